@@ -104,6 +104,12 @@ def _clamp(on: Any, x: Any, low: Any = None, high: Any = None) -> Any:
     return x if high is None else on.minimum(x, high)
 
 
+def _softplus(on: Any, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+    scaled = x if beta == 1 else on.mul(x, beta)
+    soft = on.log1p(on.exp(scaled))
+    return on.where(on.gt(scaled, threshold), x, soft if beta == 1 else on.div(soft, beta))
+
+
 def _addcdiv(on: Any, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
     return on.add(x, on.div(y if value == 1 else on.mul(y, value), z))
 
@@ -147,6 +153,11 @@ _ROWS = (
          derived=lambda on, x: on.reciprocal(on.sqrt(x))),
     _row("exp", "exp.default", cpp="std::exp({0})", triton="tl.exp({0})"),
     _row("log", "log.default", cpp="std::log({0})", triton="tl.log({0})"),
+    _row("log1p", "log1p.default", cpp="std::log1p({0})", triton="log1p({0})",
+         derived=lambda on, x: on.log(on.add(x, 1))),
+    _row("sigmoid", "sigmoid.default",
+         derived=lambda on, x: on.reciprocal(on.add(on.exp(on.neg(x)), 1))),
+    _row("softplus", "softplus.default", derived=_softplus),
     _row("sin", "sin.default", cpp="std::sin({0})", triton="tl.sin({0})"),
     _row("cos", "cos.default", cpp="std::cos({0})", triton="tl.cos({0})"),
     _row("tanh", "tanh.default", cpp="std::tanh({0})"),

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+BULKY = ("views", "shapes", "files")
+"""Entries of a summary that are about every weight or file."""
+
+
 class Store:
     """All runs under one root."""
 

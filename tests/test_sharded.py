@@ -36,7 +36,7 @@ BY_UNIT = [
 ON_SPHERE = [("sgdg", {}), ("adamg", {}), ("sgdg", {"alpha": 0.0}), ("adamg", {"view": "layer"})]
 NORM_CONTROL = [
     *[(name, {}) for name in ("normuon", "muonh", "orthograd", "rotational(sgd)")],
-    *[(name, {}) for name in ("muown", "angularmuown", "mdmuon", "spel")],
+    *[(name, {}) for name in ("muown", "angularmuown", "mdmuon", "spel", "muonsphere")],
 ]
 MATRICES = [
     # The shape, and for each dimension of the mesh the one of the weight that it cuts, or None.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,9 @@ from torch import Tensor, nn
 from spherenorm.audit._copies import copy_model, in_dtype, memory_of
 from spherenorm.audit._nested import change_tensors, outputs_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode, TensorSubstitution
+
+_PERIOD = 1_048_573
+"""A prime, so that no two rows of a large weight have the same noise."""
 
 
 @dataclass(frozen=True)
@@ -178,17 +182,37 @@ def _real_and_dense(x: Tensor) -> Tensor:
 
 def _move(parameters: Iterable[Tensor], size: float, seed: int) -> None:
     """Jitter the parameters that take a gradient."""
-    generators: dict[torch.device, torch.Generator] = {}
-    for parameter in parameters if size else ():
-        value = parameter.data
-        if parameter.requires_grad and value.is_floating_point():
-            device = value.device
-            if device not in generators:
-                generators[device] = torch.Generator(device).manual_seed(seed)
-            usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
-            noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
-            value.addcmul_(value, noise, value=0.3 * size)
-            value.add_(noise, alpha=0.1 * usual * size)
+    moved = [x.data for x in parameters if size and x.requires_grad and x.is_floating_point()]
+    totals = collections.Counter[torch.device]()
+    for value in moved:
+        totals[value.device] += value.numel()
+    noises = {device: _Noise(seed, total, device) for device, total in totals.items()}
+    for value in moved:
+        usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
+        noise = noises[value.device].like(value)
+        value.addcmul_(value, noise, value=0.3 * size)
+        value.add_(noise, alpha=0.1 * usual * size)
+
+
+class _Noise:
+    """Numbers in [-1, 1], one tensor after the other; the same ones again after `_PERIOD`.
+
+    Drawing a number takes ten times as long as copying one, and a large model has many.
+    """
+
+    def __init__(self, seed: int, total: int, device: torch.device) -> None:
+        generator = torch.Generator(device).manual_seed(seed)
+        draws = torch.empty(min(total, _PERIOD), dtype=torch.float64, device=device)
+        self._draws = draws.uniform_(-1, 1, generator=generator)
+        self._used = 0
+
+    def like(self, value: Tensor) -> Tensor:
+        """The next numbers, in the shape and type of a tensor."""
+        first, end = self._used, self._used + value.numel()
+        turns = -(-end // max(len(self._draws), 1))
+        self._used = end - len(self._draws) * max(turns - 1, 0)
+        taken = (self._draws if turns < 2 else self._draws.repeat(turns))[first:end]
+        return taken.reshape(value.shape).to(value)
 
 
 def _jittered(value: Tensor, size: float, generator: torch.Generator) -> Tensor:

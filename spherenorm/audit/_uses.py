@@ -73,7 +73,15 @@ _CONSTANT = _Origin()
 _BATCH = _Origin(data=True)
 
 
-class Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Uncompiled(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that does not import torch's compiler to stay out of compiled code, for 1.5 s."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Uses(_Uncompiled):  # type: ignore[no-untyped-call]
     """Follows parameters and batch through a forward pass.
 
     Args:
@@ -115,10 +123,10 @@ class Uses(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
-        given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        given = _tensors((args, kwargs))
         operands = [(x, self.origin(x)) for x in given]
         result = func(*args, **kwargs)
-        made = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
+        made = _tensors(result)
         picked = name in _INDEXING and bool(operands[0][1].weights)
         in_batch = any(origin.data for _, origin in operands)
         table = name in _TABLES or (picked and in_batch and operands[0][0].ndim == 2)
@@ -278,3 +286,7 @@ def _summed(entries: Tensor | None, shape: tuple[int, ...], axis: int) -> set[in
     numbers = entries.movedim(axis, 0).flatten(1)[:, 0]
     places = torch.unravel_index(numbers, shape)
     return {dim for dim, index in enumerate(places) if bool((index != index[0]).any())}
+
+
+def _tensors(nested: Any) -> list[Tensor]:
+    return [x for x in pytree.tree_leaves(nested) if isinstance(x, Tensor)]

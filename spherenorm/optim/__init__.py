@@ -31,6 +31,7 @@ __all__ = [
     "MDMuon",
     "Muon",
     "MuonH",
+    "MuonSphere",
     "Muown",
     "NorMuon",
     "Nora",
@@ -58,6 +59,7 @@ Lars = torch_optimizer(recipes.lars, "Lars")
 Lion = torch_optimizer(recipes.lion, "Lion")
 Muon = torch_optimizer(recipes.muon, "Muon")
 MuonH = torch_optimizer(recipes.muonh, "MuonH")
+MuonSphere = torch_optimizer(recipes.muonsphere, "MuonSphere")
 Muown = torch_optimizer(recipes.muown, "Muown")
 AngularMuown = torch_optimizer(recipes.angularmuown, "AngularMuown")
 SPEL = torch_optimizer(recipes.spel, "SPEL")

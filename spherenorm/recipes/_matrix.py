@@ -84,6 +84,45 @@ def muonh(
 
 
 @recipe
+def muonsphere(
+    lr: Scalar = 0.02,
+    momentum: Scalar = 0.9,
+    radius: Scalar = 1.0,
+    coefficients: str = "polar_express",
+    precision: str = "weight",
+) -> Chain:
+    """MuonSphere, Muon on the spectral sphere: each step starts where |w|_2 is R.
+
+        w <- R w / |w|_2 - lr R U V^T,    R = radius sqrt(m / n),    U S V^T the momentum.
+
+    The Spectral Sphere Optimizer also seeks the step that keeps |w|_2 to first order; here the
+    next step takes w back.
+
+    Args:
+        lr: of a step on the sphere of radius 1, in [0, inf).
+        momentum: of an average, which looks ahead by one step, in [0, 1).
+        radius: in (0, inf).
+        coefficients, precision: as for `muon`.
+
+    Example:
+        >>> rule = muonsphere(lr=0.1)
+        >>> weight, grad = 2 * torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 1.0000, -0.1000],
+                [ 0.1000,  1.0000]])
+
+    Source: arXiv:2601.08393 (SSO, of which it is the case lambda = 0).
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov=True),
+        r.Orthogonalize(coefficients, scale="spectral", precision=precision),
+        r.StepSize(radius),
+        r.StepSize(lr),
+        r.SpectralPin(radius),
+    )
+
+
+@recipe
 def normuon(
     lr: Scalar = 1e-3,
     momentum: Scalar = 0.95,

@@ -11,9 +11,6 @@ from spherenorm_experiments.analysis._claims import Side as Side
 from spherenorm_experiments.analysis._claims import Statement as Statement
 from spherenorm_experiments.analysis._claims import derive as derive
 from spherenorm_experiments.analysis._claims import slug as slug
-from spherenorm_experiments.analysis._columns import column as column
-from spherenorm_experiments.analysis._columns import difference as difference
-from spherenorm_experiments.analysis._columns import mean_of as mean_of
 from spherenorm_experiments.analysis._decisions import AGAINST as AGAINST
 from spherenorm_experiments.analysis._decisions import FOR as FOR
 from spherenorm_experiments.analysis._decisions import LEAST_SEEDS as LEAST_SEEDS
@@ -38,10 +35,6 @@ from spherenorm_experiments.analysis._grid import Grid as Grid
 from spherenorm_experiments.analysis._grid import at_best as at_best
 from spherenorm_experiments.analysis._grid import at_point as at_point
 from spherenorm_experiments.analysis._grid import grid_of as grid_of
-from spherenorm_experiments.analysis._outcomes import OUTCOMES as OUTCOMES
-from spherenorm_experiments.analysis._outcomes import RULE as RULE
-from spherenorm_experiments.analysis._outcomes import Outcome as Outcome
-from spherenorm_experiments.analysis._outcomes import outcome as outcome
 from spherenorm_experiments.analysis._results import Arm as Arm
 from spherenorm_experiments.analysis._results import Key as Key
 from spherenorm_experiments.analysis._results import Result as Result
@@ -76,6 +69,9 @@ from spherenorm_experiments.analysis._tables import Content as Content
 from spherenorm_experiments.analysis._tables import Heading as Heading
 from spherenorm_experiments.analysis._tables import Row as Row
 from spherenorm_experiments.analysis._tables import Table as Table
+from spherenorm_experiments.analysis._tables import column as column
+from spherenorm_experiments.analysis._tables import difference as difference
+from spherenorm_experiments.analysis._tables import mean_of as mean_of
 from spherenorm_experiments.analysis._tables import paper as paper
 from spherenorm_experiments.analysis._tables import printed as printed
 from spherenorm_experiments.analysis._tuning import GRID as GRID

@@ -31,19 +31,13 @@ class WeightStatistic:
     channels: np.ndarray
     layer: np.ndarray
 
-    @property
-    def invariant(self) -> bool:
-        return self.view is not None
-
-
-def read_statistics(result: Result) -> list[WeightStatistic]:
-    """The statistics of every weight of two or more dimensions."""
-    return _read(result.folder.path, tuple(result.summary["files"].values()))
-
 
 @functools.lru_cache(maxsize=64)
 def _read(folder: Path, digests: tuple[str, ...]) -> list[WeightStatistic]:
-    """Parse the file once, as a study asks many times; new files have other digests."""
+    """The statistics of every weight of two or more dimensions.
+
+    A file is parsed once, as a study asks many times; new files have other digests.
+    """
     run = RunFolder(folder)
     records = [record["statistic"] for record in run.metrics.read(("statistic",)) if record]
     views = (run.summary() or {"views": {}})["views"]
@@ -59,7 +53,8 @@ def _read(folder: Path, digests: tuple[str, ...]) -> list[WeightStatistic]:
 
 def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
     """The statistics of the weights that the audit found scale-invariant, or of the others."""
-    return [each for each in read_statistics(result) if each.invariant == invariant]
+    every = _read(result.folder.path, tuple(result.summary["files"].values()))
+    return [each for each in every if (each.view is not None) == invariant]
 
 
 def percent_right(delta: float, *, invariant: bool) -> Key:

@@ -18,12 +18,10 @@ from spherenorm_experiments.engine import (
     folders_of,
     rows_in,
 )
+from spherenorm_experiments.store import BULKY
 
 if TYPE_CHECKING:
     import pandas as pd
-
-BULKY = ("views", "shapes", "files")
-"""Entries of a summary that are about every weight or file."""
 
 RENAMED = {"validation_metrics": "validation", "test_metrics": "test"}
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from spherenorm_experiments.analysis._results import Arm, Result, Results
+from spherenorm_experiments.analysis._results import Arm, Key, Result, Results
 from spherenorm_experiments.analysis._samples import Sample
 from spherenorm_experiments.analysis._tables import Cell
+from spherenorm_experiments.core import fits
 
 PAPERS_START = 0
 """The seed of a toy's start on which its hyper-parameters are chosen."""
@@ -70,21 +71,17 @@ class Grid:
         """The first point with these hyper-parameters; None if there is none."""
         return next(iter(self.where(**fixed)), None)
 
-    def sample(self, key: str, index: int | None, *, performance: bool = False) -> Sample:
-        """The number at a point by seed; a seed without a number has diverged there."""
-        return self.sample_of(lambda item: item.summary[key], index, performance=performance)
+    def start(self, index: int | None) -> Result | None:
+        """The run at a point with the seed that chooses; None if there is none."""
+        known: dict[Any, Result] = {} if index is None else self.runs[index]
+        return known.get(self.tuning)
 
-    def sample_of(
-        self,
-        number: Callable[[Result], float | None],
-        index: int | None,
-        *,
-        performance: bool = False,
-    ) -> Sample:
-        """A function of the runs at a point, by seed; a seed without a number has diverged."""
+    def sample(self, key: Key, index: int | None, *, performance: bool = False) -> Sample:
+        """The number at a point by seed; a seed without a number has diverged there."""
+        read = key if callable(key) else (lambda item: item.summary[key])
         known = {} if index is None else self.runs[index]
         runs = {seed: item for seed, item in known.items() if seed != self.tuning}
-        numbers = {seed: number(item) for seed, item in runs.items()}
+        numbers = {seed: read(item) for seed, item in runs.items()}
         looks = next((item.looks for item in runs.values()), ())
         return Sample(
             {seed: float(value) for seed, value in numbers.items() if value is not None},
@@ -133,9 +130,7 @@ def _has(point: Mapping[str, float], fixed: Mapping[str, float]) -> bool:
 def _numbers(item: Result) -> tuple[tuple[str, float], ...]:
     """The hyper-parameters that are numbers."""
     return tuple(
-        (name, value)
-        for name, value in item.spec.hyper_parameters.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        (name, value) for name, value in item.spec.hyper_parameters.items() if fits(value, float)
     )
 
 

@@ -6,7 +6,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -54,58 +54,32 @@ class Trial:
     spec: Spec
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, kw_only=True)
+class Result(Row):
     """A run that has ended, finished or diverged, in its arm.
 
     Attributes:
-        summary: its numbers.
-        folder: its files, which other runs may share.
+        arm: the line of a comparison that it is of.
         looks: the seeds of its arm that had ended, request by request, if a store has kept these.
-        row: the run as it is stored; None for numbers of no store.
     """
 
     arm: Arm
-    spec: Spec
-    summary: Mapping[str, Any]
-    folder: RunFolder
     looks: Looks = ()
-    row: Row | None = None
 
     @classmethod
     def of(cls, arm: Arm, row: Row) -> Result:
         """A stored run in its arm."""
-        return cls(arm, row.spec, row.summary, row.folder, row=row)
-
-    @property
-    def id(self) -> str:
-        """The name of the run."""
-        return self.folder.name if self.row is None else self.row.name
-
-    @property
-    def arrays(self) -> Mapping[str, np.ndarray]:
-        """The arrays that its task has kept."""
-        return {} if self.row is None else self.row.arrays
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """Its configuration, or that of the computation it was a part of."""
-        return {} if self.row is None else self.row.config
+        return cls(**{each.name: getattr(row, each.name) for each in fields(row)}, arm=arm)
 
     @property
     def family(self) -> str:
         """Its name without its point and its seed; "" of a run that trained alone."""
-        family, slash, _ = ("" if self.row is None else self.row.name).partition("/")
+        family, slash, _ = self.name.partition("/")
         return family if slash else ""
 
     @property
     def diverged(self) -> bool:
         return self.summary["diverged_at"] is not None
-
-    @property
-    def code(self) -> str:
-        """The code of a run that trained with others; "" if its store has not noted it."""
-        return "" if self.row is None else self.row.code
 
     @functools.cached_property
     def version(self) -> str:

@@ -64,7 +64,7 @@ def run_campaigns(campaigns: Sequence[Campaign], as_json: bool) -> bool:
             with _visible(as_json, campaign.door.store) as progress:
                 outcomes |= campaign.run(progress)
             for study in campaign.studies:
-                ended = {item.id for item in campaign.trials(study)[1]}
+                ended = {item.name for item in campaign.trials(study)[1]}
                 results.setdefault(study.name, set()).update(ended)
         except StudyError as error:  # in a later round: what has ended is in the store
             raised = True

@@ -33,7 +33,6 @@ from spherenorm_experiments.files import StoreError
 
 if TYPE_CHECKING:
     from spherenorm_experiments.engine import Run
-    from spherenorm_experiments.engine.door import Door
     from spherenorm_experiments.study import Campaign, Study
 
 TOTAL = "total, shared runs once"
@@ -76,10 +75,9 @@ def run(
     from spherenorm_experiments.study import Campaign, Plan, parse_overrides, parse_ranges
 
     with interruptible(asked.out), usage_errors():
-        door = Door(Store(asked.out))
         real = data is not None
         chosen = _chosen(studies, real)
-        recipes = _known_recipes(door, optimizers)
+        recipes = _known_recipes(optimizers)
         require_device(asked.device)
         if data is not None:
             use_folder(data)
@@ -93,6 +91,7 @@ def run(
             parse_ranges(search) if search else {},
             like,
         )
+        door = Door(Store(asked.out))
         campaign = Campaign(chosen, plan, door, asked.backend, asked.jobs, asked.runner)
         campaign.rehearse()
     if asked.dry_run:
@@ -127,19 +126,20 @@ def _chosen(studies: list[str] | None, real: bool) -> list[Study]:
     return chosen
 
 
-def _known_recipes(door: Door, optimizers: str | None) -> tuple[str, ...] | None:
+def _known_recipes(optimizers: str | None) -> tuple[str, ...] | None:
     """The names of `--optimizers`, each once.
 
     Raises:
         ValueError: an empty name, or one of no recipe.
     """
+    from spherenorm_experiments.core import load_recipe
     from spherenorm_experiments.study import parse_names
 
     if optimizers is None:
         return None
     names = tuple(dict.fromkeys(parse_names(optimizers)))
     for name in names:
-        door.recipe(name)
+        load_recipe(name)
     return names
 
 
@@ -199,9 +199,9 @@ def compare(
         if clash := set(given) & set(request.searched):
             raise ValueError(f"--set {sorted(clash)[0]!r}: --search tunes it")
         require_device(asked.device)
-        door = Door(Store(asked.out))
-        request.require(door)
+        request.require()
         plan = Plan(asked.tier, _seeds_of(asked), None, asked.device, overrides=given)
+        door = Door(Store(asked.out))
         campaign = Campaign([study], plan, door, asked.backend, asked.jobs, asked.runner)
         campaign.rehearse()
         differences = [] if asked.as_json else study.differences(plan)

@@ -30,7 +30,7 @@ from spherenorm_experiments.cli._console import (
 from spherenorm_experiments.cli._options import AsJson, Data, Out, existing_store
 from spherenorm_experiments.files import LOST_REQUEST, Busy, as_store_error, read_documents
 from spherenorm_experiments.named import places
-from spherenorm_experiments.store import RunFolder, Store, read_progress
+from spherenorm_experiments.store import BULKY, RunFolder, Store, read_progress
 
 if TYPE_CHECKING:
     from spherenorm_experiments.paper.shared.layout import Layout
@@ -43,9 +43,6 @@ RunName = Annotated[str, typer.Argument(help="The beginning of its name, or of t
 
 LONGEST = 60
 """Characters of a value in a table."""
-
-BULKY = ("views", "shapes", "files")
-"""Entries of a summary that are about every weight or file."""
 
 REMOVED = "removed"
 """The folder in which a run that is being removed lies: it is no run any more."""
@@ -73,23 +70,9 @@ def _title(place: str) -> str:
     """The first line about a class or an instance, from its source: to import it takes seconds."""
     module, _, name = place.partition(":")
     package, _, file = module.rpartition(".")
-    for node in _source(package, file).body:
-        match node:
-            case ast.ClassDef(name=own) if own == name:
-                return (ast.get_docstring(node) or name).splitlines()[0]
-            case ast.Assign(
-                targets=[ast.Name(id=own)],
-                value=ast.Call(
-                    args=[
-                        _,
-                        ast.Constant(value=str(about))
-                        | ast.JoinedStr(values=[ast.Constant(value=str(about)), *_]),
-                        *_,
-                    ]
-                ),
-            ) if own == name:
-                return about.splitlines()[0]
-    return name
+    text = (_folder(package) / f"{file}.py").read_text()
+    about = re.search(rf'^(class {name}\b|{name} = ).*?"""(.+?)(\n|""")', text, re.M | re.S)
+    return about[2] if about else name
 
 
 def _recipes() -> dict[str, str]:
@@ -101,11 +84,6 @@ def _recipes() -> dict[str, str]:
         if isinstance(node, ast.FunctionDef) and node.decorator_list
     }
     return dict(sorted(found.items()))
-
-
-def _source(package: str, file: str) -> ast.Module:
-    """The syntax of a module, which is not imported; nor is the package, if it is a top one."""
-    return ast.parse((_folder(package) / f"{file}.py").read_text())
 
 
 def _folder(package: str) -> Path:

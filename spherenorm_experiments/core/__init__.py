@@ -14,7 +14,6 @@ from spherenorm_experiments.core._identity import run_name as run_name
 from spherenorm_experiments.core._identity import sources_of as sources_of
 from spherenorm_experiments.core._lookup import find_task as find_task
 from spherenorm_experiments.core._lookup import find_task_class as find_task_class
-from spherenorm_experiments.core._lookup import task_classes as task_classes
 from spherenorm_experiments.core._losses import Smoothing as Smoothing
 from spherenorm_experiments.core._losses import cross_entropy as cross_entropy
 from spherenorm_experiments.core._metrics import Collected as Collected
@@ -32,7 +31,6 @@ from spherenorm_experiments.core._sources import source_texts as source_texts
 from spherenorm_experiments.core._spec import EUCLIDEAN_REST as EUCLIDEAN_REST
 from spherenorm_experiments.core._spec import Spec as Spec
 from spherenorm_experiments.core._spec import rows_of as rows_of
-from spherenorm_experiments.core._spec import specs_without as specs_without
 from spherenorm_experiments.core._splits import Batch as Batch
 from spherenorm_experiments.core._splits import Split as Split
 from spherenorm_experiments.core._splits import Splits as Splits

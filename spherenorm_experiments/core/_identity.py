@@ -25,6 +25,7 @@ from spherenorm_experiments.core._sources import digest, source_digest
 from spherenorm_experiments.core._spec import Spec, rows_of
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.core._task import AnyTask
+from spherenorm_experiments.core._typed import fits
 
 FORMAT = 4
 """Part of every hash. Raise it when what runs the rules changes a run's numbers or its files."""
@@ -94,7 +95,7 @@ def family_of(spec: Spec, configuration: Mapping[str, Any]) -> dict[str, Any]:
     """
     own = ("seed", "seeds", "rule", "recipe_source")
     kept = {name: x for name, x in configuration.items() if name not in own}
-    given = {name: None if _varies(x) else x for name, x in spec.first_point.items()}
+    given = {name: None if fits(x, float) else x for name, x in spec.first_point.items()}
     return {**kept, "hyper_parameters": given}
 
 
@@ -108,7 +109,7 @@ def row_names(family: str, spec: Spec, bound: Bound) -> tuple[list[str], list[st
     names, codes, rules = [], [], dict[str, list[str]]()
     modules = [bound.recipe, *_asked_module(spec.recipe)]
     for row in rows_of(spec):
-        point = {name: x for name, x in row.hyper_parameters.items() if _varies(x)}
+        point = {name: x for name, x in row.hyper_parameters.items() if fits(x, float)}
         key = repr(sorted(point.items()))
         if key not in rules:
             rule = bound.replace(**point).rule
@@ -116,11 +117,6 @@ def row_names(family: str, spec: Spec, bound: Bound) -> tuple[list[str], list[st
         names.append(f"{family}/{digest([*rules[key], row.seed])[:16]}")
         codes.append(digest(rules[key])[:16])
     return names, codes
-
-
-def _varies(value: Any) -> bool:
-    """True for a number, which may differ within a computation."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def run_name(configuration: Mapping[str, Any]) -> str:

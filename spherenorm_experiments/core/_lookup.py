@@ -15,11 +15,6 @@ from spherenorm_experiments.core._typed import fits, with_tuples
 from spherenorm_experiments.named import named, places
 
 
-def task_classes() -> dict[str, type[AnyTask]]:
-    """Every task of the folders, by name."""
-    return {name: named("TASKS", name) for name in places("TASKS")}
-
-
 def find_task_class(name: str) -> type[AnyTask]:
     """The class of the task called `name`, or `module:Class`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -141,28 +141,3 @@ def rows_of(spec: Spec) -> list[Spec]:
         for point in own
         for seed in spec.every_seed
     ]
-
-
-def specs_without(spec: Spec, done: Collection[int]) -> list[Spec]:
-    """Specs of the same runs but for those done; points that lack the same seeds share one.
-
-    >>> spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1, 2))
-    >>> [(s.points["lr"], s.seeds) for s in specs_without(spec, {0, 1, 3, 4})]
-    [([0.1, 0.2], (2,))]
-
-    Args:
-        done: places in `rows_of(spec)`.
-    """
-    seeds, columns = spec.every_seed, spec.points
-    lacking: dict[tuple[int, ...], list[int]] = {}
-    for point in range(max(map(len, columns.values()), default=1)):
-        first = point * len(seeds)
-        left = tuple(seed for i, seed in enumerate(seeds) if first + i not in done)
-        if left:
-            lacking.setdefault(left, []).append(point)
-    made = []
-    for left, points in lacking.items():
-        kept = {name: [values[i] for i in points] for name, values in columns.items()}
-        asked = {**spec.hyper_parameters, **kept}
-        made.append(replace(spec, hyper_parameters=asked, seeds=left if spec.seeds else ()))
-    return made

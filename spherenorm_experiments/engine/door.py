@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from spherenorm_experiments.core import (
     digest,
     family_of,
     find_task,
-    find_task_class,
     load_recipe,
     row_names,
     run_name,
@@ -43,7 +42,7 @@ from spherenorm_experiments.store import Store
 
 
 class Door:
-    """Recipes, tasks and runs by name; a run is resolved once in the life of the door."""
+    """Tasks and runs by name; each is looked up once in the life of the door."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -60,7 +59,7 @@ class Door:
         """
         key = _key(spec.to_json())
         if key not in self._runs:
-            bound = bind_spec(spec, self.recipe(spec.recipe))
+            bound = bind_spec(spec, load_recipe(spec.recipe))
             task, rest = self.task(spec.task, spec.options), self._rest(spec, bound)
             _require_mean(spec, task)
             later = [self._later(spec, asked) for asked in spec.regime.then]
@@ -80,14 +79,6 @@ class Door:
             self._runs[key] = run
         return self._runs[key]
 
-    def recipe(self, name: str) -> Bound:
-        """The recipe called `name`, at its defaults.
-
-        Raises:
-            RecipeError: there is none.
-        """
-        return load_recipe(name)
-
     def task(self, name: str, options: Mapping[str, Any]) -> AnyTask:
         """The task called `name` with these options.
 
@@ -99,28 +90,19 @@ class Door:
             self._tasks[key] = find_task(name, options)
         return self._tasks[key]
 
-    def options(self, spec: Spec) -> list[str]:
-        """The names of the options of a spec's task."""
-        task: Any = find_task_class(spec.task)
-        return [option.name for option in fields(task)]
-
-    def is_trained(self, spec: Spec) -> bool:
-        """True if the spec's task trains on batches, so that a regime means something to it."""
-        return issubclass(find_task_class(spec.task), Task)
-
     def _rest(self, spec: Spec, bound: Bound) -> Bound | None:
         """The recipe of the other weights, if there are any: a recipe on a sphere needs one."""
         rules = [bound.rule, *(self._later(spec, asked).rule for asked in spec.regime.then)]
         if spec.rest is None and all(sphere_of(rule) is None for rule in rules):
             return None
         chosen = dict(spec.rest or EUCLIDEAN_REST)
-        return self.recipe(chosen.pop("recipe")).replace(**chosen)
+        return load_recipe(chosen.pop("recipe")).replace(**chosen)
 
     def _later(self, spec: Spec, asked: Mapping[str, Any]) -> Bound:
         """The recipe of an optimizer that follows, bound as a spec's own is."""
         own = {name: value for name, value in asked.items() if name not in ("recipe", "after")}
         alone = replace(spec, recipe=asked["recipe"], hyper_parameters=own, regime=Regime())
-        return bind_spec(alone, self.recipe(asked["recipe"]))
+        return bind_spec(alone, load_recipe(asked["recipe"]))
 
 
 def resolve(spec: Spec, store: Store) -> Run:

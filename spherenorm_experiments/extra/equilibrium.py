@@ -25,8 +25,15 @@ from spherenorm_experiments.analysis import (
     slug,
     worst_of,
 )
-from spherenorm_experiments.core import Spec, load_recipe
-from spherenorm_experiments.report.pictures import Picture, color_of, drawn, empty_figure, rounded
+from spherenorm_experiments.core import load_recipe
+from spherenorm_experiments.report.pictures import (
+    Picture,
+    color_of,
+    drawn,
+    empty_figure,
+    points,
+    rounded,
+)
 from spherenorm_experiments.study import Plan, Study
 
 MOMENTUM, BETAS = {"momentum": 0.9}, {"betas": [0.9, 0.99]}
@@ -65,17 +72,11 @@ class EquilibriumStudy(Study):
     seeds = {"smoke": 1, "small": 3, "full": 10}  # noqa: RUF012
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        common: dict[str, Any] = {
-            "epochs": self.budget(plan, "mlp").epochs,
-            "schedule": "constant",
-            "probes": (),
-            "seeds": tuple(self.chosen_seeds(plan)),
-        }
         trials = []
-        for name, (fixed, points) in OPTIMIZERS.items():
-            rates, decays = (list(column) for column in zip(*points, strict=True))
+        for name, (fixed, pairs) in OPTIMIZERS.items():
+            rates, decays = (list(column) for column in zip(*pairs, strict=True))
             setting = {**fixed, "lr": rates, "weight_decay": decays}
-            trials.append(Trial(_arm(name), Spec("mlp", name.lower(), setting, **common)))
+            trials += self.seeded(plan, _arm(name), "mlp", setting, schedule="constant", probes=())
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -147,7 +148,11 @@ class Prediction(NamedTuple):
     def norm(self, item: Result) -> float | None:
         """The norm of a run, as the fourth root of the mean of |w|^4; None if it diverged."""
         scale = item.summary[self.scale]
-        return None if scale is None else float((self.fourth_power * scale) ** 0.25)
+        return None if scale is None else _fourth_root(self.fourth_power * scale)
+
+
+def _fourth_root(value: float | None) -> float | None:
+    return None if value is None else float(value**0.25)
 
 
 def predict(recipe: str, hyper_parameters: Mapping[str, Any]) -> Prediction | None:
@@ -204,29 +209,27 @@ class Quantity(NamedTuple):
     measured: Number
 
 
-def _predicted_step(item: Result) -> float | None:
-    law = predict(item.spec.recipe, item.spec.hyper_parameters)
-    return None if law is None else law.step
+def _by_law(number: Callable[[Prediction, Result], float | None]) -> Number:
+    """A number of the law of a run; None without a law."""
 
+    def predicted(item: Result) -> float | None:
+        law = predict(item.spec.recipe, item.spec.hyper_parameters)
+        return None if law is None else number(law, item)
 
-def _predicted_norm(item: Result) -> float | None:
-    law = predict(item.spec.recipe, item.spec.hyper_parameters)
-    return None if law is None else law.norm(item)
-
-
-def _measured_step(item: Result) -> float | None:
-    step: float | None = item.summary["effective_step_rms"]
-    return step
-
-
-def _measured_norm(item: Result) -> float | None:
-    fourth_power = item.summary["fourth_power_late"]
-    return None if fourth_power is None else float(fourth_power**0.25)
+    return predicted
 
 
 QUANTITIES = (
-    Quantity("effective step", _predicted_step, _measured_step),
-    Quantity("norm", _predicted_norm, _measured_norm),
+    Quantity(
+        "effective step",
+        _by_law(lambda law, _: law.step),
+        lambda item: item.summary["effective_step_rms"],
+    ),
+    Quantity(
+        "norm",
+        _by_law(Prediction.norm),
+        lambda item: _fourth_root(item.summary["fourth_power_late"]),
+    ),
 )
 
 
@@ -235,7 +238,7 @@ def _grids(results: Results) -> dict[Arm, Grid]:
 
 
 def _mean(grid: Grid, number: Number, index: int) -> float:
-    return mean(grid.sample_of(number, index).values())
+    return mean(grid.sample(number, index).values())
 
 
 def _row(arm: Arm, grid: Grid, index: int) -> list[Cell]:
@@ -263,13 +266,12 @@ def _off(results: Results, arm: Arm, quantity: Quantity) -> Sample:
     ended = [item for item in grid.items if quantity.measured(item) is not None]
     if not grid.items or any(quantity.predicted(item) is None for item in ended):
         return Sample({})
-    return worst_of(max, [grid.sample_of(off, index) for index in range(len(grid.points))])
+    return worst_of(max, [grid.sample(off, index) for index in range(len(grid.points))])
 
 
 def _against(results: Results, quantity: Quantity, caption: str) -> Picture:
     """Draw measured against predicted, and the line where they agree."""
-    figure = empty_figure(f"predicted {quantity.name}", "measured", log_x=True, log_y=True)
-    ends: list[float] = []
+    series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
     for arm, grid in _grids(results).items():
         pairs = [
             [_mean(grid, number, index) for number in quantity[1:]]
@@ -277,14 +279,11 @@ def _against(results: Results, quantity: Quantity, caption: str) -> Picture:
         ]
         known = [pair for pair in pairs if not any(map(math.isnan, pair))]
         if known:
-            xs, ys = (rounded(numbers) for numbers in zip(*known, strict=True))
-            ends += xs
-            marker = {"color": color_of(arm.recipe), "size": 10}
-            figure.add_scatter(x=xs, y=ys, name=arm.label, mode="markers", marker=marker)
-    if ends:
-        diagonal, line = [min(ends), max(ends)], {"color": "#888", "dash": "dash"}
-        figure.add_scatter(x=diagonal, y=diagonal, name="prediction", line=line)
-    return Picture(figure, caption)
+            xs, ys = zip(*known, strict=True)
+            series[arm.label] = xs, ys
+    colors = {arm.label: color_of(arm.recipe) for arm in results.arms}
+    words = f"predicted {quantity.name}", "measured"
+    return points(series, *words, caption, colors, log_x=True, log_y=True, diagonal=True)
 
 
 def _over_time(results: Results) -> Picture:

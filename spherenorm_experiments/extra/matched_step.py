@@ -133,7 +133,7 @@ def _with_given_steps(benchmark: Benchmark, results: Results) -> Iterator[Trial]
         for rate in _rates(results, benchmark) if direction != length else ():
             arm = benchmark.arm(direction, length, rate)
             for item in results.arm(benchmark.arm(length, length, rate)).finished:
-                regime = replace(item.spec.regime, steps_of=item.id)
+                regime = replace(item.spec.regime, steps_of=item.name)
                 yield Trial(arm, replace(item.spec, recipe=arm.recipe, regime=regime))
 
 

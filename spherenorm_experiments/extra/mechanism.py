@@ -71,7 +71,7 @@ def measured(results: Iterable[Result]) -> pd.DataFrame:
     Raises:
         MissingExtraError: pandas is missing.
     """
-    rows = {item.id: item.row for item in results if item.row is not None and not item.diverged}
+    rows = {item.name: item for item in results if not item.diverged}
     kept_rows = [
         row
         for row in rows.values()

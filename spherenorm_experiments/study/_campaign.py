@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spherenorm.support import located
 from spherenorm_experiments.analysis import Arm, Results, Trial
-from spherenorm_experiments.core import Spec, Task, specs_without
+from spherenorm_experiments.core import Spec, Task, fits
 from spherenorm_experiments.engine import (
     Outcome,
     Run,
@@ -104,13 +104,13 @@ class Campaign:
         """The computations that are left of these trials, but for the runs that are taken."""
         folders = {item.folder.path: item.folder for item in results}
         complete = {path for path, folder in folders.items() if folder.complete()}
-        taken |= {item.id for item in results if item.folder.path in complete}
-        specs: list[Spec] = []
+        taken |= {item.name for item in results if item.folder.path in complete}
+        asked: list[tuple[Spec, Collection[int]]] = []
         for _, run in planned:
             done = {place for place, name in enumerate(run.rows) if name in taken}
-            specs += specs_without(run.spec, done)
+            asked.append((run.spec, done))
             taken.update(run.rows)
-        return [self.door.resolve(spec) for spec in joined(specs)]
+        return [self.door.resolve(spec) for spec in computations(asked)]
 
     def rehearse(self) -> None:
         """Find out if the first round of runs can start, before anything runs.
@@ -146,12 +146,8 @@ class Campaign:
             outcomes |= self._run_round(missing, progress)
         return outcomes
 
-    def estimate(self, runs: Sequence[Run]) -> dict[str, float]:
-        """Seconds that each run will take on one core or GPU, by its id."""
-        return estimate(self.door.store, runs)
-
     def _run_round(self, missing: Sequence[Run], progress: Progress) -> dict[str, Outcome]:
-        runs, costs = {run.id: run for run in missing}, self.estimate(missing)
+        runs, costs = {run.id: run for run in missing}, estimate(self.door.store, missing)
         total, done, started = sum(costs.values()), 0.0, time.monotonic()
         ends = find_backend(self.backend)(missing, self.jobs, self.runner)
         outcomes = {}
@@ -170,7 +166,7 @@ class Campaign:
         """The study's trials under the plan, given these results, with their runs resolved."""
         trials = _trials(study, self.plan, results)
         first = _trials(study, self.plan, Results([])) if results else trials
-        applied = apply_plan(self.plan, trials, self.door, first)
+        applied = apply_plan(self.plan, trials, first)
         return [Planned(trial.arm, self.door.resolve(trial.spec)) for trial in applied]
 
 
@@ -179,54 +175,65 @@ def _count(planned: Sequence[Planned]) -> int:
     return sum(len(run.rows) for _, run in planned)
 
 
-def joined(specs: Sequence[Spec]) -> list[Spec]:
-    """The same runs with those of one family as one computation, up to `ROWS` runs each.
+def computations(asked: Iterable[tuple[Spec, Collection[int]]]) -> list[Spec]:
+    """What is left of the runs of some specs, those of one family as one computation.
 
-    >>> specs = [Spec("cosine", "sgd", {"lr": [0.1, 0.2], "momentum": m}, seeds=(0, 1))
-    ...          for m in (0.0, 0.9)]
-    >>> (spec,) = joined(specs)
-    >>> spec.points
-    {'lr': [0.1, 0.2, 0.1, 0.2], 'momentum': [0.0, 0.0, 0.9, 0.9]}
+    Points train together that lack the same seeds, as long as that is no more than `ROWS` runs.
+
+    >>> sgd, heavy = (Spec("cosine", "sgd", {"lr": [0.1, 0.2], "momentum": m}, seeds=(0, 1))
+    ...               for m in (0.0, 0.9))
+    >>> [(spec.points, spec.seeds) for spec in computations([(sgd, {0, 1}), (heavy, ())])]
+    [({'lr': [0.2, 0.1, 0.2], 'momentum': [0.0, 0.9, 0.9]}, (0, 1))]
+
+    Args:
+        asked: each with the places in `rows_of(spec)` of the runs that are done.
     """
-    groups: dict[str, list[Spec]] = {}
-    for spec in specs:
-        content = spec.to_json()
-        if spec.seeds:  # of a pure task: numbers may differ within a computation
-            content["hyper_parameters"] = {
-                name: 0.0 if name in spec.points or _is_number(value) else value
-                for name, value in content["hyper_parameters"].items()
-            }
-        group = groups.setdefault(json.dumps(content, sort_keys=True), [])
-        if group and _rows(group[-1]) + _rows(spec) <= ROWS:
-            group[-1] = _both(group[-1], spec)
-        else:
-            group.append(spec)
-    return [spec for group in groups.values() for spec in group]
+    groups: dict[tuple[str, tuple[int, ...]], list[list[Spec]]] = {}
+    for spec, done in asked:
+        for seeds, points in _left(spec, done).items():
+            parts = groups.setdefault((_family(spec), seeds), [])
+            if parts and (len(parts[-1]) + len(points)) * len(seeds) <= ROWS:
+                parts[-1] += points
+            else:
+                parts.append(points)
+    return [_together(points, seeds) for (_, seeds), parts in groups.items() for points in parts]
 
 
-def _both(first: Spec, second: Spec) -> Spec:
-    """The points of two specs of one family."""
-    values = dict(first.hyper_parameters)
-    for name, value in first.hyper_parameters.items():
-        if _is_number(value) and value == second.hyper_parameters[name]:
-            continue
-        if name in first.points or _is_number(value):
-            values[name] = [*_column(first, name), *_column(second, name)]
-    return replace(first, hyper_parameters=values)
+def _left(spec: Spec, done: Collection[int]) -> dict[tuple[int, ...], list[Spec]]:
+    """The points of a spec that are not done, one by one, by the seeds that each lacks."""
+    seeds, left = spec.every_seed, dict[tuple[int, ...], list[Spec]]()
+    for point in range(_rows(spec) // len(seeds)):
+        lacking = tuple(s for i, s in enumerate(seeds, point * len(seeds)) if i not in done)
+        own = {name: [values[point]] for name, values in spec.points.items()}
+        if lacking:
+            one = replace(spec, hyper_parameters={**spec.hyper_parameters, **own})
+            left.setdefault(lacking, []).append(one)
+    return left
 
 
-def _column(spec: Spec, name: str) -> list[Any]:
-    """A hyper-parameter at each point."""
-    count = max(map(len, spec.points.values()), default=1)
-    return spec.points.get(name, [spec.hyper_parameters[name]] * count)
+def _family(spec: Spec) -> str:
+    """All that runs share which may train together: of a pure task numbers may differ."""
+    content = spec.to_json()
+    if content.pop("seeds", ()):
+        content["hyper_parameters"] = {
+            name: 0.0 if name in spec.points or fits(value, float) else value
+            for name, value in content["hyper_parameters"].items()
+        }
+    return json.dumps(content, sort_keys=True)
+
+
+def _together(points: Sequence[Spec], seeds: tuple[int, ...]) -> Spec:
+    """Points of one family as one spec; a number that all share, and none sweeps, stays one."""
+    first, rows = points[0], [point.first_point for point in points]
+    swept = {name for point in points for name in point.points}
+    swept |= {name for name, value in rows[0].items() if any(row[name] != value for row in rows)}
+    columns = {name: [row[name] for row in rows] for name in swept}
+    values = {**first.hyper_parameters, **columns}
+    return replace(first, hyper_parameters=values, seeds=seeds if first.seeds else ())
 
 
 def _rows(spec: Spec) -> int:
     return max(map(len, spec.points.values()), default=1) * len(spec.every_seed)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _trials(study: Study, plan: Plan, results: Results) -> list[Trial]:

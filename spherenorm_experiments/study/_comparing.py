@@ -16,12 +16,12 @@ from spherenorm_experiments.core import (
     RecipeError,
     Task,
     find_task_class,
+    load_recipe,
     named,
     places,
     points,
     users_code,
 )
-from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._comparison import TunedComparison
 from spherenorm_experiments.study._condition import Condition, Contender, Search, Setup
 from spherenorm_experiments.study._design import require_known
@@ -127,7 +127,7 @@ class Comparing:
         split = [(name.rpartition(":"), value) for name, value in self.fixed.items()]
         return {name: value for (owner, _, name), value in split if owner == optimizer}
 
-    def require(self, door: Door) -> None:
+    def require(self) -> None:
         """Look up the task and the recipes.
 
         Raises:
@@ -137,7 +137,7 @@ class Comparing:
         _require_task(self.task)
         for name in self.optimizers:
             try:
-                known = door.recipe(name).defaults
+                known = load_recipe(name).defaults
             except RecipeError as error:
                 raise ValueError(f"--optimizers {name!r}: {error}") from error
             for flag, names in (("search", self.ranges_of(name)), ("set", self.fixed_of(name))):

@@ -8,8 +8,7 @@ from typing import Any
 
 from spherenorm.support import close_names
 from spherenorm_experiments.analysis import Trial
-from spherenorm_experiments.core import Regime, Spec
-from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.core import Regime, Spec, Task, find_task_class, load_recipe
 from spherenorm_experiments.study._plan import Plan
 
 SETTABLE = ("epochs", "batch_size", "schedule", "probe_every")
@@ -23,10 +22,7 @@ REGIME = tuple(option.name for option in fields(Regime))
 
 
 def apply_plan(
-    plan: Plan,
-    trials: Sequence[Trial],
-    door: Door,
-    first: Sequence[Trial] | None = None,
+    plan: Plan, trials: Sequence[Trial], first: Sequence[Trial] | None = None
 ) -> list[Trial]:
     """The study's trials with the device and the overrides of a plan.
 
@@ -43,11 +39,11 @@ def apply_plan(
     for trial in trials:
         later = trial.arm not in first_arms
         spec = replace(trial.spec, device=plan.device)
-        spec, taken = _with_overrides(spec, plan.overrides, door, later=later)
+        spec, taken = _with_overrides(spec, plan.overrides, later=later)
         used |= taken
         applied.append(Trial(trial.arm, spec))
     if trials and (unused := [name for name in plan.overrides if name not in used]):
-        known = {*SETTABLE}.union(*(_settable(trial.spec, door) for trial in trials))
+        known = {*SETTABLE}.union(*(_settable(trial.spec) for trial in trials))
         near = close_names(unused[0], known, cutoff=SIMILAR)
         right = (
             f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(sorted(known))}"
@@ -57,7 +53,7 @@ def apply_plan(
 
 
 def _with_overrides(
-    spec: Spec, overrides: Mapping[str, Any], door: Door, *, later: bool
+    spec: Spec, overrides: Mapping[str, Any], *, later: bool
 ) -> tuple[Spec, set[str]]:
     """The spec with those of the overrides that it has, and their names.
 
@@ -67,16 +63,16 @@ def _with_overrides(
     hyper_parameters, options = dict(spec.hyper_parameters), dict(spec.options)
     direct: dict[str, Any] = {}
     regime: dict[str, Any] = {}
-    known = _settable(spec, door)
+    known = _settable(spec)
     taken = [name for name in overrides if name in known]
     # Lists first: a number beside them then holds at each of their points.
     for name in sorted(taken, key=lambda name: not isinstance(overrides[name], list)):
         value = overrides[name]
         if name in SETTABLE:
             direct[name] = value
-        elif name in door.options(spec):
+        elif name in _options(spec):
             options[name] = value
-        elif name in REGIME and name not in door.recipe(spec.recipe).defaults:
+        elif name in REGIME and name not in load_recipe(spec.recipe).defaults:
             regime[name] = tuple(value) if isinstance(value, list) else value
         elif not (later and isinstance(value, list) and _chosen_from(spec, name, value)):
             swept = replace(spec, hyper_parameters=hyper_parameters).points
@@ -86,10 +82,16 @@ def _with_overrides(
     return replace(spec, hyper_parameters=hyper_parameters, options=options, **direct), set(taken)
 
 
-def _settable(spec: Spec, door: Door) -> set[str]:
-    """The settings that a spec has."""
-    regime = REGIME if door.is_trained(spec) else ()
-    return {*SETTABLE, *regime, *door.options(spec), *door.recipe(spec.recipe).defaults}
+def _settable(spec: Spec) -> set[str]:
+    """The settings that a spec has; a regime means something where a task trains on batches."""
+    regime = REGIME if issubclass(find_task_class(spec.task), Task) else ()
+    return {*SETTABLE, *regime, *_options(spec), *load_recipe(spec.recipe).defaults}
+
+
+def _options(spec: Spec) -> list[str]:
+    """The names of the options of a spec's task."""
+    task: Any = find_task_class(spec.task)
+    return [option.name for option in fields(task)]
 
 
 def _chosen_from(spec: Spec, name: str, values: Sequence[Any]) -> bool:

@@ -40,7 +40,19 @@ _CONTINUOUS = {
     *(way + name for way in ("", "r", "i") for name in ("add", "sub", "mul", "truediv", "pow")),
     *("div", "rdiv", "true_divide", "neg", "reciprocal", "square", "sqrt", "rsqrt", "exp", "log"),
     *("sum", "mean", "prod", "norm", "vector_norm", "dot", "vdot", "mv", "mm", "bmm", "matmul"),
-    *("rmatmul", "lerp", "addcmul", "addcdiv", "fill", "copy", "setitem", "where"),
+    *(
+        "addmm",
+        "addmv",
+        "baddbmm",
+        "rmatmul",
+        "lerp",
+        "addcmul",
+        "addcdiv",
+        "fill",
+        "copy",
+        "setitem",
+        "where",
+    ),
 }
 """Functions that decide nothing by the numbers they take."""
 

@@ -70,6 +70,12 @@ def _mm(algebra: Coordinates, a: Any, b: Any) -> Array:
     return _array(_array(a) @ _array(b))
 
 
+def _add_product(
+    algebra: Coordinates, a: Any, b: Any, c: Any, *, beta: Any = 1, alpha: Any = 1
+) -> Array:
+    return _each(lambda x, y: beta * x + alpha * y, a, _mm(algebra, b, c))
+
+
 def _select(algebra: Coordinates, a: Any, dim: Any, index: Any) -> Array:
     return _array(np.take(_array(a), int(index), axis=int(dim)))
 
@@ -124,6 +130,7 @@ Coordinates.operations = {
     **{name: _entrywise(function) for name, function in ENTRYWISE.items()},
     **{"add": _add, "sum": _sum, "mean": _mean},
     **dict.fromkeys(("mm", "mv", "bmm", "dot", "vdot"), _mm),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _add_product),
     **{"select": _select, "permute": _permute, "t": lambda algebra, a: np.transpose(_array(a))},
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _view),
     **{"expand": _expand, "clone": _same, "_to_copy": _same, "scalar_tensor": _same},

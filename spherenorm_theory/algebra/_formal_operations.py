@@ -183,6 +183,10 @@ def _dot(formal: Formal, a: Any, b: Any) -> Any:
     return inner
 
 
+def _add_product(formal: Formal, a: Any, b: Any, c: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return _add(formal, _mul(formal, a, sp.sympify(beta)), _dot(formal, b, c), sp.sympify(alpha))
+
+
 # Shapes and constants: a weight is one unit, so that another shape of it holds the same entries
 
 
@@ -298,6 +302,7 @@ Formal.operations = {
     **{"clamp": _clamp, "clamp_min": _clamp, "sum": _sum, "mean": _mean},
     "clamp_max": lambda formal, a, high: _clamp(formal, a, None, high),
     **dict.fromkeys(("dot", "vdot", "mm", "mv", "bmm"), _dot),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _add_product),
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _same),
     **dict.fromkeys(("permute", "t", "transpose", "clone", "scalar_tensor"), _same),
     "_to_copy": lambda formal, a, *_: formal.linear(a),

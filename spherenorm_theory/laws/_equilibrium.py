@@ -35,6 +35,7 @@ from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
 from spherenorm_theory.laws._one_step import OneStep
 from spherenorm_theory.laws._quantities import GAMMA, S, W
 from spherenorm_theory.laws._stationary import (
+    ArcsineSum,
     drop_transients,
     find_second_moment,
     find_stationary_buffers,
@@ -43,24 +44,27 @@ from spherenorm_theory.laws._stationary import (
 )
 
 FEWEST = 16
-"""The entries of a unit from which on second moments have a bound.
+"""The entries of a unit from which on second moments and signs have a bound.
 
 AdamW's effective step at d = 2 and beta2 = 0.5 was off by 136 % in float64 runs.
 """
 
 
-def error_bound(momenta: Sequence[float], moments: Sequence[float], dimension: int) -> float:
+def error_bound(
+    momenta: Sequence[float], moments: Sequence[float], dimension: int, signed: bool = False
+) -> float:
     """The relative error of |w| and of the effective step that may be left.
 
     Args:
         momenta: the share of itself that each momentum keeps in a step.
         moments: the same of each second moment of entries.
         dimension: d, the entries of a unit.
+        signed: the step is along the sign of a momentum.
 
     Returns:
         The error; infinite where no bound was found, see `FEWEST`.
     """
-    if moments and dimension < FEWEST:
+    if (moments or signed) and dimension < FEWEST:
         return math.inf
     memory = max((1 / (1 - share) for share in momenta), default=1.0)
     variance = sum((1 - share) / (1 + share) for share in moments)
@@ -68,25 +72,31 @@ def error_bound(momenta: Sequence[float], moments: Sequence[float], dimension: i
 
 
 def list_mean_field_hypotheses(
-    momenta: Sequence[sp.Expr], moments: Sequence[sp.Expr]
+    momenta: Sequence[sp.Expr], moments: Sequence[sp.Expr], signed: bool = False
 ) -> tuple[str, ...]:
     """The facts that the mean recursion takes for granted, in text.
 
     Args:
-        momenta, moments: as for `error_bound`, as formulas.
+        momenta, moments, signed: as for `error_bound`, as formulas.
     """
     kept, averaged = (", ".join(map(show, shares)) for shares in (momenta, moments))
     large = "the mean of the step is that of its products: d is large"
-    forgets = f", and the momentum ({kept}) forgets before the weight turns" if kept else ""
+    waits = bool(kept) and not signed
+    forgets = f", and the momentum ({kept}) forgets before the weight turns" if waits else ""
     longest = f"max({kept})" if len(momenta) > 1 else kept
     bound = f"(1 + 1/(20 (1 - {longest})))/d" if kept else "21/(20 d)"
     bound += f" + (1 - {averaged})/(1 + {averaged})" if averaged else ""
-    fewest = f" for d >= {FEWEST}" if averaged else ""
+    fewest = f" for d >= {FEWEST}" if averaged or signed else ""
+    of_signs = (
+        "the entries of gradients are Gaussian: signs of correlation rho have 2 asin(rho) / pi; "
+        "ArcsineSum(a, r, b) is the sum of a^k asin(r b^(k-1)) over k >= 1"
+    )
     return (
         "gradients are random: |g| = gamma / |w|, <w,g> = 0, and no momentum is correlated "
         "with them",
         large + forgets,
         *([f"the second moment ({averaged}) is at its mean in every entry"] if averaged else []),
+        *([of_signs] if signed else []),
         f"|w| and the effective step are off by {bound} at most{fewest}, as measured",
         "the two formulas are positive: elsewhere the norm does not settle",
         "the step scales with the lengths of weight and gradients (checked)",
@@ -128,15 +138,19 @@ class Equilibrium:
     @property
     def hypotheses(self) -> tuple[str, ...]:
         """The facts that the formulas take for granted."""
-        return (*list_mean_field_hypotheses(*self.memories), *self.assumptions)
+        return (*list_mean_field_hypotheses(*self.memories, self._signed), *self.assumptions)
+
+    @property
+    def _signed(self) -> bool:
+        return bool(self.fourth_power.has(ArcsineSum))
 
     def bound(self, values: Mapping[sp.Symbol, float], dimension: int) -> float:
         """The relative error of |w| and of the effective step that may be left.
 
         1 / d + M / (20 d) for fluctuations, where M = 1 / (1 - beta) is the longest memory of a
         momentum, and half the relative variance 2 (1 - beta2) / (1 + beta2) of a second moment of
-        Gaussian entries, for which d is at least 16. Measured on float64 runs with kappa of 1 % per
-        step, not proved.
+        Gaussian entries. With one, or with a sign, d is at least 16. Measured on float64 runs with
+        kappa of 1 % per step, not proved.
 
         Args:
             values: the hyper-parameters.
@@ -145,7 +159,7 @@ class Equilibrium:
         momenta, moments = (
             [float(share.subs(values)) for share in shares] for shares in self.memories
         )
-        return error_bound(momenta, moments, dimension)
+        return error_bound(momenta, moments, dimension, self._signed)
 
     def squared_norm(
         self, values: Mapping[sp.Symbol, float], dimension: int, gamma: float

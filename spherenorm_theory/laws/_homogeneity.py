@@ -29,16 +29,21 @@ class NoEquilibriumError(ValueError):
     """
 
 
-def refuse_unless_homogeneous(step: OneStep, moment: sp.Symbol | None) -> None:
+def refuse_unless_homogeneous(step: OneStep, moment: sp.Symbol | None, relative: bool) -> None:
     """Refuse a step that does not scale, so that no one norm can be set to 1.
 
-    Without a second moment, a weight, gradients and momenta that are c times as long must give a
-    weight c times as long. With one, gradients c times as long must give the same weight.
+    A weight, gradients and momenta that are c times as long must give a weight c times as long. Of
+    a relative step, gradients c times as long must give the same weight.
+
+    Args:
+        step: the step.
+        moment: its second moment, if it keeps one.
+        relative: the step divides gradients by the second moment, or takes their sign.
 
     Raises:
         NoEquilibriumError: a coefficient of the step changes with the lengths.
     """
-    lengths = dict.fromkeys(("g", *step.buffers), 1) | {"w": 1 if moment is None else 0}
+    lengths = dict.fromkeys(("g", *step.buffers), 1) | {"w": 0 if relative else 1}
     for m in step.buffers if moment is not None else ():
         share = step.states[m]["g"]
         if not _scales(step, share, 0, lengths, moment):
@@ -47,7 +52,7 @@ def refuse_unless_homogeneous(step: OneStep, moment: sp.Symbol | None) -> None:
         power = lengths[after] - lengths.get(atom, 0)
         if not _scales(step, coefficient, power, lengths, moment):
             whole = step.facts.expand(coefficient, everything=True)
-            of = "gradients" if moment is not None else "the weight and its gradients"
+            of = "gradients" if relative else "the weight and its gradients"
             raise NoEquilibriumError(
                 f"{step.traced.name}: the step does not scale with {of}: "
                 f"it holds {show(whole)} times {atom}{_advice(step, whole)}"

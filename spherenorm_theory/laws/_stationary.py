@@ -3,15 +3,20 @@
 A random gradient is orthogonal to its weight and uncorrelated with the momentum. In expectation one
 step maps the products |w|^2, <w, m> and |m|^2 to rational functions of themselves; at a stationary
 point it changes none of them.
+
+A step along the sign of a momentum has no such finite set of products. Its point is a sum over all
+earlier steps, of the correlations that signs of Gaussian entries have.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import sympy as sp
 
 from spherenorm_theory.algebra import (
@@ -160,9 +165,9 @@ def read_mean_field_step(traced: Trace) -> OneStep:
             gradients, a second moment of more than gradients, or lengths that do not scale.
     """
     step = _without_bystanders(one_step(traced, mean_field=True))
-    algebra = step.algebra
+    algebra, sign = step.algebra, find_sign(step)
     opaque = [atom for atom in step.weight.terms if atom in algebra.opaque]
-    if opaque:
+    if opaque and sign is None:
         raise NoEquilibriumError(
             f"no equilibrium of {traced.name} is derived: {algebra.opaque[opaque[0]].origin} "
             "is not linear in the gradients, in the mean either"
@@ -174,7 +179,7 @@ def read_mean_field_step(traced: Trace) -> OneStep:
         for name, meaning in step.facts.definitions.items():
             step.facts.definitions[name] = sp.cancel(drop_transients(meaning, step).subs(at_rest))
     _refuse_other_decay(step)
-    refuse_unless_homogeneous(step, moment)
+    refuse_unless_homogeneous(step, moment, relative=moment is not None or sign is not None)
     return step
 
 
@@ -236,7 +241,8 @@ def find_stationary_point(
 ) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
     """|w|^2, |g|^2 and |w' - w|^2 that one step leaves as they are in expectation.
 
-    In the units of `unit_scale`.
+    In the units of `unit_scale`; of a step along a sign in those of its learning rate, at any
+    |g|^2.
 
     Args:
         step: as `read_mean_field_step` returns it.
@@ -253,6 +259,9 @@ def find_stationary_point(
         return drop_transients(step.facts.expand(expression, everything=True), step)
 
     drive = step.weight - w * (1 - kappa)
+    if (sign := find_sign(step)) is not None:
+        squared, moved_by = _point_of_sign(step, sign, 1 - kappa, drive.map(resolve), resolve)
+        return squared.subs(held), sp.Integer(1), moved_by.subs(held)
     after = step.after
     equations = [resolve(space.inner(drive, drive)) - S]
     pairs = [("w", "w"), *_buffer_pairs(step)]
@@ -273,6 +282,87 @@ def find_stationary_point(
     _refuse_unknown(step, equations, unknowns)
     point = {**units, **_solve(step, equations, unknowns, [free, moved])}
     return point[W], point[G], point[moved]
+
+
+class ArcsineSum(sp.Function):  # type: ignore[misc]  # sympy has no types
+    """sum over k = 1, 2, ... of a^k arcsin(r b^(k-1)), for |a b| < 1: of floats a float."""
+
+    nargs = 3
+
+    @classmethod
+    def eval(cls, a: sp.Expr, r: sp.Expr, b: sp.Expr) -> sp.Expr | None:
+        if a == 0 or r == 0:
+            return sp.Integer(0)
+        numbers = all(x.is_number for x in (a, r, b))
+        measured = any(x.has(sp.Float) for x in (a, r, b))
+        return _arcsine_sum(a, r, b) if numbers and measured else None
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return _arcsine_sum(*self.args)
+
+
+def _arcsine_sum(*arguments: sp.Expr) -> sp.Expr:
+    a, r, b = map(float, arguments)
+    if not abs(a * b) < 1:
+        return sp.nan
+    terms = 1 + math.ceil(math.log(1e-17) / math.log(abs(a * b))) if b else 1
+    k = np.arange(terms)
+    return sp.Float(float((a ** (k + 1) * np.arcsin(r * b**k)).sum()))
+
+
+def find_sign(step: OneStep) -> str | None:
+    """The atom u = sign(v) of a step w' = a w + c u, where v is a sum of gradients; else None."""
+    opaque, moving = step.algebra.opaque, step.weight.terms.keys() - {"w"}
+    if len(moving) != 1 or not moving <= opaque.keys():
+        return None
+    (atom,) = moving
+    _, function, arguments = opaque[atom]
+    random = {"g", *step.buffers}
+    return atom if function is np.sign and {*arguments[0].terms} <= random else None
+
+
+def _point_of_sign(
+    step: OneStep, sign: str, kept: sp.Expr, drive: Vector, resolve: Callable[[sp.Expr], sp.Expr]
+) -> tuple[sp.Expr, sp.Expr]:
+    """|w|^2 and |w' - w|^2 at rest under w' = a w + c sign(v), for Gaussian gradients.
+
+    The weight is c times the sum of a^k u over earlier steps. With r_k the correlation of the signs
+    of one entry, k steps apart,
+
+        |w|^2 = c^2 d s / (1 - a^2),    s = 1 + 2 sum_k a^k r_k,
+        |w' - w|^2 = |w|^2 ((1 - a^2) / s - (1 - a)^2) / a.
+
+    Gaussian entries of correlation rho have signs of correlation 2 arcsin(rho) / pi. Of one
+    momentum, v = p m + q g and m' = b m + e g, it is rho_k = rho_1 b^(k-1).
+
+    Args:
+        step, sign: w' and u.
+        kept: a.
+        drive: c u, where nothing else moves the weight.
+        resolve: a formula after many steps, without names.
+
+    Raises:
+        NoEquilibriumError: something else does, v holds several momenta, or the step changes with
+            other numbers than the hyper-parameters.
+
+    Source: Van Vleck and Middleton 1966 (arcsine law); Kosson et al. 2024 have the limit of small
+    correlations.
+    """
+    name, buffers = step.traced.name, step.buffers
+    if len(buffers) > 1 or {*drive.terms} != {sign}:
+        what = "of several momenta" if len(buffers) > 1 else "of which a part is taken away"
+        raise NoEquilibriumError(f"no equilibrium of {name} is derived: a step along a sign {what}")
+    (v,), one = step.algebra.opaque[sign].arguments, sp.Integer(1)
+    shares: list[sp.Expr] = [sp.Integer(0), one, sp.Integer(0), sp.Integer(0)]
+    for m in buffers:
+        shares = [v[m], v["g"], step.states[m][m], step.states[m]["g"]]
+    a, c, p, q, b, e = map(resolve, (kept, drive[sign], *shares))
+    _refuse_unknown(step, [a, c, p, q, b, e], [])
+    variance = p**2 * e**2 / (1 - b**2) + q**2
+    first = p * (q * e + p * e**2 * b / (1 - b**2)) / variance
+    s = 1 + 4 / sp.pi * ArcsineSum(a, sp.cancel(first), b)
+    squared = c**2 * DIMENSION * s / (1 - a**2)
+    return squared, squared * ((1 - a**2) / s - (1 - a) ** 2) / a
 
 
 def _refuse_unknown(

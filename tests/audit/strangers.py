@@ -206,4 +206,4 @@ def an_output_of_a_very_large_spread():
         y = self.f(x)
         return {"large": 1e5 * self.norm(y).tanh(), "size": y.square().mean()}
 
-    return Net(run, f=linear(6, 5), norm=nn.BatchNorm1d(5)), vectors()
+    return Net(run, f=linear(6, 5), norm=nn.BatchNorm1d(5)), vectors(12)

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm import audit
-from spherenorm.audit import Verdict
+from spherenorm.audit import Verdict, _subject
 from tests.audit.zoo.parts import Net, Plus, linear
 
 
@@ -264,3 +266,26 @@ def test_audit_stays_the_function():
     import spherenorm.audit  # noqa: F401  (the room must not hide it)
 
     assert callable(sn.audit)
+
+
+def test_an_audit_does_not_import_the_compiler():
+    """The import takes ten times as long as a small audit."""
+    code = """
+import sys, torch, spherenorm as sn
+sn.audit(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3)), torch.randn(8, 4))
+print("torch._dynamo" in sys.modules)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "False"
+
+
+def test_the_noise_of_a_large_model_has_no_two_rows_alike(monkeypatch):
+    monkeypatch.setattr(_subject, "_PERIOD", 101)
+    noise = _subject._Noise(0, 5000, torch.device("cpu"))
+    drawn = [noise.like(torch.empty(shape)) for shape in ((40, 50), (101,), (3,), (202, 1), (9, 7))]
+    stream = torch.cat([x.flatten() for x in drawn])
+    assert torch.equal(stream[101:], stream[:-101])
+    assert stream[:101].unique().numel() == 101
+    assert drawn[0].unique(dim=0).shape == (40, 50)

@@ -29,7 +29,13 @@ from tests.compile.test_compiled import (  # noqa: F401  (tests of these kernels
 )
 from tests.compile.test_parts import PART_ROWS, parts_agree
 from tests.compile.twins import TYPED_ROWS, Twins, random_weights
-from tests.compile.words import TRACED, TRACED_ROWS, Word
+from tests.compile.words import (
+    SATURATING,
+    TRACED,
+    TRACED_ROWS,
+    Word,
+    assert_agrees_at_extremes,
+)
 from tests.conformance.table import Row, set_gradients
 from tests.gradients import FAMILIES, gradient
 
@@ -281,6 +287,12 @@ def test_what_users_write(shapes):
     for step in range(3):
         twins.step("random", step)
     twins.agree()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("word", SATURATING)
+def test_extreme_entries_are_as_in_torch(word, dtype):
+    assert_agrees_at_extremes(SATURATING[word], dtype)
 
 
 @triton.jit

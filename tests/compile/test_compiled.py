@@ -254,6 +254,20 @@ def test_a_compiled_optimizer_copies_saves_and_resumes(no_inductor):
         assert torch.equal(a, c)
 
 
+def test_gains_that_stay_positive_are_kernels(no_inductor):
+    """Each row has a gain, which is a softplus, beside a direction of its own."""
+
+    def gained(lr=0.1):
+        direction = sn.chain(r.NormalizedUpdate("channel"), r.StepSize(lr), r.RadiusPin("channel"))
+        gain = sn.chain(r.HeavyBall(0.9, buffer="velocity"), r.StepSize(lr))
+        return sn.chain(r.Gain(direction, gain, start="one"))
+
+    twins = Twins(Row(sn.torch_optimizer(gained)), random_weights([(6, 5), (4, 3, 3, 3)]))
+    for step in range(4):
+        twins.step("random", step)
+    twins.agree()
+
+
 def test_without_a_compiler_the_reason_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)

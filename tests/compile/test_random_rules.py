@@ -24,7 +24,8 @@ ELEMENTWISE = (
     "where(({f} > -1.5).all(), {y}, {x})", "{x}.clamp(-0.5, 0.7)", "torch.maximum({x}, {y})",
     "({x} > {y}).to(w.dtype) * {z}", "torch.add({x}, {y}, alpha=0.5)",
     "torch.addcmul({x}, {y}, {z}, value=0.5)", "torch.zeros_like({x})", "torch.full_like({x}, 0.5)",
-    "{x} * 0", "0 * {x} + {z}", "1 - (~({x} > {z})).to(w.dtype)",
+    "{x} * 0", "0 * {x} + {z}", "1 - (~({x} > {z})).to(w.dtype)", "torch.sigmoid({x})",
+    "torch.log1p({x}.abs())", "torch.nn.functional.softplus({x}, 2.0, 0.5)",
     "(({x} > {y}) | ({z} < {x})).to(w.dtype)", "{x}.lerp({y}, 0.3)",
 )  # fmt: skip
 SUMS = (

@@ -12,7 +12,14 @@ from spherenorm.compile import _paths as paths
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._lower import lower
 from tests.compile.twins import Twins, assert_close, random_weights
-from tests.compile.words import REFUSED, TRACED, TRACED_ROWS, Word
+from tests.compile.words import (
+    REFUSED,
+    SATURATING,
+    TRACED,
+    TRACED_ROWS,
+    Word,
+    assert_agrees_at_extremes,
+)
 from tests.conformance.table import Row
 
 ANY_SHAPE = ((6,), (), (1,), (0,))
@@ -68,6 +75,13 @@ def test_what_is_not_finite_is_as_in_the_rules_own_code(word, number):
     torch.testing.assert_close(fast, own, rtol=1e-12, atol=1e-12, equal_nan=True)
     states = twins.fast_opt.state[fast], twins.own_opt.state[own]
     torch.testing.assert_close(*states, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("word", SATURATING)
+def test_extreme_entries_are_as_in_torch(word, dtype, monkeypatch):
+    monkeypatch.delattr(paths.Inductor, "__init__")
+    assert_agrees_at_extremes(SATURATING[word], dtype)
 
 
 BACKENDS = ["auto", "rule", "compiled"]

@@ -10,7 +10,8 @@ from tests.conformance.table import ROWS, HyperballMine, RotationalMine, Row
 from tests.gradients import FAMILIES, gradient
 
 GAINS = (optim.Muown, optim.AngularMuown, optim.MDMuon)
-MATRICES = (optim.Muon, optim.MuonH, optim.NorMuon, optim.Scion, optim.SPEL, *GAINS)
+PINNED = (optim.MuonH, optim.MuonSphere, optim.SPEL)
+MATRICES = (optim.Muon, optim.NorMuon, optim.Scion, *PINNED, *GAINS)
 """They multiply matrices, for which kernels have no word."""
 TANGENTS = (optim.Nora, optim.OrthoGrad, RotationalMine)
 """They give what a projection leaves a length, which of a radial gradient is rounding alone."""

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import softplus
 
 import spherenorm as sn
+from spherenorm import rules as r
 
 TRACED = {
     "the gradient as a state": lambda w, d, m: (d, d),
@@ -44,6 +46,12 @@ TRACED = {
     "clamp": lambda w, d, m: (d.clamp(-0.5, 0.5), m.clamp(min=0.1) + d.clamp(max=d.abs().mean())),
     "norms": lambda w, d, m: (d / (1e-3 + d.norm()), m + torch.linalg.vector_norm(d) * d),
     "means": lambda w, d, m: (d - d.mean(), m + d / (1 + d.square().mean().sqrt())),
+    "log1p": lambda w, d, m: (torch.log1p(d.abs()), m - torch.log1p(d.square().sum()) * d),
+    "sigmoid": lambda w, d, m: (torch.sigmoid(d), m + torch.sigmoid(d.sum()) * d),
+    "softplus": lambda w, d, m: (
+        softplus(d) + softplus(d.sum(), beta=0.5),
+        m + softplus(d, beta=2.0, threshold=0.5),
+    ),
     "a product with 0": lambda w, d, m: (w + d * 0, 0 * m + d),
     "an old state that is read again behind the new one": lambda w, d, m: (
         (new := 0.5 * m + d) - m.tanh() * new.sin(),
@@ -60,8 +68,27 @@ TRACED_ROWS = {
         d + torch.where((d * d).sum() > 0, 1.5 + 0 * d, d).sum(dim=axes(d), keepdim=True),
         m + d,
     ),
+    "functions of rows": lambda w, d, m: (
+        d * softplus(d.sum(dim=axes(d), keepdim=True)),
+        m + d * torch.sigmoid(torch.log1p(d.square().sum(dim=axes(d), keepdim=True))),
+    ),
 }
 """Of two dimensions or more."""
+
+SATURATING = {
+    "log1p": torch.log1p,
+    "sigmoid": torch.sigmoid,
+    "softplus": softplus,
+    "softplus, scaled": lambda d: softplus(d, beta=3.0, threshold=10.0),
+}
+"""Functions of entries that torch computes so that none overflows or cancels out."""
+
+EXTREME = (
+    *(0.0, 1e-40, 1e-20, 1e-12, 1e-9, 1e-8, 6e-8, 1e-7, 1e-4, 0.3, 0.7, 1.0, 1.5, 3.33, 3.34),
+    *(19.9, 20.0, 20.1, 36.0, 88.0, 89.0, 100.0, 103.0, 709.0, 710.0, 745.0, 1e4, 1e20, 1e38),
+    float("inf"),
+)
+"""Where they are rounded, pass their threshold, or leave the range of float32 or float64."""
 
 REFUSED = {
     "a sum whose dimension is lost": (
@@ -139,3 +166,27 @@ class Word(sn.Rule):
         return sn.Update(update.weight, update.grad, direction), {
             n: m for n, (_, m) in zip(self.state_names, results, strict=True)
         }
+
+
+def assert_agrees_at_extremes(function, dtype):
+    """A compiled step along `function` of entries from -inf to inf, and of nan, is torch's.
+
+    The weight starts at 0, so that results far below 1 count as well.
+    """
+    ends = torch.tensor(EXTREME, dtype=dtype)
+    entries = torch.cat([ends, -ends, torch.full((1,), float("nan"), dtype=dtype)])
+
+    def extreme(lr=1.0):
+        return sn.chain(Word((lambda w, d, m: (function(d), m),)), r.StepSize(lr))
+
+    weight = torch.zeros_like(entries, requires_grad=True)
+    weight.grad = entries
+    sn.torch_optimizer(extreme)([weight], backend="compiled").step()
+    rtol = 1e-12 if dtype is torch.float64 else 2e-5
+    torch.testing.assert_close(
+        weight.detach(),
+        -function(entries),
+        rtol=rtol,
+        atol=torch.finfo(dtype).tiny,
+        equal_nan=True,
+    )

@@ -82,6 +82,7 @@ ROWS = [
     Row(optim.OrthoGrad, {"lr": 0.01, "weight_decay": 0.01}),
     Row(optim.Muon, {"lr": 0.01}, fewest=2),
     Row(optim.MuonH, fewest=2),
+    Row(optim.MuonSphere, fewest=2),
     Row(optim.NorMuon, {"lr": 0.01}, fewest=2),
     Row(optim.SPEL, {"momentum": 0.9}, fewest=2),
     Row(optim.Muown, {"weight_decay": 0.01}, fewest=2),

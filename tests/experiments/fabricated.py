@@ -1,14 +1,14 @@
 """Results that no run has made: worlds of random numbers, in which a claim may be true or false."""
 
 import zlib
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
 
 from spherenorm_experiments.analysis import Result, Results
 from spherenorm_experiments.core import Spec, rows_of
-from spherenorm_experiments.engine import Row
 from spherenorm_experiments.study import Plan, find_study
 
 SHARES = ("test", "validation", "projected_invariant", "projected_variant")
@@ -27,12 +27,23 @@ SEEDS, POINTS_KEPT = 8, 120
 KINDS = ("variant", "invariant")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Made(Result):
+    """A result with arrays of no file."""
+
+    kept: Mapping = field(default_factory=dict)
+
+    @property
+    def arrays(self):
+        return self.kept
+
+
 def result(arm, seed=0, spec=None, records=(), name="made", **summary):
     """A finished run, of which nothing is stored."""
     spec = spec or Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed)
     metrics = SimpleNamespace(read=lambda *_: records)
     folder = SimpleNamespace(name=name, metrics=metrics, read_json=lambda _: (), path=name)
-    return Result(arm, spec, {"diverged_at": None, **summary}, folder)
+    return Result(name, spec, {}, {"diverged_at": None, **summary}, folder, arm=arm)
 
 
 def compared(study, plan, lost=lambda arm: False):
@@ -97,14 +108,13 @@ def _results(arm, spec, random, levels, lost, place):
         point, seed = divmod(number, seeds)
         summary = {key: rows[point][seed] for key, rows in tables.items()}
         summary |= {"diverged_at": 3 if lost else None, "every": 2}
-        row = Row("made/run", own, {}, summary, None)
         curve = curves[:, point, seed]
-        vars(row)["arrays"] = {
+        kept = {
             "norm": curve,
             "effective_step": curve * np.nan if lost else curve.copy(),
             **{f"cosines_{kind}": x.copy() for kind, x in zip(KINDS, ends, strict=True)},
         }
-        items.append(Result.of(arm, row))
+        items.append(Made("made/run", own, {}, summary, None, arm=arm, kept=kept))
     return items
 
 

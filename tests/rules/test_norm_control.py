@@ -128,6 +128,35 @@ def over(x, dim):
     return x.sum(dim=[d for d in range(x.ndim) if d != dim], keepdim=True)
 
 
+def polar_express():
+    """Amsel et al. 2025, with the safety factor 1.01."""
+    first = (8.28721201814563, -23.595886519098837, 17.300387312530933)
+    rest = (
+        (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+        (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+        (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+        (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+        (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+        (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
+    )
+    shrunk = [(first, 1.01**2), *((each, 1.01) for each in rest)]
+    return [*((a / s, b / s**3, c / s**5) for (a, b, c), s in shrunk), (1.875, -1.25, 0.375)]
+
+
+def muonsphere(w):
+    m, fan = 0, math.sqrt(w.shape[0] / w[0].numel())
+    for step in range(STEPS):
+        g = grad_of(w, step)
+        m = 0.9 * m + 0.1 * g
+        flat = w.flatten(1)
+        v = torch.tensor([math.cos(1 + k) for k in range(flat.shape[1])], dtype=w.dtype)
+        for _ in range(20):
+            v = unit(flat.T @ (flat @ v))
+        o = newton_schulz(0.1 * g + 0.9 * m, polar_express())
+        w = 3.0 * fan / (flat @ v).norm() * w - 0.02 * 3.0 * fan * o
+    return w
+
+
 PLAIN = ((2.0, -1.5, 0.5),) * 12
 
 
@@ -276,6 +305,7 @@ LOOPS = [
     ("hyperball(adamw)", adamh, {"lr": 0.02, "betas": (0.9, 0.95)}),
     ("muonh", muonh, {"lr": 0.02}),
     ("hyperball(muon)", muonh, {"lr": 0.02}),
+    ("muonsphere", muonsphere, {"lr": 0.02, "radius": 3.0}),
     ("normuon", normuon, {**MUON_SETTINGS, "beta2": 0.9, "scale": "none"}),
     ("spel", spel, {"lr": 0.1, "momentum": 0.9}),
     ("muown", muown, {"lr": 0.02, "gain_ratio": 0.5, "weight_decay": 0.1}),

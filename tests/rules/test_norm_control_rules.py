@@ -161,6 +161,20 @@ def test_a_step_on_the_stiefel_manifold_stays_there(shape):
         torch.testing.assert_close(gram, torch.eye(len(gram)).double(), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (4, 3, 2, 2)])
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_a_step_starts_on_the_spectral_sphere(shape, size):
+    u, _, v = torch.linalg.svd(randn(*shape).flatten(1), full_matrices=False)
+    values = torch.tensor([1.0, 0.3, 0.2, 0.1]).double()  # apart, so that the iteration converges
+    weight, step = size * (u * values @ v).reshape(shape), randn(*shape, seed=1)
+    start = weight - applied(r.SpectralPin(0.5), weight, step) + step
+    radius = 0.5 * math.sqrt(shape[0] / weight[0].numel())
+    # The step takes the rest of the weight away, and leaves its rounding.
+    torch.testing.assert_close(start, radius / size * weight, rtol=0, atol=1e-14 * max(1, size))
+    still = applied(r.SpectralPin(0.5), torch.zeros(shape).double(), step)
+    assert torch.equal(still, step)
+
+
 def test_gains_are_factors_of_the_weight():
     """A gain alone scales its row, and the rest alone keeps each row's norm where it is pinned."""
     weight, grad = randn(3, 4), randn(3, 4, seed=1)

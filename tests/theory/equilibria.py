@@ -19,6 +19,7 @@ from spherenorm_theory.laws import NoEquilibriumError
 NOISE = {"lr": 0.1, "weight_decay": 0.1}
 ADAMW = {"lr": 0.01, "weight_decay": 1.0}
 ADAMP = {"lr": 0.01, "weight_decay": 10.0}
+LION = {"lr": 0.001, "weight_decay": 10.0}
 RATIO = 0.1
 """The share of the decay that projected weights have in SGDP and AdamP, by default."""
 RECIPES = (
@@ -29,6 +30,7 @@ RECIPES = (
     ("sgdp", {**NOISE, "momentum": 0.9, "project_buffer": True}),
     *(("adamw", {**ADAMW, "betas": (0.9, beta)}) for beta in (0.99, 0.999)),
     *(("adamp", {**ADAMP, "betas": (0.9, beta)}) for beta in (0.99, 0.999)),
+    *(("lion", {**LION, "betas": betas}) for betas in ((0.9, 0.99), (0.95, 0.98))),
 )  # fmt: skip
 UNITS = {2: 2048, 16: 512, 256: 64}
 
@@ -66,6 +68,14 @@ def step_adam(name, w, g, moments, time, numbers):
     return (1 - lr * decay) * w - lr * u, (m, v)
 
 
+def step_lion(w, g, m, numbers):
+    """One step of lion: the new weight and momentum."""
+    beta1, beta2 = numbers["betas"]
+    u = (beta1 * m + (1 - beta1) * g).sign()
+    new = w - numbers["lr"] * (u + numbers["weight_decay"] * w)
+    return new, beta2 * m + (1 - beta2) * g
+
+
 def simulate(name, numbers, dimension, start, warm_up, steps):
     """The root mean squares of |w|, of the effective step and of |w| |g| under random gradients."""
     generator = torch.Generator().manual_seed(0)
@@ -82,6 +92,8 @@ def simulate(name, numbers, dimension, start, warm_up, steps):
         g = tangent(normal(), w) / w.norm(dim=1, keepdim=True)
         if name.startswith("adam"):
             new, (m, v) = step_adam(name, w, g, (m, v), time, numbers)
+        elif name == "lion":
+            new, m = step_lion(w, g, m, numbers)
         else:
             new, m = step_sgd(name, w, g, m, numbers)
         if time > warm_up:
@@ -100,7 +112,7 @@ def compare(name, numbers, dimension, steps=1500, least=1500):
     memory = 1 / (1 - max(numbers.get("betas", (0.0,))))
     warm_up = max(least, int(8 * memory))
     flags = {n: x for n, x in numbers.items() if isinstance(x, bool) or x == 0}
-    law = equilibrium(name, **flags, **({"eps": 0.0} if "betas" in numbers else {}))
+    law = equilibrium(name, **flags, **({"eps": 0.0} if name.startswith("adam") else {}))
     values = law.traced.values(**numbers)
     start = math.sqrt(law.squared_norm(values, dimension, math.sqrt(dimension - 1)))
     norm, step, gamma = simulate(name, numbers, dimension, start, warm_up, steps)
@@ -118,6 +130,7 @@ def grid():
         yield "sgdp", {**numbers, "project_buffer": True}
         yield "adamw", {**ADAMW, "betas": (0.9, beta)}
         yield "adamp", {**ADAMP, "betas": (0.9, beta)}
+        yield "lion", {**LION, "betas": (0.9, beta)}
 
 
 def main() -> None:

@@ -11,7 +11,10 @@ from spherenorm import rules as r
 from spherenorm._rule import scalar_state
 from spherenorm_theory import norm_growth
 
-MATRICES = ("muon", "muonh", "normuon", "scion", "muown", "angularmuown", "mdmuon", "spel")
+MATRICES = (
+    *("muon", "muonh", "muonsphere", "normuon", "scion", "spel"),
+    *("muown", "angularmuown", "mdmuon"),
+)
 """Recipes that multiply matrices, whose formulas outgrow a law's budget."""
 WITH_LAWS = [name for name in recipe_names() if name not in MATRICES]
 
@@ -90,6 +93,7 @@ NUMBERS = {
     "cosine_similarity": lambda w, d: 2 + functional.cosine_similarity(w, w + d, dim=1),
     "dot": lambda w, d: torch.dot(w.flatten(), (w + d).flatten()),
     "vdot": lambda w, d: torch.vdot(d.flatten(), d.flatten()).rsqrt(),
+    "addmm": lambda w, d: torch.addmm(torch.ones(1, 1).to(d), w, (w + d).T, beta=2.0, alpha=0.5),
     "einsum": lambda w, d: torch.einsum("ij,ij->i", d, d)[:, None],
     "a row": lambda w, d: (w @ w[0])[:, None],
     "clamp": lambda w, d: d.norm().clamp(max=1.5),
@@ -99,7 +103,10 @@ NUMBERS = {
     "full_like": lambda w, d: torch.full_like(d, 0.5),
     "zeros_like": lambda w, d: torch.zeros_like(d) + torch.ones(1, 1, dtype=d.dtype),
     "log": lambda w, d: torch.log(d.norm()),
+    "log1p": lambda w, d: torch.log1p(d.norm()),
     "tanh": lambda w, d: torch.tanh(d.norm()),
+    "sigmoid": lambda w, d: torch.sigmoid(-d.norm()),
+    "softplus": lambda w, d: functional.softplus(d.norm(), beta=2),
     "exp": lambda w, d: torch.exp(-d.square().mean()),
     "in place, by a view": lambda w, d: (
         (c := d.clone(), c.view(-1).mul_(2.0)) and (c * c).sum(1, keepdim=True)
@@ -112,7 +119,10 @@ ENTRIES = {
     "sin": lambda w, d: torch.sin(d),
     "exp": lambda w, d: torch.exp(d),
     "log": lambda w, d: torch.log(d.abs()),
+    "log1p": lambda w, d: torch.log1p(d.abs()),
     "tanh": lambda w, d: torch.tanh(d),
+    "sigmoid": lambda w, d: torch.sigmoid(d),
+    "softplus": lambda w, d: functional.softplus(d, beta=2),
     "clamp": lambda w, d: d.clamp(-0.5, 0.5),
     "minimum": lambda w, d: torch.minimum(d, w + d),
     "remainder": lambda w, d: torch.remainder(d, 0.3),

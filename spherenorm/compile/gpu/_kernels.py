@@ -64,7 +64,7 @@ def emit(graph: StepGraph, numbers: int, dtype: torch.dtype) -> KernelSource:
         "import triton",
         "import triton.language as tl",
         "",
-        "from spherenorm.compile.gpu._prelude import power, total_any, total_sum, totals",
+        "from spherenorm.compile.gpu._prelude import log1p, power, total_any, total_sum, totals",
     ]
     for stage in range(len(plan.passes)):
         text += [*_advance(words, stage, numbers), *PrintedPass(words, stage).source()]

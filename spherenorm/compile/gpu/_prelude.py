@@ -27,6 +27,19 @@ def power(x, y):
 
 
 @triton.jit
+def log1p(x):
+    """log(1 + x), from log, which Triton's interpreter has too.
+
+    What the rounding of 1 + x takes from the logarithm the factor x / ((1 + x) - 1) gives back, to
+    a few roundings (Higham 2002, Accuracy and Stability of Numerical Algorithms, Section 1.14.1).
+    """
+    one_more = 1.0 + x
+    itself = (one_more == 1.0) | (one_more == float("inf"))
+    added = tl.where(itself, 1.0, one_more - 1.0)
+    return tl.where(itself, x, tl.log(one_more) * (x / added))
+
+
+@triton.jit
 def total_sum(slots, count, stride: tl.constexpr):
     """The sum of `count` float64 values, `stride` apart; their number fixes its order."""
     lane = tl.arange(0, LANES)

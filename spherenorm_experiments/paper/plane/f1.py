@@ -1,14 +1,14 @@
-"""Figure 1: the two-dimensional toy, and its animation."""
+"""Figure 1: the two-dimensional toy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from spherenorm_experiments.analysis import (
     PAPERS_START,
@@ -38,7 +38,6 @@ from spherenorm_experiments.report.pictures import (
     DASHES,
     Picture,
     color_of,
-    empty_figure,
     lines,
     rounded,
 )
@@ -63,7 +62,7 @@ STARTS = {"smoke": 3, "small": 7, "full": 13}
 SOLVED = "steps_to_0.001"
 FLOOR = 1e-14
 """A gap below this is rounding."""
-SHOWN_STEPS, FRAMES = 700, 80
+SHOWN_STEPS = 700
 
 
 def descent(
@@ -124,7 +123,7 @@ class F1(Study):
             return []
         colors = {item.arm.label: _color(item.arm) for item in items}
         dashes = {item.arm.label: DASHES[_fast(item)] for item in items}
-        pictures = [_animation([item for item in items if not _fast(item)])]
+        pictures = [_in_the_plane([item for item in items if not _fast(item)])]
         for key, y, caption in (
             ("norm", "norm ‖w‖", "The norm against steps."),
             ("gap", "gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
@@ -148,7 +147,7 @@ def _row(arm: Arm, grid: Grid) -> tuple[Any, ...]:
     if shown is None:
         return (arm.label, Cell(None, missing="diverged"), *[""] * 7)
     summary, best = shown.summary, grid.tuned(SOLVED, min)
-    fastest = None if best.index is None else _papers(grid, best.index)
+    fastest = grid.start(best.index)
     return (
         arm.label,
         Cell(summary["max_norm"], ".2f"),
@@ -163,14 +162,9 @@ def _steps(count: float | None) -> Cell:
     return Cell(None if count is None else int(count), missing="not reached")
 
 
-def _papers(grid: Grid, index: int) -> Result | None:
-    """The run at a point from the paper's start."""
-    return grid.runs[index].get(PAPERS_START)
-
-
 def _shown(grid: Grid) -> Result | None:
     """The run at the rate of Figure 1, or at the nearest one that did not diverge."""
-    known = [_papers(grid, index) for index in range(len(grid.points))]
+    known = [grid.start(index) for index in range(len(grid.points))]
     alive = [item for item in known if item is not None and not item.diverged]
 
     def distance(item: Result) -> float:
@@ -203,8 +197,7 @@ def _of_norms() -> Iterator[Claim]:
 def _largest_norm(results: Results, label: str) -> float | None:
     """From the paper's start, without randomness."""
     grid = _grid(results, ARMS[label])
-    index = grid.at(lr=LR)
-    item = None if index is None else _papers(grid, index)
+    item = grid.start(grid.at(lr=LR))
     return None if item is None else item.summary["max_norm"]
 
 
@@ -277,60 +270,19 @@ def _color(arm: Arm) -> str:
     return "#777777" if arm == ARMS["GD"] else color_of(arm.recipe)
 
 
-def _animation(items: list[Result]) -> Picture:
-    """Draw w in the plane, from the start on: time runs the same for all."""
-    last = 1 + int(max(item.summary[SOLVED] or 0 for item in items))
-    times = [int(time) for time in np.unique(np.linspace(0, last, FRAMES).astype(int))]
-    figure = empty_figure("w₁", "w₂")
-    angle = np.linspace(0, 2 * np.pi, 90)
-    circle = {"x": rounded(np.cos(angle)), "y": rounded(np.sin(angle)), "name": "‖w‖ = 1"}
-    figure.add_scatter(**circle, line={"color": "#999", "dash": "dot", "width": 1})
-    figure.add_traces(_paths(items, last))
-    indices = list(range(1, 1 + len(items)))
-    figure.frames = [
-        go.Frame(name=str(time), data=_paths(items, time), traces=indices) for time in times
-    ]
-    inside = {"yref": "paper", "y": 1.0, "x": 1.0, "xanchor": "right", "yanchor": "top"}
-    figure.update_layout(
-        **_controls(times), legend={**inside, "orientation": "v"}, margin={"t": 50}
-    )
-    figure.update_yaxes(scaleanchor="x", scaleratio=1)
+def _in_the_plane(items: Sequence[Result]) -> Picture:
+    """Draw w in the plane, from the start until the slowest is at the optimum."""
+    last = 2 + int(max((item.summary[SOLVED] or 0 for item in items), default=0))
+    paths = {item.arm.label: item.arrays["w"][:last] for item in items}
+    series = {label: (path[:, 0], path[:, 1]) for label, path in paths.items()}
     caption = (
         "The weight itself: from the top to the direction straight down. GDM swings far out and "
         "then crawls; GDP stays near the circle."
     )
-    return Picture(figure, caption, height=560, wide=True)
-
-
-def _paths(items: list[Result], time: int) -> list[go.Scatter]:
-    """The trajectories up to a time, with a point at their ends."""
-    drawn = []
-    for item in items:
-        path, color = item.arrays["w"][: time + 1], _color(item.arm)
-        sizes = [0] * (len(path) - 1) + [11]
-        style = {
-            "name": item.arm.label,
-            "mode": "lines+markers",
-            "line": {"color": color, "width": 2},
-            "marker": {"size": sizes, "color": color, "opacity": 1, "line": {"width": 0}},
-        }
-        drawn.append(go.Scatter(x=rounded(path[:, 0]), y=rounded(path[:, 1]), **style))
-    return drawn
-
-
-def _controls(times: list[int]) -> dict[str, Any]:
-    """Buttons to play and pause, and a slider over the times, as parts of plotly's layout."""
-    frame = {"frame": {"duration": 60, "redraw": False}, "transition": {"duration": 0}}
-    now = {"mode": "immediate", **frame}
-    play = {"label": "▶ play", "method": "animate", "args": [None, {**frame, "fromcurrent": False}]}
-    pause = {"label": "❚❚", "method": "animate", "args": [[None], now]}
-    place = {"x": 0, "y": 1.13, "xanchor": "left", "yanchor": "top", "pad": {"t": 0}}
-    buttons = {"type": "buttons", "direction": "left", "showactive": False, **place}
-    slider = {
-        "active": len(times) - 1,
-        "currentvalue": {"prefix": "step ", "font": {"size": 12}},
-        "steps": [{"label": str(t), "method": "animate", "args": [[str(t)], now]} for t in times],
-        "pad": {"t": 45},
-        **{"ticklen": 0, "minorticklen": 0, "font": {"size": 9}},
-    }
-    return {"updatemenus": [{**buttons, "buttons": [play, pause]}], "sliders": [slider]}
+    colors = {item.arm.label: _color(item.arm) for item in items}
+    picture = lines(series, "w₁", "w₂", caption, colors)
+    angle = np.linspace(0, 2 * np.pi, 90)
+    circle = {"x": rounded(np.cos(angle)), "y": rounded(np.sin(angle)), "name": "‖w‖ = 1"}
+    picture.figure.add_scatter(**circle, line={"color": "#999", "dash": "dot", "width": 1})
+    picture.figure.update_yaxes(scaleanchor="x", scaleratio=1)
+    return replace(picture, height=560, wide=True)

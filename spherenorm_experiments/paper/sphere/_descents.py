@@ -202,13 +202,12 @@ def _peak(method: str) -> Side:
 def _first_peak(results: Results, method: str) -> float | None:
     """The largest norm from the paper's start."""
     grid = searched(results, method)
-    index = best_of_search(grid, PAPER_RATES).index
-    return None if index is None else _norm_at(grid, index)
+    return _norm_at(grid, best_of_search(grid, PAPER_RATES).index)
 
 
-def _norm_at(grid: Grid, index: int) -> float | None:
+def _norm_at(grid: Grid, index: int | None) -> float | None:
     """The largest norm at a point from the paper's start; None if it diverged."""
-    item = grid.runs[index].get(PAPERS_START)
+    item = grid.start(index)
     return None if item is None else item.summary["max_norm"]
 
 

@@ -24,7 +24,6 @@ from spherenorm_experiments.analysis import (
     mean,
     paper,
 )
-from spherenorm_experiments.core import Spec
 from spherenorm_experiments.paper.sphere._descents import (
     FLOOR,
     METHODS,
@@ -83,15 +82,11 @@ class F3(Study):
         for name, method in METHODS.items():
             for steps, scale in SETTINGS if plan.tier != "smoke" else (REFERENCE,):
                 setting = {**method.setting, **points(method, plan.budgets)}
-                common: dict[str, Any] = {
-                    "epochs": steps * reference // REFERENCE[0],
-                    "batch_size": 1,
-                    "schedule": "linear",
-                    "probes": (),
-                    "seeds": tuple(range(STARTS[plan.budgets])),
-                }
-                spec = Spec("rosenbrock", method.recipe, setting, {"scale": scale}, **common)
-                trials.append(Trial(search_arm(name, steps, scale), spec))
+                trials += self.seeded(
+                    plan, search_arm(name, steps, scale), "rosenbrock", setting,
+                    range(STARTS[plan.budgets]), epochs=steps * reference // REFERENCE[0],
+                    batch_size=1, schedule="linear", probes=(), options={"scale": scale},
+                )  # fmt: skip
         found = (_best_descent(results, arm) for arm in _searches(results))
         return [*trials, *(trial for trial in found if trial is not None)]
 

@@ -26,7 +26,6 @@ CHROMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stabl
 
 PIXELS_PER_INCH = 96
 
-CONTROLS = ("sliders", "updatemenus")
 INK, GRID = "#222222", "#dddddd"
 
 FLAGS = (
@@ -97,7 +96,7 @@ def write_drawings(
 
 
 def _on_paper(picture: Picture, width: float) -> dict[str, Any]:
-    """A figure as JSON content, black on white, its legend below it, without its controls."""
+    """A figure as JSON content, black on white, its legend below it."""
     figure = go.Figure(picture.figure)
     axes = {"gridcolor": GRID, "linecolor": INK, "zerolinecolor": GRID, "automargin": True}
     figure.update_layout(
@@ -110,8 +109,7 @@ def _on_paper(picture: Picture, width: float) -> dict[str, Any]:
     figure.update_yaxes(**axes)
     size = {"width": round(width * PIXELS_PER_INCH), "height": picture.height}
     content = json.loads(figure.to_json(remove_uids=True))
-    layout = {key: x for key, x in content["layout"].items() if key not in CONTROLS}
-    return {"data": content["data"], "layout": layout, "size": size}
+    return {"data": content["data"], "layout": content["layout"], "size": size}
 
 
 def _printed(chrome: str, page: Path, drawing: bytes, size: dict[str, int]) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from spherenorm_experiments.analysis import (
     AGAINST,
@@ -16,22 +16,68 @@ from spherenorm_experiments.analysis import (
     LATER,
     LEVEL,
     OUT_OF_REACH,
-    OUTCOMES,
     PERFORMANCE_SEEDS,
     POWER,
     PRIMARY_WEIGHT,
-    RULE,
     Cell,
     Decision,
-    Outcome,
     Row,
     Statement,
     Table,
-    outcome,
 )
 from spherenorm_experiments.paper.statements import STATEMENTS, TOPICS, UNCLAIMED
 from spherenorm_experiments.report.page._sections import Section, labeled
 from spherenorm_experiments.report.page._thirteen import across
+
+Outcome = Literal[
+    "supported",
+    "contradicted",
+    "mixed",
+    "open",
+    "cannot be decided here",
+    "true by construction",
+    "not tested",
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+LEAST_SHARE = 0.5
+"""Of the claims that these runs can decide, so many have to support a statement."""
+
+RULE = """A statement is *supported* if no claim of it is decided against it and at least half of
+those that these runs can decide are decided for it; *contradicted* if one is decided against it and
+none for it; *mixed* if there are both; *open* otherwise. It *cannot be decided here* if that was
+said of each of its claims before the runs. It is *true by construction* if it holds by definition,
+or if a free number was chosen so that the paper's number comes out; *not tested* if it has no claim
+or no runs."""
+
+
+def outcome(kind: str, verdicts: Sequence[str]) -> Outcome:
+    """The outcome of a statement by `RULE`.
+
+    Args:
+        verdicts: of those of its claims that have results.
+
+    Examples:
+        >>> outcome("paper", ["reproduced", "smaller than the paper's", "inconclusive"])
+        'supported'
+        >>> outcome("paper", ["reproduced", "inconclusive", "inconclusive"])
+        'open'
+        >>> outcome("paper", ["reproduced", "equivalent"])
+        'mixed'
+    """
+    if not verdicts:
+        return "not tested"
+    held = sum(verdict in FOR for verdict in verdicts)
+    denied = sum(verdict in AGAINST for verdict in verdicts)
+    if kind in ("identity", "calibrated") and not denied:
+        return "true by construction"
+    reachable = [verdict for verdict in verdicts if verdict != "cannot be decided here"]
+    if not reachable:
+        return "cannot be decided here"
+    if denied:
+        return "mixed" if held else "contradicted"
+    return "supported" if held and held >= LEAST_SHARE * len(reachable) else "open"
+
 
 ALL = "thirteen"
 """The label of claims about all benchmarks together."""
@@ -49,13 +95,6 @@ class Finding(NamedTuple):
     outcome: Outcome
     claims: Sequence[Mapping[str, Any]]
     reason: str
-
-    @property
-    def listed(self) -> str:
-        """The verdicts of its claims, counted."""
-        verdicts = [claim["verdict"] for claim in self.claims]
-        counts = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
-        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 
     @property
     def telling(self) -> Mapping[str, Any] | None:

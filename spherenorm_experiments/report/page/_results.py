@@ -165,8 +165,8 @@ def _versions(sections: Sequence[Section]) -> str:
 def _digest(results: Results) -> str:
     """A hash of the names of the runs and of their summaries."""
     digest = hashlib.sha256()
-    for item in sorted(results, key=lambda item: item.id):
-        digest.update(item.id.encode())
+    for item in sorted(results, key=lambda item: item.name):
+        digest.update(item.name.encode())
         digest.update(repr(sorted(item.summary.items(), key=lambda pair: pair[0])).encode())
     return digest.hexdigest()[:16]
 

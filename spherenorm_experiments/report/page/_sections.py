@@ -148,7 +148,7 @@ def _older(results: Results, door: Door) -> list[str]:
     older: dict[str, None] = {}
     for item in first.values():
         with contextlib.suppress(Exception):  # its code is not here at all: nothing to compare
-            if item.id not in door.resolve(item.spec).rows:
+            if item.name not in door.resolve(item.spec).rows:
                 older[item.arm.label] = None
     return list(older)
 

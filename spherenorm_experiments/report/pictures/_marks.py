@@ -46,9 +46,8 @@ def finished(pictures: Sequence[Picture]) -> list[Picture]:
 
 
 def _is_flat(figure: go.Figure) -> bool:
-    """True for a figure in the plane that stands still."""
-    plain = all(trace.type == "scatter" for trace in figure.data)
-    return plain and not figure.frames and not figure.layout.sliders
+    """True for a figure in the plane."""
+    return all(trace.type == "scatter" for trace in figure.data)
 
 
 def _mark(trace: Any, symbols: dict[str, str]) -> None:

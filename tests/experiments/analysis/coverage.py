@@ -18,10 +18,10 @@ from spherenorm_experiments.analysis import (
     Statement,
     adjusted,
     interval,
-    outcome,
 )
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.report.page._findings import outcome
 from spherenorm_experiments.study import Condition, Contender, TunedComparison, arm_of
 from tests.experiments.deciding import decided
 from tests.experiments.fabricated import result

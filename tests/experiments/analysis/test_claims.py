@@ -21,10 +21,10 @@ from spherenorm_experiments.analysis import (
     detectable,
     difference,
     gather,
-    outcome,
 )
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
+from spherenorm_experiments.report.page._findings import outcome
 
 QUOTED = Statement("paper", "Table 1", "as it says")
 

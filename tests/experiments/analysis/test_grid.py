@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from fabricated import Made
 
 from spherenorm_experiments.analysis import Arm, Result, Results
 from spherenorm_experiments.analysis._grid import Choice, Grid, grid_of
 from spherenorm_experiments.core import Spec, rows_of
-from spherenorm_experiments.engine import Row
 
 RATES = [0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
 DECAYS = [0.0, 1.0] * 3
@@ -22,7 +22,7 @@ def grid(gaps=GAPS, lists=TOY, seeds=(0, 1, 2)):
     specs = rows_of(Spec(*lists, seeds=seeds))
     numbers = [x for row in gaps for x in row]
     rows = [(spec, {"diverged_at": None, "gap": x}) for spec, x in zip(specs, numbers, strict=True)]
-    return Grid([Result(ARM, spec, summary, None) for spec, summary in rows], 0)
+    return Grid([Result("", spec, {}, summary, None, arm=ARM) for spec, summary in rows], 0)
 
 
 def test_the_papers_start_chooses_and_the_others_are_scored():
@@ -74,9 +74,9 @@ def test_a_curve_of_a_run_that_trained_with_others_is_read_by_step():
     items = []
     for seed, scale in enumerate((1.0, 3.0)):
         summary = {"diverged_at": None, "every": 7}
-        row = Row("family/made", replace(spec, seed=seed), {}, summary, None)
-        vars(row)["arrays"] = {"norm": scale * np.arange(5)}
-        items.append(Result.of(ARM, row))
+        kept = {"norm": scale * np.arange(5)}
+        own = replace(spec, seed=seed)
+        items.append(Made("family/made", own, {}, summary, None, arm=ARM, kept=kept))
     assert items[1].curve("norm") == {0: 0.0, 7: 3.0, 14: 6.0, 21: 9.0, 28: 12.0}
     assert items[1].curve("loss") == {}
     steps, values = Results(items).curves("norm")

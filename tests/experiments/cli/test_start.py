@@ -12,7 +12,7 @@ import pytest
 from commands import ROOT, STUDY, invoke, run_tiny
 
 from spherenorm import bind, recipe_names
-from spherenorm_experiments.core import task_classes
+from spherenorm_experiments.core import find_task_class, places
 from spherenorm_experiments.study import find_study, study_classes
 
 SCRIPT = "import sys\nfrom spherenorm_experiments.cli import main\n"
@@ -49,7 +49,7 @@ def test_the_list_is_of_what_the_modules_have():
     listed = json.loads(invoke("list", "--json").output)
     assert listed["studies"] == {name: find_study(name).title() for name in study_classes()}
     assert listed["tasks"] == {
-        name: cls.__doc__.splitlines()[0] for name, cls in task_classes().items()
+        name: find_task_class(name).__doc__.splitlines()[0] for name in places("TASKS")
     }
     known = {name: f"({', '.join(bind(name).defaults)})" for name in listed["recipes"]}
     assert listed["recipes"] == known

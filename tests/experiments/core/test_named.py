@@ -9,11 +9,11 @@ import pytest
 
 import spherenorm_experiments.extra
 import spherenorm_experiments.paper
-from spherenorm_experiments.core import PureTask, Task, find_task, places, task_classes
+from spherenorm_experiments.core import PureTask, Task, find_task, find_task_class, places
 from spherenorm_experiments.paper.shared.layout import Layout
 from spherenorm_experiments.study import Study
 
-TRAINED = [name for name, cls in task_classes().items() if issubclass(cls, Task)]
+TRAINED = [name for name in places("TASKS") if issubclass(find_task_class(name), Task)]
 
 
 def modules():

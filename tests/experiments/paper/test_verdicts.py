@@ -97,8 +97,8 @@ def test_a_point_that_diverged_counts_against_an_equilibrium():
     arm = Arm("SGD", "sgd")
     found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
     items = [
-        Result(arm, Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
-               {"x": x}, None)
+        Result("", Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed), {},
+               {"x": x}, None, arm=arm)
         for (lr, seed), x in found.items()
     ]  # fmt: skip
     worst = equilibrium._off(Results(items), arm, law)

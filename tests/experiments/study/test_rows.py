@@ -13,7 +13,7 @@ from spherenorm_experiments.engine import Store, rows_in
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.report.page import sections
 from spherenorm_experiments.study import Campaign, Plan, Study, find_study, read_requests
-from spherenorm_experiments.study._campaign import joined
+from spherenorm_experiments.study._campaign import computations
 
 
 class Few(Study):
@@ -92,8 +92,19 @@ def test_arms_of_one_family_train_as_one_computation_under_their_own_names(tmp_p
 
 def test_a_value_that_is_no_number_is_another_computation():
     points = [{"lr": [0.1], "nu": nu} for nu in (0.1, None, 0.2)]
-    specs = [Spec("cosine", "sgdg", point, seeds=(0,)) for point in points]
-    assert [spec.hyper_parameters["nu"] for spec in joined(specs)] == [[0.1, 0.2], None]
+    asked = [(Spec("cosine", "sgdg", point, seeds=(0,)), ()) for point in points]
+    made = computations(asked)
+    assert [spec.hyper_parameters["nu"] for spec in made] == [[0.1, 0.2], None]
+
+
+def test_points_that_lack_the_same_seeds_are_one_computation():
+    spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1, 2))
+    (made,) = computations([(spec, {0, 1, 3, 4})])
+    assert (made.points, made.seeds) == ({"lr": [0.1, 0.2]}, (2,))
+    first, second = computations([(spec, {0, 4, 5})])
+    assert (first.points, first.seeds) == ({"lr": [0.1]}, (1, 2))
+    assert (second.points, second.seeds) == ({"lr": [0.2]}, (0,))
+    assert computations([(spec, range(6))]) == []
 
 
 def test_a_third_seed_costs_a_third(tmp_path):
@@ -113,8 +124,8 @@ def test_a_study_computes_only_the_runs_of_the_new_seed(tmp_path):
     assert len(names(store)) == len(two) == 2 * 2  # rates, seeds
     _, _, three = run_study("t1", store, seeds=(0, 1, 2), **options)
     assert len(names(store)) == len(three) == 2 * 3
-    kept = {item.id: item.summary for item in three}
-    assert all(kept[item.id] == item.summary for item in two)
+    kept = {item.name: item.summary for item in three}
+    assert all(kept[item.name] == item.summary for item in two)
 
 
 def test_points_that_lack_other_seeds_than_the_rest_are_computed_too(tmp_path):

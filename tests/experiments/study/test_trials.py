@@ -7,13 +7,12 @@ from spherenorm_tiny import TinyStudy
 from spherenorm_experiments.analysis import Arm, Results, Trial
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
-from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study import Plan, apply_plan
 
 
 def trials_of(study, plan):
     """The first round, as the plan wants it."""
-    return apply_plan(plan, study.trials(plan, Results([])), Door(Store("nowhere")))
+    return apply_plan(plan, study.trials(plan, Results([])))
 
 
 def test_settings_reach_the_runs_that_know_them():
@@ -50,5 +49,5 @@ def test_a_study_of_fixed_methods_refuses_optimizers_and_names_compare(name, tmp
 def test_each_of_several_settings_holds_at_the_points_of_a_sweep(settings, points):
     grid = {"lr": [0.1, 0.2, 0.1, 0.2], "weight_decay": [0.0, 0.0, 0.1, 0.1]}
     trial = Trial(Arm("SGD", "sgd"), Spec("cosine", "sgd", grid, seeds=(0,)))
-    (applied,) = apply_plan(Plan(overrides=settings), [trial], Door(Store("nowhere")))
+    (applied,) = apply_plan(Plan(overrides=settings), [trial])
     assert applied.spec.hyper_parameters == points

@@ -204,6 +204,40 @@ def test_several_momenta_against_their_second_moments(recipe, given, system):
     assert law.rotation(values) == pytest.approx(np.sqrt(moved / squared), rel=1e-9)
 
 
+def along_a_sign(betas, lr, wd, steps=1500):
+    """E|w|^2 / d and E|w' - w|^2 / d of Lion, as double sums over its last steps.
+
+    Each entry of a gradient is an independent normal number.
+    """
+    beta1, beta2 = betas
+    lags = np.arange(steps)
+    read = np.concatenate([[1 - beta1], beta1 * (1 - beta2) * beta2 ** lags[:-1]])
+    products = np.correlate(read, read, "full")[steps - 1 :]
+    signs = 2 / np.pi * np.arcsin(products / products[0])
+    among = signs[np.abs(lags[:, None] - lags)]
+    before = np.concatenate([[0.0], lr * (1 - lr * wd) ** lags[:-1]])
+    after = lr * (1 - lr * wd) ** lags
+    return before @ among @ before, (after - before) @ among @ (after - before)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.99), (0.5, 0.9), (0.0, 0.5)])
+def test_a_sign_against_the_sums_over_its_steps(betas):
+    law = equilibrium("lion")
+    squared, moved = along_a_sign(betas, 0.01, 2.0)
+    values = law.traced.values(lr=0.01, weight_decay=2.0, betas=betas)
+    assert law.squared_norm(values, 256, 1.0) == pytest.approx(256 * squared, rel=1e-9)
+    assert law.rotation(values) == pytest.approx(np.sqrt(moved / squared), rel=1e-9)
+    held = equilibrium("lion", lr=0.01, weight_decay=2.0, betas=betas)
+    assert held.rotation({}) == pytest.approx(law.rotation(values), rel=1e-9)
+
+
+def test_a_sign_of_one_gradient_forgets():
+    def signed(lr=0.1, weight_decay=0.1):
+        return chain(r.Sign(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+    assert sp.simplify(equilibrium(signed).squared_rotation - 2 * lr * wd) == 0
+
+
 def test_a_law_that_grows_says_what_grew():
     with pytest.raises(
         NoEquilibriumError,
@@ -258,9 +292,21 @@ def centralized(lr=0.1, momentum=0.9, weight_decay=0.01):
     return chain(By(centred), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
+def signed(*rules):
+    def along_a_sign(lr=0.1, momentum=0.9, weight_decay=0.01):
+        last = r.DecoupledDecay(weight_decay), r.StepSize(lr)
+        return chain(r.ExponentialAverage(momentum), *rules, *last)
+
+    return along_a_sign
+
+
 @pytest.mark.parametrize(
     ("recipe", "why"),
     [
+        (signed(r.HeavyBall(0.5), r.Sign()), "a step along a sign of several momenta"),
+        (signed(r.Sign(), r.RadialProjection("channel")), "a sign of which a part is taken away"),
+        (signed(r.CoupledDecay(0.1), r.Sign()), r"sign\(.*\) is not linear in the gradients"),
+        (signed(r.Sign(), r.HeavyBall(0.5)), r"sign\(.*\) is not linear in the gradients"),
         (lars, r"no fixed share of the weight, it changes with \|g\|\^2, \|w\|\^2"),
         (inverse_root, "changes with t for ever"),
         (belief, r"not of gradients alone \(<g,m>, \|m\|\^2 enters it\)"),

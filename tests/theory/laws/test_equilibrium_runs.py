@@ -73,6 +73,15 @@ def test_a_second_moment_has_no_bound_below_sixteen_entries():
     assert plain.bound(plain.traced.values(), 2) < math.inf
 
 
+@pytest.mark.parametrize("betas", [(0.9, 0.99), (0.95, 0.98), (0.0, 0.5)])
+def test_a_step_along_a_sign_is_as_in_plain_loops(betas):
+    errors, bound = equilibria.compare("lion", {**equilibria.LION, "betas": betas}, 256)
+    assert max(map(abs, errors)) <= bound
+    law = equilibrium("lion")
+    assert [law.bound(law.traced.values(), d) for d in (2, 15)] == [math.inf] * 2
+    assert any("the entries of gradients are Gaussian" in each for each in law.hypotheses)
+
+
 def test_momenta_that_feed_each_other_have_the_memory_of_both():
     """m' = b n + d, n' = m: each forgets itself at once, and both together keep sqrt(b)."""
 

@@ -3,23 +3,21 @@ const hovers = matchMedia("(hover: hover)").matches;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 function fitted(place, figure) {  // a sphere is seen under a fixed vertical angle: where there is less width than height, from farther off
   if (!figure.layout.scene) return figure;
-  const { data, layout, frames } = structuredClone(figure), far = Math.max(1, place.clientHeight / place.clientWidth);
+  const { data, layout } = structuredClone(figure), far = Math.max(1, place.clientHeight / place.clientWidth);
   const eye = layout.scene.camera && layout.scene.camera.eye;
   if (eye) for (const axis of ["x", "y", "z"]) eye[axis] *= far;
   if (far > 1) for (const trace of data) if (trace.colorbar) Object.assign(trace.colorbar, { orientation: "h", x: .5, y: 1, yanchor: "top" });
-  return { data, layout, frames };
+  return { data, layout };
 }
 function themed(layout) {
   const css = getComputedStyle(document.documentElement), ink = css.getPropertyValue("--ink").trim(), line = css.getPropertyValue("--line").trim();
-  const soft = css.getPropertyValue("--soft").trim(), card = css.getPropertyValue("--card").trim();
+  const soft = css.getPropertyValue("--soft").trim();
   const out = structuredClone(layout);
   delete out.template;
   out.modebar = { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink };
   out.font = { color: ink, size: 12, family: "system-ui, sans-serif" };
   for (const key of Object.keys(out)) if (/^[xy]axis/.test(key)) Object.assign(out[key], { gridcolor: line, zerolinecolor: line, linecolor: soft, automargin: true });
   if (out.scene) for (const key of ["xaxis", "yaxis", "zaxis"]) out.scene[key] = Object.assign({ color: soft, gridcolor: line, showbackground: false }, out.scene[key]);
-  for (const menu of (out.updatemenus || [])) Object.assign(menu, { bgcolor: card, bordercolor: soft, font: { color: ink } });
-  for (const slider of (out.sliders || [])) Object.assign(slider, { bgcolor: line, bordercolor: soft, font: { color: ink } });
   for (const note of (out.annotations || [])) if (!note.font || !note.font.color) note.font = Object.assign({}, note.font, { color: ink });
   return out;
 }
@@ -32,7 +30,7 @@ function draw(place, figures) {
   if (drawn.has(place)) return;
   const figure = fitted(place, figures[place.dataset.figure]);
   drawn.set(place, figure);
-  Plotly.newPlot(place, { data: figure.data, layout: themed(figure.layout), frames: figure.frames || [],
+  Plotly.newPlot(place, { data: figure.data, layout: themed(figure.layout),
     config: { responsive: true, displaylogo: false, displayModeBar: hovers ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"],
       toImageButtonOptions: { format: "svg", filename: place.dataset.figure } } });
 }

@@ -4,8 +4,6 @@ import pytest
 
 from spherenorm.recipes import adam
 from spherenorm_experiments.analysis import Results
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.paper.audio.t4 import RATES, adam_before_sgd
 from spherenorm_experiments.study import Plan, find_study
 from spherenorm_experiments.study._trials import apply_plan
@@ -48,10 +46,10 @@ def test_all_have_one_grid_of_rates():
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_a_setting_of_adams_holds_for_the_sgd_that_follows(real, tmp_path):
+def test_a_setting_of_adams_holds_for_the_sgd_that_follows(real):
     study = find_study("t4")
     plan = Plan("small", seeds=(0,), real=real, overrides={"lr": 2e-3, "weight_decay": 0.5})
-    asked = apply_plan(plan, study.trials(plan, Results([])), Door(Store(tmp_path)))
+    asked = apply_plan(plan, study.trials(plan, Results([])))
     mixed = [t.spec for t in asked if t.arm.settings["contender"] == "Adam + SGD"]
     assert len(mixed) == (3 if real else 9)  # three factors
     for spec in mixed:

@@ -1,7 +1,6 @@
 """Tables 2, D.2 and D.3: the paper's settings, and claims that can go either way."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +20,7 @@ def results_of(name, score):
         value = score(where["condition"], where["contender"], trial.spec.seed)
         summary = {"diverged_at": None, "test": value, "validation": value}
         spec = replace(trial.spec, probes=())  # no records to be read
-        items.append(Result(trial.arm, spec, summary, SimpleNamespace(name="made")))
+        items.append(Result("made", spec, {}, summary, None, arm=trial.arm))
     return Results(items)
 
 
