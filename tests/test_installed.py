@@ -84,18 +84,10 @@ def test_the_readme_runs_in_a_project_of_ones_own(site, project):
     run(site, project, "readme.py")
 
 
-COMMANDS = pytest.mark.parametrize(
-    ("site", "project"), [("wheel", True), ("editable", False)], indirect=True
-)
-"""How packages are found depends on neither the command nor its script: the README tries all."""
-
-
-@COMMANDS
 def test_the_module_is_the_command(site, project):
     assert "t1 Table 1" in run(site, project, "-m", "spherenorm", "list")
 
 
-@COMMANDS
 def test_the_console_script_is_the_command(site, project):
     """The script that pip writes into `bin/` for the entry point."""
     (project / "experiments" / "models.py").write_text(

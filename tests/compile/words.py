@@ -54,7 +54,7 @@ TRACED = {
     ),
     "a product with 0": lambda w, d, m: (w + d * 0, 0 * m + d),
     "an old state that is read again behind the new one": lambda w, d, m: (
-        (new := 0.5 * m + d) - m.tanh() * new.sin(),
+        (new := 0.5 * m + d) - m.abs() * new.square(),
         new,
     ),
     "a choice times 0": lambda w, d, m: (torch.where(d.sum() > 0, d, w) * 0, m + 0.0 * d.sum()),

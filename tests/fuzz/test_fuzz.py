@@ -47,7 +47,6 @@ LONG = (
     "the bias correction off by one",
     "eps inside the root",
     "decay twice",
-    "a scale of 0 without a derivative",
 )
 """Faults that take a search of seconds to find."""
 
