@@ -1,4 +1,3 @@
-import math
 import sys
 from dataclasses import replace
 
@@ -27,6 +26,12 @@ def starts(seeds):
 def batch_of(t, seeds):
     generator = torch.Generator().manual_seed(t)
     return {"x": torch.randn(seeds, 4, 5, generator=generator, dtype=torch.float64)}
+
+
+def swept(name, points, steps=3, **more):
+    """A sweep of one seed."""
+    given = {"steps": steps, "batches": lambda t: batch_of(t, 1), **more}
+    return functional.sweep(name, loss, starts(1), points, **given)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.fewest], ids=lambda row: row.id)
@@ -78,24 +83,9 @@ def test_a_sweep_equals_a_loop_of_single_runs(row):
 
 def test_pairs_sweep_as_pairs():
     betas = ([0.5, 0.9], [0.9, 0.99])
-    result = functional.sweep(
-        "adam",
-        loss,
-        starts(1),
-        {"betas": betas, "lr": [0.1, 0.1]},
-        steps=3,
-        batches=lambda t: batch_of(t, 1),
-    )
+    result = swept("adam", {"betas": betas, "lr": [0.1, 0.1]})
     for k, pair in enumerate(zip(*betas, strict=True)):
-        alone = functional.sweep(
-            "adam",
-            loss,
-            starts(1),
-            {"lr": [0.1]},
-            steps=3,
-            batches=lambda t: batch_of(t, 1),
-            betas=pair,
-        )
+        alone = swept("adam", {"lr": [0.1]}, betas=pair)
         torch.testing.assert_close(result.loss[:, k], alone.loss[:, 0], rtol=1e-12, atol=0)
 
 
@@ -116,23 +106,14 @@ def test_chunks_of_a_memory_budget_change_nothing():
         "batches": lambda t: batch_of(t, 2),
         "record": lambda before, after: metrics.norm(after["w"]),
     }
-    whole = functional.sweep(
-        "adamp", loss, starts(2), {"lr": [0.1, 0.2, 0.3, 0.4, 0.5]}, **arguments
-    )
-    weights, states = (
-        2 * (12 + 3) * 8,
-        2 * (2 * (12 + 3) * 8 + 2 * 8),
-    )  # two seeds; two moments and a counter for w and for b
-    point = 2 * (3 * weights + 2 * states)
-    seen = []
+    points = {"lr": [0.1, 0.2, 0.3, 0.4, 0.5]}
+    whole = functional.sweep("adamp", loss, starts(2), points, **arguments)
+    # two seeds; two moments and a counter for w and for b
+    weights, states = 2 * (12 + 3) * 8, 2 * (2 * (12 + 3) * 8 + 2 * 8)
+    point, seen = 2 * (3 * weights + 2 * states), []
+    arguments |= {"progress": lambda done, total: seen.append((done, total))}
     chunked = functional.sweep(
-        "adamp",
-        loss,
-        starts(2),
-        {"lr": [0.1, 0.2, 0.3, 0.4, 0.5]},
-        max_memory=2 * point + 1,
-        progress=lambda done, total: seen.append((done, total)),
-        **arguments,
+        "adamp", loss, starts(2), points, max_memory=2 * point + 1, **arguments
     )
     torch.testing.assert_close(chunked.loss, whole.loss, rtol=1e-13, atol=0)
     torch.testing.assert_close(chunked.records, whole.records, rtol=1e-13, atol=0)
@@ -147,12 +128,7 @@ def test_chunks_of_a_memory_budget_change_nothing():
 
 
 def test_an_exploding_point_leaves_its_neighbours_alone():
-    both = functional.sweep(
-        "sgd", loss, starts(1), {"lr": [0.01, 1e200]}, steps=4, batches=lambda t: batch_of(t, 1)
-    )
-    alone = functional.sweep(
-        "sgd", loss, starts(1), {"lr": [0.01]}, steps=4, batches=lambda t: batch_of(t, 1)
-    )
+    both, alone = (swept("sgd", {"lr": rates}, steps=4) for rates in ([0.01, 1e200], [0.01]))
     assert not both.loss[:, 1].isfinite().all()
     torch.testing.assert_close(both.loss[:, 0], alone.loss[:, 0], rtol=1e-12, atol=0)
 
@@ -226,41 +202,20 @@ def test_a_sweep_of_modules():
     ],
 )
 def test_bad_sweeps(change, message):
-    arguments = {
-        "params": starts(1),
-        "hyper_parameters": {"lr": [0.1]},
-        "steps": 1,
-        "batches": lambda t: batch_of(t, 1),
-    } | change
+    given = {"params": starts(1), "hyper_parameters": {"lr": [0.1]}, "steps": 1, **change}
     with pytest.raises((ValueError, TypeError), match=message):
-        functional.sweep("sgd", loss, **arguments)
+        functional.sweep("sgd", loss, batches=lambda t: batch_of(t, 1), **given)
 
 
 def test_a_progress_bar(capsys):
-    functional.sweep(
-        "sgd",
-        loss,
-        starts(1),
-        {"lr": [0.1, 0.2]},
-        steps=2,
-        batches=lambda t: batch_of(t, 1),
-        progress=True,
-    )
+    swept("sgd", {"lr": [0.1, 0.2]}, progress=True)
     assert "100%" in capsys.readouterr().out
 
 
 def test_without_rich_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     with pytest.raises(ImportError, match="progress=True needs rich: pip install"):
-        functional.sweep(
-            "sgd",
-            loss,
-            starts(1),
-            {"lr": [0.1]},
-            steps=1,
-            batches=lambda t: batch_of(t, 1),
-            progress=True,
-        )
+        swept("sgd", {"lr": [0.1]}, progress=True)
 
 
 def test_a_complex_gradient_is_refused():
@@ -302,37 +257,6 @@ def test_weights_that_are_not_real_are_refused_by_name(dtype, kind):
             act()
     with pytest.raises(TypeError, match=f"weight is {kind}"):
         rule.step(params["scale"], params["scale"], {})
-
-
-def test_metrics():
-    before = torch.tensor([[3.0, 4.0], [1.0, 0.0]], dtype=torch.float64)
-    after = torch.tensor([[6.0, 8.0], [0.0, 2.0]], dtype=torch.float64)
-    torch.testing.assert_close(metrics.norm(before), torch.tensor([5.0, 1.0], dtype=torch.float64))
-    torch.testing.assert_close(
-        metrics.norm(before, "layer"), torch.tensor([math.sqrt(26)], dtype=torch.float64)
-    )
-    torch.testing.assert_close(
-        metrics.effective_step(before, after),
-        torch.tensor([0.0, math.sqrt(2)], dtype=torch.float64),
-    )
-    torch.testing.assert_close(
-        metrics.angular_update(before, after), torch.tensor([0.0, math.pi / 2], dtype=torch.float64)
-    )
-    torch.testing.assert_close(
-        metrics.angular_update(before, -before), torch.full((2,), math.pi, dtype=torch.float64)
-    )
-    torch.testing.assert_close(
-        metrics.cosine(before, after), torch.tensor([1.0, 0.0], dtype=torch.float64)
-    )
-    torch.testing.assert_close(
-        metrics.cosine(before, -3 * after), torch.tensor([-1.0, 0.0], dtype=torch.float64)
-    )
-    assert metrics.cosine(before, 0 * after).isnan().all()
-    small = torch.tensor([[1.0, 1e-9]], dtype=torch.float64)
-    torch.testing.assert_close(
-        metrics.angular_update(torch.tensor([[1.0, 0.0]], dtype=torch.float64), small),
-        torch.tensor([1e-9], dtype=torch.float64),
-    )
 
 
 def pull(params):

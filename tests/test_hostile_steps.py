@@ -144,15 +144,6 @@ def test_a_rule_that_writes_into_what_others_read_is_refused(where, into):
     assert into in str(raised.value)
 
 
-def test_an_init_that_writes_into_the_weight_is_refused():
-    class Begins(sn.Rule):
-        def init(self, weight):
-            return {"unit": weight.div_(2)}
-
-    with pytest.raises(ValueError, match=r"Begins \(rule 1 of the chain\): .* into the weight"):
-        sn.chain(Begins()).init(torch.ones(3))
-
-
 class Keeps(sn.Rule):
     """Keeps views of what is the caller's."""
 

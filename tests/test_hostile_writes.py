@@ -184,12 +184,14 @@ class DoublesAtInit(sn.Rule):
         return update, state
 
 
-def test_a_rule_alone_may_not_write_at_the_beginning():
+def test_a_rule_may_not_write_at_the_beginning():
     weight = torch.ones(2)
     with pytest.raises(ValueError, match="DoublesAtInit: the rule writes into the weight"):
         stepped(DoublesAtInit(), [weight])
     with pytest.raises(ValueError, match="DoublesAtInit: the rule writes into the weight"):
         functional.init(DoublesAtInit(), {"w": weight})
+    with pytest.raises(ValueError, match=r"DoublesAtInit \(rule 1 of the chain\): .* the weight"):
+        sn.chain(DoublesAtInit()).init(weight)
 
 
 class Scratch:

@@ -9,8 +9,6 @@ import random
 
 import torch
 
-__all__ = ["true_views"]
-
 CHANGE = 1e-7
 """Relative, of an output: more is not rounding."""
 

@@ -5,22 +5,10 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils import parametrizations
 
-__all__ = ["MODELS"]
+from tests.audit.zoo.case import vectors
+from tests.audit.zoo.parts import Net, linear
 
 MODELS = {}
-
-
-class Net(nn.Module):
-    """A module of parts, run by a function of it and its inputs."""
-
-    def __init__(self, run, **parts):
-        super().__init__()
-        self.run, self.eps = run, 1e-6
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, *inputs):
-        return self.run(self, *inputs)
 
 
 def model(make):
@@ -32,108 +20,10 @@ def matrix(*shape):
     return nn.Parameter(torch.randn(*shape) / shape[-1] ** 0.5)
 
 
-def plain(inputs, outputs):
-    return nn.Linear(inputs, outputs, bias=False)
-
-
-def vectors(n=12, d=6):
-    return torch.randn(n, d)
-
-
-@model
-def tied_embedding_and_head():
-    def run(self, x):
-        return self.body(self.norm(F.embedding(x, self.table))) @ self.table.T
-
-    parts = {"norm": nn.LayerNorm(8), "body": nn.Linear(8, 8)}
-    return Net(run, table=matrix(7, 8), **parts), torch.randint(7, (5, 4))
-
-
-@model
-def one_weight_before_two_norms():
-    def run(self, x):
-        return self.head(self.b(self.f(torch.tanh(self.a(self.f(x))))))
-
-    norms = {"a": nn.BatchNorm1d(6), "b": nn.BatchNorm1d(6)}
-    return Net(run, f=nn.Linear(6, 6), head=nn.Linear(6, 2), **norms), vectors()
-
-
-@model
-def one_weight_before_a_norm_and_without():
-    def run(self, x):
-        return self.head(self.f(torch.tanh(self.a(self.f(x)))))
-
-    return Net(run, f=nn.Linear(6, 6), a=nn.BatchNorm1d(6), head=nn.Linear(6, 2)), vectors()
-
-
-@model
-def weight_norm_of_a_convolution():
-    conv = parametrizations.weight_norm(nn.Conv1d(3, 4, 3))
-    return nn.Sequential(conv, nn.Tanh()), torch.randn(4, 3, 7)
-
-
 @model
 def weight_norm_before_a_norm():
     linear = parametrizations.weight_norm(nn.Linear(6, 4))
     return nn.Sequential(linear, nn.BatchNorm1d(4), nn.Tanh()), vectors()
-
-
-@model
-def spectral_norm():
-    linear = parametrizations.spectral_norm(nn.Linear(6, 4), n_power_iterations=3)
-    return nn.Sequential(linear, nn.Tanh()), vectors()
-
-
-@model
-def root_mean_square_norm_of_a_large_eps():
-    return nn.Sequential(plain(6, 8), nn.RMSNorm(8, eps=1e-4), nn.Linear(8, 3)), vectors()
-
-
-@model
-def three_groups_of_twelve():
-    conv = nn.Conv2d(3, 12, 3, bias=False)
-    return nn.Sequential(conv, nn.GroupNorm(3, 12), nn.Tanh()), torch.randn(3, 3, 6, 6)
-
-
-@model
-def a_bias_before_groups():
-    conv = nn.Conv2d(3, 12, 3)
-    return nn.Sequential(conv, nn.GroupNorm(3, 12), nn.Tanh()), torch.randn(3, 3, 6, 6)
-
-
-@model
-def layer_norm_over_two_dimensions():
-    return nn.Sequential(plain(6, 5), nn.LayerNorm([4, 5]), nn.Tanh()), torch.randn(5, 4, 6)
-
-
-@model
-def instance_norm_of_a_signal():
-    layers = nn.Conv1d(3, 5, 2), nn.InstanceNorm1d(5, affine=True), nn.Tanh()
-    return nn.Sequential(*layers), torch.randn(3, 3, 9)
-
-
-def attend(self, q, k, v):
-    heads = (x.unflatten(-1, (2, 4)).transpose(1, 2) for x in (q, k, v))
-    q, k, v = heads
-    q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-    return self.out(((5 * q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
-
-
-@model
-def normalized_queries_and_keys():
-    def run(self, x):
-        return attend(self, self.q(x), self.k(x), self.v(x))
-
-    parts = {name: plain(8, 8) for name in ("q", "k", "v", "out")}
-    return Net(run, **parts), torch.randn(3, 5, 8)
-
-
-@model
-def normalized_queries_and_keys_fused():
-    def run(self, x):
-        return attend(self, *self.qkv(x).chunk(3, -1))
-
-    return Net(run, qkv=plain(8, 24), out=plain(8, 8)), torch.randn(3, 5, 8)
 
 
 @model
@@ -147,7 +37,7 @@ def experts_of_a_softmax():
         return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
 
     experts = nn.ModuleList(expert() for _ in range(3))
-    return Net(run, router=plain(6, 3), experts=experts), vectors()
+    return Net(run, router=linear(6, 3), experts=experts), vectors()
 
 
 @model
@@ -190,7 +80,7 @@ def fourier_layer():
         return y / y.norm()
 
     filter_ = nn.Parameter(torch.randn(5, 5, dtype=torch.complex64))
-    return Net(run, f=plain(6, 8), filter=filter_), torch.randn(5, 6)
+    return Net(run, f=linear(6, 8), filter=filter_), torch.randn(5, 6)
 
 
 @model
@@ -222,25 +112,10 @@ def bag_of_embeddings_before_a_norm():
 
 
 @model
-def cosine_classifier():
-    def run(self, x):
-        return 8 * F.normalize(self.body(x), dim=1) @ F.normalize(self.classes, dim=1).T
-
-    return Net(run, body=plain(6, 8), classes=matrix(5, 8)), vectors()
-
-
-@model
 def small_weights_and_a_tiny_eps():
-    net = nn.Sequential(plain(6, 8), nn.LayerNorm(8, eps=1e-12), nn.Linear(8, 3))
+    net = nn.Sequential(linear(6, 8), nn.LayerNorm(8, eps=1e-12), nn.Linear(8, 3))
     net[0].weight.data *= 1e-3
     return net, vectors()
-
-
-@model
-def batch_norm_in_eval_mode():
-    net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh())
-    net(vectors())
-    return net.eval(), vectors()
 
 
 @model
@@ -256,7 +131,7 @@ def divided_in_place():
         y.div_(y.detach().abs().amax() * 0 + y.clone().norm(dim=1, keepdim=True))
         return self.head(y.tanh_())
 
-    return Net(run, f=plain(6, 8), head=nn.Linear(8, 2)), vectors()
+    return Net(run, f=linear(6, 8), head=nn.Linear(8, 2)), vectors()
 
 
 @model
@@ -273,7 +148,7 @@ def two_outputs_of_which_one_shows_the_norm():
         y = self.f(x)
         return {"logits": self.norm(y).tanh(), "size": 1e-4 * y.square().sum()}
 
-    return Net(run, f=plain(6, 5), norm=nn.BatchNorm1d(5)), vectors()
+    return Net(run, f=linear(6, 5), norm=nn.BatchNorm1d(5)), vectors()
 
 
 @model
@@ -293,15 +168,6 @@ def divided_by_its_largest_entry():
 
 
 @model
-def standardized_rows():
-    def run(self, x):
-        centered = self.w - self.w.mean(1, keepdim=True)
-        return torch.tanh(x @ (centered / (centered.std(1, keepdim=True) + self.eps)).T)
-
-    return Net(run, w=matrix(5, 6)), vectors()
-
-
-@model
 def orthogonal_columns():
     def run(self, x):
         return torch.tanh(x @ torch.linalg.qr(self.w).Q)
@@ -315,18 +181,12 @@ def linear_attention():
         q, k, v = self.q(x).abs(), self.k(x).abs(), self.v(x)
         return (q @ (k.mT @ v)) / (q @ k.sum(1)[..., None])
 
-    return Net(run, q=plain(6, 4), k=plain(6, 4), v=plain(6, 4)), torch.randn(3, 5, 6)
+    return Net(run, q=linear(6, 4), k=linear(6, 4), v=linear(6, 4)), torch.randn(3, 5, 6)
 
 
 @model
 def angle_of_two_products():
     return Net(lambda self, x: torch.atan2(x @ self.w[0], x @ self.w[1]), w=matrix(2, 6)), vectors()
-
-
-@model
-def norm_of_three_layers_in_a_row():
-    layers = plain(6, 8), nn.ReLU(), plain(8, 7), nn.ReLU(), plain(7, 5)
-    return nn.Sequential(*layers, nn.RMSNorm(5), nn.Tanh()), vectors()
 
 
 @model
@@ -346,4 +206,4 @@ def an_output_of_a_very_large_spread():
         y = self.f(x)
         return {"large": 1e5 * self.norm(y).tanh(), "size": y.square().mean()}
 
-    return Net(run, f=plain(6, 5), norm=nn.BatchNorm1d(5)), vectors()
+    return Net(run, f=linear(6, 5), norm=nn.BatchNorm1d(5)), vectors(12)

@@ -12,11 +12,8 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm import audit
+from tests.audit.test_audit import normed
 from tests.audit.zoo.parts import Net, linear
-
-
-def normed(*after):
-    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), *after)
 
 
 def verdicts(model, *inputs, **settings):

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import spherenorm as sn
+from tests.audit.test_param_groups import group_of, places
 
 USERS = "tests.audit.users"
 
@@ -20,14 +21,6 @@ def model():
 
 def images():
     return torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-
-
-def places(groups):
-    return {each.name: (each.treatment, each.view) for each in groups.assignments}
-
-
-def group_of(groups, name):
-    return groups[next(each.group for each in groups.assignments if each.name == name)]
 
 
 def one_step(net, recipe, **options):

@@ -25,8 +25,6 @@ from torch.nn import functional as F  # noqa: N812
 import spherenorm as sn
 from tests.audit.zoo.parts import Net, Plus, decoder, linear, mlp
 
-__all__ = ["MODELS", "losses", "train"]
-
 CLASSES, FEATURES, TOKENS, LENGTH = 4, 16, 11, 6
 SGD = {"lr": 0.05, "momentum": 0.9}
 STUDENT = {3: 4.303, 5: 2.776, 8: 2.365, 10: 2.262}

@@ -8,8 +8,6 @@ import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm.rules import AccumulatedInvarianceTest
 
-__all__ = ["Orthogonalized", "evidence", "muon", "muon_in_view", "spherical_muon"]
-
 
 @dataclass(frozen=True)
 class Orthogonalized(sn.Rule):

@@ -6,6 +6,7 @@ tests/compile/interpreted.py
 """
 
 import contextlib
+import itertools
 
 import numpy as np
 import pytest
@@ -20,9 +21,14 @@ from spherenorm import rules as r
 from spherenorm.compile import _paths as paths
 from spherenorm.compile.gpu import _launch as launch
 from spherenorm.compile.gpu._prelude import power, total_any, total_sum
-from tests.compile.test_compiled import Sign
+from tests.compile.test_compiled import (  # noqa: F401  (tests of these kernels, too)
+    test_a_compiled_optimizer_copies_saves_and_resumes,
+    test_a_nan_stays_in_its_tensor,
+    test_autograd_notices_the_step,
+    test_channels_last_and_mixed_layouts,
+)
 from tests.compile.test_parts import PART_ROWS, parts_agree
-from tests.compile.twins import KERNEL_ROWS, Twins, assert_close, random_weights
+from tests.compile.twins import TYPED_ROWS, Twins, random_weights
 from tests.compile.words import (
     SATURATING,
     TRACED,
@@ -30,7 +36,7 @@ from tests.compile.words import (
     Word,
     assert_agrees_at_extremes,
 )
-from tests.conformance.table import Row, parameters, set_gradients
+from tests.conformance.table import Row, set_gradients
 from tests.gradients import FAMILIES, gradient
 
 launch.DEVICES.add("cpu")
@@ -55,12 +61,16 @@ def _kernels_and_nothing_else(monkeypatch, tmp_path_factory):
     )
 
 
+@pytest.fixture
+def no_inductor(_kernels_and_nothing_else):
+    """As all tests here have it."""
+
+
 def compiled(row, shapes, dtype=torch.float64):
     return Twins(row, random_weights(shapes), dtype, backend="compiled")
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize(("row", "dtype"), TYPED_ROWS)
 def test_kernels_step_as_the_rule(row, dtype):
     twins = compiled(row, SHAPES, dtype)
     for step in range(2):
@@ -224,25 +234,6 @@ def test_neither_values_nor_shapes_make_new_kernels():
     assert launch._load.cache_info().currsize == kernels
 
 
-def test_channels_last_and_mixed_layouts():
-    plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
-    fast, eager = (
-        plain.to(memory_format=torch.channels_last).requires_grad_(),
-        plain.clone().requires_grad_(),
-    )
-    slow_opt = optim.AdamP([eager], lr=0.1, backend="rule")
-    fast_opt = optim.AdamP([fast], lr=0.1, backend="compiled")
-    for step in range(2):
-        eager.grad = gradient(
-            "row_tangential", eager.detach(), torch.Generator().manual_seed(step), step
-        )
-        fast.grad = eager.grad.to(memory_format=torch.channels_last) if step else eager.grad.clone()
-        slow_opt.step()
-        fast_opt.step()
-    assert fast.is_contiguous(memory_format=torch.channels_last)
-    assert_close(fast, eager)
-
-
 class LaterStep(sn.Rule):
     """A state takes over another's old value."""
 
@@ -253,6 +244,11 @@ class LaterStep(sn.Rule):
             "last": update.direction,
             "before": state["last"],
         }
+
+
+class Sign(sn.Rule):
+    def update(self, update, state):
+        return sn.Update(update.weight, update.grad, torch.sign(update.direction)), {}
 
 
 class Normalized(sn.Rule):
@@ -299,17 +295,6 @@ def test_extreme_entries_are_as_in_torch(word, dtype):
     assert_agrees_at_extremes(SATURATING[word], dtype)
 
 
-def test_a_nan_stays_in_its_tensor_and_autograd_notices_the_step():
-    weights = [torch.ones(3, 4, requires_grad=True), torch.ones(3, 4, requires_grad=True)]
-    loss = sum((w**2).sum() for w in weights)
-    weights[0].grad, weights[1].grad = torch.full((3, 4), float("nan")), torch.ones(3, 4)
-    optim.AdamP(weights, backend="compiled").step()
-    assert weights[0].isnan().all()
-    assert weights[1].isfinite().all()
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
-
-
 @triton.jit
 def powers(x, y, result, COUNT: tl.constexpr):
     at = tl.arange(0, COUNT)
@@ -317,22 +302,9 @@ def powers(x, y, result, COUNT: tl.constexpr):
 
 
 def test_power():
-    decays = [
-        (beta, t)
-        for beta in (0.5, 0.9, 0.99, 0.999, 0.9999)
-        for t in (1.0, 2.0, 3.0, 10.0, 1e3, 1e4)
-    ]
-    corners = [
-        (0.0, 0.0),
-        (0.0, 3.0),
-        (-2.0, 3.0),
-        (-2.0, 2.0),
-        (-2.0, 0.5),
-        (2.5, -1.5),
-        (0.0, -1.0),
-        (1.0, 1e300),
-        (-1.0, 0.0),
-    ]
+    decays = itertools.product((0.5, 0.9, 0.99, 0.999, 0.9999), (1.0, 2.0, 3.0, 10.0, 1e3, 1e4))
+    corners = [(0.0, 0.0), (0.0, 3.0), (-2.0, 3.0), (-2.0, 2.0), (-2.0, 0.5), (2.5, -1.5)]
+    corners += [(0.0, -1.0), (1.0, 1e300), (-1.0, 0.0)]
     cases = torch.tensor([*decays, *corners], dtype=torch.float64)
     cases = torch.cat([cases, torch.ones(64 - len(cases), 2, dtype=torch.float64)])
     result = torch.empty(64, dtype=torch.float64)
@@ -360,17 +332,3 @@ def test_totals_take_every_slot(count, place):
         totals[(1,)](turned.contiguous(), count, result)
         sums, flags = turned[:count, 0].sum().item(), turned[:count, 1].bool()
         assert result.tolist() == [sums, float(flags.any())]
-
-
-def test_parameters_step_on_after_loading_a_state():
-    weights = parameters()
-    optimizer = optim.AdamP(weights, backend="compiled")
-    set_gradients(weights, 0)
-    optimizer.step()
-    fresh = [w.detach().clone().requires_grad_() for w in weights]
-    resumed = optim.AdamP(fresh, backend="compiled")
-    resumed.load_state_dict(optimizer.state_dict())
-    for each, params in ((optimizer, weights), (resumed, fresh)):
-        set_gradients(params, 1)
-        each.step()
-    assert all(torch.equal(a, b) for a, b in zip(weights, fresh, strict=True))

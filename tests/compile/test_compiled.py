@@ -39,13 +39,6 @@ def compilers():
 pytestmark = [ANY_WEIGHTS, pytest.mark.skipif(compilers() is None, reason="no C++ compiler")]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPHERENORM_CACHE", str(tmp_path_factory.mktemp("kernels")))
-        yield
-
-
 @pytest.fixture
 def no_inductor(monkeypatch):
     """Fail instead of falling back."""
@@ -261,30 +254,6 @@ def test_a_compiled_optimizer_copies_saves_and_resumes(no_inductor):
         assert torch.equal(a, c)
 
 
-def test_a_users_rule_compiles(no_inductor):
-    def signed(lr=0.1, beta=0.9):
-        return sn.chain(
-            r.ExponentialAverage(beta), Sign(), r.RadialProjection("channel"), r.StepSize(lr)
-        )
-
-    cls = sn.torch_optimizer(signed)
-    fast, eager = (
-        torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
-        for _ in range(2)
-    )
-    first, second = cls([fast], backend="compiled"), cls([eager], backend="rule")
-    for step in range(3):
-        fast.grad = eager.grad = torch.randn(4, 5, generator=torch.Generator().manual_seed(step))
-        first.step()
-        second.step()
-    assert_close(fast, eager)
-
-
-class Sign(sn.Rule):
-    def update(self, update, state):
-        return sn.Update(update.weight, update.grad, torch.sign(update.direction)), {}
-
-
 def test_gains_that_stay_positive_are_kernels(no_inductor):
     """Each row has a gain, which is a softplus, beside a direction of its own."""
 
@@ -297,32 +266,6 @@ def test_gains_that_stay_positive_are_kernels(no_inductor):
     for step in range(4):
         twins.step("random", step)
     twins.agree()
-
-
-def test_swapping_states_is_left_to_inductor():
-    """A kernel works in place, so a state that takes over another's old value is not for it."""
-
-    class TwoSteps(sn.Rule):
-        state_names = ("last", "before")
-
-        def update(self, update, state):
-            return sn.Update(update.weight, update.grad, state["before"]), {
-                "last": update.direction,
-                "before": state["last"],
-            }
-
-    def late(lr=0.1):
-        return sn.chain(TwoSteps(), r.StepSize(lr))
-
-    torch._dynamo.reset()
-    cls = sn.torch_optimizer(late)
-    fast, eager = (torch.ones(2, 3, dtype=torch.float64).requires_grad_() for _ in range(2))
-    first, second = cls([fast], backend="compiled"), cls([eager], backend="rule")
-    for step in range(4):
-        fast.grad = eager.grad = torch.full((2, 3), float(step), dtype=torch.float64)
-        first.step()
-        second.step()
-    assert_close(fast, eager)
 
 
 def test_without_a_compiler_the_reason_is_said(monkeypatch):

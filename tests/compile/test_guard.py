@@ -11,7 +11,6 @@ import torch
 import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm.compile import _dispatch as dispatch
-from spherenorm.compile import _paths as paths
 from spherenorm.compile._guard import Guard
 
 SOURCE = """
@@ -71,19 +70,6 @@ def backend(request):
 @pytest.fixture(params=RECORDED)
 def recording(request):
     return request.param
-
-
-@pytest.fixture
-def traced(monkeypatch):
-    """The shape of each trace that is made."""
-    shapes, original = [], paths.lower
-
-    def counted(guard, shape, dtype):
-        shapes.append(shape)
-        return original(guard, shape, dtype)
-
-    monkeypatch.setattr(paths, "lower", counted)
-    return shapes
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.compile import _dispatch as dispatch
-from spherenorm.compile import _paths as paths
 from spherenorm.compile._guard import Guard
 from tests.compile.test_paths import Branches, randn
 
@@ -20,18 +19,9 @@ BACKENDS = ("auto", "rule", "compiled")
 TYPES = (np.float32, np.float64, np.float16, Fraction)
 
 
-@pytest.fixture
-def recorded(monkeypatch):
-    """The records that are made."""
-    found = []
-    original = paths.lower
-    monkeypatch.setattr(paths, "lower", lambda *args: found.append(args) or original(*args))
-    return found
-
-
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_numbers_of_any_type_are_computed_with_in_double(backend, kind, recorded):
+def test_numbers_of_any_type_are_computed_with_in_double(backend, kind, traced):
     """Adam by hand, with rates of a schedule and betas as numpy has them."""
     rates = [kind(number) for number in (0.5, 0.3, 0.1, 0.7)]
     betas = kind(0.9), kind(0.99)
@@ -48,7 +38,7 @@ def test_numbers_of_any_type_are_computed_with_in_double(backend, kind, recorded
         root = (v / (1 - b2**step)).sqrt() + 1e-8
         expected = expected - float(lr) * (m / (1 - b1**step)) / root
     torch.testing.assert_close(weight.detach(), expected, rtol=1e-13, atol=1e-13)
-    assert len(recorded) <= 2  # the weight's shape, and the small one that it is compared on
+    assert len(traced) <= 2  # the weight's shape, and the small one that it is compared on
     assert len(optimizer._dispatcher._proven) <= 1
 
 
@@ -68,7 +58,7 @@ def test_a_number_of_any_type_lies_in_its_interval(value):
 
 
 @pytest.mark.parametrize("backend", ["auto", "compiled"])
-def test_each_group_may_have_another_rule(backend, monkeypatch, recorded):
+def test_each_group_may_have_another_rule(backend, monkeypatch, traced):
     """Groups of more rules than one group would have are recorded once."""
     monkeypatch.setattr(dispatch, "MOST_RULES", 1)
     weights = [randn(4, 3, seed=seed).requires_grad_() for seed in range(2)]
@@ -80,14 +70,14 @@ def test_each_group_may_have_another_rule(backend, monkeypatch, recorded):
         for weight in weights:
             weight.grad = randn(4, 3, seed=step)
         optimizer.step()
-        counts.append(len(recorded))
+        counts.append(len(traced))
         expected = [
             w - 0.1 * (weights[0].grad + decay * w)
             for w, decay in zip(expected, (0, 0.1), strict=True)
         ]
     torch.testing.assert_close([w.detach() for w in weights], expected, rtol=1e-13, atol=1e-13)
     assert {line.path for line in sn.explain(optimizer)} == {"C++ kernel"}
-    assert {*counts, len(recorded)} == {counts[0]}
+    assert {*counts, len(traced)} == {counts[0]}
 
 
 def test_what_is_proven_of_rules_that_change_is_bounded(monkeypatch):

@@ -9,8 +9,9 @@ from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.compile import _dispatch as dispatch
 from spherenorm.compile import _paths as paths
-from tests.compile.twins import assert_close
-from tests.gradients import FAMILIES, gradient
+from tests.compile.twins import Twins, assert_close, random_weights
+from tests.conformance.table import Row
+from tests.gradients import FAMILIES
 
 
 @pytest.fixture
@@ -28,35 +29,11 @@ def no_fallback(monkeypatch):
     monkeypatch.setattr(dispatch.Dispatcher, "_assigned", checked)
 
 
-def count_traces(monkeypatch):
-    """A list to which the shape of each trace is added."""
-    traced = []
-    original = paths.lower
-
-    def counted(guard, shape, dtype):
-        traced.append(shape)
-        return original(guard, shape, dtype)
-
-    monkeypatch.setattr(paths, "lower", counted)
-    return traced
-
-
-def against_own_code(recipe, shape=(6, 5), family="row_tangential"):
-    cls = sn.torch_optimizer(recipe)
-    own, fast = (
-        torch.randn(
-            shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-        ).requires_grad_()
-        for _ in range(2)
-    )
-    own_opt, fast_opt = cls([own], backend="rule"), cls([fast], backend="compiled")
+def against_own_code(recipe, family="row_tangential"):
+    twins = Twins(Row(sn.torch_optimizer(recipe)), random_weights([(6, 5)]))
     for step in range(4):
-        own.grad = fast.grad = gradient(
-            family, own.detach(), torch.Generator().manual_seed(step), step
-        )
-        own_opt.step()
-        fast_opt.step()
-        assert_close(fast, own)
+        twins.step(family, step)
+        twins.agree()
 
 
 class Exotic(sn.Rule):
@@ -118,52 +95,17 @@ def test_what_looks_like_a_shorter_form_and_is_none(no_fallback):
     against_own_code(combined)
 
 
-class SumOfAChoice(sn.Rule):
-    """The decision leaves one number for all entries, and it is summed."""
-
-    def update(self, update, state):
-        d = update.direction
-        chosen = torch.where((d * d).sum() > 0, torch.zeros_like(d) + 1.5, d)
-        return sn.Update(update.weight, update.grad, d + chosen.sum(1, keepdim=True)), {}
-
-
-def test_a_sum_over_a_number_counts_entries(no_fallback):
-    def counted(lr=0.1):
-        return sn.chain(SumOfAChoice(), r.StepSize(lr))
-
-    against_own_code(counted)
-
-
-class LateReader(sn.Rule):
-    """The old state is read again after the new one is known, which must not lie over it yet."""
-
-    state_names = ("mean",)
-
-    def update(self, update, state):
-        mean = 0.5 * state["mean"] + update.direction
-        return sn.Update(update.weight, update.grad, mean - state["mean"].tanh() * mean.sin()), {
-            "mean": mean
-        }
-
-
-def test_an_old_state_is_read_before_it_is_overwritten(no_fallback):
-    def late(lr=0.1):
-        return sn.chain(LateReader(), r.StepSize(lr))
-
-    against_own_code(late)
-
-
-def test_numbers_of_any_kind_are_traced_once(monkeypatch):
+def test_numbers_of_any_kind_are_traced_once(traced):
     """A tensor, which rounds otherwise than a Python number, once more.
 
     NumPy's float32, which rounds otherwise as well, is left to the rule's own code.
     """
-    traced = count_traces(monkeypatch)
     w = torch.ones(2, 2, dtype=torch.float64, requires_grad=True)
     w.grad = torch.ones_like(w)
     optimizer = optim.SGD([w], lr=0.125, weight_decay=0.011)
     of_tensors = [torch.tensor(0.25), torch.tensor(0.5)]
-    numbers = [(0.25, 1), (0.5, 1), (np.float64(0.25), 1), (np.float32(0.25), 1)]
+    numbers = [(0.25, 1), (0.5, 1), (1, 1), (0, 1), (0.0, 1), (np.float64(0.25), 1)]
+    numbers += [(np.float32(0.25), 1)]
     for lr, traces in [*numbers, *((lr, 2) for lr in of_tensors)]:
         optimizer.param_groups[0]["lr"] = lr
         before = w.detach().clone()

@@ -31,19 +31,11 @@ def _own_cache(monkeypatch, tmp_path):
     launch._load.cache_clear()
 
 
-@pytest.mark.parametrize("part", [pytest.param("float64", marks=pytest.mark.long), "not float64"])
-def test_under_the_interpreter(part):
+@pytest.mark.parametrize("mark", ["not long", pytest.param("long", marks=pytest.mark.long)])
+def test_under_the_interpreter(mark):
     pytest.importorskip("triton")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        str(Path(__file__).with_name("interpreted.py")),
-        "-k",
-        part,
-        "-p",
-        "no:cacheprovider",
-    ]
+    file = Path(__file__).with_name("interpreted.py")
+    command = [sys.executable, "-m", "pytest", file, "-m", mark, "-p", "no:cacheprovider"]
     # Not a worker of the run that starts it.
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST")
@@ -87,11 +79,14 @@ def spilled(ptx, path):
     return sum(map(int, re.findall(r"(\d+) bytes spill", said)))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+ADAMP = optim.AdamP, {"weight_decay": 0.01}
+CLASSES = [ADAMP, (optim.SGDP, {"momentum": 0.9}), (optim.AdamW, {})]
+
+
 @pytest.mark.parametrize("shape", [(6, 5), (5,)], ids=["rows", "vector"])
 @pytest.mark.parametrize(
-    ("cls", "settings"),
-    [(optim.AdamP, {"weight_decay": 0.01}), (optim.AdamW, {}), (optim.SGDP, {"momentum": 0.9})],
+    ("cls", "settings", "dtype"),
+    [*((*each, torch.float32) for each in CLASSES), (*ADAMP, torch.bfloat16)],
 )
 def test_kernels_compile_for_a_gpu(cls, settings, shape, dtype, tmp_path):
     pytest.importorskip("triton")
@@ -155,13 +150,6 @@ def test_what_waits_for_the_device_is_refused_within_a_capture(monkeypatch):
     launch.refuse_capture(torch.device("cpu"))
     with pytest.raises(RuntimeError, match="step them once before capturing a CUDA graph"):
         launch.refuse_capture(torch.device("cuda"))
-
-
-CLASSES = [
-    (optim.AdamP, {"weight_decay": 0.01}),
-    (optim.SGDP, {"momentum": 0.9}),
-    (optim.AdamW, {}),
-]
 
 
 def twins_on_gpu(cls, settings, dtype):

@@ -53,6 +53,10 @@ TRACED = {
         m + softplus(d, beta=2.0, threshold=0.5),
     ),
     "a product with 0": lambda w, d, m: (w + d * 0, 0 * m + d),
+    "an old state that is read again behind the new one": lambda w, d, m: (
+        (new := 0.5 * m + d) - m.abs() * new.square(),
+        new,
+    ),
     "a choice times 0": lambda w, d, m: (torch.where(d.sum() > 0, d, w) * 0, m + 0.0 * d.sum()),
 }
 """Of any shape."""
@@ -60,6 +64,10 @@ TRACED = {
 TRACED_ROWS = {
     "norms of rows": lambda w, d, m: (d / d.norm(dim=axes(d), keepdim=True), m + d),
     "means of rows": lambda w, d, m: (d - d.mean(dim=axes(d), keepdim=True), m + d),
+    "a sum over a number": lambda w, d, m: (
+        d + torch.where((d * d).sum() > 0, 1.5 + 0 * d, d).sum(dim=axes(d), keepdim=True),
+        m + d,
+    ),
     "functions of rows": lambda w, d, m: (
         d * softplus(d.sum(dim=axes(d), keepdim=True)),
         m + d * torch.sigmoid(torch.log1p(d.square().sum(dim=axes(d), keepdim=True))),

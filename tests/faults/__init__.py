@@ -17,8 +17,6 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Fault", "read_faults"]
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -31,15 +31,17 @@ def give_gradients(weights):
         weight.grad = torch.full_like(weight, 0.5)
 
 
-def refuse(optimizer, error, message):
-    """The step is refused, and nothing changes."""
+def refuse(optimizer, error, message, load=None):
+    """The step, or a state_dict to load, is refused, and nothing changes."""
     before = copy.deepcopy(optimizer.state_dict())
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     values = [weight.detach().clone() for weight in weights]
     with pytest.raises(error, match=message):
-        optimizer.step()
+        optimizer.step() if load is None else optimizer.load_state_dict(load)
     assert all(torch.equal(*pair) for pair in zip(weights, values, strict=True))
-    torch.testing.assert_close(optimizer.state_dict()["state"], before["state"], rtol=0, atol=0)
+    after = optimizer.state_dict()
+    torch.testing.assert_close(after["state"], before["state"], rtol=0, atol=0)
+    assert str(after["param_groups"]) == str(before["param_groups"])
 
 
 @pytest.mark.parametrize(

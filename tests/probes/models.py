@@ -8,8 +8,6 @@ from torch import nn
 import spherenorm as sn
 from spherenorm import rules as r
 
-__all__ = ["OPTIMIZERS", "Model", "its_test", "loss_of", "root_mean_square", "train"]
-
 
 class Model(nn.Module):
     """Weights of many shapes, memory formats and invariances, some without a gradient."""

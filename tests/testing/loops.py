@@ -44,14 +44,6 @@ def lion(w, betas, weight_decay):
         m = mean(m, g, betas[1])
 
 
-def tiger(w, beta, weight_decay):
-    m = torch.zeros_like(w)
-    while True:
-        g, lr = yield w
-        m = mean(m, g, beta)
-        w = w - lr * (m.sign() + weight_decay * w)
-
-
 def ademamix(w, betas, alpha, eps, weight_decay):
     fast, slow, v, t = 0, 0, 0, 0
     while True:
@@ -84,21 +76,6 @@ def cautious_adamw(w, betas, eps, weight_decay):
     while True:
         g, lr = yield w
         w = w - lr * (masked(inner.send(g), g) + weight_decay * w)
-
-
-def cautious_lion(w, betas, weight_decay):
-    m = torch.zeros_like(w)
-    while True:
-        g, lr = yield w
-        w = w - lr * (masked(mean(m, g, betas[0]).sign(), g) + weight_decay * w)
-        m = mean(m, g, betas[1])
-
-
-def grams(w, betas, eps, weight_decay):
-    inner = started(adam(betas, eps))
-    while True:
-        g, lr = yield w
-        w = w - lr * (g.sign() * inner.send(g).abs() + weight_decay * w)
 
 
 def adopt(w, betas, eps, weight_decay):
@@ -268,17 +245,6 @@ def muon(w, momentum, weight_decay):
         w = w - lr * (orthogonalized(g + momentum * p) + weight_decay * w)
 
 
-def normuon(w, betas, weight_decay):
-    m, v = torch.zeros_like(w), [0.0] * len(w)
-    while True:
-        g, lr = yield w
-        m = mean(m, g, betas[0])
-        o = orthogonalized(m)
-        v = [mean(past, (row**2).mean(), betas[1]) for past, row in zip(v, o, strict=True)]
-        o = torch.stack([row / (x.sqrt() + 1e-8) for row, x in zip(o, v, strict=True)])
-        w = w - lr * (0.2 * math.sqrt(o.numel()) / length(o) * o + weight_decay * w)
-
-
 def product_of_sums(x, rows, cols):
     """R C / 1^T R of each matrix in the last two dimensions."""
     return torch.einsum("...i,...j->...ij", rows, cols) / rows.sum(-1)[..., None, None]
@@ -357,56 +323,12 @@ def stable_adamw(w, betas, eps, weight_decay):
         w = w - lr / max(1.0, surprise) * (step + weight_decay * w)
 
 
-def lamb(w, betas, eps, weight_decay):
-    inner = started(adam(betas, eps))
-    while True:
-        g, lr = yield w
-        step = inner.send(g) + weight_decay * w
-        w = w - lr * length(w) / length(step) * step
-
-
 def aggmo(w, betas):
     ps = [torch.zeros_like(w) for _ in betas]
     while True:
         g, lr = yield w
         ps = [beta * p + g for beta, p in zip(betas, ps, strict=True)]
         w = w - lr / len(betas) * sum(ps)
-
-
-def orthograd_adamw(w, betas, eps, weight_decay):
-    inner = started(adam(betas, eps))
-    while True:
-        g, lr = yield w
-        across = g - (w * g).sum() / (w * w).sum() * w
-        w = w - lr * (inner.send(across * length(g) / length(across)) + weight_decay * w)
-
-
-def adam_h(w, betas, eps):
-    radius, inner = length(w), started(adam(betas, eps))
-    while True:
-        g, lr = yield w
-        step = inner.send(g)
-        w = w - lr * radius * step / length(step)
-        w = radius * w / length(w)
-
-
-def rotational_adamw(w, betas, eps, weight_decay, beta):
-    inner, squares, t = started(adam(betas, eps)), [0.0] * len(w), 0
-    norms = [length(row) for row in w]
-    while True:
-        g, lr = yield w
-        t += 1
-        step = inner.send(g)
-        if w.ndim < 2:
-            w = w - lr * (step + weight_decay * w)
-            continue
-        rows = []
-        for i, (row, d) in enumerate(zip(w, step, strict=True)):
-            squares[i] = mean(squares[i], (d * d).sum(), beta)
-            typical = math.sqrt(squares[i] / (1 - beta**t)) + eps
-            moved = row - math.sqrt(2 * lr * weight_decay) * norms[i] * d / typical
-            rows.append(norms[i] * moved / length(moved))
-        w = torch.stack(rows)
 
 
 def adamc(w, betas, eps, weight_decay):

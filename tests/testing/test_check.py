@@ -12,7 +12,7 @@ from tests.testing.users import RECIPES
 FAST = ("shapes", "writes into nothing", "pure", "dtypes", "finite", "vmap", "resumes")
 SLOW = ("compiled", "sharded")
 
-MATRICES = ("shampoo", "soap", "muon", "normuon")
+MATRICES = ("shampoo", "soap", "muon")
 """Those whose rule takes no vectors and numbers."""
 
 REFUSED = {

@@ -39,17 +39,6 @@ def lion(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1):
     return sn.chain(Lion(*betas), r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
-class Sign(sn.Rule):
-    def update(self, update, state):
-        return replace(update, direction=update.direction.sign()), {}
-
-
-def tiger(lr=1e-3, beta=0.965, weight_decay=0.1):
-    return sn.chain(
-        r.ExponentialAverage(beta), Sign(), r.DecoupledDecay(weight_decay), r.StepSize(lr)
-    )
-
-
 class Mix(sn.Combination):
     fast: sn.Rule
     slow: sn.Rule
@@ -116,24 +105,6 @@ class Cautious(sn.Rule):
 def cautious_adamw(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
     return sn.chain(
         r.AdaptiveMoments(*betas, eps), Cautious(), r.DecoupledDecay(weight_decay), r.StepSize(lr)
-    )
-
-
-def cautious_lion(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1):
-    return sn.chain(Lion(*betas), Cautious(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
-
-
-class SignOfGradient(sn.Rule):
-    def update(self, update, state):
-        return replace(update, direction=update.direction.abs() * update.grad.sign()), {}
-
-
-def grams(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
-    return sn.chain(
-        r.AdaptiveMoments(*betas, eps),
-        SignOfGradient(),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
     )
 
 
@@ -439,33 +410,6 @@ def muon(lr=0.02, momentum=0.95, weight_decay=0.1):
     )
 
 
-class RowMoment(sn.Rule):
-    """One second moment per row, and a length of 0.2 per entry."""
-
-    beta: float
-    eps: float = 1e-8
-
-    def init(self, weight):
-        return {"row_sq": torch.zeros_like(ROWS.total(weight))}
-
-    def update(self, update, state):
-        d = update.direction
-        square = averaged(state["row_sq"], ROWS.inner(d, d) / ROWS.size(d), self.beta)
-        d = d / (square.sqrt() + self.eps)
-        scale = 0.2 * d.numel() ** 0.5 / WHOLE.norm(d).clamp(min=self.eps)
-        return replace(update, direction=scale * d), {"row_sq": square}
-
-
-def normuon(lr=0.02, betas=(0.95, 0.95), weight_decay=0.1):
-    return sn.chain(
-        r.ExponentialAverage(betas[0]),
-        Orthogonalized(),
-        RowMoment(betas[1]),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
-
-
 class Factored(sn.Rule):
     """A second moment kept as its sums over rows and over columns, if there are any."""
 
@@ -607,20 +551,6 @@ def stable_adamw(lr=1e-3, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1):
     )
 
 
-class TrustRatio(sn.Rule):
-    def update(self, update, state):
-        weight, step = WHOLE.norm(update.weight), WHOLE.norm(update.direction)
-        safe = torch.where(step > 0, step, 1)
-        ratio = torch.where((weight > 0) & (step > 0), weight / safe, 1)
-        return replace(update, direction=ratio * update.direction), {}
-
-
-def lamb(lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.1):
-    return sn.chain(
-        r.AdaptiveMoments(*betas, eps), r.DecoupledDecay(weight_decay), TrustRatio(), r.StepSize(lr)
-    )
-
-
 class Mean(sn.Combination):
     rules: tuple[sn.Rule, ...]
 
@@ -632,74 +562,6 @@ class Mean(sn.Combination):
 
 def aggmo(lr=0.1, betas=(0.0, 0.9, 0.99)):
     return sn.chain(Mean(tuple(r.HeavyBall(beta) for beta in betas)), r.StepSize(lr))
-
-
-class OrthoGrad(sn.Rule):
-    """The gradient without its radial part, as long as the whole one."""
-
-    def update(self, update, state):
-        g = update.direction
-        across = g - WHOLE.radial_coefficient(update.weight, g) * update.weight
-        scale = WHOLE.norm(g) / WHOLE.norm(across).clamp(min=1e-30)
-        return replace(update, direction=scale * across), {}
-
-
-def orthograd_adamw(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
-    return adamw_behind(OrthoGrad(), lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
-
-
-class Hyperball(sn.Rule):
-    """Steps of a given angle, and a norm that stays."""
-
-    def init(self, weight):
-        return {"radius": WHOLE.norm(weight)}
-
-    def update(self, update, state):
-        scale = state["radius"] / WHOLE.norm(update.direction).clamp(min=1e-30)
-        return replace(update, direction=scale * update.direction), state
-
-    def after(self, before, weight, state):
-        return weight * state["radius"] / WHOLE.norm(weight).clamp(min=1e-30), state
-
-
-def adam_h(lr=1e-2, betas=(0.9, 0.999), eps=1e-8):
-    return sn.chain(r.AdaptiveMoments(*betas, eps), Hyperball(), r.StepSize(lr))
-
-
-class Rotation(sn.Rule):
-    """Rows keep their norm and turn by sqrt(2 lr weight_decay) per step; vectors take AdamW's."""
-
-    lr: float
-    weight_decay: float
-    beta: float
-    eps: float
-    needs_step = True
-
-    def init(self, weight):
-        if weight.ndim < 2:
-            return {}
-        radius = ROWS.norm(weight)
-        return {"radius": radius, "step_sq": torch.zeros_like(radius)}
-
-    def update(self, update, state):
-        d = update.direction
-        if d.ndim < 2:
-            decayed = self.lr * (d + self.weight_decay * update.weight)
-            return replace(update, direction=decayed), {}
-        square = averaged(state["step_sq"], ROWS.inner(d, d), self.beta)
-        length = (square / (1 - self.beta**update.step)).sqrt() + self.eps
-        angle = (2 * self.lr * self.weight_decay) ** 0.5
-        direction = angle * state["radius"] * d / length
-        return replace(update, direction=direction), {**state, "step_sq": square}
-
-    def after(self, before, weight, state):
-        if weight.ndim < 2:
-            return weight, state
-        return weight * state["radius"] / ROWS.norm(weight).clamp(min=1e-30), state
-
-
-def rotational_adamw(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, beta=0.9):
-    return sn.chain(r.AdaptiveMoments(*betas, eps), Rotation(lr, weight_decay, beta, eps))
 
 
 class CorrectedDecay(sn.Rule):
@@ -776,10 +638,9 @@ def spam(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, theta=2.0, every=3):
 RECIPES = {
     each.__name__: each
     for each in (
-        *(lion, tiger, ademamix, mars_adamw, cautious_adamw, cautious_lion, grams, adopt, adan),
+        *(lion, ademamix, mars_adamw, cautious_adamw, adopt, adan),
         *(prodigy, dadapt_sgd, clipped_adamw, schedule_free_sgd, schedule_free_adamw),
-        *(lookahead_adamw, sam_sgd, shampoo, soap, muon, normuon, adafactor, came, adam_mini),
-        *(amsgrad, stable_adamw, lamb, aggmo, orthograd_adamw, adam_h, rotational_adamw, adamc),
-        *(compensated_sgd, spam),
+        *(lookahead_adamw, sam_sgd, shampoo, soap, muon, adafactor, came, adam_mini),
+        *(amsgrad, stable_adamw, aggmo, adamc, compensated_sgd, spam),
     )
 }

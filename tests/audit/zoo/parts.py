@@ -8,21 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-__all__ = [
-    "Attention",
-    "EvoNormB0",
-    "EvoNormS0",
-    "LayerDrop",
-    "Net",
-    "Plus",
-    "RMSNorm32",
-    "StandardizedConv",
-    "decoder",
-    "linear",
-    "mlp",
-    "parameter",
-]
-
 linear = functools.partial(nn.Linear, bias=False)
 
 
