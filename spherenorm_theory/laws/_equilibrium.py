@@ -235,7 +235,7 @@ def _root(law: Equilibrium, square: sp.Expr, what: str, values: Mapping[sp.Symbo
         raise NoEquilibriumError(
             f"{law.name}: {what} depends on {lacking}, which has no one number{where}"
         )
-    number = complex(square) if square.is_finite else complex(math.nan)
+    number = complex(math.nan) if square.is_finite is False else complex(square)
     if number.imag or not 0 < number.real < math.inf:
         shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
         raise NoEquilibriumError(

@@ -88,7 +88,7 @@ EXTREME = (
     *(19.9, 20.0, 20.1, 36.0, 88.0, 89.0, 100.0, 103.0, 709.0, 710.0, 745.0, 1e4, 1e20, 1e38),
     float("inf"),
 )
-"""Where they are rounded, pass their threshold, or leave the range of float32 or float64."""
+"""Entries that round, pass a threshold, or leave the range of float32 or float64."""
 
 REFUSED = {
     "a sum whose dimension is lost": (

@@ -104,17 +104,29 @@ TASKS = [
 def test_a_run_is_the_same_alone_among_3_and_among_7(tmp_path, task, options, recipe, rate):
     """Equal to rounding; on the machines that these tests ran on, to the last bit."""
     every = [rate, rate / 2, rate * 2, rate / 4, rate * 4, rate / 8, rate * 8]
-    numbers = []
+    numbers = {}
     for count, seeds in ((1, (5,)), (3, (5,)), (7, (5, 6, 7))):
         spec = pure(task, {"lr": every[:count]}, options, recipe, 12, seeds=seeds)
         _, rows = executed(spec, tmp_path / str(count))
-        numbers.append({name: x for name, x in rows[0].summary.items() if x is not None})
         assert rows[0].spec == pure(task, {"lr": rate}, options, recipe, 12, seed=5)
+        numbers[count] = _numbers(rows[0])
+    another = pure(task, {"lr": rate / 2}, options, recipe, 12, seed=6)
+    assert rows[4].spec == another
+    _, (alone,) = executed(another, tmp_path / "another")
+    pairs = [
+        (numbers[1], numbers[3]),
+        (numbers[1], numbers[7]),
+        (_numbers(alone), _numbers(rows[4])),
+    ]
     single = "precision" not in options and task == "network"
-    for others in numbers[1:]:
-        assert others.pop("test", 0) == numbers[0].get("test", 0)  # a score is a count
-        for name, value in others.items():
-            assert value == pytest.approx(numbers[0][name], rel=1e-4 if single else 1e-9), name
+    for one, among in pairs:
+        assert among.pop("test", 0) == one.get("test", 0)  # a score is a count
+        for name, value in among.items():
+            assert value == pytest.approx(one[name], rel=1e-4 if single else 1e-9), name
+
+
+def _numbers(row):
+    return {name: x for name, x in row.summary.items() if x is not None}
 
 
 def test_a_damaged_file_of_a_computation_is_found_and_computed_again(tmp_path):
