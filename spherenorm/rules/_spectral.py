@@ -66,10 +66,12 @@ class SpectralPin(Rule):
 
 def _spectral_norm(matrix: Tensor) -> Tensor:
     """The largest singular value, as the power iteration has it after its last step."""
+    length = root((matrix * matrix).sum())
+    matrix = ratio(matrix, length)  # of which the squares of squares stay finite, and above 0
     # No singular vector is orthogonal to such a start, but by chance.
     v = torch.cos(torch.cumsum(torch.ones_like(matrix[:1]), 1)).mT  # (n, 1)
     for _ in range(STEPS):
         v = matrix.mT @ (matrix @ v)
         v = ratio(v, root((v * v).sum()))
     image = matrix @ v
-    return root((image * image).sum())
+    return length * root((image * image).sum())

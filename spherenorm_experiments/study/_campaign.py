@@ -226,7 +226,8 @@ def _together(points: Sequence[Spec], seeds: tuple[int, ...]) -> Spec:
     """Points of one family as one spec; a number that all share, and none sweeps, stays one."""
     first, rows = points[0], [point.first_point for point in points]
     swept = {name for point in points for name in point.points}
-    swept |= {name for name, value in rows[0].items() if any(row[name] != value for row in rows)}
+    # (By their text, as the names of runs have them: 0 and 0.0 are runs of two names.)
+    swept |= {name for name in rows[0] if len({repr(row[name]) for row in rows}) > 1}
     columns = {name: [row[name] for row in rows] for name in swept}
     values = {**first.hyper_parameters, **columns}
     return replace(first, hyper_parameters=values, seeds=seeds if first.seeds else ())

@@ -77,8 +77,9 @@ class RunCheck:
 
     @property
     def error(self) -> float:
-        """The greatest relative difference."""
-        return max(abs(measured / predicted - 1) for predicted, measured in self.values.values())
+        """The greatest relative difference; nan if one of them is."""
+        off = [abs(measured / predicted - 1) for predicted, measured in self.values.values()]
+        return float(np.max(off))  # (max() would drop a nan that is not the first)
 
     @property
     def passed(self) -> bool:

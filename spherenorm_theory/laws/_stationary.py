@@ -341,8 +341,8 @@ def _point_of_sign(
         resolve: a formula after many steps, without names.
 
     Raises:
-        NoEquilibriumError: something else does, v holds several momenta, or the step changes with
-            other numbers than the hyper-parameters.
+        NoEquilibriumError: something else does, v holds several momenta or one of more than
+            gradients, or the step changes with other numbers than the hyper-parameters.
 
     Source: Van Vleck and Middleton 1966 (arcsine law); Kosson et al. 2024 have the limit of small
     correlations.
@@ -354,6 +354,11 @@ def _point_of_sign(
     (v,), one = step.algebra.opaque[sign].arguments, sp.Integer(1)
     shares: list[sp.Expr] = [sp.Integer(0), one, sp.Integer(0), sp.Integer(0)]
     for m in buffers:
+        if entering := sorted({*step.states[m].terms} - {m, "g"}):
+            raise NoEquilibriumError(
+                f"no equilibrium of {name} is derived: a step along a sign of a momentum that "
+                f"{', '.join(entering)} enters"
+            )
         shares = [v[m], v["g"], step.states[m][m], step.states[m]["g"]]
     a, c, p, q, b, e = map(resolve, (kept, drive[sign], *shares))
     _refuse_unknown(step, [a, c, p, q, b, e], [])

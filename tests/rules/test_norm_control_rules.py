@@ -175,6 +175,13 @@ def test_a_step_starts_on_the_spectral_sphere(shape, size):
     assert torch.equal(still, step)
 
 
+@pytest.mark.parametrize("size", [1e-100, 1e100])
+def test_a_weight_of_any_size_comes_to_the_spectral_sphere(size):
+    weight = size * torch.diag(torch.tensor([1.0, 0.5])).double()
+    taken = applied(r.SpectralPin(), weight, torch.zeros(2, 2).double())
+    torch.testing.assert_close(taken, (1 - 1 / size) * weight, rtol=1e-12, atol=0)
+
+
 def test_gains_are_factors_of_the_weight():
     """A gain alone scales its row, and the rest alone keeps each row's norm where it is pinned."""
     weight, grad = randn(3, 4), randn(3, 4, seed=1)

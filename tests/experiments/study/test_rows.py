@@ -97,6 +97,17 @@ def test_a_value_that_is_no_number_is_another_computation():
     assert [spec.hyper_parameters["nu"] for spec in made] == [[0.1, 0.2], None]
 
 
+def test_points_that_train_together_keep_their_names(tmp_path):
+    """0 and 0.0 are equal, and are written in other names."""
+    door = Door(Store(tmp_path))
+    points = [{"lr": [0.1, 0.2], "momentum": momentum} for momentum in (0, 0.0, 0.9)]
+    asked = [Spec("cosine", "sgd", point, seeds=(0,)) for point in points]
+    made = computations((spec, ()) for spec in asked)
+    computed, wanted = ({n for s in specs for n in door.resolve(s).rows} for specs in (made, asked))
+    assert len(made) == 1
+    assert computed == wanted
+
+
 def test_points_that_lack_the_same_seeds_are_one_computation():
     spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1, 2))
     (made,) = computations([(spec, {0, 1, 3, 4})])

@@ -1,11 +1,12 @@
 """Equilibria, growth ratios and false positives against runs under random gradients."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from spherenorm_theory import NoEquilibriumError, check_equilibrium, check_ratio
-from spherenorm_theory.checks import count_false_positives
+from spherenorm_theory.checks import RunCheck, count_false_positives
 from tests.theory.recipes import clipped, counted
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
@@ -36,6 +37,12 @@ def test_a_wrong_equilibrium_would_be_noticed():
     assert not replace(result, values={"effective step": ((2 * 0.1 * 0.1) ** 0.5, turn)}).passed
     with pytest.raises(ValueError, match='source must be "noise" or "network"'):
         check_equilibrium("sgd", "data", **NOISE)
+
+
+@pytest.mark.parametrize("names", [("|w|", "step"), ("step", "|w|")])
+def test_a_run_that_is_no_number_does_not_pass(names):
+    numbers = {"|w|": (1.0, 1.0), "step": (1.0, math.nan)}
+    assert not RunCheck("ours", {name: numbers[name] for name in names}, 0.02).passed
 
 
 def test_a_step_that_does_not_scale_has_no_equilibrium():

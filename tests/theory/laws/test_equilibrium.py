@@ -300,10 +300,27 @@ def signed(*rules):
     return along_a_sign
 
 
+class Tangent(Rule):
+    """A momentum of which the share along the weight is taken away after it is read."""
+
+    state_names = ("exp_avg",)
+
+    def update(self, update, state):
+        w, past = update.weight, state["exp_avg"]
+        new = past.lerp(update.direction, 0.1)
+        share = (w * new).sum(1, keepdim=True) / (w * w).sum(1, keepdim=True)
+        return update.changed(direction=past + update.direction), {"exp_avg": new - share * w}
+
+
+def tangent_signed(lr=0.1, weight_decay=0.01):
+    return chain(Tangent(), r.Sign(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
 @pytest.mark.parametrize(
     ("recipe", "why"),
     [
         (signed(r.HeavyBall(0.5), r.Sign()), "a step along a sign of several momenta"),
+        (tangent_signed, "a step along a sign of a momentum that w enters"),
         (signed(r.Sign(), r.RadialProjection("channel")), "a sign of which a part is taken away"),
         (signed(r.CoupledDecay(0.1), r.Sign()), r"sign\(.*\) is not linear in the gradients"),
         (signed(r.Sign(), r.HeavyBall(0.5)), r"sign\(.*\) is not linear in the gradients"),
