@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from spherenorm._numerics import wide_dtype
 from spherenorm.audit._copies import copy_model, in_dtype, memory_of
 from spherenorm.audit._nested import change_tensors, outputs_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode, TensorSubstitution
@@ -202,7 +203,7 @@ class _Noise:
 
     def __init__(self, seed: int, total: int, device: torch.device) -> None:
         generator = torch.Generator(device).manual_seed(seed)
-        draws = torch.empty(min(total, _PERIOD), dtype=torch.float64, device=device)
+        draws = torch.empty(min(total, _PERIOD), dtype=wide_dtype(device), device=device)
         self._draws = draws.uniform_(-1, 1, generator=generator)
         self._used = 0
 

@@ -25,8 +25,10 @@ class SpectralPin(Rule):
         d <- d + (1 - R / sigma) w,    R = radius sqrt(m / n),    sigma = |w|_2,
 
     so that the weight becomes (R / sigma) w - d. Put it last, behind the step size. sigma is that
-    of 20 power iterations v <- N(w^T w v), which come to it from below. A convolution is out x
-    rest, and a weight of 0 stays as it is before its step.
+    of 20 power iterations v <- N(w^T w v), which come to it from below: close singular values leave
+    w too large, an identity of 6 x 6 by a tenth after 100 steps of `muonsphere`, other matrices by
+    2 to 4 %. A convolution is out x rest; a weight of 0 stays as it is before its step. In float32
+    a sigma of 1e7 R or more leaves no digits: scale such a weight first.
 
     Args:
         radius: in (0, inf).
