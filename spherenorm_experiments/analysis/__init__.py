@@ -21,6 +21,7 @@ from spherenorm_experiments.analysis._decisions import VERDICTS as VERDICTS
 from spherenorm_experiments.analysis._decisions import Decision as Decision
 from spherenorm_experiments.analysis._decisions import adjusted as adjusted
 from spherenorm_experiments.analysis._decisions import evaluate as evaluate
+from spherenorm_experiments.analysis._decisions import undecided as undecided
 from spherenorm_experiments.analysis._detection import WeightStatistic as WeightStatistic
 from spherenorm_experiments.analysis._detection import accumulated as accumulated
 from spherenorm_experiments.analysis._detection import percent_right as percent_right

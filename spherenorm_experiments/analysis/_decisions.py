@@ -213,6 +213,12 @@ def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
     return adjusted
 
 
+def undecided(decision: Decision, reason: str) -> Decision:
+    """The decision with its numbers and without a verdict, for or against."""
+    detail = _joined(reason, decision.detail)
+    return replace(decision, p=None, p_equivalent=None, detail=detail)
+
+
 def _without_randomness(decision: Decision, value: float) -> Decision:
     """A number of one run: near the bound within a tolerance, or beyond it by a margin."""
     claim = decision.claim

@@ -91,8 +91,8 @@ class Request(Execution):
     tier: Annotated[
         str,
         typer.Option(
-            help="smoke (seconds), small (minutes on two cores), evidence (more seeds), full (a "
-            "GPU)."
+            help="smoke (seconds; decides nothing), small (minutes on two cores), evidence (more "
+            "seeds), full (a GPU)."
         ),
     ] = "small"
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu"

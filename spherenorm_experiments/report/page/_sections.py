@@ -23,6 +23,7 @@ from spherenorm_experiments.analysis import (
     Result,
     Results,
     gather,
+    undecided,
 )
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
@@ -86,10 +87,17 @@ class Section:
         departures = [part for part in self.plan.departures if part != self.plan.tier]
         return ", ".join([f"{self.plan.tier} tier", _seeds(self.results), *departures])
 
+    @property
+    def decides(self) -> bool:
+        """False in the smoke tier, whose few steps only show that a study runs to its end."""
+        return self.plan.tier != "smoke"
+
     @functools.cached_property
     def decisions(self) -> list[Decision]:
         """Of all claims of the study; for a partial run, only of those it has results for."""
         decided = self.study.decided(self.results)
+        if not self.decides:
+            decided = [undecided(each, "the smoke tier decides nothing") for each in decided]
         return [decision for decision in decided if self.whole or decision.has_results]
 
 

@@ -139,7 +139,7 @@ def across(sections: Sequence[Section]) -> list[Decision]:
     The exact sign test over benchmarks decides. A row without a gain counts for nothing.
     """
     gains: dict[str, list[float]] = {}
-    for line in lines_of(sections):
+    for line in lines_of([section for section in sections if section.decides]):
         if line.pair[1].recipe == "adamp":
             own = gains.setdefault(line.condition.benchmark, [])
             own += [line.gain] if math.isfinite(line.gain) else []

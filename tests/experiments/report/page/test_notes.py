@@ -40,3 +40,16 @@ def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
         assert "of other code than is here: " in invoke(command, "--out", tmp_path).stderr
     told = json.loads(invoke("report", "--out", tmp_path, "--json").stdout)["notes"]
     assert told == [f"{later.label}: {note}" for note in later.notes]
+
+
+def test_a_smoke_run_decides_nothing(tmp_path):
+    assert invoke("run", "f1", "--tier", "smoke", "--out", tmp_path).exit_code == 0
+    (section,) = sections(Store(tmp_path), read_requests(Store(tmp_path))[0])
+    decided = section.study.decided(section.results)
+    assert {each.verdict for each in decided} - {"inconclusive"}  # the same runs, in a larger tier
+    shown = json.loads(invoke("report", "--out", tmp_path, "--json").stdout)
+    verdicts = {claim["verdict"] for claim in shown["claims"]}
+    assert verdicts == {"inconclusive"}
+    for mine, theirs in zip(section.decisions, decided, strict=True):
+        assert mine.numbers == theirs.numbers
+        assert mine.detail.startswith("the smoke tier decides nothing")

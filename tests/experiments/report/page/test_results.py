@@ -23,7 +23,7 @@ def around_one(results):
 
 
 def pages(study, results, **more):
-    return results_pages([Section(study, Plan("smoke"), results, **more)])
+    return results_pages([Section(study, Plan("full"), results, **more)])
 
 
 def page(results, **more):
@@ -58,8 +58,8 @@ def results(tmp_path_factory):
 
 def test_a_study_has_a_page_with_its_claims_by_kind(results):
     made = pages(Claiming(), results)
-    assert list(made) == ["index.md", "mechanism.md", "tiny-smoke.md"]
-    text = made["tiny-smoke.md"]
+    assert list(made) == ["index.md", "mechanism.md", "tiny-full.md"]
+    text = made["tiny-full.md"]
     titles = re.findall(r"^## (.*?)(?::.*)?$", text, re.MULTILINE)
     assert titles[:3] == ["Statements of the paper", "Identities", "Ours"]
     row = next(line for line in text.splitlines() if line.startswith("| **tiny.large**"))
@@ -67,7 +67,7 @@ def test_a_study_has_a_page_with_its_claims_by_kind(results):
     assert r"Table 1: “norms \| grow”" in row
     assert "[all results](index.md)" in text
     index = made["index.md"]
-    assert re.search(r"\| \[tiny \(smoke\)\]\(tiny-smoke.md\) \|.*\| 6 \| [0-9a-f]{16} \|", index)
+    assert re.search(r"\| \[tiny \(full\)\]\(tiny-full.md\) \|.*\| 6 \| [0-9a-f]{16} \|", index)
     assert "Claims. Statements of the paper: 1 reproduced, 1 not reproduced." in index
     assert re.search(r"spherenorm [\d.]+, torch [\d.]+, Python 3", index)
 
@@ -84,7 +84,7 @@ class Stating(TinyStudy):
 
 def test_the_index_opens_with_statements_by_subject(results):
     """Each counts once, however many claims it has; what is contradicted is quoted there."""
-    sections = [Section(Stating(), Plan("smoke"), results)]
+    sections = [Section(Stating(), Plan("full"), results)]
     found = {each.name: each for each in findings(sections)}
     assert (found["t1.restrain"].outcome, found["3.steps"].outcome) == ("mixed", "supported")
     assert found["1.share"].outcome == "not tested"
@@ -123,8 +123,8 @@ def test_the_page_names_runs_that_failed_and_those_of_other_code(results):
     some = results.where(lambda item: True)
     some.failed = ["SGD: it gave up"]
     text = page(some, older=["SGDP"])
-    assert "- tiny (smoke): failed: SGD: it gave up\n" in text
-    assert "- tiny (smoke): of other code than is here: SGDP\n" in text
+    assert "- tiny (full): failed: SGD: it gave up\n" in text
+    assert "- tiny (full): of other code than is here: SGDP\n" in text
 
 
 def test_the_same_runs_have_the_same_hash_and_others_another(results):
