@@ -13,7 +13,7 @@ from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit, Skipped
 from spherenorm.audit._roles import measure_roles, roles_by_modules
 from spherenorm.audit._scaling import fails_scaling_check
-from spherenorm.audit._sensitivity import Sums, default_dims, measure
+from spherenorm.audit._sensitivity import Measured, Sums, default_dims, measure
 from spherenorm.audit._subject import Point, Subject, unwrap
 from spherenorm.audit._units import Evidence, all_shown
 from spherenorm.audit._verdict import Finding, judge, reject
@@ -175,15 +175,15 @@ def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
 
 def _gather(
     subject: Subject, dims: dict[str, list[int]], exact: float, seed: int
-) -> tuple[dict[str, Evidence], Point | None] | None:
-    """The sensitivities at the own point and at jittered ones, and the first of the latter.
+) -> tuple[dict[str, Evidence], Measured | None] | None:
+    """The sensitivities at the own point and at jittered ones, and what the first of these shows.
 
     None if there are none at the own point.
     """
-    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact)
+    limit = _sums(measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact))
     left = {name: [*(limit[name].along if limit else by)] for name, by in dims.items()}
     # The share of an eps may be small in one random direction, hardly in two.
-    here = [measure(subject, Point(draw), left, 0.0) for draw in (seed, seed + 1)]
+    here = [_sums(measure(subject, Point(draw), left, 0.0)) for draw in (seed, seed + 1)]
     at = [sums for sums in here if sums is not None]
     if not at:
         return None
@@ -197,8 +197,8 @@ def _gather(
         if found is None:
             subject.doubts["the model gives no finite output when its parameters move"] = None
             break
-        nearby = nearby or found[0]
-        elsewhere.append(found[1])
+        nearby = nearby or found
+        elsewhere.append(found.sums)
 
     def gathered(plain: Sequence[dict[str, Sums]]) -> dict[str, Evidence]:
         return {
@@ -214,8 +214,13 @@ def _gather(
     evidence = gathered([])
     if elsewhere and not all(each.tells_here for each in evidence.values()):
         plain = _measure_nearby(subject, seed + 1, 1.0, dims, 0.0)
-        evidence = gathered([] if plain is None else [plain[1]])
+        evidence = gathered([] if plain is None else [plain.sums])
     return evidence, nearby
+
+
+def _sums(measured: Measured | None) -> dict[str, Sums] | None:
+    """The sums alone; the outputs need not stay in memory."""
+    return None if measured is None else measured.sums
 
 
 def _runs_in_float32_alone(
@@ -235,8 +240,8 @@ def _runs_in_float32_alone(
 
 def _measure_nearby(
     subject: Subject, seed: int, eps_factor: float, dims: dict[str, list[int]], exact: float
-) -> tuple[Point, dict[str, Sums]] | None:
-    """A jittered point, as near as it must be for the model to take it, and the sums there."""
+) -> Measured | None:
+    """What a jittered point shows, as near as it must be for the model to take it."""
     for jitter, batch_jitter in ((1.0, 1.0), (1.0, 0.0), (0.3, 0.0), (0.1, 0.0)):
         point = Point(seed, jitter, batch_jitter, eps_factor)
         try:
@@ -244,12 +249,14 @@ def _measure_nearby(
         except Exception:  # jittered values may be outside of what the model takes
             continue
         if found is not None:
-            return point, found
+            return found
     return None
 
 
-def apply_scaling_check(subject: Subject, findings: list[Finding], point: Point) -> list[Finding]:
-    """Reject the findings whose weights change the outputs when they are scaled at a point."""
+def apply_scaling_check(
+    subject: Subject, findings: list[Finding], measured: Measured
+) -> list[Finding]:
+    """Reject the findings whose weights change the outputs when they are scaled at this point."""
     found = {each.name: as_view(each.view) for each in findings if each.view is not None}
-    wrong = set(fails_scaling_check(subject, point, found))
+    wrong = set(fails_scaling_check(subject, measured, found))
     return [reject(each) if each.name in wrong else each for each in findings]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._sensitivity import nudged, shapes_of, units_of
-from spherenorm.audit._subject import Point, Subject
+from spherenorm.audit._sensitivity import Measured, shapes_of, units_of
+from spherenorm.audit._subject import Point, Subject, noises_of
 
 _TOLERANCE = 1e-3
 """The change of an output when one weight is scaled, in units of that when it turns."""
@@ -22,7 +22,9 @@ _DOUBLINGS = 6
 """Units are scaled by factors of 8 to 64, up and down: a bound on a norm may hold on one side."""
 
 
-def fails_scaling_check(subject: Subject, point: Point, found: Mapping[str, View]) -> list[str]:
+def fails_scaling_check(
+    subject: Subject, measured: Measured, found: Mapping[str, View]
+) -> list[str]:
     """The weights whose scaling changes the outputs, though their gradients are tangential.
 
     It finds what gradients hide: custom backward passes, and detached parts of a weight. All
@@ -30,13 +32,13 @@ def fails_scaling_check(subject: Subject, point: Point, found: Mapping[str, View
 
     Args:
         subject: the model.
-        point: the place.
+        measured: what was measured at the place of the check.
         found: the view of each weight.
     """
     if not found:
         return []
-    start = _finite(subject.outputs(point))
-    units = units_of(start, _finite(nudged(subject, point)))
+    point, start = measured.point, _finite(measured.outputs)
+    units = units_of(start, _finite(measured.nearby))
     if _hold(subject, point, start, units, found, _ALL_AT_ONCE):
         return []
     again = _finite(subject.outputs(point))
@@ -104,15 +106,15 @@ def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
 
 def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:
     """Turn weights by about a tenth of a radian at most."""
-    generator = _generator(point)
-    for name in names:
-        value = subject.parameters[name].data
-        value.mul_(1 + 0.1 * torch.rand(value.shape, generator=generator).to(value))
+    values = [subject.parameters[name].data for name in names]
+    noises = noises_of(values, point.seed + 2)
+    for value in values:
+        value.addcmul_(value, noises[value.device].like(value), value=0.1)
 
 
 def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) -> None:
     """Multiply each unit by a random factor, or in the other way, -1, divide it by that."""
-    generator = _generator(point)
+    generator = torch.Generator().manual_seed(point.seed)
     for name, view in views.items():
         value = subject.parameters[name].data
         count = value.numel() // view.size(value)
@@ -124,7 +126,3 @@ def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) 
 
 def _finite(outputs: list[Tensor]) -> list[Tensor]:
     return [x.nan_to_num(0.0, 0.0, 0.0) for x in outputs]
-
-
-def _generator(point: Point) -> torch.Generator:
-    return torch.Generator().manual_seed(point.seed)

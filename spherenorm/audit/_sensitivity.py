@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -83,6 +84,21 @@ class Sums:
         return math.sqrt(size) * cosine, shows
 
 
+class Measured(NamedTuple):
+    """What was measured at one point.
+
+    Attributes:
+        point: the place.
+        sums: of each weight.
+        outputs, nearby: there and next to it.
+    """
+
+    point: Point
+    sums: dict[str, Sums]
+    outputs: list[Tensor]
+    nearby: list[Tensor]
+
+
 def _stacked(product: Tensor, norms: Sequence[Tensor]) -> Tensor:
     return torch.stack([product, *(norm.square() for norm in norms)]).cpu()
 
@@ -94,7 +110,7 @@ def default_dims(ndim: int) -> tuple[int, ...]:
 
 def measure(
     subject: Subject, point: Point, dims: Mapping[str, Sequence[int]], exact: float
-) -> dict[str, Sums] | None:
+) -> Measured | None:
     """The sensitivity at one point of <r, outputs>, with random r, to the named weights.
 
     Args:
@@ -104,7 +120,7 @@ def measure(
         exact: see `Sums.of`.
 
     Returns:
-        The sums of each weight; None if no entry of the outputs is finite, or a gradient is not.
+        None if no entry of the outputs is finite, or a gradient is not.
     """
     nearby = nudged(subject, point)
     subject.place(point)
@@ -113,7 +129,8 @@ def measure(
         generator = torch.Generator().manual_seed(point.seed + 1)
         if outputs and not any(bool(x.isfinite().any()) for x in outputs):
             return None
-        units = units_of([x.detach() for x in outputs], nearby)
+        plain = [x.detach() for x in outputs]
+        units = units_of(plain, nearby)
         tested = _in_random_direction(outputs, units, generator, subject.dtype)
         if tested.requires_grad:
             _run_backward(tested)
@@ -123,7 +140,7 @@ def measure(
         found[name] = Sums.of(weight, _gradient(subject, name), by, exact)
         if not math.isfinite(found[name].sensitivity):
             return None
-    return found
+    return Measured(point, found, plain, nearby)
 
 
 def _gradient(subject: Subject, name: str) -> Tensor:

@@ -184,10 +184,7 @@ def _real_and_dense(x: Tensor) -> Tensor:
 def _move(parameters: Iterable[Tensor], size: float, seed: int) -> None:
     """Jitter the parameters that take a gradient."""
     moved = [x.data for x in parameters if size and x.requires_grad and x.is_floating_point()]
-    totals = collections.Counter[torch.device]()
-    for value in moved:
-        totals[value.device] += value.numel()
-    noises = {device: _Noise(seed, total, device) for device, total in totals.items()}
+    noises = noises_of(moved, seed)
     for value in moved:
         usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
         noise = noises[value.device].like(value)
@@ -195,25 +192,40 @@ def _move(parameters: Iterable[Tensor], size: float, seed: int) -> None:
         value.add_(noise, alpha=0.1 * usual * size)
 
 
-class _Noise:
+def noises_of(values: Sequence[Tensor], seed: int) -> dict[torch.device, Noise]:
+    """Noise for these tensors, on each of their devices."""
+    sizes = collections.defaultdict[torch.device, list[int]](list)
+    for value in values:
+        sizes[value.device].append(value.numel())
+    return {device: Noise(seed, own, device) for device, own in sizes.items()}
+
+
+class Noise:
     """Numbers in [-1, 1], one tensor after the other; the same ones again after `_PERIOD`.
 
     Drawing a number takes ten times as long as copying one, and a large model has many.
+
+    Args:
+        seed: of the numbers.
+        sizes: of the tensors to come.
+        device: theirs.
     """
 
-    def __init__(self, seed: int, total: int, device: torch.device) -> None:
+    def __init__(self, seed: int, sizes: Sequence[int], device: torch.device) -> None:
         generator = torch.Generator(device).manual_seed(seed)
-        draws = torch.empty(min(total, _PERIOD), dtype=wide_dtype(device), device=device)
-        self._draws = draws.uniform_(-1, 1, generator=generator)
+        self._period = min(sum(sizes), _PERIOD)
+        draws = torch.empty(self._period, dtype=wide_dtype(device), device=device)
+        draws.uniform_(-1, 1, generator=generator)
+        longest = max(sizes, default=0) if sum(sizes) > _PERIOD else 0
+        # As long as that any tensor's numbers are one stretch.
+        self._draws = draws.repeat(1 - (-longest // _PERIOD))
         self._used = 0
 
     def like(self, value: Tensor) -> Tensor:
         """The next numbers, in the shape and type of a tensor."""
-        first, end = self._used, self._used + value.numel()
-        turns = -(-end // max(len(self._draws), 1))
-        self._used = end - len(self._draws) * max(turns - 1, 0)
-        taken = (self._draws if turns < 2 else self._draws.repeat(turns))[first:end]
-        return taken.reshape(value.shape).to(value)
+        first = self._used % max(self._period, 1)
+        self._used = first + value.numel()
+        return self._draws[first : self._used].view(value.shape).to(value)
 
 
 def _jittered(value: Tensor, size: float, generator: torch.Generator) -> Tensor:

@@ -283,8 +283,9 @@ print("torch._dynamo" in sys.modules)
 
 def test_the_noise_of_a_large_model_has_no_two_rows_alike(monkeypatch):
     monkeypatch.setattr(_subject, "_PERIOD", 101)
-    noise = _subject._Noise(0, 5000, torch.device("cpu"))
-    drawn = [noise.like(torch.empty(shape)) for shape in ((40, 50), (101,), (3,), (202, 1), (9, 7))]
+    values = [torch.empty(shape) for shape in ((40, 50), (101,), (3,), (202, 1), (9, 7))]
+    noise = _subject.noises_of(values, 0)[torch.device("cpu")]
+    drawn = [noise.like(value) for value in values]
     stream = torch.cat([x.flatten() for x in drawn])
     assert torch.equal(stream[101:], stream[:-101])
     assert stream[:101].unique().numel() == 101
