@@ -241,7 +241,7 @@ def _runs_in_float32_alone(
 def _measure_nearby(
     subject: Subject, seed: int, eps_factor: float, dims: dict[str, list[int]], exact: float
 ) -> Measured | None:
-    """What a jittered point shows, as near as it must be for the model to take it."""
+    """Measure at a jittered point, as near as it must be for the model to take it."""
     for jitter, batch_jitter in ((1.0, 1.0), (1.0, 0.0), (0.3, 0.0), (0.1, 0.0)):
         point = Point(seed, jitter, batch_jitter, eps_factor)
         try:

@@ -85,7 +85,7 @@ class Sums:
 
 
 class Measured(NamedTuple):
-    """What was measured at one point.
+    """The sums and the outputs at one point.
 
     Attributes:
         point: the place.
