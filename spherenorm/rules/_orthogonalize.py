@@ -93,8 +93,15 @@ def newton_schulz(matrix: Tensor, polynomials: Iterable[Polynomial], eps: float)
     x = x / root((x * x).sum((-2, -1), keepdim=True)).clamp(min=eps)
     for a, b, c in polynomials:
         gram = x @ x.mT
-        x = a * x + (b * gram + c * (gram @ gram)) @ x
+        x = _plus_product(a, x, 1.0, _plus_product(b, gram, c, gram, gram), x)
     return x.mT if tall else x
+
+
+def _plus_product(beta: float, x: Tensor, alpha: float, y: Tensor, z: Tensor) -> Tensor:
+    """beta x + alpha y z; in half precision by one operation, which rounds the sum alone."""
+    if x.itemsize == 2 and x.ndim == 3:
+        return torch.baddbmm(x, y, z, beta=beta, alpha=alpha)
+    return beta * x + (y @ z if alpha == 1 else alpha * (y @ z))
 
 
 @dataclass(frozen=True)
