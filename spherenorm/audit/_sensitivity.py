@@ -18,6 +18,8 @@ _NUDGE = 1e-3
 """The jitter of all parameters that shows how much an output moves with them."""
 _LEAST_UNIT = 1e-5
 """The least unit of an output, as a share of the largest one."""
+_SHOWN = 1e6
+"""A move counts as one from so many units of rounding on: less may be what cancellation leaves."""
 _RELATIVE_ROUNDING = 1e-13
 """Units less sensitive than this share of the weight's most sensitive one are ignored."""
 
@@ -131,6 +133,8 @@ def measure(
             return None
         plain = [x.detach() for x in outputs]
         units = units_of(plain, nearby)
+        if _hides(plain, nearby, units):
+            subject.doubts[_HIDDEN] = None
         tested = _in_random_direction(outputs, units, generator, subject.dtype)
         if tested.requires_grad:
             _run_backward(tested)
@@ -190,6 +194,24 @@ def _in_random_direction(
 def nudged(subject: Subject, point: Point) -> list[Tensor]:
     """The outputs next to a point."""
     return subject.outputs(replace(point, nudge=_NUDGE))
+
+
+_HIDDEN = (
+    f"an output moves {_LEAST_UNIT:g} times as much as another with the parameters, or less: what"
+    " holds of it is hardly seen; audit it alone, by loss="
+)
+
+
+def _hides(outputs: Sequence[Tensor], nearby: Sequence[Tensor], units: Sequence[Tensor]) -> bool:
+    """True if an entry moves, by more than its rounding, and less than its unit."""
+    if shapes_of(outputs) != shapes_of(nearby):
+        return False
+    for x, near, unit in zip(outputs, nearby, units, strict=True):
+        move = (x - near).abs()
+        rounding = _SHOWN * torch.finfo(x.dtype).eps * x.abs()
+        if bool(((move > rounding) & (move / _NUDGE < unit)).any()):
+            return True
+    return False
 
 
 def shapes_of(outputs: Sequence[Tensor]) -> list[torch.Size]:

@@ -228,10 +228,27 @@ class _Lowering(GraphBuilder):
         """Make the node of a call's result."""
         if call.in_place or not isinstance(call.result, Value):
             raise UnsupportedRuleError(f"{call.name} in the step")
-        self.dtype, self.single = call.result.dtype, call.result.dtype is torch.float32
+        self.dtype, self.single = call.result.dtype, self._compared_in(call) is torch.float32
         node = self._lowered(call)
         self._check(call, call.result, node)
         self._nodes[call.result] = node
+
+    def _compared_in(self, call: Call) -> torch.dtype:
+        """The dtype of a result; of a truth value, that in which numbers are compared."""
+        row, dtype = of_overload(call.name), call.result.dtype
+        if row is None or row.gives != "truth":
+            return dtype  # type: ignore[no-any-return]
+        tensors = [x for x in call.arguments if isinstance(x, Value)]
+        measured = [x for x in tensors if not self._is_given(self._argument(x))]
+        if not measured:
+            return torch.float64
+        first, *others = [torch.empty(x.shape, dtype=x.dtype, device="meta") for x in measured]
+        return torch.result_type(first, others[0] if others else 1.0)
+
+    def _is_given(self, node: Node) -> bool:
+        """True of a function of hyper-parameters and literals alone, a number for torch."""
+        arguments = [self.graph.nodes[index] for index in node.arguments]
+        return all(map(self._is_given, arguments)) if arguments else node.op == "number"
 
     def output(self, value: Value, before: Tensor) -> int:
         """The node of a result, which takes the place of the tensor `before`."""

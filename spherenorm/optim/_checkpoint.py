@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,8 +41,9 @@ def fit(
         recipe_of: the recipe of a param_group.
 
     Raises:
-        ValueError: the state has other names or shapes, is complex, or belongs to amsgrad; the
-            groups are others; a hyper-parameter is outside its interval.
+        ValueError: the state has other names or shapes, is complex, or was made with an option of
+            torch's that the recipe lacks (amsgrad, Muon's ns_steps, ...); the groups are others; a
+            hyper-parameter is outside its interval.
         TypeError: `maximize` is not True or False.
     """
     if not {"state", "param_groups"} <= state_dict.keys():
@@ -75,9 +76,7 @@ def _fit_group(
     if (count := len(saved["params"])) != (own := len(present["params"])):
         what = "the state_dict's param_group"
         raise ValueError(f"{what} has {count} parameters, the optimizer's {own}")
-    if saved.get("amsgrad") and "amsgrad" not in defaults_of(recipe):
-        lacks = f"which recipe {present['recipe']!r} does not have"
-        raise ValueError(f"the state_dict was made with amsgrad=True, {lacks}")
+    _refuse_options(saved, present["recipe"], defaults_of(recipe))
     saver = _saver(saved, recipe)
     left_out = {"params", "recipe", *HOW, *OTHER_NAMES["backend"]}
     left_out |= saver.defaults.keys() - present.keys() if saver else set()
@@ -93,6 +92,30 @@ def _fit_group(
         both = f"of recipe {saver.name!r}, the param_group of {present['recipe']!r}"
         raise ValueError(f"the state_dict is {both}: their states are {states}")
     return group, rule
+
+
+_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "adam": {"decoupled_weight_decay": (False,)},
+    "adamw": {"decoupled_weight_decay": (True,)},
+    "muon": {
+        "adjust_lr_fn": (None, "original"),
+        "ns_steps": (5,),
+        "ns_coefficients": ((3.4445, -4.775, 2.0315),),
+    },
+    "sgd": {"dampening": (0,)},
+}
+"""Options of torch's optimizers of these names, with the values at which the recipes are theirs."""
+
+
+def _refuse_options(saved: Mapping[str, Any], recipe: str, own: Collection[str]) -> None:
+    """Refuse options of torch's that change its steps and that the recipe lacks."""
+    for name, taken in {"amsgrad": (False,), **_OPTIONS.get(recipe, {})}.items():
+        value = saved.get(name, taken[0])
+        value = tuple(value) if isinstance(value, list) else value
+        idle = name == "decoupled_weight_decay" and saved.get("weight_decay") == 0
+        if name not in own and value not in taken and not idle:
+            lacks = f"which recipe {recipe!r} does not have"
+            raise ValueError(f"the state_dict was made with {name}={value!r}, {lacks}")
 
 
 def _saver(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:

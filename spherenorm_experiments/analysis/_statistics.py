@@ -116,8 +116,9 @@ def range_test(columns: Sequence[Sequence[float]]) -> float:
     degrees = (arms - 1) * (seeds - 1)
     error = math.sqrt(float((residuals**2).sum()) / degrees / seeds)
     distance = float(np.ptp(means))
-    if distance < NOISE or error < NOISE * distance:
-        return 1.0 if distance < NOISE else sign_test(seeds, 0)
+    rounding = NOISE * min(1.0, float(np.abs(table).max()))
+    if distance <= rounding or error < NOISE * distance:
+        return 1.0 if distance <= rounding else sign_test(seeds, 0)
     return float(stats.studentized_range.sf(distance / error, arms, degrees))
 
 

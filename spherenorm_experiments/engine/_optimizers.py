@@ -46,6 +46,9 @@ class OptimizerSchedule:
             self.optimizer, self.backend = optimizer, name_backend(optimizer)
             self.now = number
             self._base_lr = [group.get("lr") for group in self.optimizer.param_groups]
+            for group, lr in zip(self.optimizer.param_groups, self._base_lr, strict=True):
+                if "max_lr" in group and group["max_lr"] is None:  # no schedule exceeds 1
+                    group["max_lr"] = lr
 
     def schedule(self, step: int) -> None:
         """Set the learning rates of a step: the schedule's, and below them in the warm-up."""

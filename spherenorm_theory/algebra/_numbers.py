@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import sympy as sp
+from sympy.codegen.cfunctions import log1p
 
 from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal, Product
 from spherenorm_theory.algebra._lookup import COMPARE
@@ -127,11 +128,17 @@ def _pair(name: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
+def _is_log1p(x: sp.Basic) -> bool:
+    """True of log(1 + u), whose digits the sum loses where u is small."""
+    return isinstance(x, sp.log) and x.args[0].is_Add and 1 in x.args[0].args
+
+
 @lru_cache(maxsize=4096)
 def _compiled(expression: sp.Basic) -> tuple[tuple[str, ...], Callable[..., Any]]:
     """The names in a formula, and the function of their values."""
     by_name = {s: s.name for s in sorted(expression.free_symbols, key=lambda s: str(s.name))}
     plain = {s: sp.Dummy() for s in by_name}
     formula = expression.xreplace({**plain, sp.zoo: sp.nan})
+    formula = formula.replace(_is_log1p, lambda x: log1p(x.args[0] - 1))
     function = sp.lambdify([*plain.values()], formula, "numpy", cse=True)
     return tuple(by_name.values()), function

@@ -290,3 +290,25 @@ def test_the_noise_of_a_large_model_has_no_two_rows_alike(monkeypatch):
     assert torch.equal(stream[101:], stream[:-101])
     assert stream[:101].unique().numel() == 101
     assert drawn[0].unique(dim=0).shape == (40, 50)
+
+
+def test_an_output_that_another_hides_is_a_doubt():
+    """A head that grows exponentially, beside one that is linear in the weight."""
+
+    class Heads(torch.nn.Module):
+        def __init__(self, gain):
+            super().__init__()
+            self.gain, self.stem = gain, torch.nn.Linear(6, 5, bias=False)
+            self.norm = torch.nn.BatchNorm1d(5)
+
+        def forward(self, x):
+            y = self.stem(x)
+            return torch.cat([(self.gain * self.norm(y)).exp(), y], 1)
+
+    torch.manual_seed(0)
+    x = torch.randn(64, 6)
+    for gain in (1, 12):
+        found = sn.audit(Heads(gain), x)
+        assert any("hardly seen" in doubt for doubt in found.doubts) == (gain == 12)
+    alone = sn.audit(Heads(12), x, loss=lambda y: y[:, 5:])
+    assert (str(alone[0].verdict), alone.doubts) == ("not invariant", ())

@@ -271,3 +271,30 @@ def test_half_precision_within_a_step_is_refused():
     assert traced(
         recipe_of(lambda w, d, m: (d.bfloat16() + m, m + d)), (6, 6), torch.bfloat16
     ).outputs  # as it was
+
+
+@pytest.mark.parametrize("dims", [(1,), (0, 1)], ids=["rows", "scalars"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_a_number_is_compared_in_the_type_of_the_rows(dims, dtype):
+    """torch rounds 10.7 to float32, as it does in the bound; so a bounded number equals it."""
+
+    @dataclass(frozen=True)
+    class Bounded(sn.Rule):
+        most: sn.Scalar = sn.hyper("(0, inf)", 10.7)
+
+        def update(self, update, state):
+            size = (update.direction**2).sum(dims, keepdim=True).sqrt().clamp(max=self.most)
+            share = torch.where(size >= self.most, 0.5, torch.ones_like(size))
+            share = torch.where(size < 1e-50, 2.0, share)
+            return update.changed(direction=share * update.direction), {}
+
+    for most in (0.1, 10.7, 0.3, 19.9, 3.3):
+        for size in (0.0, 100.0):
+            steps = []
+            for backend in ("rule", "compiled"):
+                w = torch.nn.Parameter(torch.zeros(2, 3, dtype=dtype))
+                w.grad = torch.full_like(w, size)
+                optimizer = sn.torch_optimizer(lambda most=most: Bounded(most))
+                optimizer([w], backend=backend).step()
+                steps.append(w.detach())
+            assert torch.equal(*steps)

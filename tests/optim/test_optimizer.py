@@ -369,6 +369,34 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
         refuse(optimizer, ValueError, message, load=state_dict)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "refused"),
+    [
+        ("Adam", {"weight_decay": 0.3, "decoupled_weight_decay": True}, "=True"),
+        ("Adam", {"decoupled_weight_decay": True}, ""),
+        ("AdamW", {}, ""),
+        ("Muon", {}, ""),
+        ("Muon", {"adjust_lr_fn": "original"}, ""),
+        ("Muon", {"adjust_lr_fn": "match_rms_adamw"}, "='match_rms_adamw'"),
+        ("Muon", {"ns_steps": 1}, "=1"),
+        ("Muon", {"ns_coefficients": (2.0, -1.5, 0.5)}, r"=\(2.0, -1.5, 0.5\)"),
+        ("SGD", {"momentum": 0.9, "dampening": 0.5}, "=0.5"),
+    ],
+)
+def test_a_checkpoint_of_torch_with_an_option_that_the_recipe_lacks_is_refused(
+    name, options, refused
+):
+    w, theirs = weight(), weight()
+    saved = getattr(torch.optim, name)([theirs], lr=0.1, **options).state_dict()
+    optimizer = getattr(optim, name)([w], lr=0.2)
+    if not refused or next(reversed(options)) in optimizer.defaults:
+        optimizer.load_state_dict(saved)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+    else:
+        message = f"made with {next(reversed(options))}{refused}, which recipe"
+        refuse(optimizer, ValueError, message, load=saved)
+
+
 def test_a_schedule_may_switch_momentum_on():
     w = weight()
     optimizer = optim.SGD([w], lr=0.1)

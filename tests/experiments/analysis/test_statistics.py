@@ -88,6 +88,9 @@ def test_tukeys_test_of_two_arms_is_students():
     assert range_test([a, b]) == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
     assert range_test([[1.0, 2.0], [1.0, 2.0]]) == 1.0
     assert range_test([[1.0, 2.0], [3.0, 4.0]]) == sign_test(2, 0)
+    for unit in (1e-6, 1e-12):  # it does not depend on the unit
+        table = unit * np.array([a, a + 1, b])
+        assert range_test(table) == pytest.approx(range_test(table / unit), rel=1e-6)
     with pytest.raises(ValueError, match=r"two columns of two values, got shape \(1, 2\)"):
         range_test([[1.0, 2.0]])
 

@@ -326,3 +326,12 @@ def test_frozen_weights_are_named_by_the_beginning_of_their_names():
     run = run_of(replace(picture_spec(), regime=regime))
     with pytest.raises(ValueError, match=r"frozen: no weight's name begins with 'nowhere\.'"):
         Training(run, run.task)
+
+
+def test_a_schedule_tells_adamc_its_largest_rate(tmp_path):
+    """`compare` searches lr; max_lr=None would train AdamW."""
+    given = {"lr": 0.1, "weight_decay": 1.0}
+    told = plain_spec(recipe="adamc", **given, max_lr=0.1)
+    found = losses(plain_spec(recipe="adamc", **given), tmp_path)
+    assert found == losses(told, tmp_path)
+    assert found[1:] != losses(plain_spec(recipe="adamw", **given), tmp_path)[1:]

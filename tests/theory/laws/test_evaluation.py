@@ -223,3 +223,19 @@ def test_a_moment_that_is_no_number_is_drawn_as_others_are():
     new, state = law.evaluate(W, G, {"square": torch.zeros(())}, lr=0.5, beta=0.75)
     torch.testing.assert_close(new, W - 0.5 * G / 6.25**0.5, rtol=1e-14, atol=1e-14)
     assert state["square"] == 6.25
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-6, 1e-9])
+def test_log1p_has_its_digits_in_numbers(size):
+    class Log(Rule):
+        def update(self, update, state):
+            s = (update.weight**2).sum(1, keepdim=True)
+            return update.changed(direction=update.direction * torch.log1p(s) / s), {}
+
+    def logged(lr=0.1, weight_decay=0.01):
+        return chain(Log(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+    rule, w = logged(), torch.tensor([[size, 0.0]], dtype=torch.float64)
+    g = torch.tensor([[0.0, 2.0]], dtype=torch.float64)
+    said = norm_growth(logged).evaluate(w, g, rule.init(w))[0]
+    torch.testing.assert_close(torch.as_tensor(said), rule.step(w, g, {})[0], rtol=1e-12, atol=0)
