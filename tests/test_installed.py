@@ -36,7 +36,7 @@ PAIRS = {
     "wheel-folders": pytest.mark.long,
     "editable-packages": pytest.mark.long,
 }
-"""Where our packages come from, and what a user's folders are: neither depends on the other."""
+"""The source of our packages and the kind of a user's folders: neither depends on the other."""
 
 
 @pytest.fixture(
