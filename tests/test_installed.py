@@ -30,22 +30,31 @@ def wheel(tmp_path_factory):
     return folder / "site"
 
 
-@pytest.fixture(params=["wheel", "editable"])
-def site(request):
-    """The folder that an install puts on the import path."""
-    return ROOT if request.param == "editable" else request.getfixturevalue("wheel")
+PAIRS = {
+    "wheel-packages": (),
+    "editable-folders": (),
+    "wheel-folders": pytest.mark.long,
+    "editable-packages": pytest.mark.long,
+}
+"""The source of our packages and the kind of a user's folders: neither depends on the other."""
 
 
-@pytest.fixture(params=[True, False], ids=["packages", "folders"])
-def project(request, tmp_path):
-    """A user's project that has all of these names, with or without an `__init__.py`."""
+@pytest.fixture(
+    params=[pytest.param(pair.split("-"), id=pair, marks=PAIRS[pair]) for pair in PAIRS]
+)
+def installed(request, tmp_path):
+    """The folder that an install puts on the import path, and a user's project.
+
+    It has folders of all of these names, with or without an `__init__.py`.
+    """
+    install, kind = request.param
     for name in ORDINARY:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "train.py").write_text(f"OWN = {name!r}\n")
-        if request.param:
+        if kind == "packages":
             (folder / "__init__.py").write_text("")
-    return tmp_path
+    return ROOT if install == "editable" else request.getfixturevalue("wheel"), tmp_path
 
 
 def run(site, folder, *command):
@@ -74,7 +83,8 @@ def test_the_wheel_has_every_file_of_the_packages(wheel):
     assert "spherenorm = spherenorm_experiments.cli:main" in entries.read_text()
 
 
-def test_the_readme_runs_in_a_project_of_ones_own(site, project):
+def test_the_readme_runs_in_a_project_of_ones_own(installed):
+    site, project = installed
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     own = "\n".join(f"from {name}.train import OWN as {name}" for name in ORDINARY)
     check = f"assert {list(ORDINARY)!r} == [{', '.join(ORDINARY)}]"
@@ -84,12 +94,14 @@ def test_the_readme_runs_in_a_project_of_ones_own(site, project):
     run(site, project, "readme.py")
 
 
-def test_the_module_is_the_command(site, project):
+def test_the_module_is_the_command(installed):
+    site, project = installed
     assert "t1 Table 1" in run(site, project, "-m", "spherenorm", "list")
 
 
-def test_the_console_script_is_the_command(site, project):
+def test_the_console_script_is_the_command(installed):
     """The script that pip writes into `bin/` for the entry point."""
+    site, project = installed
     (project / "experiments" / "models.py").write_text(
         "import torch\n"
         "from benchmarks.train import OWN\n\n"

@@ -138,9 +138,12 @@ def _counts(name: str) -> bool:
     if top in OURS:
         return any(name == counted or name.startswith(f"{counted}.") for counted in COUNTED)
     home = _file(top)
-    if top in sys.stdlib_module_names and (home is None or is_installed(home)):
+    if home is None and top in sys.stdlib_module_names:
         return False  # a file of the user's own may have the name of one of Python's
-    return not any(is_installed(path) for path in (home, _file(name)) if path is not None)
+    if home is not None and is_installed(home):
+        return False  # to look for a module would import the packages around it
+    path = _file(name)
+    return path is None or not is_installed(path)
 
 
 def _file(name: str) -> Path | None:

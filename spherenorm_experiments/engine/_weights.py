@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,9 @@ class Watched:
         }
         views: dict[str, str | None] = dict.fromkeys(weights)
         if inputs:
-            moved = (x.to(device) if isinstance(x, Tensor) else x for x in inputs)
-            views = {
-                finding.name: finding.view
-                for finding in audit(module, *moved, views=("channel", "layer"))
-            }
+            views = _audited(
+                module, task, [x.to(device) if isinstance(x, Tensor) else x for x in inputs]
+            )
         sizes = {name: weight.numel() for name, weight in module.named_parameters()}
         invariant = sum(sizes[name] for name, view in views.items() if view is not None)
         shapes = {name: list(weights[name].shape) for name in views}
@@ -84,6 +83,33 @@ class Watched:
             if view is not None
         ]
         return float(torch.cat(norms).mean()) if norms else None
+
+
+_AUDITED: dict[Any, dict[str, str | None]] = {}
+"""The views of models, by the task and all tensors that they were found for."""
+
+
+def _audited(module: nn.Module, task: Task, inputs: Sequence[Any]) -> dict[str, str | None]:
+    """The view of each weight by an audit.
+
+    Runs of a study begin with the same model, and so does a rehearsal: this one is audited once.
+    """
+    given = {str(number): x for number, x in enumerate(inputs) if isinstance(x, Tensor)}
+    learned = tuple(weight.requires_grad for weight in module.parameters())
+    key = task, learned, _digest(model_tensors(module)), _digest(given)
+    if key not in _AUDITED:
+        found = audit(module, *inputs, views=("channel", "layer"))
+        _AUDITED[key] = {finding.name: finding.view for finding in found}
+    return dict(_AUDITED[key])
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of names, kinds and bytes."""
+    found = hashlib.sha256()
+    for name, x in tensors.items():
+        found.update(f"{name} {x.dtype} {x.device} {tuple(x.shape)}".encode())
+        found.update(x.detach().cpu().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 class Average:

@@ -47,6 +47,7 @@ LONG = (
     "the bias correction off by one",
     "eps inside the root",
     "decay twice",
+    "a scale of 0 without a derivative",
 )
 """Faults that take a search of seconds to find."""
 

@@ -86,17 +86,20 @@ def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
 
 def empty_figure(x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> go.Figure:
     """A figure with two axes, its legend below them."""
-    figure = go.Figure()
-    figure.update_layout(
-        margin={"l": 60, "r": 15, "t": 15, "b": 45},
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
-        hovermode="closest",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
+    shown = {"exponentformat": "power"}
+    return go.Figure(
+        layout={
+            "margin": {"l": 60, "r": 15, "t": 15, "b": 45},
+            "legend": {
+                **{"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0}
+            },
+            "hovermode": "closest",
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "xaxis": {"title": {"text": x}, "type": "log" if log_x else "linear", **shown},
+            "yaxis": {"title": {"text": y}, "type": "log" if log_y else "linear", **shown},
+        }
     )
-    figure.update_xaxes(title=x, type="log" if log_x else "linear", exponentformat="power")
-    figure.update_yaxes(title=y, type="log" if log_y else "linear", exponentformat="power")
-    return figure
 
 
 def add_band(

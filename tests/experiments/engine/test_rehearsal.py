@@ -14,7 +14,7 @@ from spherenorm_bench import PLAIN, small_table
 from spherenorm_tiny import Tiny, TinyStudy, tiny_spec
 
 from spherenorm_experiments.core import Regime, Spec
-from spherenorm_experiments.engine import Store, Training, rehearse
+from spherenorm_experiments.engine import Store, Training, _weights, rehearse
 from spherenorm_experiments.engine.door import Door, execute_spec
 from spherenorm_experiments.study import Campaign, Plan, Study, find_study, study_classes
 
@@ -125,6 +125,28 @@ def test_each_recipe_and_task_is_rehearsed_once(monkeypatch, tmp_path):
     )
     Campaign([TinyStudy()], Plan("smoke"), Door(Store(tmp_path))).rehearse()
     assert [spec.recipe for spec in steps] == ["sgd", "sgdp"]
+
+
+def test_equal_models_of_equal_tasks_are_audited_once(monkeypatch):
+    audited, audit = [], _weights.audit
+    monkeypatch.setattr(_weights, "_AUDITED", {})
+    monkeypatch.setattr(
+        _weights, "audit", lambda *of, **how: audited.append(of) or audit(*of, **how)
+    )
+
+    def count(seed=0, scale=1.0, change=lambda model: None):
+        """The audits up to this model."""
+        torch.manual_seed(seed)
+        task = Tiny(scale)
+        model = task.model()
+        change(model)
+        watched = _weights.Watched.of(model, task, "cpu")
+        assert watched.views == {"0.weight": "channel", "4.weight": None}
+        return len(audited)
+
+    assert [count(), count(), count(seed=1), count(scale=2.0), count()] == [1, 1, 2, 3, 3]
+    assert count(change=lambda model: model[1].running_mean.add_(1)) == 4
+    assert count(change=lambda model: model[4].bias.requires_grad_(False)) == 5
 
 
 def test_a_table_is_rehearsed_by_its_first_row_and_its_first_column(monkeypatch, tmp_path):
