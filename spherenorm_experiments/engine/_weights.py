@@ -96,7 +96,8 @@ def _audited(module: nn.Module, task: Task, inputs: Sequence[Any]) -> dict[str, 
     """
     given = {str(number): x for number, x in enumerate(inputs) if isinstance(x, Tensor)}
     learned = tuple(weight.requires_grad for weight in module.parameters())
-    key = task, learned, _digest(model_tensors(module)), _digest(given)
+    options = type(task), repr(task)  # options are JSON; a user's task may have no hash
+    key = options, learned, _digest(model_tensors(module)), _digest(given)
     if key not in _AUDITED:
         found = audit(module, *inputs, views=("channel", "layer"))
         _AUDITED[key] = {finding.name: finding.view for finding in found}
