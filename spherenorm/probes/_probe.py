@@ -21,6 +21,7 @@ from spherenorm.probes._weights import (
     arrangement,
     check,
     check_names,
+    meet,
     rules_of,
     watched_weights,
 )
@@ -65,7 +66,9 @@ class Probe:
         self._measured: list[Measurement] = []  # and not yet handed over
         self._waiting: list[tuple[int, list[Meter], list[Tensor]]] = []
         check_names(optimizer, names, views)
-        check(watched_weights(optimizer, rules_of(optimizer), names, views))
+        watched = watched_weights(optimizer, rules_of(optimizer), names, views)
+        check(watched)
+        meet(watched)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -175,7 +178,8 @@ def probe(
     cosines, and the test's decisions on them, say little.
 
     A measured step keeps a copy of the weights, which is the memory that a probe takes. Under
-    `fully_shard` it gathers one weight after another: every process needs a probe then.
+    `fully_shard` it gathers one weight after another: every process needs a probe then, and waits
+    for those of the others before the first step.
 
     Args:
         optimizer: of torch, of this library, or any other with torch's step hooks; or a wrapper
@@ -201,7 +205,7 @@ def probe(
         TypeError: this is no optimizer, or `to` no function.
         ValueError: `every` or `block` is not positive; a view does not fit a weight, or is of a
             name that neither the optimizer nor the model has; the model has no weight of the
-            optimizer's.
+            optimizer's; a process that shares weights has no probe after five minutes.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.eye(2))
