@@ -438,8 +438,7 @@ def _probed(world, name):
 
 
 def _probed_alone(rank, world):
-    """What a probe raises that is in the second process alone, and the steps of those that follow
-    in both."""
+    """The error of a probe in one process alone, and the steps of probes in both that follow."""
     weight = torch.nn.Parameter(_placed(torch.ones(5, 6), (0,), world))
     optimizer = optim.SGD([weight], lr=0.1)
     said = ""

@@ -66,9 +66,7 @@ class Probe:
         self._measured: list[Measurement] = []  # and not yet handed over
         self._waiting: list[tuple[int, list[Meter], list[Tensor]]] = []
         check_names(optimizer, names, views)
-        watched = watched_weights(optimizer, rules_of(optimizer), names, views)
-        check(watched)
-        meet(watched)
+        check(watched_weights(optimizer, rules_of(optimizer), names, views))
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -241,6 +239,7 @@ def probe(
     predict = law if law is None or callable(law) else law.predict
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)
+    meet(stepped)
     return Probe(optimizer, every, sink, names, views, predict, block, units)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -25,7 +25,7 @@ RuleAndTest = tuple[Rule | None, InvarianceTest]
 
 
 MEETING = timedelta(minutes=5)
-"""How long a probe waits for those of other processes, which may still load their models."""
+"""The time that a probe waits for those of other processes, which may still load their models."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def watched_weights(
     return found
 
 
-def meet(watched: Sequence[Watched]) -> None:
+def meet(weights: Iterable[Tensor]) -> None:
     """Wait until all processes that share these weights have a probe.
 
     They meet in the store that they were started with: a collective would pair up with one that a
@@ -82,7 +82,7 @@ def meet(watched: Sequence[Watched]) -> None:
     Raises:
         ValueError: one of them has none.
     """
-    meshes: list[Any] = [getattr(each.weight, "device_mesh", None) for each in watched]
+    meshes: list[Any] = [getattr(each, "device_mesh", None) for each in weights]
     ranks = {rank for mesh in meshes if mesh is not None for rank in mesh.mesh.flatten().tolist()}
     if len(ranks) < 2:
         return
