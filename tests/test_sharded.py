@@ -7,6 +7,7 @@ import itertools
 import json
 import pickle
 from datetime import timedelta
+from unittest import mock
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from spherenorm._manifold import Sphere
 from spherenorm.compile import BackendError
 from spherenorm.compile._guard import UnsupportedRuleError
 from spherenorm.compile._paths import Paths
+from spherenorm.probes import _weights as probed_weights
 from tests.gradients import gradient
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
@@ -470,6 +472,25 @@ def _probed(world, name):
     return found
 
 
+def _probed_alone(rank, world):
+    """The error of a probe in one process alone, and the steps of probes in both that follow."""
+    weight = torch.nn.Parameter(_placed(torch.ones(5, 6), (0,), world))
+    optimizer = optim.SGD([weight], lr=0.1)
+    said = ""
+    if rank == 1:
+        with mock.patch.object(probed_weights, "MEETING", timedelta(seconds=0.5)):
+            try:
+                probe(optimizer, every=1)
+            except ValueError as error:
+                said = str(error)
+    all_said = [None] * world
+    dist.all_gather_object(all_said, said)
+    with probe(optimizer, every=1) as measured:
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    return all_said, [each.step for each in measured.measurements]
+
+
 def _or_error(function, *arguments):
     try:
         return function(*arguments)
@@ -496,6 +517,7 @@ def _everything(rank, world):
         "scaled": _or_error(_scaled, world),
         "copied": _or_error(_copied, world),
         "probes": {name: _or_error(_probed, world, name) for name in PROBED},
+        "probed alone": _or_error(_probed_alone, rank, world),
         "models": [_or_error(_models_apart, _mesh(world), *recipe) for recipe in MODEL_CASES],
     }
 
@@ -629,6 +651,12 @@ def test_a_probe_of_a_sharded_weight_measures_the_whole_one(results, name):
                 plain = value is None or isinstance(value, str)
                 assert found == (value if plain else pytest.approx(value, rel=1e-9, abs=1e-9))
     assert whole[0]["invariant_view"] == "channel"
+
+
+def test_a_probe_in_one_process_alone_says_which_has_none(results):
+    (_, said), steps = results["probed alone"]
+    assert said.startswith("probe: process 0 has no probe after 0.5 s")
+    assert steps == [1]
 
 
 def test_flattened_parameters_are_refused_by_name(results):

@@ -145,18 +145,15 @@ class Dispatcher:
                     yield _apart(results, watched)
                     results, size, watched = [], 0, Watched(())
                 whole = work.whole or work
-                if isinstance(path, OwnCode):
-                    moved, new = _by_own_code(each.group, whole, proven)
-                else:
-                    moved, new = _by_inductor(path, work, each.guard)
+                moved, new = _result(each, path, whole, proven)
                 results.append((whole, moved, new))
                 watched.watch([moved, *new.values()])
                 size += moved.nbytes + sum(value.nbytes for value in new.values())
         yield _apart(results, watched)
 
     def _proven_of(self, each: GroupPaths, most: int) -> set[Any]:
-        """The kinds of weights that a group's rule has stepped by its own code."""
-        if not any(isinstance(path, OwnCode) for path in each.paths):
+        """The kinds of weights that a group's rule has stepped out of place."""
+        if not any(isinstance(path, OwnCode | Inductor) for path in each.paths):
             return set()
         key = each.guard.key
         if key not in self._proven and len(self._proven) >= most:  # a rule keeps changing
@@ -301,8 +298,10 @@ def _apart(results: list[T], watched: Watched) -> list[T]:
     return results
 
 
-def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, State]:
-    """The new weight and state by the rule's own code.
+def _result(
+    each: GroupPaths, path: OwnCode | Inductor, work: Work, proven: set[Any]
+) -> tuple[Tensor, State]:
+    """The new weight and state by the rule's own code, or by Inductor's.
 
     At the first weight of a kind, what a rule has written into its arguments is undone.
 
@@ -311,15 +310,23 @@ def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, St
 
     Raises:
         InPlaceError: it has written into one of them.
+        BackendError: torch.compile cannot take the step.
         Exception: of any type, which the rule raises.
     """
     weight, grad, state, *_ = work
-    kind = weight.shape, weight.dtype
+    rule = each.group.rule
+
+    def step() -> tuple[Tensor, State]:
+        if isinstance(path, OwnCode):
+            return rule.step(weight, grad, state, each.group.measured)
+        return _by_inductor(path, work, each.guard)
+
+    kind = path.name, weight.shape, weight.dtype
     if kind in proven:
-        return group.rule.step(weight, grad, state, group.measured)
+        return step()
     given = [(x, x.clone(), Watched([x])) for x in (weight, grad, *state.values())]
     try:
-        result = group.rule.step(weight, grad, state, group.measured)
+        result = step()
     finally:
         undone = [
             x.copy_(before)
@@ -327,7 +334,7 @@ def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, St
             if watched.written() is not None or _differs(x, before)
         ]
     if undone:  # past what counts writes, such as through `.data`
-        name = type(group.rule).__name__
+        name = type(rule).__name__
         raise InPlaceError(f"{name}: a rule writes into what it is given; {INSTEAD}")
     proven.add(kind)
     return result

@@ -21,6 +21,7 @@ from spherenorm.probes._weights import (
     arrangement,
     check,
     check_names,
+    meet,
     rules_of,
     watched_weights,
 )
@@ -175,7 +176,8 @@ def probe(
     cosines, and the test's decisions on them, say little.
 
     A measured step keeps a copy of the weights, which is the memory that a probe takes. Under
-    `fully_shard` it gathers one weight after another: every process needs a probe then.
+    `fully_shard` it gathers one weight after another: every process needs a probe then, and waits
+    for those of the others before the first step.
 
     Args:
         optimizer: of torch, of this library, or any other with torch's step hooks; or a wrapper
@@ -201,7 +203,7 @@ def probe(
         TypeError: this is no optimizer, or `to` no function.
         ValueError: `every` or `block` is not positive; a view does not fit a weight, or is of a
             name that neither the optimizer nor the model has; the model has no weight of the
-            optimizer's.
+            optimizer's; a process that shares weights has no probe after five minutes.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.eye(2))
@@ -237,6 +239,7 @@ def probe(
     predict = law if law is None or callable(law) else law.predict
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)
+    meet(stepped)
     return Probe(optimizer, every, sink, names, views, predict, block, units)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._chain import sphere_of
@@ -20,6 +22,10 @@ Views = ViewLike | Mapping[str, ViewLike | None] | None
 
 RuleAndTest = tuple[Rule | None, InvarianceTest]
 """Of a group: its rule, if it has one, and the test in it, or else the paper's."""
+
+
+MEETING = timedelta(minutes=5)
+"""The time that a probe waits for those of other processes, which may still load their models."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +71,35 @@ def watched_weights(
         if weight.ndim >= 2 and weight.numel() and view is not None:
             found.append(Watched(weight, name, number, view, test, len(found)))
     return found
+
+
+def meet(weights: Iterable[Tensor]) -> None:
+    """Wait until all processes that share these weights have a probe.
+
+    They meet in the store that they were started with: a collective would pair up with one that a
+    process without a probe takes elsewhere.
+
+    Raises:
+        ValueError: one of them has none.
+    """
+    meshes: list[Any] = [getattr(each, "device_mesh", None) for each in weights]
+    ranks = {rank for mesh in meshes if mesh is not None for rank in mesh.mesh.flatten().tolist()}
+    if len(ranks) < 2:
+        return
+    store: Any = distributed.distributed_c10d._get_default_store()
+    own = f"spherenorm/probes of {distributed.get_rank()}"
+    number = store.add(own, 1)
+    store.set(f"{own}/{number}", "")
+    for rank in sorted(ranks):
+        try:
+            store.wait([f"spherenorm/probes of {rank}/{number}"], MEETING)
+        except RuntimeError as error:
+            store.delete_key(f"{own}/{number}")
+            store.add(own, -1)
+            missing = f"process {rank} has no probe after {MEETING.total_seconds():g} s"
+            raise ValueError(
+                f"probe: {missing}, and holds a part of the weights; make a probe in each process"
+            ) from error
 
 
 def arrangement(optimizer: Optimizer, rules: Sequence[RuleAndTest]) -> Hashable:

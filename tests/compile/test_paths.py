@@ -479,3 +479,28 @@ def test_a_coefficient_that_float32_does_not_hold_is_infinite(backend):
     optimizer.step()
     assert torch.equal(weights[1].detach(), torch.full((4, 3), math.inf))
     assert torch.equal(weights[0].detach(), torch.ones(2, 2))
+
+
+class DoublesLarge(Rule):
+    """Products that double the gradient in place, of matrices larger than those of a comparison."""
+
+    def update(self, update, state):
+        d = update.direction
+        if d.shape[0] > 20:
+            update.grad.mul_(2)
+        return replace(update, direction=d @ d.T @ d), {}
+
+
+def test_what_inductor_has_written_into_a_gradient_is_undone():
+    torch._dynamo.reset()
+    weight, grad = randn(24, 5), randn(24, 5, seed=1)
+    before = weight.clone(), grad.clone()
+    optimizer = optimizer_of(
+        lambda lr=0.1: DoublesLarge(), weight.requires_grad_(), backend="compiled"
+    )
+    weight.grad = grad
+    for _ in range(2):
+        with pytest.raises(ValueError, match="DoublesLarge: the rule writes into what it is"):
+            optimizer.step()
+        torch.testing.assert_close((weight.detach(), grad), before, rtol=0, atol=0)
+    assert [line.path for line in sn.explain(optimizer)] == ["Inductor"]

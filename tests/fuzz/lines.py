@@ -128,8 +128,12 @@ def draw_line(case: Case) -> Line:
 
 
 def _differentiable(name: str, x: Any) -> Any:
-    """A number without the values of which a third derivative would overflow."""
-    return 1e-80 if name.startswith(("eps", "level", "nu")) and x and 0 < x < 1e-80 else x
+    """A number without the values of which differences tell nothing.
+
+    A third derivative by 1e-80 would overflow. A beta of 1e-12 moves in steps, as 1 - beta rounds.
+    """
+    least = 1e-80 if name.startswith(("eps", "level", "nu")) else 1e-6 * name.startswith("beta")
+    return least if x and 0 < x < least else x
 
 
 def largest(x: Tensor) -> float:

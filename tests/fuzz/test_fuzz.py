@@ -52,6 +52,11 @@ LONG = (
 """Faults that take a search of seconds to find."""
 
 
+def test_a_number_that_moves_in_steps_is_no_fault_of_derivatives():
+    """The case has a beta of 1e-12, of which 1 - beta keeps four digits."""
+    assert derivatives.outcome(draw_case("derivative", 6, 49)).kind != "different"
+
+
 @pytest.mark.parametrize(
     "fault", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in FAULTS]
 )

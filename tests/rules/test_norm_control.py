@@ -148,12 +148,9 @@ def muonsphere(w):
     for step in range(STEPS):
         g = grad_of(w, step)
         m = 0.9 * m + 0.1 * g
-        flat = w.flatten(1)
-        v = torch.tensor([math.cos(1 + k) for k in range(flat.shape[1])], dtype=w.dtype)
-        for _ in range(20):
-            v = unit(flat.T @ (flat @ v))
+        sigma = torch.linalg.matrix_norm(w.flatten(1), 2)
         o = newton_schulz(0.1 * g + 0.9 * m, polar_express())
-        w = 3.0 * fan / (flat @ v).norm() * w - 0.02 * 3.0 * fan * o
+        w = 3.0 * fan / sigma * w - 0.02 * 3.0 * fan * o
     return w
 
 

@@ -179,7 +179,48 @@ def test_a_step_starts_on_the_spectral_sphere(shape, size):
 def test_a_weight_of_any_size_comes_to_the_spectral_sphere(size):
     weight = size * torch.diag(torch.tensor([1.0, 0.5])).double()
     taken = applied(r.SpectralPin(), weight, torch.zeros(2, 2).double())
-    torch.testing.assert_close(taken, (1 - 1 / size) * weight, rtol=1e-12, atol=0)
+    share = 1 - max(1 / size, torch.finfo(torch.float64).eps ** 0.5)
+    torch.testing.assert_close(taken, share * weight, rtol=1e-12, atol=0)
+
+
+def test_a_weight_far_outside_keeps_half_of_its_digits():
+    start, rule = randn(6, 4).float(), r.SpectralPin()
+    weight = 1e9 * start
+    for _ in range(4):
+        weight, _ = rule.step(weight, torch.zeros(6, 4), {})
+    ends = math.sqrt(6 / 4) * start / torch.linalg.matrix_norm(start, 2)
+    half = torch.finfo(torch.float32).eps ** 0.5
+    torch.testing.assert_close(weight, ends, rtol=half, atol=half)
+
+
+def of_values(values, shape):
+    u, _, v = torch.linalg.svd(randn(*shape), full_matrices=False)
+    return u * torch.as_tensor(values).double() @ v
+
+
+STARTS = {
+    "identity": torch.eye(6).double(),
+    "rank 1": of_values([1, 0, 0, 0, 0], (5, 8)),
+    "close": of_values(torch.linspace(1, 1.001, 16), (32, 16)),
+    "close to rounding": of_values(torch.linspace(1, 1 + 1e-6, 16), (16, 16)),
+    "random": randn(8, 40),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_the_spectral_norm_is_exact_at_each_of_many_steps(start, diagonal):
+    """Diagonal directions keep singular vectors where they are, and change whose is the largest."""
+    weight, rule = STARTS[start], r.SpectralPin()
+    radius, still = math.sqrt(weight.shape[0] / weight.shape[1]), torch.zeros_like(weight)
+    for step in range(200):
+        pinned = weight - applied(rule, weight, still)
+        excess = torch.linalg.matrix_norm(pinned, 2) / radius - 1
+        assert -1e-14 <= excess <= math.log(min(weight.shape)) / 2**14
+        noise = randn(*weight.shape, seed=step)
+        u, _, v = torch.linalg.svd(noise, full_matrices=False)
+        turn = noise.sign() * torch.eye(*noise.shape) if diagonal else u @ v
+        weight = pinned - 0.02 * radius * turn
 
 
 def test_gains_are_factors_of_the_weight():
