@@ -28,6 +28,11 @@ NOT_BUILT = (BuildError, ImportError)
 """The errors of kernels that more software on this machine would make possible."""
 
 
+MOST_GRAPHS = 4096
+_GRAPHS: dict[Any, StepGraph] = {}
+"""The steps of the library's own rules by key, shape and dtype, for all optimizers of a process."""
+
+
 @dataclass(frozen=True)
 class OwnCode:
     """The rule's own code, operation by operation.
@@ -115,11 +120,21 @@ class Paths:
         key = shape, dtype
         if key not in self._graphs:
             try:
-                self._graphs[key] = lower(guard, shape, dtype)
+                self._graphs[key] = self._recorded(guard, shape, dtype)
             except UnsupportedRuleError as error:
                 self._graphs[key] = error
         graph: StepGraph = _or_raised(self._graphs[key])
         return graph
+
+    def _recorded(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+        if guard.foreign:  # which may read what is not in the key
+            return lower(guard, shape, dtype)
+        key = guard.key, shape, dtype, torch.get_default_dtype(), torch.get_default_device()
+        if key not in _GRAPHS:
+            if len(_GRAPHS) >= MOST_GRAPHS:
+                _GRAPHS.clear()
+            _GRAPHS[key] = lower(guard, shape, dtype)
+        return _GRAPHS[key]
 
     def _checked(
         self,

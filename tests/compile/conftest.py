@@ -13,4 +13,5 @@ def traced(monkeypatch):
         return original(guard, shape, dtype)
 
     monkeypatch.setattr(paths, "lower", counted)
+    monkeypatch.setattr(paths, "_GRAPHS", {})
     return shapes

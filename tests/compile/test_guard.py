@@ -370,6 +370,25 @@ def test_a_tensor_of_more_numbers_than_one():
         Training(masked, "compiled", mask=mask).moved()
 
 
+def test_optimizers_share_the_records_of_the_librarys_own_rules(traced):
+    """Numbers are arguments of a record; a flag, a shape and a dtype are not."""
+
+    def records(shape=(4, 3), dtype=torch.float64, **options):
+        given = {"delta": 0.3, "weight_decay": 0.1, **options}
+        ways = []
+        for backend in ("compiled", "rule"):
+            weight = randn(*shape).to(dtype).requires_grad_()
+            weight.grad = randn(*shape, seed=1).to(dtype)
+            sn.optim.AdamP([weight], backend=backend, **given).step()
+            ways.append(weight.detach())
+        torch.testing.assert_close(*ways, rtol=1e-6, atol=1e-7)
+        return len(traced)
+
+    first = records()
+    assert records() == records(lr=0.5, weight_decay=0.2, delta=0.2) == first
+    assert first < records(nesterov=True) < records((5, 3)) < records(dtype=torch.float32)
+
+
 def test_records_belong_to_an_optimizer(recording, traced):
     for count in (1, 2):
         Training(lambda lr=1.0: sn.chain(Scaled(2.0), r.StepSize(lr)), recording).moved()

@@ -341,6 +341,25 @@ def test_muon_is_torchs(shape, scale, nesterov, monkeypatch):
     torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("shape", [(64, 32), (32, 64), (48, 48)])
+def test_muon_in_bfloat16_is_torchs(shape):
+    """Up to a rounding here and there, since the norms at the start are summed otherwise."""
+    start = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    theirs, ours = start.clone().requires_grad_(), start.clone().requires_grad_()
+    settings = {"lr": 0.02, "weight_decay": 0.1}
+    optimizers = (
+        torch.optim.Muon([theirs], **settings),
+        sn.optim.Muon([ours], **settings, precision="bfloat16", backend="rule"),
+    )
+    for step in range(STEPS):
+        theirs.grad = grad_of(theirs.detach(), step)
+        ours.grad = theirs.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    longest = (theirs - start).abs().max().item()
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0.02 * longest)
+
+
 @pytest.mark.parametrize("backend", ["rule", "auto"])
 def test_units_of_one_entry_have_no_step_where_all_of_it_is_radial(backend):
     """Rounding of a projection must not be normalized to a step of full length."""
