@@ -377,8 +377,8 @@ def test_optimizers_share_the_records_of_the_librarys_own_rules(traced):
         given = {"delta": 0.3, "weight_decay": 0.1, **options}
         ways = []
         for backend in ("compiled", "rule"):
-            weight = randn(*shape).to(dtype).requires_grad_()
-            weight.grad = randn(*shape, seed=1).to(dtype)
+            drawn = torch.randn(2, *shape, generator=torch.Generator().manual_seed(1), dtype=dtype)
+            weight, weight.grad = drawn[0].clone().requires_grad_(), drawn[1]
             sn.optim.AdamP([weight], backend=backend, **given).step()
             ways.append(weight.detach())
         torch.testing.assert_close(*ways, rtol=1e-6, atol=1e-7)
