@@ -19,6 +19,7 @@ from spherenorm._numerics import working_dtype
 from spherenorm._rule import Rule
 from spherenorm.compile._graph import Extent, GrowingGraph, Node, StepGraph
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.compile._products import by_products
 from spherenorm.operations import OPERATIONS, of_overload
 from spherenorm.record import Call, Recorder, RecordError, Value
 
@@ -93,7 +94,7 @@ def _lower(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
         **{name: lowering.output(recorder.value(new[name]), old) for name, old in state.items()},
     }
     lowering.graph.states = {name: (value.shape, value.dtype) for name, value in state.items()}
-    return lowering.graph
+    return by_products(lowering.graph, len(numbers), shape)
 
 
 def _check_states(state: Mapping[str, Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> None:

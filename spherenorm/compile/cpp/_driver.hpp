@@ -124,7 +124,7 @@ static void all_passes(int64_t count, const int64_t* tensors, const double* lite
         if (go) {
           #pragma omp for schedule(static)
           for (int64_t c = 0; c < q.chunks; ++c)
-            run_chunk(pass, q, c, P, S, shared_saved.held, scratch.held, shared_partial.held);
+            run_chunk(pass, q, pass % 2 ? q.chunks - 1 - c : c, P, S, shared_saved.held, scratch.held, shared_partial.held);
         } else {
           #pragma omp barrier
         }
@@ -148,7 +148,7 @@ static void all_passes(int64_t count, const int64_t* tensors, const double* lite
         own_partial.reserve(q.chunks * REDUCTIONS);
         const bool go = wanted(pass, S);
         for (int64_t c = 0; go && c < q.chunks; ++c)
-          run_chunk(pass, q, c, P, S, own_saved.held, scratch.held, own_partial.held);
+          run_chunk(pass, q, pass % 2 ? q.chunks - 1 - c : c, P, S, own_saved.held, scratch.held, own_partial.held);
         if (pass + 1 < PASSES) advance(pass + 1, P, L, H, S, own_partial.held, go ? q.chunks : 0);
       }
       finish(P, S);
