@@ -22,7 +22,7 @@ Each room imports only from the rooms above it in this list.
 from spherenorm.testing import PROPERTIES, RefusedError, Subject
 from spherenorm_theory._run_law import RunLaw, run_law
 from spherenorm_theory.algebra import Proof, Trace, TraceError, trace
-from spherenorm_theory.checks import Check, check, check_equilibrium, check_ratio
+from spherenorm_theory.checks import Check, check, check_equilibrium, check_ratio, check_turn
 from spherenorm_theory.laws import (
     Equilibrium,
     NoEquilibriumError,
@@ -35,6 +35,7 @@ from spherenorm_theory.laws import (
     one_step,
     rotational_rate,
     step_in_coordinates,
+    turn_at_rest,
 )
 from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas
 
@@ -52,6 +53,7 @@ __all__ = [
     "check",
     "check_equilibrium",
     "check_ratio",
+    "check_turn",
     "equation_4",
     "equilibrium",
     "false_positive_law",
@@ -64,6 +66,7 @@ __all__ = [
     "run_law",
     "step_in_coordinates",
     "trace",
+    "turn_at_rest",
 ]
 
 

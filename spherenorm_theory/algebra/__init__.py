@@ -43,6 +43,7 @@ from spherenorm_theory.algebra._hyper_parameters import (
     numbers_by_name,
     resolve_hyper_parameters,
     resolve_recipe,
+    structure_of,
 )
 from spherenorm_theory.algebra._interpreter import interpret, outputs_of, read_values
 from spherenorm_theory.algebra._numbers import NumericEvaluator
@@ -94,6 +95,7 @@ __all__ = [
     "resolve_hyper_parameters",
     "resolve_recipe",
     "show",
+    "structure_of",
     "symbol_of",
     "tidy",
     "trace",

@@ -25,6 +25,19 @@ def are_numbers(value: object) -> bool:
     return isinstance(value, tuple) and bool(value) and all(map(is_number, value))
 
 
+def structure_of(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters that choose a recipe's code, and so its law.
+
+    They are flags and other values that are no numbers, and the number 0, at which a recipe may
+    leave a rule out.
+    """
+    return {
+        name: value
+        for name, value in hyper_parameters.items()
+        if value == 0 or not (is_number(value) or are_numbers(value))
+    }
+
+
 def parts_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Each hyper-parameter by the names of its inputs: betas gives beta1, beta2.
 

@@ -16,9 +16,10 @@ from spherenorm_theory.checks._random_gradients import (
     RunCheck,
     check_equilibrium,
     check_ratio,
+    check_turn,
     count_false_positives,
 )
-from spherenorm_theory.checks._simulation import simulate, structure_of
+from spherenorm_theory.checks._simulation import simulate
 
 __all__ = [
     "PROBLEMS",
@@ -29,8 +30,8 @@ __all__ = [
     "check",
     "check_equilibrium",
     "check_ratio",
+    "check_turn",
     "count_false_positives",
     "simulate",
-    "structure_of",
     "switch_on",
 ]

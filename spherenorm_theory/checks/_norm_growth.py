@@ -10,13 +10,12 @@ import numpy as np
 
 from spherenorm import Interval, Recipe, View, bind
 from spherenorm.support import unknown_name
-from spherenorm_theory.algebra import Array, declared_views, resolve_recipe
+from spherenorm_theory.algebra import Array, declared_views, resolve_recipe, structure_of
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
 from spherenorm_theory.checks._simulation import (
     Schedule,
     ScheduledHyperparameters,
     resolve_schedule,
-    structure_of,
 )
 from spherenorm_theory.checks._trajectory import Trajectory, compare_steps, measure
 from spherenorm_theory.laws import NormGrowth, W, follow, norm_growth

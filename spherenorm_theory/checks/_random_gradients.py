@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from torch import Generator, Tensor
 
 from spherenorm import Recipe, Update, as_view
 from spherenorm import rules as r
+from spherenorm_theory.algebra import resolve_recipe, structure_of
 from spherenorm_theory.checks._problems import (
     Problem,
     UnitGradients,
@@ -21,7 +23,7 @@ from spherenorm_theory.checks._problems import (
     noise,
     random_readout,
 )
-from spherenorm_theory.checks._simulation import Transition, simulate, structure_of
+from spherenorm_theory.checks._simulation import Transition, simulate
 from spherenorm_theory.laws import (
     NoEquilibriumError,
     S,
@@ -31,6 +33,7 @@ from spherenorm_theory.laws import (
     false_positive_rate,
     growth_ratio,
     norm_growth,
+    turn_at_rest,
 )
 
 CHANNEL = as_view("channel")
@@ -138,6 +141,38 @@ def check_equilibrium(
         "effective step": (law.rotation(values), turn),
     }
     return RunCheck(f"{law.name} on {source}", pairs, TOLERANCE)
+
+
+def check_turn(
+    recipe: str | Recipe,
+    *,
+    steps: int = 600,
+    warm_up: int = 600,
+    units: int = 64,
+    dimension: int = 256,
+    seed: int = 0,
+    **hyper_parameters: Any,
+) -> RunCheck:
+    """Run `recipe` under random gradients, against its turn at rest.
+
+    Args:
+        recipe: as for `turn_at_rest`; its view is "channel".
+        steps, warm_up: how many are measured, and how many go before.
+        units, dimension, seed: as for `check_equilibrium`.
+        hyper_parameters: of the run.
+
+    Raises:
+        NoEquilibriumError: the law has no turn.
+
+    Example:
+        >>> check_turn("adamh", lr=0.05, betas=(0.9, 0.99), view="channel").passed
+        True
+    """
+    predicted = turn_at_rest(recipe, **hyper_parameters)
+    rule = resolve_recipe(recipe)(**hyper_parameters)
+    source = noise(units, dimension)
+    _, chord, _ = _measure_rest(simulate(rule, source, warm_up + steps, seed), warm_up)
+    return RunCheck(f"{recipe}", {"turn": (predicted, 2 * math.asin(chord / 2))}, TOLERANCE)
 
 
 def _start_near_equilibrium(problem: Problem, squared_norm: Callable[[float], float]) -> Problem:

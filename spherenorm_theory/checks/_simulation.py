@@ -13,7 +13,6 @@ from torch import Tensor
 
 from spherenorm import Recipe, Rule, State, bind
 from spherenorm.support import unknown_name
-from spherenorm_theory.algebra import are_numbers, is_number
 from spherenorm_theory.checks._problems import Source
 
 Schedule = Callable[[float], float]
@@ -114,16 +113,3 @@ def simulate(
         yield transitions
         weights = {name: each.new_weight for name, each in transitions.items()}
         states = {name: each.new_state for name, each in transitions.items()}
-
-
-def structure_of(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters that choose a recipe's code, and so its law.
-
-    They are flags and other values that are no numbers, and the number 0, at which a recipe may
-    leave a rule out.
-    """
-    return {
-        name: value
-        for name, value in hyper_parameters.items()
-        if value == 0 or not (is_number(value) or are_numbers(value))
-    }

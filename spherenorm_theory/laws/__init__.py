@@ -9,6 +9,7 @@
 | growth relative to the steps' own | `growth_ratio` |
 | norm and rotation in equilibrium | `equilibrium`, `Equilibrium` |
 | the rate at which `rotational` turns so | `rotational_rate` |
+| the turn per step at rest, in numbers | `turn_at_rest` |
 | false positives of the scale-invariance test | `false_positive_rate` |
 
 No law is returned that differs from its code (`_verify`).
@@ -31,6 +32,7 @@ from spherenorm_theory.laws._prediction import compile_formula, follow
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
 from spherenorm_theory.laws._step_law import StepLaw
+from spherenorm_theory.laws._turn import turn_at_rest
 
 __all__ = [
     "GAMMA",
@@ -58,5 +60,6 @@ __all__ = [
     "product",
     "rotational_rate",
     "step_in_coordinates",
+    "turn_at_rest",
     "without_eps",
 ]

@@ -163,23 +163,36 @@ def read_mean_field_step(traced: Trace) -> OneStep:
         NoEquilibriumError: the step holds an entrywise operation that is not linear in the
             gradients, a second moment of more than gradients, or lengths that do not scale.
     """
-    step = _without_bystanders(one_step(traced, mean_field=True))
-    algebra, sign = step.algebra, find_sign(step)
-    opaque = [atom for atom in step.weight.terms if atom in algebra.opaque]
-    if opaque and sign is None:
-        raise NoEquilibriumError(
-            f"no equilibrium of {traced.name} is derived: {algebra.opaque[opaque[0]].origin} "
-            "is not linear in the gradients, in the mean either"
-        )
-    _decorrelate(step)
+    step = read_random_step(traced)
+    sign = find_sign(step)
+    if sign is None:
+        refuse_opaque(step)
     moment = find_second_moment(step)
     if moment is not None:
-        at_rest = {algebra.space.gram("g", "g"): _resting_gradient(step, moment)}
+        at_rest = {step.algebra.space.gram("g", "g"): _resting_gradient(step, moment)}
         for name, meaning in step.facts.definitions.items():
             step.facts.definitions[name] = sp.cancel(drop_transients(meaning, step).subs(at_rest))
     _refuse_other_decay(step)
     refuse_unless_homogeneous(step, moment, relative=moment is not None or sign is not None)
     return step
+
+
+def read_random_step(traced: Trace) -> OneStep:
+    """One step in the mean field, with gradients that are orthogonal to weight and momenta."""
+    step = _without_bystanders(one_step(traced, mean_field=True))
+    _decorrelate(step)
+    return step
+
+
+def refuse_opaque(step: OneStep) -> None:
+    """Refuse a step along an entrywise operation that has no mean."""
+    opaque = [atom for atom in step.weight.terms if atom in step.algebra.opaque]
+    if opaque:
+        raise NoEquilibriumError(
+            f"no equilibrium of {step.traced.name} is derived: "
+            f"{step.algebra.opaque[opaque[0]].origin} is not linear in the gradients, in the mean "
+            "either"
+        )
 
 
 def _refuse_other_decay(step: OneStep) -> None:
@@ -263,7 +276,7 @@ def find_stationary_point(
         return squared.subs(held), sp.Integer(1), moved_by.subs(held)
     after = step.after
     equations = [resolve(space.inner(drive, drive)) - S]
-    pairs = [("w", "w"), *_buffer_pairs(step)]
+    pairs = [("w", "w"), *buffer_pairs(step)]
     for a, b in pairs:
         value = resolve(space.inner(after[a], after[b]))
         if a == "w":
@@ -389,7 +402,7 @@ def find_stationary_buffers(law: StepLaw) -> tuple[dict[sp.Symbol, sp.Expr], sp.
     """
     step = one_step(law.step.traced)
     _decorrelate(step)
-    space, after, pairs = step.algebra.space, step.after, _buffer_pairs(step)
+    space, after, pairs = step.algebra.space, step.after, buffer_pairs(step)
     equations = [step.inner(after[a], after[b]) - space.gram(a, b) for a, b in pairs]
     unknowns = [space.gram(a, b) for a, b in pairs]
     _refuse_unknown(step, equations, [*unknowns, W, space.gram("g", "g")])
@@ -403,7 +416,7 @@ def _decorrelate(step: OneStep) -> None:
     step.algebra.space.known.update({(m, "g"): sp.Integer(0) for m in step.buffers})
 
 
-def _buffer_pairs(step: OneStep) -> list[tuple[str, str]]:
+def buffer_pairs(step: OneStep) -> list[tuple[str, str]]:
     """The products <w, m> and <m, n> of the buffers m, n."""
     buffers = step.buffers
     among = [(a, b) for i, a in enumerate(buffers) for b in buffers[i:]]

@@ -16,9 +16,10 @@ from spherenorm_theory.algebra import (
     resolve_hyper_parameters,
     resolve_recipe,
     show,
+    structure_of,
     trace,
 )
-from spherenorm_theory.checks import RunCheck, check, check_equilibrium, structure_of, switch_on
+from spherenorm_theory.checks import RunCheck, check, check_equilibrium, switch_on
 from spherenorm_theory.laws import (
     NoEquilibriumError,
     NormGrowth,

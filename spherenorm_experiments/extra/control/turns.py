@@ -82,6 +82,30 @@ def law_of(spec: Spec) -> Callable[[float], float] | None:
     return None
 
 
+def law_with_momentum(spec: Spec) -> Callable[[float], float] | None:
+    """The turn on the hyperball as a function of the learning rate, with what momentum does to it.
+
+    That of `spherenorm_theory.turn_at_rest`, for gradients that are random and orthogonal to the
+    weight; None of other recipes, and of those without one, as Muon's.
+    """
+    if not spec.recipe.startswith("hyperball("):
+        return None
+    others = {name: value for name, value in spec.hyper_parameters.items() if name != "lr"}
+    law = functools.partial(_turn_at_rest, spec.recipe, json.dumps(others))
+    return None if math.isnan(law(0.01)) else law
+
+
+@functools.cache
+def _turn_at_rest(recipe: str, others: str, rate: float) -> float:
+    from spherenorm_theory import NoEquilibriumError, turn_at_rest  # sympy takes a second to import
+
+    given = {n: tuple(x) if isinstance(x, list) else x for n, x in json.loads(others).items()}
+    try:
+        return turn_at_rest(recipe, lr=rate, **given)
+    except NoEquilibriumError:
+        return math.nan
+
+
 @functools.cache
 def _turn_under_decay(decayed: str, rate: float) -> float:
     """The turn of AdamW in equilibrium, with these betas and this decay as JSON."""
@@ -89,7 +113,9 @@ def _turn_under_decay(decayed: str, rate: float) -> float:
     return math.nan if found is None else found.step
 
 
-def turn_over_law(item: Result) -> float | None:
+def turn_over_law(
+    item: Result, law_of: Callable[[Spec], Callable[[float], float] | None] = law_of
+) -> float | None:
     """The turn over that of the law at the rate of each step: the mean over late steps and weights.
 
     None if the recipe has no law, or nothing was measured.

@@ -3,7 +3,8 @@
 import torch
 
 from spherenorm import find_recipe
-from spherenorm_theory.checks import PROBLEMS, simulate, structure_of
+from spherenorm_theory.algebra import structure_of
+from spherenorm_theory.checks import PROBLEMS, simulate
 
 
 def test_transitions_are_the_steps_of_the_rule():

@@ -18,6 +18,7 @@ from spherenorm_experiments.extra.control.probe import rotation
 from spherenorm_experiments.extra.control.warm_up import CONDITION, PAIRS, SHARE
 from spherenorm_experiments.extra.control.warm_up import STUDY as WARM_UP
 from spherenorm_experiments.study import Plan
+from spherenorm_theory import turn_at_rest
 
 STEPS = 100
 VIEWS = {"blocks.0.query.weight": "layer", "blocks.0.value.weight": None, "head.weight": "layer"}
@@ -51,6 +52,21 @@ def hyperball(**more):
 
 
 ARM = norm_control.arm(norm_control.BYTES, "Adam", "Hyperball", 0.5)
+
+
+def test_a_hyperball_has_a_law_with_momentum_where_its_base_is_linear():
+    betas, lr = {"betas": [0.9, 0.95]}, 1 / 16
+    law = turns.law_with_momentum(Spec("bytes", "hyperball(adamw)", {"lr": lr, **betas}))
+    assert law(lr) == turn_at_rest("hyperball(adamw)", lr=lr, betas=(0.9, 0.95)) < math.atan(lr)
+    for recipe, given in (("hyperball(muon)", {}), ("adamw", betas), ("rotational(adamw)", betas)):
+        assert turns.law_with_momentum(Spec("bytes", recipe, {"lr": lr, **given})) is None
+
+
+def test_the_turn_over_the_law_with_momentum_is_its_mean_over_late_steps():
+    spec = Spec("bytes", "hyperball(adamw)", {"lr": 0.05}, schedule="constant")
+    law = turns.law_with_momentum(spec)(0.05)
+    item = run(spec, lambda step, place: (1 if step < STEPS / 2 else 2 + place) * law)(ARM)
+    assert turns.turn_over_law(item, turns.law_with_momentum) == pytest.approx(2.5)
 
 
 def test_the_probe_measures_each_weight_as_a_whole():
@@ -116,7 +132,8 @@ def test_growth_compares_two_parts_of_a_run():
 
 @pytest.fixture
 def law(monkeypatch):
-    """AdamW's turn in equilibrium is twice its rate."""
+    """AdamW's turn in equilibrium is twice its rate, and momentum changes nothing on hyperballs."""
+    monkeypatch.setattr(turns, "_turn_at_rest", lambda recipe, others, rate: math.atan(rate))
     monkeypatch.setattr(turns, "_turn_under_decay", lambda _, rate: 2 * rate)
 
 
@@ -134,7 +151,7 @@ def test_turns_on_their_law_are_told_from_others(law, off, verdict):
         )
         items.append(made(trial.arm))
     found = {each.claim.name: each.verdict for each in study.decided(Results(items))}
-    assert len(found) == 18
+    assert len(found) == 20
     assert set(found.values()) == {verdict}
     (table,) = study.tables(Results(items))
     assert len(table.rows) == 2 * len(BASES) * len(CONTROLS) * 3  # tasks, arms, rates
