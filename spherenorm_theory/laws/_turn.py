@@ -73,9 +73,10 @@ def turn_at_rest(recipe: str | Recipe, **hyper_parameters: Any) -> float:
         >>> round(turn_at_rest("adamh", lr=0.1, betas=(0.9, 0.99)), 4)
         0.078
     """
-    given = {**structure_of(hyper_parameters), **without_eps(recipe)}
+    numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
+    given = {**structure_of(numbers), **without_eps(recipe)}
     step = _mean_step(resolve_recipe(recipe), tuple(sorted(given.items())))
-    values = step.traced.values(**hyper_parameters | given)
+    values = step.traced.values(**numbers | given)
     turn, other = (
         step.turn_at_rest(values, *scale) for scale in ((1.0, 1.0, 1.0), (2.0, 3.0, 5.0))
     )

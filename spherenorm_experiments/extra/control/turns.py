@@ -99,9 +99,8 @@ def law_with_momentum(spec: Spec) -> Callable[[float], float] | None:
 def _turn_at_rest(recipe: str, others: str, rate: float) -> float:
     from spherenorm_theory import NoEquilibriumError, turn_at_rest  # sympy takes a second to import
 
-    given = {n: tuple(x) if isinstance(x, list) else x for n, x in json.loads(others).items()}
     try:
-        return turn_at_rest(recipe, lr=rate, **given)
+        return turn_at_rest(recipe, lr=rate, **json.loads(others))
     except NoEquilibriumError:
         return math.nan
 
