@@ -5,7 +5,8 @@ take a second one. But the first pass can leave inner products, and
 
     |a x + b y|^2 = a^2 |x|^2 + 2 a b <x, y> + b^2 |y|^2.
 
-Where these terms nearly cancel, rounding is what remains of them, and the second pass is made.
+Where these terms nearly cancel, rounding is what remains of them, and the second pass is made; so
+it is where |x|^2 or |y|^2 underflows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from spherenorm.operations import REDUCTIONS
 
 KEPT = 0.25
 """Above this share of a^2 |x|^2 + b^2 |y|^2, a squared norm has the digits of its terms."""
+LEAST = {True: 1e-30, False: 1e-280}
+"""Below this, in float32 or float64, |x|^2 may lack squares that underflow, and a may be huge."""
 Terms = dict[Node, Node]
 """A combination: values per entry, with their factors, which are numbers of the whole weight."""
 
@@ -81,7 +84,8 @@ class _Rebuilt(GrowingGraph):
         self.single = False  # in double, until the sum is known
         ends = self.add(self.mul(self.mul(a, a), xx), self.mul(self.mul(b, b), yy))
         found = self.add(ends, self.mul(self.mul(self.mul(a, b), 2.0), xy))
-        kept = self.gt(found, self.mul(ends, KEPT))
+        whole = self.gt(self.minimum(xx, yy), LEAST[squares.single])
+        kept = self.logical_and(self.gt(found, self.mul(ends, KEPT)), whole)
         exact = self._same(node, squares)  # behind the decision, which may leave it out
         return self.where(kept, found, exact)
 

@@ -97,3 +97,23 @@ def test_a_pinned_norm_has_its_digits_where_the_step_undoes_the_weight(lr, tilt)
     sn.torch_optimizer(pinned)([weight], lr=lr, backend="compiled").step()
     norm = weight.detach().double().norm().item()
     assert norm == pytest.approx(2.0, rel=1e-6) or (norm == 0 and lr == 1 and not tilt)
+
+
+@pytest.mark.parametrize("small", ["weight", "gradient"])
+@pytest.mark.parametrize("size", [1e-3, 1e-14, 1e-16, 1e-20, 1e-22, 1e-23, 1e-25, 1e-30])
+def test_squares_that_underflow_take_the_pass(size, small):
+    """Means, unlike norms, are exact at any size, and so are the factors that they give."""
+
+    def direction(w, d, m):
+        c = w / w.abs().mean() - d / d.abs().mean()
+        return c / c.norm(), m
+
+    generator = torch.Generator().manual_seed(0)
+    start, grad = torch.randn(2, 6, 5, generator=generator)
+    if small == "weight":
+        start = start * size
+    weight = start.clone().requires_grad_()
+    weight.grad = grad * size if small == "gradient" else grad
+    recipe = sn.torch_optimizer(lambda lr=0.1: sn.chain(Word((direction,)), r.StepSize(lr)))
+    recipe([weight], lr=1.0, backend="compiled").step()
+    assert (weight.detach() - start).norm().item() == pytest.approx(1.0, rel=1e-5)
