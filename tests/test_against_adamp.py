@@ -6,7 +6,7 @@ import torch
 adamp = pytest.importorskip("adamp")
 
 from spherenorm import optim  # noqa: E402
-from tests.gradients import FAMILIES  # noqa: E402
+from tests.harness.gradients import FAMILIES  # noqa: E402
 from tests.trajectories import largest_difference  # noqa: E402
 
 SCALES = (1e-6, 1.0, 1e6)

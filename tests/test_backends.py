@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from spherenorm import find_recipe, optim
-from tests.gradients import gradient
+from tests.harness.gradients import gradient
 
 RECIPES = ["sgd", "sgdp", "adamw", "adamp", "sgdg"]
 

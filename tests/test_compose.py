@@ -11,7 +11,7 @@ import torch
 import spherenorm as sn
 from spherenorm import functional
 from spherenorm import rules as r
-from tests.gradients import gradient
+from tests.harness.gradients import gradient
 from tests.testing.users import Adafactor, GlobalClip, Lookahead, sam_sgd
 
 STATEFUL = {

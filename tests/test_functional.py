@@ -8,7 +8,7 @@ from torch.func import functional_call, grad, stack_module_state
 import spherenorm as sn
 from spherenorm import functional, metrics
 from spherenorm import rules as r
-from tests.conformance.table import ROWS
+from tests.harness.rows import ROWS
 
 
 def loss(params, batch):

@@ -21,7 +21,7 @@ from spherenorm.compile import BackendError
 from spherenorm.compile._guard import UnsupportedRuleError
 from spherenorm.compile._paths import Paths
 from spherenorm.probes import _weights as probed_weights
-from tests.gradients import gradient
+from tests.harness.gradients import gradient
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
 

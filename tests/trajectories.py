@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tests.gradients import gradient
+from tests.harness.gradients import gradient
 
 SHAPES = ((6, 5), (4, 3, 3, 3), (7,))
 Make = Callable[[list[Tensor]], torch.optim.Optimizer]

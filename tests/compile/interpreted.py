@@ -36,8 +36,8 @@ from tests.compile.words import (
     Word,
     assert_agrees_at_extremes,
 )
-from tests.conformance.table import Row, set_gradients
-from tests.gradients import FAMILIES, gradient
+from tests.harness.rows import Row, set_gradients
+from tests.harness.gradients import FAMILIES, gradient
 
 launch.DEVICES.add("cpu")
 # Each tile of `gpu.TILES`, one with several programs; the walk along long rows; runs of entries;

@@ -16,7 +16,7 @@ from filelock import Timeout
 
 from spherenorm import optim
 from spherenorm.compile.cpp import _build as build
-from tests.conformance.table import parameters, set_gradients
+from tests.harness.rows import parameters, set_gradients
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("g++"), reason="no g++"),

@@ -25,8 +25,8 @@ from tests.compile.twins import (
     assert_close,
     random_weights,
 )
-from tests.conformance.table import ANY_WEIGHTS, ROWS, Row, parameters, set_gradients
-from tests.gradients import FAMILIES, gradient
+from tests.harness.rows import ANY_WEIGHTS, ROWS, Row, parameters, set_gradients
+from tests.harness.gradients import FAMILIES, gradient
 
 
 def compilers():

@@ -9,8 +9,8 @@ from spherenorm.compile._guard import Guard
 from spherenorm.compile._kernels import Batch, Specialization, vector
 from spherenorm.compile._lower import lower
 from tests.compile.twins import assert_close, random_weights
-from tests.conformance.table import Row
-from tests.gradients import FAMILIES, gradient
+from tests.harness.rows import Row
+from tests.harness.gradients import FAMILIES, gradient
 
 PART_ROWS = [
     Row(optim.AdamP, {"lr": 0.1, "weight_decay": 0.1}),

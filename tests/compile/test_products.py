@@ -11,7 +11,7 @@ from spherenorm.compile._lower import lower
 from spherenorm.compile._schedule import schedule
 from tests.compile.twins import Twins, random_weights
 from tests.compile.words import Word
-from tests.conformance.table import Row
+from tests.harness.rows import Row
 
 COMBINED = {
     "sub": lambda w, d, s: w - s * d,

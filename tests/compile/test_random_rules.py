@@ -11,7 +11,7 @@ from spherenorm._rule import scalar_state
 from spherenorm.compile import _paths as paths
 from spherenorm.compile._guard import UnsupportedRuleError
 from tests.compile.twins import Twins, random_weights
-from tests.conformance.table import Row
+from tests.harness.rows import Row
 
 # {x} and {y} have as many values as the result, {z} as many or fewer; {f} and {g} are one per
 # entry, {k} is a number.

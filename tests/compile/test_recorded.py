@@ -10,8 +10,8 @@ from spherenorm import rules as r
 from spherenorm.compile import _dispatch as dispatch
 from spherenorm.compile import _paths as paths
 from tests.compile.twins import Twins, assert_close, random_weights
-from tests.conformance.table import Row
-from tests.gradients import FAMILIES
+from tests.harness.rows import Row
+from tests.harness.gradients import FAMILIES
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from spherenorm.compile._kernels import Specialization
 from spherenorm.compile._lower import lower
 from spherenorm.compile.gpu import _launch as launch
 from tests.compile.words import TRACED, Word
-from tests.gradients import FAMILIES, gradient
+from tests.harness.gradients import FAMILIES, gradient
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 

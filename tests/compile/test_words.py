@@ -20,7 +20,7 @@ from tests.compile.words import (
     Word,
     assert_agrees_at_extremes,
 )
-from tests.conformance.table import Row
+from tests.harness.rows import Row
 
 ANY_SHAPE = ((6,), (), (1,), (0,))
 ROWS = ((6, 6), (3, 4, 2), (1, 5), (5, 1), (1, 1), (0, 4), (4, 0))

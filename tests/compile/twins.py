@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from spherenorm import optim
-from tests.conformance.table import ROWS, HyperballMine, RotationalMine, Row
-from tests.gradients import FAMILIES, gradient
+from tests.harness.rows import ROWS, HyperballMine, RotationalMine, Row
+from tests.harness.gradients import FAMILIES, gradient
 
 GAINS = (optim.Muown, optim.AngularMuown, optim.MDMuon)
 PINNED = (optim.MuonH, optim.MuonSphere, optim.SPEL)

@@ -7,8 +7,8 @@ import torch
 from torch.func import jacfwd, jacrev
 
 from spherenorm import bind
-from tests.conformance.table import ANY_WEIGHTS, ROWS, parameters
-from tests.gradients import gradient
+from tests.harness.rows import ANY_WEIGHTS, ROWS, parameters
+from tests.harness.gradients import gradient
 
 pytestmark = ANY_WEIGHTS
 

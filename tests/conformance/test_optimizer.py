@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 
-from tests.conformance.table import ANY_WEIGHTS, ROWS, set_gradients, train
+from tests.harness.rows import ANY_WEIGHTS, ROWS, set_gradients, train
 
 pytestmark = ANY_WEIGHTS
 

@@ -13,9 +13,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from spherenorm import Rule, ViewField, bind, chain, functional, hyper, view
 from spherenorm._numerics import Scalar
 from spherenorm.rules import StepSize
-from tests.conformance.table import ANY_WEIGHTS, ROWS, parameters
-from tests.conformance.table import SHAPES as TABLE_SHAPES
-from tests.gradients import FAMILIES, gradient
+from tests.harness.rows import ANY_WEIGHTS, ROWS, parameters
+from tests.harness.rows import SHAPES as TABLE_SHAPES
+from tests.harness.gradients import FAMILIES, gradient
 
 pytestmark = ANY_WEIGHTS
 

@@ -334,7 +334,7 @@ class Weight:
 
     Attributes:
         start: "random", "zero rows", "unit", or a scale.
-        kinds: what gradients are: a family of `tests.gradients` and a scale, or one of `SPECIAL`.
+        kinds: what gradients are: a family of `tests.harness.gradients` and a scale, or one of `SPECIAL`.
         shard: the dimension that DTensor shards, or None.
     """
 

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import (
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from tests.conformance.table import parameters, train
+from tests.harness.rows import parameters, train
 from tests.optim.test_refusals import refuse
 
 HOW = {"backend": "rule"}

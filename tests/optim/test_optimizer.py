@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import CyclicLR, OneCycleLR
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from tests.conformance.table import ROWS, parameters, set_gradients
+from tests.harness.rows import ROWS, parameters, set_gradients
 from tests.optim.test_refusals import refuse
 
 

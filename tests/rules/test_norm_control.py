@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import spherenorm as sn
-from tests.gradients import gradient
+from tests.harness.gradients import gradient
 
 STEPS = 6
 SHAPES = [(6, 4), (4, 6), (4, 3, 2, 2)]

@@ -12,7 +12,7 @@ from spherenorm import chain, find_recipe, rules
 from spherenorm._update import Update
 from spherenorm._views import View, as_view
 from spherenorm.rules._invariance import SumsInTurn, sums_of
-from tests.gradients import FAMILIES, gradient, without_radial_part
+from tests.harness.gradients import FAMILIES, gradient, without_radial_part
 
 SHAPES = [(), (0,), (5,), (0, 4), (4, 0), (6, 1), (1, 6), (3, 4), (4, 3, 2, 2)]
 LAYOUTS = ["contiguous", "transposed", "channels_last", "strided"]

@@ -5,7 +5,7 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from tests.gradients import gradient
+from tests.harness.gradients import gradient
 from tests.testing import loops
 from tests.testing.users import RECIPES
 from tests.trajectories import largest_difference
