@@ -204,7 +204,7 @@ def run_tests(tests: list[str], folder: Path, limit: float = LIMIT) -> tuple[int
         child.join(limit)
         code = child.exitcode
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid or 0, signal.SIGKILL)  # with the processes of its tests
+            os.killpg(child.pid, signal.SIGKILL)  # with the processes of its tests
         child.join()
         output.seek(0)
         return code, output.read().decode(errors="replace")
@@ -234,7 +234,7 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
         code, output = run_tests(tests, folder) if tests else (0, "no test reaches it")
     finally:
         path.write_text(source)
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
     if code is None:
         verdict, test = "noticed", "the tests do not end"
     elif code == 0:
@@ -273,7 +273,7 @@ def measure(room: str, mutants: list[Mutant], jobs: int, root: Path) -> list[dic
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(run, range(jobs)))
     found = [done[mutant.key] for mutant in mutants]
-    noticing = sorted({each["test"] for each in found if "::" in (each["test"] or "")})
+    noticing = sorted({each["test"] for each in found} & reach.seconds.keys())
     code, output = run_tests(noticing, folders[0], 20 * LIMIT)
     assert code == 0, f"without a mutant the tests do not pass:\n{output}"
     return found
