@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import operator
 import os
+import signal
 import site
 import sys
 import sysconfig
@@ -208,6 +209,15 @@ def _is_own(frame: FrameType) -> bool:
     file, package = frame.f_code.co_filename, frame.f_globals.get("__package__") or ""
     ours = package.partition(".")[0] in OURS
     return not (ours or file.startswith("<") or is_installed(Path(file).resolve()))
+
+
+def on_interrupt(handler: Callable[..., Any] = signal.default_int_handler) -> None:
+    """Let a handler take Ctrl-C, and the signal that ends a process; KeyboardInterrupt by default.
+
+    The two are one to what a command leaves behind.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
 def write_whole(path: Path, content: bytes | str) -> None:

@@ -93,7 +93,7 @@ def test_the_wheel_has_every_file_of_the_packages(wheel):
     packages = {path.name for path in wheel.iterdir() if path.suffix != ".dist-info"}
     assert packages == {Path(name).name for name in PACKAGES}
     entries = next(wheel.glob("*.dist-info")) / "entry_points.txt"
-    assert "spherenorm = spherenorm_experiments.cli:main" in entries.read_text()
+    assert "spherenorm = spherenorm.__main__:main" in entries.read_text()
 
 
 def test_the_readme_runs_in_a_project_of_ones_own(installed):
@@ -124,5 +124,5 @@ def test_the_console_script_is_the_command(installed):
         "    return net, torch.randn(16, 6)\n"
     )
     script = project.parent / "script.py"
-    script.write_text("import sys\nfrom spherenorm_experiments.cli import main\nsys.exit(main())\n")
+    script.write_text("import sys\nfrom spherenorm.__main__ import main\nsys.exit(main())\n")
     assert "scale-invariant" in run(site, project, script, "audit", "experiments.models:model")

@@ -1,31 +1,25 @@
-"""Optimizers as compositions of update rules: studies, laws and audits of them.
-
-Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 the command is wrong;
-3 the store cannot be written; 130 interrupted (`resume` goes on).
-"""
+"""The commands of the experiments as one typer app, and each as a function."""
 
 from __future__ import annotations
 
 import faulthandler
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import typer
 
+from spherenorm.support import on_interrupt
+from spherenorm_experiments.cli import _report, _run, _stored
 from spherenorm_experiments.cli._console import hush, quiet, say_error, store_errors
-from spherenorm_experiments.cli._report import export, report, results
-from spherenorm_experiments.cli._run import compare, resume, run
-from spherenorm_experiments.cli._stored import data, gc, list_, show, status
-from spherenorm_experiments.cli._theory import theory
 from spherenorm_experiments.files import CorruptFileWarning, RequestWarning
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
-)
-app.add_typer(data, name="data")
+TRAINING = (_run.run, _run.compare, _run.resume)
+"""They take Ctrl-C themselves, from where they begin (`interruptible`)."""
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -36,6 +30,8 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def guarded(*arguments: Any, **options: Any) -> None:
+        if command not in TRAINING:
+            on_interrupt()
         with (
             store_errors(),
             quiet() if options.get("as_json") else nullcontext(),
@@ -45,28 +41,40 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-app.command("list")(_guarded(list_))
-for command in (run, compare, resume, status, report, results, export, show, gc):
-    app.command()(_guarded(command))
-app.command()(theory)
+def _added(command: Callable[..., None]) -> Callable[[Sequence[str]], None]:
+    """The function of a command that is added to the app."""
+    name = command.__name__.rstrip("_")
+    app.command(name)(_guarded(command))
+    return _as_function(name, command.__doc__)
 
 
-@app.command()
-def audit() -> None:
-    """Find the scale-invariant weights of a model (needs no extra)."""
-    # `main` answers it before this app is imported; it is here for the list of commands.
+def _as_function(name: str, about: str | None) -> Callable[[Sequence[str]], None]:
+    def function(arguments: Sequence[str]) -> None:
+        warnings.showwarning = _show_warning
+        faulthandler.enable()  # a crash in a user's code names its line
+        try:
+            app([name, *arguments], prog_name="spherenorm")
+        finally:
+            hush()
 
-
-def run_app() -> None:
-    """Run the command of `sys.argv`."""
-    warnings.showwarning = _show_warning
-    faulthandler.enable()  # a crash in a user's code names its line
-    try:
-        app(prog_name="spherenorm")
-    finally:
-        hush()
+    function.__doc__ = about
+    return function
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
     if issubclass(category, CorruptFileWarning | RequestWarning):
         say_error(str(message), "[yellow]warning[/yellow]: ")
+
+
+run = _added(_run.run)
+compare = _added(_run.compare)
+resume = _added(_run.resume)
+list_ = _added(_stored.list_)
+status = _added(_stored.status)
+show = _added(_stored.show)
+gc = _added(_stored.gc)
+report = _added(_report.report)
+results = _added(_report.results)
+export = _added(_report.export)
+app.add_typer(_stored.data, name="data")
+data = _as_function("data", _stored.DATA)
