@@ -4,7 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent.parent)]  # for `docs.site`
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "theory"), str(ROOT / "experiments")]  # with `docs.site`
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 project = "spherenorm"

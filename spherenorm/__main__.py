@@ -1,76 +1,91 @@
-"""`python -m spherenorm`: the command `spherenorm`; here is its `audit`, which needs no extra."""
+"""The command `spherenorm`, also `python -m spherenorm`.
+
+A command is an entry point of the group `spherenorm.commands`: a function of the arguments behind
+its name, whose docstring begins with a line for the list of commands. It may return an exit code.
+One of a package `spherenorm_X` needs the extra X. Until it calls `support.on_interrupt`,
+Ctrl-C ends the process at once.
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
-from torch import nn
+from spherenorm.support import columns, on_interrupt, unknown_name
 
-from spherenorm._views import as_view
-from spherenorm.audit import Audit, audit_batch
-from spherenorm.support import located, look_up
+GROUP = "spherenorm.commands"
+USAGE, INTERRUPTED = 2, 130
+HELP = """\
+usage: spherenorm COMMAND ...
 
-EPILOG = """\
-The factory is a function without arguments that returns (model, batch) or (model, batch, loss):
-a batch is a tensor, a tuple of the model's arguments, or a dict of its keyword arguments; a loss
-is a function of the model's output.
+Optimizers as compositions of update rules: studies, laws and audits of them.
+
+{commands}
+
+Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 the command is wrong;
+3 the store cannot be written; 130 interrupted (`resume` goes on).
+`spherenorm COMMAND --help` has the options of a command.
 """
 
 
-def audit(arguments: Sequence[str]) -> int:
-    """`spherenorm audit module:factory`; the exit code is 2 for a wrong request."""
-    parser = argparse.ArgumentParser(
-        prog="spherenorm audit",
-        description="Find the scale-invariant weights of a model.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("factory", help="module:function")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--seed", type=int, default=0, help="of the audit's random numbers")
-    parser.add_argument(
-        "--view", action="append", metavar="VIEW", help='try only this, such as "groups=8"; again'
-    )
-    given = parser.parse_args(arguments)
+def main() -> int:
+    """Run the command of `sys.argv`; its exit code."""
+    # Imports take seconds, and a KeyboardInterrupt raised in torch's may not come out.
+    on_interrupt(_stop)
+    if str(Path.cwd()) not in sys.path:  # for a user's own modules, as `python -m` does
+        sys.path.insert(0, str(Path.cwd()))
+    commands = {entry.name: entry for entry in entry_points(group=GROUP)}
+    name, *arguments = sys.argv[1:] or [""]
+    if name in ("", "-h", "--help"):
+        lines = [(f"  {each}", _summary(entry)) for each, entry in sorted(commands.items())]
+        sys.stdout.write(HELP.format(commands=columns(lines)))
+        return 0 if name else USAGE
+    if name not in commands:
+        return _refuse(str(unknown_name("command", name, commands)))
     try:
-        views = None if given.view is None else [as_view(view) for view in given.view]
-        result = _audit(given.factory, views, given.seed)
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    text = json.dumps(result.to_dict(), indent=2) if given.json else str(result)
-    sys.stdout.write(f"{text}\n")
-    return 0
+        return _load(commands[name])(arguments) or 0
+    except ModuleNotFoundError as error:
+        return _refuse(f"spherenorm {name} {_needs(commands[name], error)}")
 
 
-def _audit(name: str, views: Any, seed: int) -> Audit:
-    with _users_code(name):
-        made = look_up("factory", name, "function", callable)()
-    if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], nn.Module)):
-        kind = type(made).__name__
-        raise ValueError(f"{name} must return (model, batch) or (model, batch, loss), got {kind}")
-    model, batch, loss = (*made, None)[:3]
-    with _users_code(name):
-        return audit_batch(model, batch, views=views, loss=loss, seed=seed)
+def _load(entry: EntryPoint) -> Callable[[Sequence[str]], int | None]:
+    command: Callable[[Sequence[str]], int | None] = entry.load()
+    return command
 
 
-@contextmanager
-def _users_code(name: str) -> Iterator[None]:
-    """Raise what a factory, its model or its loss raises as an error that names it."""
+def _summary(entry: EntryPoint) -> str:
     try:
-        yield
-    except (Exception, SystemExit) as error:
-        said = repr(name) in str(error)
-        text = str(error) if said else f"factory {name!r}: {located(error)}"
-        raise ValueError(text) from error
+        return (_load(entry).__doc__ or "").strip().partition("\n")[0]
+    except ModuleNotFoundError as error:
+        return _needs(entry, error)
+
+
+def _needs(entry: EntryPoint, error: ModuleNotFoundError) -> str:
+    """The package that a command lacks, and the extra that has it.
+
+    Raises:
+        ModuleNotFoundError: it is a module of ours.
+    """
+    missing, home = ((name or "").partition(".")[0] for name in (error.name, entry.module))
+    extra = home.removeprefix("spherenorm_")
+    if missing.startswith("spherenorm") or extra == home:
+        raise error
+    return f"needs {missing}: pip install 'spherenorm[{extra}]'"
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    return USAGE
+
+
+def _stop(*_: Any) -> None:
+    os.write(2, b"interrupted, nothing ran\n")
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":
-    # By name, since imports go one way: the command has the tools of the packages above this one.
-    sys.exit(import_module("spherenorm_experiments.cli").main())
+    sys.exit(main())

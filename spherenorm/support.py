@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import operator
 import os
+import signal
 import site
 import sys
 import sysconfig
@@ -20,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 
@@ -177,11 +178,8 @@ def is_installed(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in FOLDERS)
 
 
-LIBRARY = tuple(
-    Path(__file__).resolve().parents[1] / name
-    for name in ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
-)
-"""Folders whose lines a user did not write."""
+OURS = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
+"""Packages whose lines a user did not write."""
 
 
 def one_line(error: BaseException) -> str:
@@ -198,16 +196,28 @@ def located(error: BaseException) -> str:
         "KeyError: 'lr'"
     """
     own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and not _is_library(Path(frame.filename).resolve())
+        (Path(frame.f_code.co_filename).name, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_own(frame)
     ]
-    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    place = f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
     return f"{one_line(error)}{place}"
 
 
-def _is_library(path: Path) -> bool:
-    return is_installed(path) or any(path.is_relative_to(root) for root in LIBRARY)
+def _is_own(frame: FrameType) -> bool:
+    """True if a user wrote the lines that a frame runs."""
+    file, package = frame.f_code.co_filename, frame.f_globals.get("__package__") or ""
+    ours = package.partition(".")[0] in OURS
+    return not (ours or file.startswith("<") or is_installed(Path(file).resolve()))
+
+
+def on_interrupt(handler: Callable[..., Any] = signal.default_int_handler) -> None:
+    """Let a handler take Ctrl-C, and the signal that ends a process; KeyboardInterrupt by default.
+
+    The two are one to what a command leaves behind.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
 def write_whole(path: Path, content: bytes | str) -> None:

@@ -9,12 +9,13 @@ import pytest
 from spherenorm import _registry as registry
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+READMES = [ROOT / name / "README.md" for name in ("", "theory", "experiments")]
+PAGES = [*READMES, *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = ("integrations.md",)  # its sections run one by one: tests/integrations
 WITH_CODE = [
     page for page in PAGES if "```python" in page.read_text() and page.name not in ELSEWHERE
 ]
-RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+RESULTS = sorted((ROOT / "experiments" / "results").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("spherenorm", "spherenorm_theory", "spherenorm_experiments", "benchmarks", "tests")
+FOLDERS = ("spherenorm", "theory", "experiments", "benchmarks", "docs", "tests")
 LONGEST_CLASS = 120
 QUESTIONS = ("What", "How", "Where", "Whether", "Whatever")
 """A docstring that starts so describes its subject by a riddle."""
-FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())

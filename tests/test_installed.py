@@ -10,24 +10,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
+PACKAGES = ("spherenorm", "theory/spherenorm_theory", "experiments/spherenorm_experiments")
 ORDINARY = ("experiments", "theory", "benchmarks")
 """Names that a user's own folders have."""
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def unpacked(kind, folder):
     """The folder into which a wheel of this checkout was unpacked, which is to install it."""
     hatchling = pytest.importorskip("hatchling.build", reason="of the extra test")
-    folder, here = tmp_path_factory.mktemp("wheel"), Path.cwd()
+    here = Path.cwd()
     os.chdir(ROOT)
     try:
-        name = hatchling.build_wheel(str(folder))
+        name = getattr(hatchling, f"build_{kind}")(str(folder))
     finally:
         os.chdir(here)
     with zipfile.ZipFile(folder / name) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return unpacked("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def editable(tmp_path_factory):
+    return unpacked("editable", tmp_path_factory.mktemp("editable"))
 
 
 PAIRS = {
@@ -43,9 +52,9 @@ PAIRS = {
     params=[pytest.param(pair.split("-"), id=pair, marks=PAIRS[pair]) for pair in PAIRS]
 )
 def installed(request, tmp_path):
-    """The folder that an install puts on the import path, and a user's project.
+    """The folder of an install, and a user's project.
 
-    It has folders of all of these names, with or without an `__init__.py`.
+    The project has folders of all of these names, with or without an `__init__.py`.
     """
     install, kind = request.param
     for name in ORDINARY:
@@ -54,12 +63,14 @@ def installed(request, tmp_path):
         (folder / "train.py").write_text(f"OWN = {name!r}\n")
         if kind == "packages":
             (folder / "__init__.py").write_text("")
-    return ROOT if install == "editable" else request.getfixturevalue("wheel"), tmp_path
+    return request.getfixturevalue(install), tmp_path
 
 
 def run(site, folder, *command):
-    """A process in a user's folder, with our packages from `site` alone."""
-    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    """A process in a user's folder, with our packages from `site` alone, and what it points to."""
+    pointers = [line for path in site.glob("*.pth") for line in path.read_text().splitlines()]
+    paths = os.pathsep.join([str(site), *pointers])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=folder,
@@ -73,14 +84,16 @@ def run(site, folder, *command):
 
 
 def test_the_wheel_has_every_file_of_the_packages(wheel):
-    for package in PACKAGES:
-        here = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*") if path.is_file()}
+    for package in (ROOT / name for name in PACKAGES):
+        here = {path.relative_to(package.parent) for path in package.rglob("*") if path.is_file()}
         here = {path for path in here if "__pycache__" not in path.parts}
-        there = {p.relative_to(wheel) for p in (wheel / package).rglob("*") if p.is_file()}
+        there = {p.relative_to(wheel) for p in (wheel / package.name).rglob("*") if p.is_file()}
         assert there == here
-        assert Path(package, "py.typed") in there
+        assert Path(package.name, "py.typed") in there
+    packages = {path.name for path in wheel.iterdir() if path.suffix != ".dist-info"}
+    assert packages == {Path(name).name for name in PACKAGES}
     entries = next(wheel.glob("*.dist-info")) / "entry_points.txt"
-    assert "spherenorm = spherenorm_experiments.cli:main" in entries.read_text()
+    assert "spherenorm = spherenorm.__main__:main" in entries.read_text()
 
 
 def test_the_readme_runs_in_a_project_of_ones_own(installed):
@@ -88,7 +101,8 @@ def test_the_readme_runs_in_a_project_of_ones_own(installed):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     own = "\n".join(f"from {name}.train import OWN as {name}" for name in ORDINARY)
     check = f"assert {list(ORDINARY)!r} == [{', '.join(ORDINARY)}]"
-    ours = f"assert sn.__file__ == {str(site / 'spherenorm' / '__init__.py')!r}, sn.__file__"
+    home = ROOT if any(site.glob("*.pth")) else site
+    ours = f"assert sn.__file__ == {str(home / 'spherenorm' / '__init__.py')!r}, sn.__file__"
     text = "\n".join([own, *blocks, check, ours, *(f"from {n} import train" for n in ORDINARY)])
     (project / "readme.py").write_text(text)
     run(site, project, "readme.py")
@@ -110,5 +124,5 @@ def test_the_console_script_is_the_command(installed):
         "    return net, torch.randn(16, 6)\n"
     )
     script = project.parent / "script.py"
-    script.write_text("import sys\nfrom spherenorm_experiments.cli import main\nsys.exit(main())\n")
+    script.write_text("import sys\nfrom spherenorm.__main__ import main\nsys.exit(main())\n")
     assert "scale-invariant" in run(site, project, script, "audit", "experiments.models:model")

@@ -14,9 +14,9 @@ ROOMS = {
         *("_views", "_measures", "_fields", "_update", "_manifold"),
         *("_hooks", "_tree", "_outline", "_watch", "_step", "_rule", "_chain", "_shared", "rules"),
         *("_registry", "recipes", "wrappers", "compile", "functional", "optim", "testing"),
-        *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
+        *("metrics", "toys", "probes", "audit", "_explanation", "cli", "__main__"),
     ),
-    "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report"),
+    "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report", "cli"),
     "spherenorm_experiments": (
         *(
             "files",
@@ -37,13 +37,25 @@ ROOMS = {
 A folder in a room may have a place of its own, such as `paper.shared`.
 """
 PACKAGES = [*ROOMS]
-FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+HOMES = {
+    "spherenorm": ROOT,
+    "spherenorm_theory": ROOT / "theory",
+    "spherenorm_experiments": ROOT / "experiments",
+}
+"""The folder of each package, of which Python is told; it is no package itself."""
+FILES = [path for name in PACKAGES for path in sorted((HOMES[name] / name).rglob("*.py"))]
 FORBIDDEN = {
     "spherenorm": {"matplotlib", "rich", "typer", "sympy", "sklearn"},
     "spherenorm_theory": set(),
     "spherenorm_experiments": set(),
 }
 ALLOWED = {"spherenorm/functional/_sweep.py": {"rich"}}
+
+
+def parts_of(path):
+    """The names of a module, its package's first."""
+    home = next(home for home in reversed(HOMES.values()) if path.is_relative_to(home))
+    return path.relative_to(home).with_suffix("").parts
 
 
 def name_of(path):
@@ -58,7 +70,7 @@ def room_of(package, inner):
 
 def place_of(path):
     """(package, room) of a module; the room of a package's own `__init__` is ""."""
-    package, *inner = path.relative_to(ROOT).with_suffix("").parts
+    package, *inner = parts_of(path)
     return package, room_of(package, [name for name in inner if name != "__init__"])
 
 
@@ -101,7 +113,7 @@ def test_imports_go_one_way(path):
 )
 def test_no_circle_within_a_room(package, room):
     files = [path for path in FILES if place_of(path) == (package, room)]
-    modules = {path.relative_to(ROOT).with_suffix("").parts: path for path in files}
+    modules = {parts_of(path): path for path in files}
     waiting = {
         module: {other for other in imports(path) if other in modules and other != module}
         for module, path in modules.items()
@@ -114,12 +126,23 @@ def test_no_circle_within_a_room(package, room):
 
 
 def test_no_folder_of_the_paper_imports_another():
-    folder = ROOT / "spherenorm_experiments" / "paper"
+    folder = ROOT / "experiments" / "spherenorm_experiments" / "paper"
     for path in sorted(folder.glob("*/*.py")):
         free = {path.parent.name, "shared", "statements"}
         for module in imports(path):
             if module[:2] == ("spherenorm_experiments", "paper"):
                 assert {*module[2:3]} & free, f"{name_of(path)}: {module}"
+
+
+def test_nothing_is_imported_by_the_name_of_a_folder():
+    """In a checkout `theory` and `experiments` are importable, but a user's own may be meant."""
+    for folder in ("spherenorm", "theory", "experiments", "benchmarks", "docs", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module] if isinstance(node, ast.ImportFrom) else []
+                tops = {str(name).partition(".")[0] for name in names}
+                assert not tops & {"theory", "experiments"}, name_of(path)
 
 
 def test_the_library_does_no_input_or_output():

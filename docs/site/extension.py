@@ -2,7 +2,8 @@
 
     make docs        # build/docs/index.html
 
-Pages are written into docs/generated before Sphinx reads them.
+Pages are written into docs/generated before Sphinx reads them, with a copy of the results, which
+Sphinx would not read outside of docs.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from typing import Any
 from docs.site import gallery, mathematics, reference
 
 HERE = Path(__file__).parent.parent
+RESULTS = HERE.parent / "experiments" / "results"
 
 
 def setup(app: Any) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("builder-inited", lambda app: write(HERE / "generated"))
-    app.connect("source-read", _with_studies)
+    app.connect("source-read", _show_results)
     mathematics.register(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _with_studies(app: Any, name: str, source: list[str]) -> None:
-    """The pages of studies lie below the results, which are Markdown for any reader."""
-    if name == "results/index":
+def _show_results(app: Any, name: str, source: list[str]) -> None:
+    """Links to the results lead to their copy; their index, Markdown for any reader, has a tree."""
+    source[0] = source[0].replace("](../experiments/results/", "](generated/results/")
+    if name == "generated/results/index":
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 
@@ -35,8 +38,9 @@ def write(folder: Path) -> None:
     Raises:
         reference.UndocumentedError: a public name has no docstring.
     """
-    pages = {**reference.pages(), **gallery.pages()}
-    for old in folder.rglob("*.md"):
+    results = {f"results/{path.name}": path.read_text() for path in RESULTS.iterdir()}
+    pages = {**reference.pages(), **gallery.pages(), **results}
+    for old in folder.rglob("*.*"):
         if old.relative_to(folder).as_posix() not in pages:
             old.unlink()
     for name, text in pages.items():

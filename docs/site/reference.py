@@ -29,8 +29,6 @@ MODULES = {
 }
 """The modules with public names; one that is itself a public name has a page of its own."""
 
-ROOT = Path(__file__).parents[2]
-
 
 class UndocumentedError(Exception):
     """Public names without a docstring."""
@@ -76,7 +74,8 @@ def docstring(name: str, thing: Any) -> str:
 @functools.cache
 def _below_assignments(package: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for path in sorted((ROOT / package).rglob("*.py")):
+    folder = Path(*importlib.import_module(package).__path__)
+    for path in sorted(folder.rglob("*.py")):
         body = ast.parse(path.read_text()).body
         for node, after in pairwise(body):
             targets = getattr(node, "targets", [getattr(node, "target", None)])

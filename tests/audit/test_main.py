@@ -4,13 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from spherenorm.__main__ import audit
-
-ROOT = Path(__file__).parents[2]
+from spherenorm.cli import audit
 
 FACTORIES = """
 import torch
@@ -67,7 +64,7 @@ def run(tmp_path, monkeypatch, capsys):
 def test_the_module_runs(tmp_path):
     (tmp_path / "own_models.py").write_text(FACTORIES)
     command = [sys.executable, "-m", "spherenorm", "audit", "own_models:small"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

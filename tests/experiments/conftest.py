@@ -12,11 +12,10 @@ import torch
 from spherenorm_experiments.engine import Store
 
 HERE = str(Path(__file__).parent)
-ROOT = str(Path(__file__).parents[2])
+ROOT = Path(__file__).parents[2]
+PATHS = [HERE, *(str(ROOT / name) for name in ("", "theory", "experiments"))]
 sys.path.insert(0, HERE)
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [HERE, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-)
+os.environ["PYTHONPATH"] = os.pathsep.join([*PATHS, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(autouse=True, scope="session")

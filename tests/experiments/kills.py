@@ -182,7 +182,7 @@ def main():
     parser.add_argument("--moments", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, sys.path))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["spherenorm_warm", "spherenorm_experiments.study"])
     count, seed = 0, arguments.seed

@@ -5,7 +5,7 @@
 A run whose code was moved, split or renamed has other digests of sources, and would train again.
 Of each task and recipe whose digests differ from a stored run's, one run trains anew in an empty
 store. If its summary and the bytes of its records are those of the stored one, the digests are
-noted in `spherenorm_experiments/core/_equal_sources.py`; if one differs, none is.
+noted in `experiments/spherenorm_experiments/core/_equal_sources.py`; if one differs, none is.
 
 It is no proof: other settings of a task or recipe may compute other numbers. Review the change,
 too.

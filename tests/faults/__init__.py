@@ -4,7 +4,7 @@ A table of a room is a text file. A section names a folder or file of the code, 
 faults; a fault has a name, tests of its own, and edits: lines that the code has once, and those in
 place of them.
 
-    == spherenorm_experiments/engine | tests/experiments/engine
+    == experiments/spherenorm_experiments/engine | tests/experiments/engine
     * validation on the test set | test_scores.py
     - _scores(self.training, self.run.splits.validation)
     + _scores(self.training, self.run.splits.test)

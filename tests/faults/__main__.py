@@ -23,7 +23,10 @@ import torch
 
 from tests.faults import ROOT, read_faults
 
-COPIED = ("spherenorm", "spherenorm_theory", "spherenorm_experiments", "tests", "pyproject.toml")
+COPIED = ("spherenorm", "theory", "experiments", "tests", "pyproject.toml")
+OURS = ("spherenorm", "spherenorm_theory", "spherenorm_experiments", "tests")
+PATHS = ("", "theory", "experiments")
+"""The folders in which packages lie."""
 PATIENCE = os.environ.get("SPHERENORM_PATIENCE", "20")
 """Seconds that a test waits for another process which a fault keeps from ending; a busy machine
 needs more."""
@@ -67,10 +70,12 @@ def _test(tests, folder, output):
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(folder)
-    os.environ |= {"SPHERENORM_PATIENCE": PATIENCE, "PYTHONPATH": str(folder)}
-    sys.path[:] = [str(folder), *(path for path in sys.path if path not in ("", str(ROOT)))]
+    ours = [str(folder / name) for name in PATHS]
+    os.environ |= {"SPHERENORM_PATIENCE": PATIENCE, "PYTHONPATH": os.pathsep.join(ours)}
+    theirs = {"", *(str(ROOT / name) for name in PATHS)}
+    sys.path[:] = [*ours, *(path for path in sys.path if path not in theirs)]
     for name in list(sys.modules):
-        if name.partition(".")[0] in COPIED:
+        if name.partition(".")[0] in OURS:
             del sys.modules[name]
     os._exit(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
 

@@ -13,7 +13,7 @@ FAULTS = read_faults()
 def code(tmp_path_factory):
     """A copy of the code."""
     folder = tmp_path_factory.mktemp("code")
-    for name in ("spherenorm", "spherenorm_experiments"):
+    for name in ("spherenorm", "experiments"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 

@@ -42,7 +42,7 @@ def run_in_two_processes(path, text):
     command = [*(sys.executable, "-m", "torch.distributed.run", "--standalone"), "--nproc-per-node"]
     result = subprocess.run(
         [*command, "2", path, path.parent / "checkpoint"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

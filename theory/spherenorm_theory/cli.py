@@ -1,13 +1,16 @@
-"""`theory`: laws of recipes, derived, proved and checked."""
+"""`spherenorm theory`: laws of recipes, derived, proved and checked."""
 
 from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
+import torch
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -18,10 +21,21 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from spherenorm_experiments.cli._console import FAILED, USAGE, console, errors
+from spherenorm.support import on_interrupt, write_whole
+from spherenorm_theory.report import (
+    Job,
+    Row,
+    paper_jobs,
+    recipe_jobs,
+    to_latex,
+    to_markdown,
+    to_tables,
+)
 
-if TYPE_CHECKING:
-    from spherenorm_theory.report import Job, Row
+FAILED, USAGE = 1, 2
+console = Console()
+errors = Console(stderr=True)
+app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 
 SET = (
     "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, beta2), "
@@ -29,7 +43,13 @@ SET = (
 )
 
 
-def theory(
+def theory(arguments: Sequence[str]) -> None:
+    """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
+    app(list(arguments), prog_name="spherenorm theory")
+
+
+@app.command()
+def _theory(
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
@@ -41,11 +61,7 @@ def theory(
     markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
 ) -> None:
     """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
-    import torch
-
-    from spherenorm.support import write_whole
-    from spherenorm_theory.report import paper_jobs, recipe_jobs, to_latex, to_markdown, to_tables
-
+    on_interrupt()
     torch.set_num_threads(1)  # small tensors: more threads only wait
     reports = [(latex, to_latex), (markdown, to_markdown)]
     outputs = [(path, render) for path, render in reports if path is not None]

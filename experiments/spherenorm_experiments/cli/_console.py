@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -16,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from spherenorm.support import on_interrupt
 from spherenorm_experiments.files import StoreError
 
 FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
@@ -49,8 +49,10 @@ def tell_unusable(requests: Mapping[str, str]) -> bool:
 @contextmanager
 def interruptible(root: Path) -> Iterator[None]:
     """End with the exit code of an interruption, and say how to go on."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    # A process's first torch optimizer would import it, in the middle of a run.
+    import torch._dynamo  # noqa: F401
+
+    on_interrupt()
     try:
         yield
     except KeyboardInterrupt:

@@ -33,6 +33,9 @@ LISTED = 12
 COMMENTS = {"csv": "# {}", "latex": "% {}", "markdown": "### {}"}
 """The line above a table, by format."""
 
+RESULTS = Path("experiments/results")
+"""In a checkout, from which the site takes them."""
+
 COLUMN = 5.5
 """Inches: the text width of the usual conference styles."""
 
@@ -101,7 +104,7 @@ def results(
         list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
     ] = None,
     out: Out = Path("runs"),
-    into: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs/results"),
+    into: Annotated[Path, typer.Option(help="The folder of the pages.")] = RESULTS,
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
     from spherenorm_experiments.report.page import write_results

@@ -4,19 +4,18 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from spherenorm_experiments.cli._app import app
-from spherenorm_experiments.cli._theory import _setting
+from spherenorm_theory.cli import _setting, app
 from spherenorm_theory.report import Job, Row
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, ["theory", *arguments])
+    return CliRunner().invoke(app, arguments)
 
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
     """A terminal in which no cell is wrapped."""
-    monkeypatch.setattr("spherenorm_experiments.cli._theory.console", Console(width=1000))
+    monkeypatch.setattr("spherenorm_theory.cli.console", Console(width=1000))
 
 
 def test_a_recipe_and_its_files(tmp_path):
@@ -144,7 +143,7 @@ def test_markup_is_text(monkeypatch):
 
 
 def test_narrow_tables_break_formulas_at_operators(monkeypatch):
-    monkeypatch.setattr("spherenorm_experiments.cli._theory.console", Console(width=60))
+    monkeypatch.setattr("spherenorm_theory.cli.console", Console(width=60))
     row = Row("s", "n", "2*learning_rate*weight_decay*momentum*wd_ratio", "fine")
     monkeypatch.setattr(
         "spherenorm_theory.report.paper_jobs", lambda: [Job("s", "j", lambda: [row])]

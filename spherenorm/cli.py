@@ -1,0 +1,74 @@
+"""`spherenorm audit`: the command of the library itself, which needs no extra."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import nn
+
+from spherenorm._views import as_view
+from spherenorm.audit import Audit, audit_batch
+from spherenorm.support import located, look_up, on_interrupt
+
+EPILOG = """\
+The factory is a function without arguments that returns (model, batch) or (model, batch, loss):
+a batch is a tensor, a tuple of the model's arguments, or a dict of its keyword arguments; a loss
+is a function of the model's output.
+"""
+
+
+def audit(arguments: Sequence[str]) -> int:
+    """Find the scale-invariant weights of a model.
+
+    Returns:
+        The exit code, which is 2 for a wrong request.
+    """
+    parser = argparse.ArgumentParser(
+        prog="spherenorm audit",
+        description="Find the scale-invariant weights of a model.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("factory", help="module:function")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--seed", type=int, default=0, help="of the audit's random numbers")
+    parser.add_argument(
+        "--view", action="append", metavar="VIEW", help='try only this, such as "groups=8"; again'
+    )
+    given = parser.parse_args(arguments)
+    on_interrupt()
+    try:
+        result = _audit(given.factory, given.view, given.seed)
+    except ValueError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    text = json.dumps(result.to_dict(), indent=2) if given.json else str(result)
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+def _audit(name: str, views: Sequence[str] | None, seed: int) -> Audit:
+    tried = None if views is None else [as_view(view) for view in views]
+    with _users_code(name):
+        made = look_up("factory", name, "function", callable)()
+    if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], nn.Module)):
+        kind = type(made).__name__
+        raise ValueError(f"{name} must return (model, batch) or (model, batch, loss), got {kind}")
+    model, batch, loss = (*made, None)[:3]
+    with _users_code(name):
+        return audit_batch(model, batch, views=tried, loss=loss, seed=seed)
+
+
+@contextmanager
+def _users_code(name: str) -> Iterator[None]:
+    """Raise what a factory, its model or its loss raises as an error that names it."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        said = repr(name) in str(error)
+        text = str(error) if said else f"factory {name!r}: {located(error)}"
+        raise ValueError(text) from error
