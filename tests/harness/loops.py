@@ -34,7 +34,9 @@ def over(x, y):
 
 def either(condition, x, y):
     """torch.where of two Python numbers, which would be float32."""
-    return torch.where(condition, torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64))
+    return torch.where(
+        condition, torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
+    )
 
 
 def unit(x, view="layer"):

@@ -238,7 +238,12 @@ VARIANTS = [
     Row("adamc", {"lr": 0.02, "weight_decay": 0.3, **BETAS, "max_lr": 0.05}, loops.adamc),
     Row("adamc", {"lr": 0.02, "weight_decay": 0.3}, AdamW),  # max_lr stands for lr
     *(
-        Row("rmsprop", {"lr": 1e-3, "alpha": 0.95, "eps": 1e-3, **each}, RMSprop, scaled=(*EPS, *DECAY))
+        Row(
+            "rmsprop",
+            {"lr": 1e-3, "alpha": 0.95, "eps": 1e-3, **each},
+            RMSprop,
+            scaled=(*EPS, *DECAY),
+        )
         for each in flags(momentum=(0.0, 0.9), weight_decay=(0.0, 0.02), centered=(False, True))
     ),
     *(

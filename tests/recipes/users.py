@@ -109,9 +109,10 @@ class Adafactor(sn.Rule):
     needs_step = True
 
     def init(self, weight):
-        sums = (weight.sum(-1), weight.sum(-2)) if weight.ndim >= 2 else (weight[..., None][..., :0],) * 2
-        whole = weight if weight.ndim < 2 else weight.flatten()[:0]
-        return {k: torch.zeros_like(x) for k, x in zip(("row", "col", "square"), (*sums, whole))}
+        none = weight.flatten()[:0]
+        row, col = (weight.sum(-1), weight.sum(-2)) if weight.ndim >= 2 else (none, none)
+        new = {"row": row, "col": col, "square": none if weight.ndim >= 2 else weight}
+        return {name: torch.zeros_like(x) for name, x in new.items()}
 
     def update(self, update, state):
         beta, x = 1 - update.step**-self.decay, update.grad**2 + self.eps
