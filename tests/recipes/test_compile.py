@@ -9,10 +9,8 @@ from tests.harness import ANY_WEIGHTS, ROWS, gradient
 
 pytestmark = ANY_WEIGHTS
 
-WEIGHTS = [
-    torch.randn(s, generator=torch.Generator().manual_seed(1)) for s in ((4, 3), (3, 2, 2, 2))
-]
-COMPILED = ("sgd", "sgdp", "adamp", "rmsprop", "adamg", "normuon", "mdmuon", "rotational_mine")
+WEIGHT = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+COMPILED = ("sgdp", "adamp", "adamg", "normuon", "rotational_mine")
 """Recipes that together have most rules; `compile/` records all of them."""
 
 FEW = [next(row for row in reversed(ROWS) if str(row).startswith(name)) for name in COMPILED]
@@ -35,19 +33,16 @@ def compiled(step):
 def test_a_step(row):
     rule = row.rule()
     step = compiled(rule.step)
-    for weight in WEIGHTS:
-        arguments = warm(rule, weight.double())
-        torch.testing.assert_close(step(*arguments), rule.step(*arguments), rtol=1e-12, atol=1e-14)
+    arguments = warm(rule, WEIGHT)
+    torch.testing.assert_close(step(*arguments), rule.step(*arguments), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("sgdp", torch.tensor), ("sgdg", float), ("normuon", float)]
-)
+@pytest.mark.parametrize(("name", "kind"), [("sgdp", torch.tensor), ("adamp", float)])
 def test_a_function_that_builds_its_recipe(name, kind):
     def step(weight, grad, state, lr):
         return sn.bind(name, lr=lr).rule.step(weight, grad, state)
 
-    arguments, ours = warm(sn.bind(name).rule, WEIGHTS[0].double()), compiled(step)
+    arguments, ours = warm(sn.bind(name).rule, WEIGHT), compiled(step)
     for lr in (0.02, 0.03):
         theirs = step(*arguments, kind(lr))
         torch.testing.assert_close(ours(*arguments, kind(lr)), theirs, rtol=1e-12, atol=1e-14)
