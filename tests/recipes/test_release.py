@@ -39,6 +39,26 @@ def test_names_and_defaults_are_those_of_the_other(module, name, settings):
         assert ours[key] == theirs[key], key
 
 
+RATES = {
+    1e-3: "adam adamw adamp adamc lamb orthograd sgd sgdp sgdw muon normuon ngpt",
+    1e-4: "lion",
+    1e-2: "rmsprop muown angularmuown mdmuon",
+    0.02: "adamh muonh muonsphere nora hyperball(sgd) rotational(sgd) radial_brake(sgd)",
+    0.05: "adamg",
+    0.1: "spel",
+    0.2: "sgdg",
+    1.0: "lars",
+    2**-12: "scion",
+}
+
+
+def test_learning_rates_that_users_count_on():
+    """By default; other defaults are those of torch, of the release and of the plain loops."""
+    expected = {name: lr for lr, names in RATES.items() for name in names.split()}
+    assert expected == {name: sn.bind(name).defaults["lr"] for name in expected}
+    assert expected.keys() >= set(sn.recipes.__all__)
+
+
 @by_each
 @pytest.mark.parametrize("to_ours", [True, False])
 def test_a_checkpoint_loads_and_continues(module, name, settings, to_ours, in_double):
