@@ -6,19 +6,23 @@ A row has every promise tested (`recipes/`), every executor (`compile/`), every 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import adamp
 import pytest
 import torch
 from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, RMSprop
 
 import spherenorm as sn
 from spherenorm import Recipe, Rule, chain, rules, wrappers
 from spherenorm.optim import RecipeOptimizer
-from tests.harness.gradients import gradient
+from tests.harness import loops
+from tests.harness.gradients import FAMILIES, gradient
 
 Loop = Callable[..., Generator[Tensor, tuple[Tensor, float], None]]
 """An oracle: a generator that yields the weight, and is sent a gradient and the learning rate.
@@ -35,9 +39,10 @@ class Row:
         recipe: a recipe or its registered name.
         settings: its hyper-parameters that are not at their defaults.
         oracle: a torch optimizer class or a plain loop that takes the same steps in float64.
-        oracle_settings: those that the oracle has besides, or instead.
+        oracle_settings: those that the oracle has besides, or instead; None: it does not take it.
         scaled: names of settings by which the size of a gradient counts: `(x, -1)` is divided by
             the gradient's scale, `(x, 1)` multiplied.
+        families: of gradients at which rounding does not decide what the oracle does.
         fewest: the fewest dimensions of a weight that it takes.
     """
 
@@ -46,6 +51,7 @@ class Row:
     oracle: type[torch.optim.Optimizer] | Loop | None = None
     oracle_settings: dict[str, Any] = field(default_factory=dict)
     scaled: tuple[tuple[str, int], ...] = ()
+    families: tuple[str, ...] = FAMILIES
     fewest: int = 0
 
     def __str__(self) -> str:
@@ -91,43 +97,217 @@ hyperball_mine = wrappers.hyperball(mine)
 rotational_mine = wrappers.rotational(mine)
 radial_brake_mine = wrappers.radial_brake(mine)
 
+GRADIENT = (("lr", -1),)
+"""Steps of which grow with the gradient."""
+REGULARIZED = (*GRADIENT, ("weight_decay", 1))
+DECAY = (("weight_decay", 1),)
+EPS = (("eps", 1),)
+GAINS = ("random", "layer_tangential", "alternating")
+"""Families that give each row a radial part, without which a gain's gradient is rounding."""
+RELEASE = {"eps": 1e-16}
+"""The release adds eps to norms, too."""
+
 ROWS = [
-    Row("sgd", {"lr": 0.05}),
-    Row("sgd", {"lr": 0.05, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01}),
-    Row("sgd", {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
-    Row("sgdw", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}),
-    Row("sgdp", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}),
-    Row("sgdp", {"lr": 0.05, "momentum": 0.9, "nesterov": True, "per": "unit"}),
-    Row("sgdp", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "project_buffer": True}),
-    Row("adam", {"lr": 0.01, "weight_decay": 0.01}),
-    Row("adamw", {"lr": 0.01}),
-    Row("adamp", {"lr": 0.01, "weight_decay": 0.01}),
-    Row("adamp", {"lr": 0.01, "nesterov": True, "per": "unit"}),
-    Row("rmsprop", {"lr": 0.01, "momentum": 0.9, "centered": True, "eps": 1e-3}),
-    Row("sgdg"),
-    Row("adamg"),
-    Row("lars", {"lr": 1.0, "weight_decay": 0.01, "trust": 0.05}),
-    Row("adamc", {"lr": 0.01, "max_lr": 1.0, "weight_decay": 1.0}),
-    Row("lamb", {"lr": 0.01, "weight_decay": 0.01}),
-    Row("lion", {"lr": 0.01, "weight_decay": 0.01}),
-    Row("adamh"),
-    Row("ngpt"),
-    Row("nora", {"weight_decay": 0.01}),
-    Row("orthograd", {"lr": 0.01, "weight_decay": 0.01}),
-    Row("muon", {"lr": 0.01}, fewest=2),
-    Row("muonh", fewest=2),
-    Row("muonsphere", fewest=2),
-    Row("normuon", {"lr": 0.01}, fewest=2),
-    Row("spel", {"momentum": 0.9}, fewest=2),
-    Row("muown", {"weight_decay": 0.01}, fewest=2),
-    Row("angularmuown", fewest=2),
-    Row("mdmuon", fewest=2),
-    Row("scion", {"lr": 0.01, "radius": 1.0}, fewest=2),
-    Row(hyperball_mine),
-    Row(rotational_mine),
-    Row(radial_brake_mine),
-    Row(apart, {"lr": 0.02}),
+    Row("sgd", {"lr": 0.05}, SGD, scaled=GRADIENT),
+    Row(
+        "sgd",
+        {"lr": 0.05, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01},
+        SGD,
+        scaled=REGULARIZED,
+    ),
+    Row("sgd", {"lr": 0.05, "momentum": 0.9, "nesterov": True}, SGD, scaled=GRADIENT),
+    Row(
+        "sgdw",
+        {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
+        loops.sgdw,
+        scaled=REGULARIZED,
+    ),
+    Row(
+        "sgdp",
+        {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
+        loops.sgdp,
+        scaled=REGULARIZED,
+    ),
+    Row(
+        "sgdp",
+        {"lr": 0.05, "momentum": 0.9, "nesterov": True, "per": "unit"},
+        loops.sgdp,
+        scaled=GRADIENT,
+    ),
+    Row(
+        "sgdp",
+        {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "project_buffer": True},
+        adamp.SGDP,
+        {**RELEASE, "project_buffer": None},
+        scaled=REGULARIZED,
+    ),
+    Row("adam", {"lr": 0.01, "weight_decay": 0.01}, Adam, scaled=DECAY),
+    Row("adamw", {"lr": 0.01}, AdamW),
+    Row("adamp", {"lr": 0.01, "weight_decay": 0.01}, loops.adamp),
+    Row("adamp", {"lr": 0.01, "nesterov": True, "per": "unit"}, loops.adamp),
+    Row(
+        "rmsprop",
+        {"lr": 0.01, "momentum": 0.9, "centered": True, "eps": 1e-3},
+        RMSprop,
+        scaled=EPS,  # a centered moment nearly cancels at first
+    ),
+    Row("sgdg", oracle=loops.sgdg),
+    Row("adamg", oracle=loops.adamg),
+    Row("lars", {"lr": 1.0, "weight_decay": 0.01, "trust": 0.05}, loops.lars, scaled=DECAY),
+    Row("adamc", {"lr": 0.01, "max_lr": 1.0, "weight_decay": 1.0}, loops.adamc),
+    Row("lamb", {"lr": 0.01, "weight_decay": 0.01}, loops.lamb),
+    Row("lion", {"lr": 0.01, "weight_decay": 0.01}, loops.lion),
+    Row("adamh", oracle=loops.adamh),
+    Row("ngpt", oracle=loops.ngpt),
+    Row("nora", {"weight_decay": 0.01}, loops.nora),
+    Row("orthograd", {"lr": 0.01, "weight_decay": 0.01}, loops.orthograd),
+    Row("muon", {"lr": 0.01}, loops.muon, fewest=2),
+    Row("muonh", oracle=loops.muonh, fewest=2),
+    Row("muonsphere", oracle=loops.muonsphere, fewest=2),
+    Row("normuon", {"lr": 0.01}, loops.normuon, fewest=2),
+    Row("spel", {"momentum": 0.9}, loops.spel, fewest=2),
+    Row("muown", {"weight_decay": 0.01}, loops.muown, families=GAINS, fewest=2),
+    Row("angularmuown", oracle=loops.angularmuown, families=GAINS, fewest=2),
+    Row("mdmuon", oracle=loops.mdmuon, families=GAINS, fewest=2),
+    Row("scion", {"lr": 0.01, "radius": 1.0}, loops.scion, fewest=2),
+    Row(hyperball_mine, oracle=loops.hyperball_mine),
+    Row(rotational_mine, oracle=loops.rotational_mine),
+    Row(radial_brake_mine, oracle=loops.radial_brake_mine, scaled=(*GRADIENT, ("floor", 1))),
+    Row(apart, {"lr": 0.02}, loops.apart, families=GAINS),
 ]
+
+
+def flags(**values: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """All settings with these values."""
+    return [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]
+
+
+PLAIN = {"coefficients": "plain", "momentum": 0.8}
+BETAS = {"betas": (0.8, 0.95), "eps": 1e-5}
+VARIANTS = [
+    *(
+        Row("sgd", {"lr": 0.02, **each}, SGD, scaled=REGULARIZED)
+        for each in [
+            *flags(momentum=(0.0, 0.9), dampening=(0.0, 0.3), weight_decay=(0.0, 0.02)),
+            {"momentum": 0.9, "nesterov": True, "weight_decay": 0.02},
+        ]
+    ),
+    *(
+        Row("sgdw", {"lr": 0.02, "weight_decay": 0.1, **each}, loops.sgdw, scaled=REGULARIZED)
+        for each in flags(momentum=(0.0, 0.9), dampening=(0.0, 0.3), nesterov=(False, True))
+    ),
+    *(
+        Row(
+            "sgdp",
+            {
+                **{"lr": 0.02, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05},
+                **{"nesterov": nesterov, "project_buffer": not nesterov},
+            },
+            adamp.SGDP,
+            {**RELEASE, "project_buffer": None},
+            scaled=REGULARIZED,
+        )
+        for nesterov in (False, True)
+    ),
+    *(
+        Row("sgdp", {"lr": 0.02, "weight_decay": 0.5, **each}, loops.sgdp, scaled=REGULARIZED)
+        for each in (
+            {"dampening": 0.3, "wd_ratio": 0.5, "delta": 1e-9},
+            {"momentum": 0.9, "views": ("layer",), "per": "unit"},
+            {"momentum": 0.9, "project_buffer": True, "dampening": 0.3, "per": "unit"},
+        )
+    ),
+    *(
+        Row(
+            "adamp",
+            {"lr": 0.02, "weight_decay": 0.05, "eps": 1e-16, "nesterov": nesterov},
+            adamp.AdamP,
+        )
+        for nesterov in (False, True)
+    ),
+    *(
+        Row("adamp", {"lr": 0.02, "weight_decay": 0.5, **BETAS, **each}, loops.adamp)
+        for each in (
+            {"wd_ratio": 0.5, "delta": 0.9},
+            {"views": ("layer", "dim=1"), "per": "unit"},
+            {"nesterov": True, "views": ("dim=1",)},
+        )
+    ),
+    Row("adam", {"lr": 0.02, "weight_decay": 0.03, **BETAS}, Adam, scaled=DECAY),
+    Row("adamw", {"lr": 0.02, "weight_decay": 0.3, **BETAS}, AdamW),
+    Row("adamc", {"lr": 0.02, "weight_decay": 0.3, **BETAS, "max_lr": 0.05}, loops.adamc),
+    Row("adamc", {"lr": 0.02, "weight_decay": 0.3}, AdamW),  # max_lr stands for lr
+    *(
+        Row(
+            "rmsprop",
+            {"lr": 1e-3, "alpha": 0.95, "eps": 1e-3, **each},
+            RMSprop,
+            scaled=(*EPS, *DECAY),
+        )
+        for each in flags(momentum=(0.0, 0.9), weight_decay=(0.0, 0.02), centered=(False, True))
+    ),
+    *(
+        Row(name, {"lr": 0.05, **each, "view": view}, getattr(loops, name), scaled=scaled)
+        for view in ("channel", "layer", "dim=1")
+        for name, each, scaled in (
+            ("sgdg", {"momentum": 0.5, "nu": None, "alpha": 0.3}, (*GRADIENT, ("alpha", 1))),
+            ("adamg", {**BETAS, "nu": 3.0, "alpha": 0.0}, ()),
+            ("lars", {"momentum": 0.5, "weight_decay": 0.1, "trust": 0.3}, DECAY),
+            ("lamb", {**BETAS, "weight_decay": 0.1}, ()),
+            ("adamh", BETAS, ()),
+            ("ngpt", BETAS, ()),
+            ("nora", {"momentum": 0.8, "weight_decay": 0.1}, ()),
+            ("orthograd", {**BETAS, "weight_decay": 0.1}, ()),
+        )
+    ),
+    Row("lion", {"lr": 0.01, "betas": (0.6, 0.8), "weight_decay": 0.1}, loops.lion),
+    *(
+        Row("muon", {"lr": 0.02, **PLAIN, **each}, loops.muon, fewest=2)
+        for each in (
+            {"nesterov": False, "scale": "match_rms_adamw", "weight_decay": 0.3},
+            {"scale": "spectral", "weight_decay": 0.0},
+            {"scale": "aspect", "coefficients": "polar_express"},
+        )
+    ),
+    *(
+        Row(name, {"lr": 0.02, **PLAIN, "view": "channel"}, getattr(loops, name), fewest=3)
+        for name in ("muon", "muonh", "scion")
+    ),
+    Row("muonh", {**PLAIN, "nesterov": False}, loops.muonh, fewest=2),
+    Row("muonsphere", {**PLAIN, "radius": 3.0}, loops.muonsphere, fewest=2),
+    Row("normuon", {"lr": 0.02, **PLAIN, "beta2": 0.7, "scale": "none"}, loops.normuon, fewest=2),
+    Row("spel", {"lr": 0.05}, loops.spel, fewest=2),
+    *(
+        Row(
+            name,
+            {"lr": 0.02, **PLAIN, "betas": (0.8, 0.9), "gain_ratio": 0.5},
+            getattr(loops, name),
+            families=GAINS,
+            fewest=2,
+        )
+        for name in ("muown", "angularmuown", "mdmuon")
+    ),
+    Row("scion", {**PLAIN, "lr": 0.02, "radius": 5.0, "weight_decay": 0.5}, loops.scion, fewest=2),
+    Row(hyperball_mine, {"lr": 0.1, "momentum": 0.5, "view": "channel"}, loops.hyperball_mine),
+    Row("hyperball(adamw)", {"betas": (0.9, 0.95)}, loops.adamh),
+    Row("hyperball(muon)", {"momentum": 0.8}, loops.hyperball_muon, fewest=2),
+    *(
+        Row(
+            rotational_mine,
+            {"lr": 0.1, "memory": 0.5, "eps": 1e-3, "zero_mean": zero_mean, "view": "layer"},
+            loops.rotational_mine,
+            scaled=EPS,
+        )
+        for zero_mean in (False, True)
+    ),
+    Row(
+        radial_brake_mine,
+        {"outward": 0.2, "inward": 0.7, "floor": 2.0, "view": "channel", "momentum": 0.5},
+        loops.radial_brake_mine,
+        scaled=(*GRADIENT, ("floor", 1)),
+    ),
+]
+"""Rows for what costs little: the settings that `ROWS` leave at their defaults."""
 
 ANY_WEIGHTS = pytest.mark.filterwarnings("ignore:.*(cannot move|another norm than 1)")
 """For tests of all rows on any weights, also on those that an optimizer on the sphere warns of."""

@@ -1,7 +1,7 @@
 """The norm-growth laws of the paper, under real gradients of a scale-invariant function."""
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import grad
 
@@ -31,6 +31,7 @@ def walk(name, steps=200, shape=(3, 5), seed=0, layer=False, decay=0.0, **settin
     return (after**2).sum(units) - (before**2).sum(units), ((after - before) ** 2).sum(units)
 
 
+@settings(max_examples=20)
 @given(
     lr=st.floats(0, 0.3),
     shape=st.sampled_from(SHAPES),
@@ -43,6 +44,7 @@ def test_without_momentum_the_norm_grows_by_the_squared_step(lr, shape, layer, s
     torch.testing.assert_close(growth, squared_step, rtol=1e-9, atol=1e-13)
 
 
+@settings(max_examples=20)
 @given(
     name=st.sampled_from(["sgdp", "adamp"]),
     lr=st.floats(0, 0.1),
