@@ -1,6 +1,5 @@
 """A chain moves its weight on a manifold, and its tangent states along with it."""
 
-import pytest
 import torch
 
 import spherenorm as sn
@@ -8,7 +7,6 @@ from spherenorm import rules as r
 from tests.harness import gradient, refuses
 
 DOUBLE = torch.float64
-VIEWS = ("channel", "layer", "dim=1", "groups=2")
 
 
 def trained(rule, weight, steps=3):
@@ -17,42 +15,6 @@ def trained(rule, weight, steps=3):
         generator = torch.Generator().manual_seed(step)
         weight, state = rule.step(weight, gradient("random", weight, generator, step), state)
     return weight, state
-
-
-def units(name, x):
-    """The units of a 4 x 3 matrix as rows, without the library's views."""
-    return {"channel": x, "layer": x.reshape(1, 12), "dim=1": x.T, "groups=2": x.reshape(2, 6)}[
-        name
-    ]
-
-
-@pytest.mark.parametrize("name", VIEWS)
-@pytest.mark.parametrize("size", [0.0, 1e-7, 1e-2, 1.0, 4.0])
-def test_a_unit_moves_along_the_exponential_map(name, size):
-    """exp_w(-d) on a sphere of any radius, and parallel transport, by their definitions."""
-    generator = torch.Generator().manual_seed(0)
-    weight, direction, vector = torch.randn(3, 4, 3, generator=generator, dtype=DOUBLE)
-    step = sn.Sphere(name).retract(weight, size * direction)
-    rows = zip(*(units(name, x) for x in (weight, size * direction, vector)), strict=True)
-    moved, carried = units(name, step.weight), units(name, step.transport(vector))
-    for i, (w, d, x) in enumerate(rows):
-        along = d - (w @ d) / (w @ w) * w
-        radius = w.norm()
-        angle = along.norm() / radius
-        along = along / along.norm() if size else along
-        end = angle.cos() * w - angle.sin() * radius * along
-        torch.testing.assert_close(moved[i], end, rtol=1e-13, atol=1e-14)
-        turned = (angle.cos() - 1) * along + angle.sin() * w / radius
-        end = x + (along @ x) * turned
-        torch.testing.assert_close(carried[i], end, rtol=1e-12, atol=1e-13)
-
-
-def test_a_unit_of_zero_stays_where_it_is():
-    weight = torch.tensor([[0.0, 0.0], [3.0, 4.0]], dtype=DOUBLE)
-    step = sn.Sphere().retract(weight, torch.ones(2, 2, dtype=DOUBLE))
-    assert step.weight[0].tolist() == [0.0, 0.0]
-    assert step.weight[1].norm().item() == pytest.approx(5.0, rel=1e-15)
-    assert sn.Sphere().normalize(weight).tolist() == [[0.0, 0.0], [0.6, 0.8]]
 
 
 def test_momentum_is_transported_by_any_rule_that_holds_it():
@@ -137,14 +99,3 @@ def test_a_manifold_without_such_units_is_refused_before_anything_moves():
         rule.init(torch.ones(4, 2))
     with refuses("parameter 1", "groups=3", (4, 2)):
         sn.torch_optimizer(lambda lr=0.1: rule, "Grouped")([torch.ones(6, 2), torch.ones(4, 2)])
-
-
-def test_weights_that_do_not_suit_a_sphere_are_said():
-    sphere = sn.Sphere("channel")
-    (still,) = sphere.weight_warnings(torch.ones(3))
-    assert "param_group" in still
-    (long,) = sphere.weight_warnings(1.002 * torch.eye(3))
-    assert "normalize" in long
-    for fits in (torch.eye(3), 1.0005 * torch.eye(3), torch.eye(3).to("meta"), torch.ones(0, 3)):
-        assert sphere.weight_warnings(fits) == []
-    assert sn.Sphere("layer").weight_warnings(torch.eye(1)) != []
