@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("spherenorm", "theory", "experiments", "benchmarks", "docs", "tests")
 LONGEST_CLASS = 120
 QUESTIONS = ("What", "How", "Where", "Whether", "Whatever")

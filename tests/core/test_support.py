@@ -6,23 +6,26 @@ import pytest
 
 from spherenorm.support import (
     MissingExtraError,
+    columns,
     did_you_mean,
+    located,
     look_up,
+    one_line,
     require_module,
     time_in_turns,
     unknown_name,
     write_whole,
 )
+from tests.harness import refuses
 
 
 def test_the_nearest_names_or_all():
-    known = ["adam", "sgd", "sgdp"]
+    known = ["sgd", "adam", "sgdp"]
     assert did_you_mean("sgpd", known) == "did you mean sgd or sgdp?"
     assert did_you_mean("lion", known) == "known: adam, sgd, sgdp"
     assert did_you_mean("lion", known, "it has none") == "it has none"
-    assert str(unknown_name("recipe", "lion", known, "(or your own)")) == (
-        "no recipe is named 'lion'; known: adam, sgd, sgdp (or your own)"
-    )
+    error = str(unknown_name("recipe", "lion", known, "(or your own)"))
+    assert all(each in error for each in ("recipe", "'lion'", *known, "(or your own)"))
 
 
 def test_objects_by_name(tmp_path, monkeypatch):
@@ -36,25 +39,45 @@ def test_objects_by_name(tmp_path, monkeypatch):
         return look_up("thing", name, "class", lambda found: isinstance(found, type))
 
     assert find("looked_up:Outer.Inner").__qualname__ == "Outer.Inner"
-    for name, message in (
-        ("looked_up:Othre", r"module 'looked_up' has no class 'Othre'; did you mean Other or"),
-        ("looked_up:value", "has no class 'value'"),
-        ("looked_up_away:Other", "thing 'looked_up_away:Other': there is no module"),
+    for name, named in (
+        ("looked_up:Othre", ("looked_up", "class", "Othre", "Other")),
+        ("looked_up:Zzz", ("Zzz", "Other", "Outer")),
+        ("looked_up:value", ("class", "value")),
+        ("looked_up_away:Other", ("thing", "looked_up_away:Other", "looked_up_away")),
+        ("looked_up", ("thing", "looked_up", "module:class")),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refuses(*named):
             find(name)
-    with pytest.raises(ModuleNotFoundError, match="looked_up_nowhere"):
+    with refuses("looked_up_nowhere", by=ModuleNotFoundError):
         find("looked_up_broken:Other")
 
 
 def test_a_missing_package_is_both_kinds_of_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "json", None)
-    with pytest.raises(
-        MissingExtraError, match=r"lists need json \(.*\): pip install it"
-    ) as raised:
-        require_module("json", "lists need json ({error}): pip install it")
-    assert isinstance(raised.value, ImportError)
-    assert isinstance(raised.value, ValueError)
+    for kind in (ImportError, ValueError, MissingExtraError):
+        with refuses("lists need json", "(import of json", "pip install it", by=kind):
+            require_module("json", "lists need json ({error}): pip install it")
+    monkeypatch.undo()
+    assert require_module("json", "never").dumps([]) == "[]"
+
+
+def test_an_error_in_one_line_and_where_the_user_raised_it(tmp_path):
+    path = tmp_path / "users_own.py"
+    path.write_text("def fails():\n    raise KeyError('lr')\n")
+    names = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    with pytest.raises(KeyError) as raised:
+        names["fails"]()
+    assert one_line(raised.value) == "KeyError: 'lr'"
+    assert located(raised.value) == "KeyError: 'lr' (users_own.py, line 2)"
+    assert one_line(ValueError("first\nsecond")) == "first"
+    assert one_line(ValueError()) == "ValueError: "
+    assert located(KeyError("lr")) == "KeyError: 'lr'"
+
+
+def test_columns_are_aligned_and_end_without_blanks():
+    rows = [("name", "view"), ("0.weight", "channel"), ("b", "")]
+    assert columns(rows).splitlines() == ["name      view", "0.weight  channel", "b"]
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -65,11 +88,14 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def full(_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="no space left"):
-        write_whole(path, b"new")
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with refuses("no space left", by=OSError):
+            write_whole(path, b"new")
     assert path.read_text(encoding="utf-8") == "old ∞"
     assert list(tmp_path.iterdir()) == [path]
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
 
 
 def test_actions_take_turns_and_only_their_own_time_counts():

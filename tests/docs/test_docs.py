@@ -8,10 +8,10 @@ import pytest
 
 from spherenorm import _registry as registry
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 READMES = [ROOT / name / "README.md" for name in ("", "theory", "experiments")]
 PAGES = [*READMES, *sorted((ROOT / "docs").glob("*.md"))]
-ELSEWHERE = ("integrations.md",)  # its sections run one by one: tests/integrations
+ELSEWHERE = ("integrations.md",)  # its sections run one by one: test_integrations
 WITH_CODE = [
     page for page in PAGES if "```python" in page.read_text() and page.name not in ELSEWHERE
 ]
