@@ -1,144 +1,169 @@
-"""Optimizer classes pickle, by the ways in which programs send them elsewhere."""
+"""The classes: their arguments and defaults, their names, pickling, and wrapped ones."""
 
+from __future__ import annotations
+
+import copy
 import functools
 import inspect
 import pickle
-import subprocess
 import sys
-from pathlib import Path
 
-import cloudpickle
+import adamp
 import pytest
 import torch
 
 import spherenorm as sn
 from spherenorm import optim
-
-ROOT = Path(__file__).parents[2]
-PICKLES = pytest.mark.parametrize("by", [pickle, cloudpickle], ids=["pickle", "cloudpickle"])
-
-
-def halved_step(lr=0.1):
-    return sn.chain(sn.rules.StepSize(lr), sn.rules.StepSize(0.5))
+from spherenorm import rules as r
+from spherenorm.optim import unwrap
+from tests.harness import refuses
 
 
-HALVED = _alias = sn.torch_optimizer(halved_step)
+def halved_step(lr=0.1, share=0.5):
+    """A part of a gradient step."""
+    return sn.chain(r.StepSize(lr), r.StepSize(share))
+
+
+HalvedStep = sn.torch_optimizer(halved_step)
+Renamed = sn.torch_optimizer(halved_step, "Renamed")
 
 
 class Subclass(optim.AdamP):
     pass
 
 
-def unheld():
-    return sn.torch_optimizer(halved_step, "Nobodys")
-
-
 def weight():
-    return torch.ones(3, requires_grad=True)
+    return torch.ones(3, 2, requires_grad=True)
 
 
-@PICKLES
-@pytest.mark.parametrize("cls", [optim.AdamP, HALVED, Subclass, unheld(), optim.RecipeOptimizer])
-def test_a_class_pickles_as_itself(by, cls):
-    assert by.loads(by.dumps(cls)) is cls
-    assert by.loads(by.dumps(functools.partial(cls, lr=0.2))).func is cls
+OWN = [getattr(optim, name) for name in optim.__all__ if inspect.isclass(getattr(optim, name))]
+OWN.remove(optim.RecipeOptimizer)
 
 
-@PICKLES
-@pytest.mark.parametrize("cls", [optim.AdamP, HALVED, Subclass, unheld()])
-def test_an_optimizer_pickles_as_one_of_its_class(by, cls):
-    optimizer = by.loads(by.dumps(cls([weight()], lr=0.2)))
-    assert type(optimizer) is cls
-    assert optimizer.param_groups[0]["lr"] == 0.2
+def test_every_recipe_of_the_library_has_a_class():
+    own = {name for name in sn.recipe_names() if ":" not in name}
+    own = {sn.find_recipe(name) for name in own}
+    assert {cls.recipe for cls in OWN} == {f for f in own if f.__module__ == "spherenorm.recipes"}
 
 
-def test_a_class_belongs_to_the_module_that_called_and_has_its_recipes_name():
-    assert (HALVED.__module__, HALVED.__qualname__) == (__name__, "HalvedStep")
-    assert repr(HALVED([weight()])).startswith("HalvedStep (")
-    assert (optim.AdamP.__module__, optim.AdamP.__name__) == ("spherenorm.optim", "AdamP")
-    assert (unheld().__module__, unheld().__name__) == (__name__, "Nobodys")
-    assert (Subclass.__name__, repr(Subclass)) == ("Subclass", f"<class '{__name__}.Subclass'>")
+@pytest.mark.parametrize("cls", [*OWN, HalvedStep], ids=lambda cls: cls.__name__)
+def test_a_class_has_its_recipes_arguments_in_their_order(cls):
+    first, *own, maximize, backend = inspect.signature(cls).parameters.values()
+    assert first.name == "params"
+    assert own == list(inspect.signature(cls.recipe).parameters.values())
+    assert [(each.name, each.default) for each in (maximize, backend)] == [
+        ("maximize", False),
+        ("backend", "auto"),
+    ]
+    assert {first.kind, *(each.kind for each in own)} == {first.POSITIONAL_OR_KEYWORD}
+    optimizer = cls([torch.eye(2)])
+    group, values = optimizer.param_groups[0], {each.name: each.default for each in own}
+    assert {name: group[name] for name in values} == values
+    assert cls.__name__.lower() == cls.recipe.__name__.replace("_", "")
+    assert repr(optimizer).startswith(f"{cls.__name__} (")
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        *(getattr(torch.optim, name) for name in ("SGD", "Adam", "AdamW", "RMSprop", "Muon")),
+        adamp.AdamP,
+        adamp.SGDP,
+    ],
+)
+def test_defaults_are_those_of_torch_and_of_the_release(theirs):
+    """Theirs of which this library has no argument are refused, where they are not switched off."""
+    weights = [torch.zeros(2, 2)]
+    ours = getattr(optim, theirs.__name__)(weights, **({"lr": 0.1} if theirs is adamp.SGDP else {}))
+    expected = theirs(weights, **({"lr": 0.1} if theirs is adamp.SGDP else {})).defaults
+    known = inspect.signature(type(ours)).parameters.keys() & expected.keys()
+    assert len(known) >= 4
+    assert {name: ours.defaults[name] for name in known} == {name: expected[name] for name in known}
+
+
+def test_arguments_of_torch_are_taken_where_they_are_switched_off():
+    off = {"amsgrad": False, "foreach": None, "capturable": False, "differentiable": False}
+    group = {"params": [weight()], "fused": None}
+    assert optim.Adam([group], **off).defaults == optim.Adam([weight()]).defaults
+
+
+def test_arguments_may_be_positional_and_parameters_in_a_list_that_is_a_module():
+    parameters = torch.nn.ParameterList([weight(), weight()])
+    optimizer = HalvedStep(parameters, 0.4, 0.25)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert optimizer.param_groups[0]["params"] == list(parameters)
+    for parameter in parameters:
+        torch.testing.assert_close(parameter.detach(), torch.full((3, 2), 1 - 0.4 * 0.25))
+    assert "A part of a gradient step." in HalvedStep.__doc__
+
+
+def test_a_class_belongs_to_the_module_that_asks_for_it():
+    assert (HalvedStep.__module__, HalvedStep.__qualname__) == (__name__, "HalvedStep")
+    assert (Renamed.__module__, Renamed.__qualname__) == (__name__, "Renamed")
+    assert (optim.AdamP.__module__, optim.AdamP.__qualname__) == ("spherenorm.optim", "AdamP")
     assert sn.torch_optimizer("adamp") is sn.torch_optimizer(sn.recipes.adamp)
+    assert sn.torch_optimizer(f"{__name__}:halved_step") is HalvedStep
 
 
-def test_a_class_that_its_module_has_by_its_name_needs_no_recipe_that_can_be_imported(monkeypatch):
+@pytest.mark.parametrize("cls", [optim.AdamP, HalvedStep, Renamed, Subclass])
+def test_a_class_and_its_optimizers_pickle_by_the_name_in_its_module(cls):
+    text = pickle.dumps(cls, protocol=0)
+    assert cls.__module__.encode() in text
+    assert cls.__qualname__.encode() in text
+    assert pickle.loads(text) is cls
+    assert pickle.loads(pickle.dumps(functools.partial(cls, lr=0.2))).func is cls
+    optimizer = cls([weight()], lr=0.2, backend="rule")
+    for twin in (pickle.loads(pickle.dumps(optimizer)), copy.deepcopy(optimizer)):
+        assert type(twin) is cls
+        (group,) = twin.param_groups
+        assert (group["lr"], group["backend"]) == (0.2, "rule")
+        assert torch.equal(group["params"][0], weight())
+        assert group["params"][0] is not optimizer.param_groups[0]["params"][0]
+
+
+def test_a_class_of_a_recipe_that_cannot_be_imported_pickles_once_its_module_has_it(monkeypatch):
     def local(lr=0.1):
-        return sn.chain(sn.rules.StepSize(lr))
+        return sn.chain(r.StepSize(lr))
 
-    cls = sn.torch_optimizer(local, "NAMED")
-    monkeypatch.setattr(sys.modules[__name__], "NAMED", cls, raising=False)
+    cls = sn.torch_optimizer(local, "Held")
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(cls)
+    monkeypatch.setattr(sys.modules[__name__], "Held", cls, raising=False)
     assert pickle.loads(pickle.dumps(cls)) is cls
     assert type(pickle.loads(pickle.dumps(cls([weight()])))) is cls
 
 
-def test_a_class_of_a_recipe_that_cannot_be_imported_says_so_when_it_is_pickled():
-    def local(lr=0.1):
-        return sn.chain(sn.rules.StepSize(lr))
+class Wrapper(torch.optim.Optimizer):
+    """As Accelerate's: an optimizer by its class, which was never made as one."""
 
-    with pytest.raises((pickle.PicklingError, AttributeError), match="local"):
-        pickle.dumps(sn.torch_optimizer(local))
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
 
-
-SCRIPT = """
-import multiprocessing, pickle
-import torch
-import spherenorm as sn
-import users_module
-from users_module import recipe
-
-@sn.recipe
-def mine_too(lr=0.1):
-    return sn.chain(sn.rules.StepSize(lr))
-
-MineToo = sn.torch_optimizer(mine_too)
-
-def child(classes, optimizers, queue):
-    same = [type(optimizer) is cls for cls, optimizer in zip(classes, optimizers)]
-    queue.put((classes, same, MineToo in classes))
-
-if __name__ == "__main__":
-    import cloudpickle
-    unheld = [sn.torch_optimizer(recipe), sn.torch_optimizer(mine_too, "Nobodys")]
-    classes = [sn.optim.AdamP, users_module.OPTIMIZER, users_module.Own, MineToo, *unheld]
-    assert pickle.loads(pickle.dumps(MineToo)) is MineToo
-    optimizers = [cls([torch.ones(2)]) for cls in classes]
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=child, args=(classes, optimizers, queue))
-    process.start()
-    back, same, held = queue.get()
-    process.join()
-    assert all(same) and held
-    assert all(a is b for a, b in zip(back, classes)), back
-    assert cloudpickle.loads(cloudpickle.dumps(classes)) == classes
-    (optimizer,) = cloudpickle.loads(cloudpickle.dumps([optimizers[3]]))
-    assert type(optimizer) is MineToo
-    print(*(f"{cls.__module__}.{cls.__name__}" for cls in classes))
-"""
+    def step(self, closure=None):
+        return self.optimizer.step(closure)
 
 
-def test_classes_of_a_script_go_to_a_spawned_process_and_back(tmp_path):
-    (tmp_path / "users_module.py").write_text(
-        "import spherenorm as sn\n"
-        + inspect.getsource(halved_step).replace("halved_step", "recipe")
-        + "OPTIMIZER = sn.torch_optimizer(recipe)\n"
-        + inspect.getsource(Subclass).replace("Subclass(optim", "Own(sn.optim")
-    )
-    (tmp_path / "script.py").write_text(SCRIPT)
-    ended = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == [
-        "spherenorm.optim.AdamP",
-        "users_module.Recipe",
-        "users_module.Own",
-        "__main__.MineToo",
-        "__main__.Recipe",
-        "__main__.Nobodys",
-    ]
+def test_wrapped_optimizers_are_found():
+    w = weight()
+    optimizer = optim.SGDP([w], lr=0.1, backend="rule")
+    wrapped = Wrapper(Wrapper(optimizer))
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    assert unwrap(wrapped) is unwrap(scheduler) is unwrap(optimizer) is optimizer
+    assert str(sn.explain(wrapped)) == str(sn.explain(optimizer))
+    w.grad = torch.eye(3)[:, :2].contiguous()
+    with sn.probe(wrapped, every=1) as probe:
+        wrapped.step()
+    assert [each.step for each in probe.measurements] == [1]
+
+
+def test_what_holds_no_optimizer_is_refused_with_what_to_pass():
+    class Empty:
+        optimizer = None
+
+    for function in (sn.probe, sn.explain):
+        with refuses("Empty", ".optimizer", by=TypeError):
+            function(Empty())
+    with refuses("explain", "Adam", by=TypeError):
+        sn.explain(torch.optim.Adam([torch.ones(2)]))
