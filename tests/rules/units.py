@@ -35,10 +35,11 @@ def by_units(formula: Callable[..., Any], view: str, *arrays: np.ndarray) -> np.
     """
     shape = arrays[0].shape
     numbers = unit_numbers(shape, view)
-    if arrays[0].size and not numbers.any():  # one unit
-        flat = (x.reshape(*x.shape[: x.ndim - len(shape)], -1) for x in arrays)
-        return np.reshape(formula(*flat), shape)
     result = np.zeros(shape)
+    if result.size and not numbers.any():  # one unit
+        flat = (x.reshape(*x.shape[: x.ndim - len(shape)], -1) for x in arrays)
+        result.reshape(-1)[:] = formula(*flat)
+        return result
     for number in range(numbers.max(initial=-1) + 1):
         place = numbers == number
         result[place] = formula(*(x[..., place] for x in arrays))
