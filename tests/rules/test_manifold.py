@@ -159,3 +159,21 @@ def test_a_pin_complains_of_weights_whose_norm_matters():
     pin = r.RadiusPin()
     assert len(pin.weight_warnings(torch.ones(3))) == len(pin.weight_warnings(torch.ones(()))) == 1
     assert not pin.weight_warnings(torch.ones(3, 1))
+
+
+@pytest.mark.parametrize("view", ["layer", "channel", "groups=2"])
+def test_norms_that_are_held_do_not_drift(view):
+    """In float32: by a pin, whose radius is a state, and by the sphere."""
+    pin = sn.chain(r.StepSize(0.1), r.RadiusPin(view))
+    weight = randn(4, 6, dtype=torch.float32)
+    radius = pin.init(weight)["radius"]
+    # A layer has one number, in double precision.
+    shapes = ((), torch.float64) if view == "layer" else ((4, 1), torch.float32)
+    assert (tuple(radius.shape), radius.dtype) == shapes
+    assert pin.init(weight.half())["radius"].dtype is shapes[1]
+    for rule in (pin, sn.chain(r.StepSize(0.1), manifold=sn.Sphere(view))):
+        start, state = rows(weight.double(), view).norm(dim=1), rule.init(weight)
+        moved, most = weight, 1e-6 if rule is pin else 1e-5
+        for step in range(300):
+            moved, state = rule.step(moved, randn(4, 6, seed=step, dtype=torch.float32), state)
+        close(rows(moved.double(), view).norm(dim=1) / start, [1.0] * len(start), most)

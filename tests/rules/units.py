@@ -48,7 +48,7 @@ def by_units(formula: Callable[..., Any], view: str, *arrays: np.ndarray) -> np.
 
 def rows(x: Tensor, view: str) -> Tensor:
     """One unit per row, differentiably."""
-    numbers = torch.from_numpy(unit_numbers(tuple(x.shape), view))
+    numbers = torch.as_tensor(unit_numbers(tuple(x.shape), view))
     return torch.stack([x[numbers == number] for number in numbers.unique()])
 
 
