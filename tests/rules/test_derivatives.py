@@ -101,29 +101,11 @@ def test_derivatives_beside_a_zero_unit_are_those_without_it(name, silent):
     expected = (steps[0] - 8 * steps[1] + 8 * steps[2] - steps[3]) / (12 * h)
     for mode in MODES:
         close(mode(f)(number(0.0)), expected, 1e-7, max(1.0, abs(float(expected))))
-    for x in (weight, direction):
-        x.requires_grad_()
-    for found in torch.autograd.grad(f(number(0.0)), (weight, direction)):
+    points = weight.requires_grad_(), direction.requires_grad_()
+    _, state = rule.step(*points, rule.init(weight.detach()))
+    sums = [x.sum() for x in state.values() if x.requires_grad]
+    for found in torch.autograd.grad(f(number(0.0)) + sum(sums), points):
         assert found.isfinite().all()
-
-
-@pytest.mark.parametrize("silent", ["gradient", "weight"])
-def test_a_unit_without_evidence_has_derivatives_of_its_evidence(silent):
-    weight, direction = randn(3, 4), randn(3, 4, seed=1)
-    (direction if silent == "gradient" else weight)[0] = 0
-
-    def evidence(weight, direction, memory):
-        rule = r.AccumulatedInvarianceTest(0.5, memory, ("channel",))
-        return rule.step(weight, direction, rule.init(weight))[1]["evidence_channel"].sum()
-
-    points = weight.requires_grad_(), direction.requires_grad_(), number(0.9).requires_grad_()
-    found = torch.autograd.grad(evidence(*points), points)
-    for each in found[:2]:
-        assert each.isfinite().all()
-        assert not each[0].any()
-    with torch.no_grad():
-        low, high = (evidence(weight, direction, number(0.9 + h)) for h in (-1e-6, 1e-6))
-    assert found[2].item() == pytest.approx((high - low).item() / 2e-6, rel=1e-6)
 
 
 @pytest.mark.parametrize("base", [0.0, 1e-300, 1e-50, 0.5])
@@ -200,19 +182,19 @@ def test_squares_of_large_float32_gradients_stay_finite():
             close(second / 1e37, [1.0, 1.0], 1e-3)
 
 
-def test_work_is_done_where_its_condition_holds_alone():
-    done = []
+@pytest.mark.parametrize("x", [0.0, 1e-9, 0.0316, 0.0317, 0.1, 2.0])
+def test_the_derivatives_of_a_turn(x):
+    """Also at an angle of 0, and where a series ends and a closed form begins."""
+    weight, ahead = number([[1.0, 0.0]]), number([[0.0, 1.0]])
 
-    def fresh():
-        done.append(1)
-        return {"a": [torch.ones(2)]}
+    def path(x):
+        moved = sn.Sphere().retract(weight, x * ahead)
+        return torch.cat([moved.weight[0], moved.transport(ahead)[0]])
 
-    kept = {"a": [torch.zeros(2)]}
-    for condition in (True, False):
-        (found,) = sn.when(torch.tensor(condition), fresh, kept)["a"]
-        assert found.tolist() == [float(condition)] * 2
-    assert len(done) == 1
-    batched = torch.vmap(lambda c: sn.when(c, fresh, kept)["a"][0])(torch.tensor([True, False]))
-    assert batched.tolist() == [[1, 1], [0, 0]]
-    with pytest.raises(ValueError, match="condition"):
-        sn.when(torch.ones(1) > 0, fresh, kept)
+    cos, sin = math.cos(x), math.sin(x)
+    turns = [[cos, -sin, sin, cos], [-sin, -cos, cos, -sin], [-cos, sin, -sin, -cos]]
+    for order, expected in enumerate(turns):
+        for found in orders(path, number(x), order):
+            close(found, expected, 1e-11)
+    with torch.no_grad():
+        close(path(number(x)), turns[0], 1e-15)

@@ -1,6 +1,5 @@
 """The sphere: its exponential map, parallel transport, and the weights that it does not suit."""
 
-import math
 import warnings
 
 import pytest
@@ -90,28 +89,6 @@ def test_a_zero_unit_stays_and_disturbs_no_other():
     assert torch.equal(path.transport(direction)[0], direction[0])
     normal = sn.Sphere().normalize(weight)
     close(normal.norm(dim=1), [0.0, 1.0])
-
-
-@pytest.mark.parametrize("near", [0.0, 1e-9, 1e-3, 0.03, 0.0317, 0.1, 2.0])
-def test_derivatives_by_the_length_of_a_step(near):
-    """Of cos and sin(x) / x in closed form, at an angle of 0 and through the change of formula."""
-    weight = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    ahead = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
-
-    def path(x):
-        moved = sn.Sphere().retract(weight, x * ahead)
-        return torch.cat([moved.weight[0], moved.transport(ahead)[0]])
-
-    x, exact = torch.tensor(near, dtype=torch.float64), torch.tensor
-    cos, sin = math.cos(near), math.sin(near)
-    turns = [[cos, -sin, sin, cos], [-sin, -cos, cos, -sin], [-cos, sin, -sin, -cos]]
-    for modes in [(), "f", "r", "ff", "fr", "rf", "rr"]:
-        function = path
-        for mode in modes:
-            function = {"f": torch.func.jacfwd, "r": torch.func.jacrev}[mode](function)
-        close(function(x), exact(turns[len(modes)], dtype=torch.float64), 1e-11, of=modes)
-        with torch.no_grad():
-            close(path(x), turns[0], 1e-15)
 
 
 @pytest.mark.parametrize("view", VIEWS)
