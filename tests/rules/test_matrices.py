@@ -1,0 +1,199 @@
+"""Rules of matrices: orthogonal factors, spectral norms, the Stiefel manifold, penalties."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from spherenorm import rules as r
+from tests.rules.units import applied, close, exact, randn, rows
+
+VIEWS = [
+    ("groups=2", (6, 5), lambda x: [x[:3], x[3:]]),
+    ("dim=1,groups=2", (6, 4), lambda x: [x[:, :2], x[:, 2:]]),
+    ("dim=1,groups=2", (3, 4, 2, 2), lambda x: [x[:, :2], x[:, 2:]]),
+    ("dim=-1", (4, 3, 2), lambda x: [x[..., 0], x[..., 1]]),
+    ("channel", (2, 4, 3), lambda x: [x[0], x[1]]),
+    ("layer", (4, 3, 2, 2), lambda x: [x]),
+    ("layer", (6, 4), lambda x: [x]),
+    ("layer", (4, 6), lambda x: [x]),
+]
+"""Heads, a stack of experts, flattened convolutions: the matrices of each view."""
+TABLES = {
+    "original": ([(3.4445, -4.7750, 2.0315)] * 5, 0.35),
+    "quintic": (None, 0.15),
+    "polar_express": (None, 0.15),
+    "cans": (None, 0.15),
+    "deepseek": ([(3.4445, -4.7750, 2.0315)] * 8 + [(2.0, -1.5, 0.5)] * 2, 0.15),
+    "plain": ([(2.0, -1.5, 0.5)] * 12, 1e-9),
+}
+"""The published coefficients, and how near to 1 they bring singular values from 0.1 on."""
+SCALES = {
+    "none": lambda m, n: 1.0,
+    "original": lambda m, n: math.sqrt(max(1, m / n)),
+    "match_rms_adamw": lambda m, n: 0.2 * math.sqrt(max(m, n)),
+    "spectral": lambda m, n: math.sqrt(m / n),
+    "aspect": lambda m, n: math.sqrt(max(m, n) / min(m, n)),
+}
+
+
+def of_values(values, m, n):
+    """A matrix of these singular values, and its factors."""
+    u, _, vh = torch.linalg.svd(randn(m, n), full_matrices=False)
+    return u * torch.as_tensor(values, dtype=torch.float64) @ vh, u, vh
+
+
+def polynomial(values, table):
+    """What the iteration makes of singular values: x <- a x + b x^3 + c x^5, from x / |x| on."""
+    x = values / (values**2).sum().sqrt()
+    for a, b, c in table:
+        x = a * x + b * x**3 + c * x**5
+    return x
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(("m", "n"), [(6, 4), (4, 6)])
+def test_singular_values_go_to_1_and_their_vectors_stay(name, m, n):
+    table, spread = TABLES[name]
+    values = torch.linspace(0.1, 1, 4, dtype=torch.float64)
+    matrix, u, vh = of_values(values, m, n)
+    found = u.T @ applied(r.Orthogonalize(name), matrix, 3 * matrix) @ vh.T
+    close(found, found.diagonal().diag(), 1e-13)
+    assert (found.diagonal() - 1).abs().max() <= spread
+    if table:
+        close(found.diagonal(), polynomial(values, table))
+        for steps in (1, 3, len(table) + 2):  # of which the last goes on
+            rule = r.Orthogonalize(name, steps=steps)
+            taken = [*table, table[-1], table[-1]][:steps]
+            found = u.T @ applied(rule, matrix, 3 * matrix) @ vh.T
+            close(found.diagonal(), polynomial(values, taken))
+
+
+@pytest.mark.parametrize(("name", "worst"), [("quintic", 0.12), ("polar_express", 1e-3)])
+def test_published_ranges(name, worst):
+    """On all singular values from 0.05 |G| on; a wrong coefficient leaves the range."""
+    matrix, u, vh = of_values(torch.linspace(0.05, 1, 24), 24, 32)
+    found = (u.T @ applied(r.Orthogonalize(name), matrix, matrix) @ vh.T).diagonal()
+    assert (found - 1).abs().max() <= worst
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_each_unit_of_a_view_is_one_matrix(scale):
+    for view, shape, parts in VIEWS:
+        weight, direction = randn(*shape), randn(*shape, seed=1)
+        found = applied(r.Orthogonalize("plain", 30, scale, view=view), weight, direction)
+        for ours, part in zip(parts(found), parts(direction), strict=True):
+            u, _, vh = np.linalg.svd(exact(part.flatten(1)), full_matrices=False)
+            m, n = part.flatten(1).shape
+            close(ours.flatten(1), SCALES[scale](m, n) * (u @ vh), 1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_precision(dtype):
+    """bfloat16 is off by a few percent; half precision is computed with in float32 by itself."""
+    given = randn(6, 4, dtype=dtype)
+    expected = applied(r.Orthogonalize(), given.double(), given.double())
+    for precision, least, most in (
+        ("weight", 0, 1e-5),
+        ("float32", 0, 1e-5),
+        ("bfloat16", 1e-4, 0.1),
+    ):
+        found = applied(r.Orthogonalize(precision=precision), given, given)
+        assert found.dtype is torch.float32
+        assert least <= (found - expected).norm() / expected.norm() <= most
+    # In double precision the iteration in float32 shows.
+    double = applied(r.Orthogonalize(precision="float32"), given.double(), given.double())
+    assert 0 < (double - expected).norm() <= 1e-5
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6, 1e-9])
+def test_the_smallest_norm(size):
+    """Below eps = 1e-7 a direction is divided by that; 0 stays 0."""
+    matrix, u, vh = of_values([1.0, 0.5, 0.3, 0.1], 6, 4)
+    found = (u.T @ applied(r.Orthogonalize("plain", 1), matrix, size * matrix) @ vh.T).diagonal()
+    values = size * torch.tensor([1.0, 0.5, 0.3, 0.1], dtype=torch.float64)
+    x = values / max(float(values.norm()), 1e-7)
+    close(found, 2 * x - 1.5 * x**3 + 0.5 * x**5)
+    assert not applied(r.Orthogonalize(), matrix, 0 * matrix).any()
+    for shape in ((0, 4), (4, 0)):
+        empty = torch.empty(shape)
+        assert applied(r.Orthogonalize(scale="aspect"), empty, empty).shape == shape
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (4, 3, 2, 2)])
+@pytest.mark.parametrize("size", [1e-100, 1e-6, 1.0, 1e6, 1e100])
+def test_a_step_starts_on_the_spectral_sphere(shape, size):
+    """A weight far outside comes down by a factor of sqrt(eps) a step, and keeps its digits."""
+    m, n = shape[0], math.prod(shape[1:])
+    weight, step = of_values([1.0, 0.3, 0.2, 0.1], m, n)[0].reshape(shape), randn(*shape, seed=1)
+    for radius in (0.5, torch.tensor(0.5, dtype=torch.float64)):
+        taken = applied(r.SpectralPin(radius), size * weight, step) - step
+        kept = max(0.5 * math.sqrt(m / n) / size, torch.finfo(torch.float64).eps ** 0.5)
+        close(taken / size, (1 - kept) * weight, 1e-12 * max(1, kept, 1 / size), 1.0)
+    still = applied(r.SpectralPin(), torch.zeros(shape).double(), step)
+    assert torch.equal(still, step)
+
+
+STARTS = {
+    "identity": torch.eye(6).double(),
+    "rank 1": of_values([1, 0, 0, 0, 0], 5, 8)[0],
+    "close": of_values(torch.linspace(1, 1.001, 16), 32, 16)[0],
+    "close to rounding": of_values(torch.linspace(1, 1 + 1e-6, 16), 16, 16)[0],
+    "random": randn(8, 40),
+    "one row": randn(1, 7),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_the_spectral_norm_is_exact_at_each_of_many_steps(start):
+    """Diagonal directions keep singular vectors where they are, and change whose is the largest."""
+    weight = STARTS[start]
+    radius, still = math.sqrt(weight.shape[0] / weight.shape[1]), torch.zeros_like(weight)
+    for step in range(60):
+        pinned = weight - applied(r.SpectralPin(), weight, still)
+        excess = torch.linalg.matrix_norm(pinned, 2) / radius - 1
+        assert -1e-14 <= excess <= math.log(min(weight.shape)) / 2**14 + 1e-14
+        noise = randn(*weight.shape, seed=step)
+        u, _, v = torch.linalg.svd(noise, full_matrices=False)
+        weight = pinned - 0.02 * radius * (
+            noise.sign() * torch.eye(*noise.shape) if step % 2 else u @ v
+        )
+
+
+def symmetric(x):
+    return (x + x.T) / 2
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (4, 3, 2, 2), (5, 5)])
+def test_the_tangent_part_of_a_stiefel_step(shape):
+    """D - W sym(W^T D): tangent, the nearest one, and zero for a normal direction."""
+    weight, direction = torch.nn.init.orthogonal_(randn(*shape)), randn(*shape, seed=1)
+    tangent = applied(r.StiefelProjection(), weight, direction).flatten(1)
+    w, d = weight.flatten(1), direction.flatten(1)
+    if w.shape[0] < w.shape[1]:
+        w, d, tangent = w.T, d.T, tangent.T
+    close(symmetric(w.T @ tangent), torch.zeros(w.shape[1], w.shape[1]), 1e-14)
+    close(tangent, d - w @ symmetric(w.T @ d), 1e-13)
+    ends = r.EndsAt(r.Orthogonalize("plain"))
+    end = (weight - applied(ends, weight, 0.1 * direction)).flatten(1)
+    close(torch.linalg.svdvals(end), np.ones(min(end.shape)))
+
+
+@pytest.mark.parametrize(
+    ("view", "shape"),
+    [("channel", (4, 3, 3)), ("dim=1", (4, 3, 2)), ("groups=2", (4, 3)), ("layer", (4, 3))],
+)
+def test_the_regularization_is_the_gradient_of_its_penalty(view, shape):
+    weight = randn(*shape).requires_grad_()
+    y = rows(weight, view)
+    penalty = 0.3 / 2 * ((y @ y.T - torch.eye(len(y))) ** 2).sum()
+    (expected,) = torch.autograd.grad(penalty, weight)
+    grad, weight = randn(*shape, seed=1), weight.detach()
+    for alpha in (0.3, torch.tensor(0.3, dtype=torch.float64)):
+        close(applied(r.OrthogonalityRegularization(alpha, view), weight, grad), grad + expected)
+    for untouched in (randn(5), torch.empty(0, 4)):
+        assert torch.equal(
+            applied(r.OrthogonalityRegularization(1.0), untouched, untouched), untouched
+        )
+    assert torch.equal(applied(r.OrthogonalityRegularization(0.0), weight, grad), grad)

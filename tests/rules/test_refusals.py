@@ -1,0 +1,177 @@
+"""What no rule takes: numbers outside their interval, other shapes, missing tests, zero units."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm import rules as r
+from tests.harness import refuses
+
+RULES = sorted(set(r.__all__) - {"InvarianceTest", "UnitSums"})
+INNER = {"rule": r.Sign(), "direction": r.Sign(), "gain": r.Sign()}
+
+
+def made(name, **given):
+    """The rule with these values, and 0.5 or another rule where one is needed."""
+    cls = getattr(r, name)
+    fields = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
+    needed = {f.name: INNER.get(f.name, 0.5) for f in fields if f.name != "name"}
+    return cls(**{**needed, **given})
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_numbers_lie_in_the_intervals_of_the_documentation(name):
+    numbers = [f for f in dataclasses.fields(getattr(r, name)) if "interval" in f.metadata]
+    for field in (f.name for f in numbers):
+        written = rf"\b{field}\b[^:]*:[^:]*? in ([\[(])(\d), (\d|inf)([\])])"
+        left, low, high, right = re.search(written, getattr(r, name).__doc__).groups()
+        low, high = float(low), float(high)
+        within, outside = [low + (1e-9 if left == "(" else 0)], [low - 1e-9, math.nan, math.inf]
+        (outside if left == "(" else within).append(low)
+        if high < math.inf:
+            within += [high - 1e-9, *([high] if right == "]" else [])]
+            outside += [high + 1e-9, *([high] if right == ")" else [])]
+        for value in within:
+            assert getattr(made(name, **{field: value}), field) == value
+        for value in outside:
+            with refuses(name, field, value):
+                made(name, **{field: value})
+        for value in (True, "much"):
+            with refuses(name, field, value, by=TypeError):
+                made(name, **{field: value})
+        with refuses(name, field, (2,)):
+            made(name, **{field: torch.ones(2)})
+        tensor = torch.tensor(-1.0)  # which is taken at its word
+        assert getattr(made(name, **{field: tensor}), field) is tensor
+
+
+@pytest.mark.parametrize("name", ["RadiusPin", "TargetNormDecay"])
+def test_a_radius_is_a_positive_number(name):
+    for value in (0.0, -1.0, math.inf, math.nan, True):
+        with refuses(name, "radius", value):
+            made(name, radius=value)
+    assert made(name, radius=2).radius == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "named"),
+    [
+        ("Orthogonalize", {"steps": 0}, ["steps", 0]),
+        ("Orthogonalize", {"steps": 2.0}, ["steps", 2.0]),
+        ("Orthogonalize", {"coefficients": "new"}, ["coefficients", "new", "polar_express"]),
+        ("Orthogonalize", {"scale": "up"}, ["scale", "up", "spectral"]),
+        ("Orthogonalize", {"precision": "half"}, ["precision", "half", "bfloat16"]),
+        ("NormalizedUpdate", {"length": "two"}, ["length", "two", "weight"]),
+        ("ScaleInvarianceTest", {"per": "row"}, ["per", "row", "unit"]),
+        ("AccumulatedInvarianceTest", {"per": "row"}, ["per", "row", "unit"]),
+        ("RadiusPin", {"radius": "first"}, ["radius", "first", "initial", "current", "intended"]),
+        ("TargetNormDecay", {"radius": "current"}, ["radius", "current", "initial"]),
+        ("Gain", {"start": "two"}, ["start", "two", "norm", "one"]),
+        ("Gain", {"start": "one", "free": True}, ["free", "start", "one", "norm"]),
+    ],
+)
+def test_names_are_among_the_known_ones(name, given, named):
+    with refuses(name, *named):
+        made(name, **given)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if hasattr(made(name), "view")])
+def test_a_weight_without_such_units_is_refused_at_its_start(name):
+    for view in ("dim=2", "groups=2"):
+        with refuses(view, (3, 4)):
+            made(name, view=view).init(torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("test", [r.ScaleInvarianceTest, r.AccumulatedInvarianceTest])
+def test_nor_does_a_test_take_it(test):
+    with refuses("groups=2", (3, 4)):
+        test(views=("channel", "groups=2")).init(torch.ones(3, 4))
+    with refuses("dim=2", (3, 4)):
+        sn.chain(test(), manifold=sn.Sphere("dim=2")).init(torch.ones(3, 4))
+    with refuses(test.__name__, "views", "channel", by=TypeError):
+        test(views="channel")
+
+
+@pytest.mark.parametrize("name", ["Orthogonalize", "SpectralPin", "StiefelProjection"])
+def test_a_rule_of_matrices_refuses_a_vector(name):
+    with refuses(name, (3,), "param_groups"):
+        made(name).init(torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("name", "given", "refused"),
+    [
+        ("RadiusPin", {}, True), ("RadiusPin", {"radius": "current"}, True),
+        ("RadiusPin", {"radius": "intended"}, False), ("RadiusPin", {"radius": 1.0}, False),
+        ("TargetNormDecay", {}, True), ("TargetNormDecay", {"radius": 1.0}, False),
+        ("Gain", {}, True), ("Gain", {"start": "one"}, False),
+    ],
+)  # fmt: skip
+def test_a_unit_of_0_is_refused_where_it_would_never_move(name, given, refused, dtype):
+    rule, weight = made(name, view="channel", **given), torch.eye(2, dtype=dtype)
+    rule.init(weight)
+    weight[1] = 0
+    for method in (rule.init, rule.check_weight):
+        if refused:
+            with refuses(name, "channel", 0):
+                method(weight)
+        else:
+            method(weight)
+    rule.check_weight(torch.zeros(2, 2, device="meta"))
+    rule.check_weight(torch.zeros(0, 2))
+
+
+@pytest.mark.parametrize("name", ["RadiusPin", "TargetNormDecay"])
+@pytest.mark.parametrize("views", ["layer channel", "channel layer", "channel dim=1"])
+def test_a_radius_of_other_units_is_refused(name, views):
+    """It would broadcast: rows as long as the whole matrix, without a word."""
+    weight, views = torch.ones(4, 6), views.split()
+    state = made(name, view=views[0]).init(weight)
+    with refuses("radius", views[1], tuple(state["radius"].shape)):
+        made(name, view=views[1]).step(weight, weight, state)
+
+
+def test_projection_and_ratio_need_a_test_before_them():
+    weight = torch.ones(2, 2)
+    for rule in (r.RadialProjection(), r.DecoupledDecay(0.1, invariant_ratio=0.1)):
+        with refuses(type(rule).__name__, "ScaleInvarianceTest"):
+            sn.chain(rule).step(weight, weight, {})
+    for rule in (r.RadialProjection("layer"), r.DecoupledDecay(0.0, invariant_ratio=0.1)):
+        sn.chain(rule).step(weight, weight, {})
+
+
+def test_a_gain_refuses_rules_that_are_for_the_models_weight():
+    class Averaged(sn.Rule):
+        def after(self, before, weight, state):
+            return weight, state
+
+    for given in ((Averaged(), r.Sign()), (r.Sign(), sn.chain(Averaged()))):
+        with refuses("Gain", "after", "Averaged"):
+            r.Gain(*given)
+
+
+@pytest.mark.parametrize(
+    ("text", "within", "outside"),
+    [
+        ("[0, 1)", (0, 0.5, 1 - 2e-16), (-1e-300, 1, 2)),
+        ("[0, 1]", (0, 1), (-1, 1.1)),
+        ("(0, inf)", (1e-300, 1e300), (0, -1, math.inf)),
+        ("(-inf, 1]", (-1e300, 1), (1.1, -math.inf)),
+    ],
+)
+def test_the_ends_of_an_interval_belong_to_it_as_written(text, within, outside):
+    interval = sn.Interval.parse(text)
+    assert all(value in interval for value in within)
+    assert not any(value in interval for value in (*outside, math.nan))
+    assert str(interval) == text.replace("inf", "∞")
+    assert len({interval, sn.Interval.parse(text)}) == 1
+    for wrong in ("0, 1", "[0,1)", "[0, 1) "):
+        with refuses(wrong):
+            sn.Interval.parse(wrong)
+    with refuses("a"):
+        sn.Interval.parse("[a, b]")
