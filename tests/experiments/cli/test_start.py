@@ -61,7 +61,6 @@ def test_the_list_is_of_what_the_modules_have():
     ("arguments", "module", "extra"),
     [
         (("run", "t1"), "typer", "experiments"),
-        (("run", "t1"), "plotly", "experiments"),
         (("--help",), "rich", "experiments"),
         (("theory", "sgdp"), "sympy", "theory"),
     ],
