@@ -61,7 +61,6 @@ def compared(study, plan, lost=lambda arm: False):
             summary = {**dict.fromkeys(summary), "test_metrics": {}, "diverged_at": 3}
         summary |= {"metric": "accuracy (%)", "norm_start": start, "invariant_share": 0.5}
         summary |= {"total_effective_step": path, "views": {"a": "channel", "b": None}}
-        summary["steps_per_epoch"] = 2
         keys = ("norm", "effective_step", "loss", "validation")
         records = [{"step": step, **dict.fromkeys(keys, score + step)} for step in range(1, 5)]
         spec = replace(trial.spec, probes=("norms",))
