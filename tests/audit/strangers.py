@@ -41,38 +41,6 @@ def experts_of_a_softmax():
 
 
 @model
-def experts_of_a_cosine():
-    def run(self, x):
-        scores = F.normalize(x, dim=1) @ F.normalize(self.router, dim=1).T
-        top, chosen = scores.topk(2, 1)
-        outs = torch.stack([each(x) for each in self.experts], 1)
-        picked = outs[torch.arange(len(x))[:, None], chosen]
-        return (picked * top.softmax(1)[..., None]).sum(1)
-
-    experts = nn.ModuleList(nn.Linear(6, 4) for _ in range(3))
-    return Net(run, router=matrix(3, 6), experts=experts), vectors(40)
-
-
-@model
-def adapter_beside_a_trained_base():
-    def run(self, x):
-        return torch.tanh(self.norm(self.base(x) + x @ self.down @ self.up))
-
-    up = nn.Parameter(torch.zeros(2, 5))
-    parts = {"base": nn.Linear(6, 5), "norm": nn.BatchNorm1d(5)}
-    return Net(run, down=matrix(6, 2), up=up, **parts), vectors()
-
-
-@model
-def gates_of_zero():
-    def run(self, x):
-        return x + self.gate[:, None] * torch.tanh(self.body(x))
-
-    body = nn.Sequential(nn.Conv1d(4, 4, 3, padding=1), nn.InstanceNorm1d(4))
-    return Net(run, body=body, gate=nn.Parameter(torch.zeros(4))), torch.randn(3, 4, 8)
-
-
-@model
 def fourier_layer():
     def run(self, x):
         spectrum = torch.fft.rfft(self.f(x)) * self.filter
@@ -87,12 +55,6 @@ def fourier_layer():
 def transposed_convolution_in_groups():
     up = nn.ConvTranspose1d(4, 6, 3, groups=2)
     return nn.Sequential(up, nn.BatchNorm1d(6), nn.Tanh()), torch.randn(4, 4, 5)
-
-
-@model
-def depthwise_then_pointwise():
-    convs = nn.Conv1d(4, 4, 3, groups=4, bias=False), nn.Conv1d(4, 6, 1)
-    return nn.Sequential(*convs, nn.BatchNorm1d(6), nn.Tanh()), torch.randn(4, 4, 7)
 
 
 @model
@@ -112,34 +74,9 @@ def bag_of_embeddings_before_a_norm():
 
 
 @model
-def small_weights_and_a_tiny_eps():
-    net = nn.Sequential(linear(6, 8), nn.LayerNorm(8, eps=1e-12), nn.Linear(8, 3))
-    net[0].weight.data *= 1e-3
-    return net, vectors()
-
-
-@model
 def dropout_on_both_sides():
     layers = nn.Dropout(0.2), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(0.2), nn.Linear(5, 2)
     return nn.Sequential(*layers), vectors(20)
-
-
-@model
-def divided_in_place():
-    def run(self, x):
-        y = self.f(x)
-        y.div_(y.detach().abs().amax() * 0 + y.clone().norm(dim=1, keepdim=True))
-        return self.head(y.tanh_())
-
-    return Net(run, f=linear(6, 8), head=nn.Linear(8, 2)), vectors()
-
-
-@model
-def buffer_as_a_weight():
-    net = Net(lambda self, x: torch.tanh(self.norm(x @ (self.w + self.fixed).T)))
-    net.w, net.norm = matrix(5, 6), nn.BatchNorm1d(5)
-    net.register_buffer("fixed", torch.randn(5, 6))
-    return net, vectors()
 
 
 @model
@@ -149,15 +86,6 @@ def two_outputs_of_which_one_shows_the_norm():
         return {"logits": self.norm(y).tanh(), "size": 1e-4 * y.square().sum()}
 
     return Net(run, f=linear(6, 5), norm=nn.BatchNorm1d(5)), vectors()
-
-
-@model
-def one_hot_numbers_in_half_precision():
-    def run(self, x):
-        return self.head(self.norm(self.f(F.one_hot(x, 9).flatten(1).to(self.f.weight.dtype))))
-
-    parts = {"f": nn.Linear(27, 8), "norm": nn.BatchNorm1d(8), "head": nn.Linear(8, 3)}
-    return Net(run, **parts).bfloat16(), torch.randint(9, (30, 3))
 
 
 @model
@@ -182,11 +110,6 @@ def linear_attention():
         return (q @ (k.mT @ v)) / (q @ k.sum(1)[..., None])
 
     return Net(run, q=linear(6, 4), k=linear(6, 4), v=linear(6, 4)), torch.randn(3, 5, 6)
-
-
-@model
-def angle_of_two_products():
-    return Net(lambda self, x: torch.atan2(x @ self.w[0], x @ self.w[1]), w=matrix(2, 6)), vectors()
 
 
 @model

@@ -61,9 +61,10 @@ def run(tmp_path, monkeypatch, capsys):
     sys.modules.pop("own_models", None)
 
 
-def test_the_module_runs(tmp_path):
+def test_the_module_runs_and_does_not_import_the_compiler(tmp_path):
+    """That import takes ten times as long as a small audit."""
     (tmp_path / "own_models.py").write_text(FACTORIES)
-    command = [sys.executable, "-m", "spherenorm", "audit", "own_models:small"]
+    command = [sys.executable, "-X", "importtime", "-m", "spherenorm", "audit", "own_models:small"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
@@ -71,6 +72,9 @@ def test_the_module_runs(tmp_path):
     assert not result.returncode, result.stderr
     assert "0.weight  5 x 6  invariant      channel" in result.stdout
     assert "52.6 % of 57 parameters scale-invariant" in result.stdout
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "torch.optim" in imported
+    assert "torch._dynamo" not in imported
 
 
 @pytest.mark.parametrize("name", ["with_a_loss", "keywords"])

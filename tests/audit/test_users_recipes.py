@@ -109,27 +109,6 @@ def test_a_users_recipe_that_tests_projects_the_invariant_weights_alone():
     assert {group_of(groups, n)["views"] for n in ("4.weight", "0.bias")} == {()}
 
 
-def test_the_state_of_groups_of_two_recipes_loads_again():
-    def made(net):
-        groups = sn.param_groups(net, images(), f"{USERS}:muon", rest="adamw")
-        return sn.torch_optimizer(sn.find_recipe(f"{USERS}:muon"))(groups)
-
-    nets, steps = (model(), model()), 3
-    optimizers = [made(net) for net in nets]
-    for step in range(2 * steps):
-        if step == steps:
-            nets[1].load_state_dict(nets[0].state_dict())
-            optimizers[1].load_state_dict(optimizers[0].state_dict())
-        for net, optimizer in zip(nets, optimizers, strict=True):
-            if net is nets[1] and step < steps:
-                continue
-            optimizer.zero_grad()
-            net(images()).square().mean().backward()
-            optimizer.step()
-    for one, other in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 def embedding(norm):
     """A table whose rows have this norm, before a LayerNorm."""
     torch.manual_seed(0)
@@ -171,27 +150,3 @@ def test_one_tiny_unit_or_a_recipe_without_geometry_changes_nothing():
 def test_a_smallest_norm_that_is_none_is_refused(value):
     with pytest.raises(ValueError, match=rf"smallest_norm must be in \[0, ∞\), got {value}"):
         sn.param_groups(model(), images(), "sgdg", smallest_norm=value)
-
-
-@pytest.mark.parametrize(("recipe", "growth"), [("sgd", 1 / (1 - 0.5)), ("sgdp", 0.75**-0.5)])
-def test_plain_momentum_lets_a_norm_grow_faster(recipe, growth):
-    """The reason for `smallest_norm`.
-
-    A random tangent gradient of length 1 / |w| at each of T steps adds 2 growth^2 lr^2 T to |w|^4:
-    1 + momentum over 1 - momentum times as much as where the radial part of the step is projected
-    away. Once that outweighs the start, lr / |w|^2 is 1 / (growth sqrt(2 T)), whatever lr is.
-    """
-    generator, steps = torch.Generator().manual_seed(0), 800
-    rule = sn.bind(recipe, lr=0.1, momentum=0.5).rule
-    weight = torch.randn(64, 100, generator=generator, dtype=torch.float64)
-    weight /= weight.norm(dim=1, keepdim=True)
-    state, fourth = rule.init(weight), []
-    for _ in range(steps):
-        squared = weight.square().sum(1, keepdim=True)
-        fourth.append(float(squared.mean() ** 2))
-        grad = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-        grad -= (weight * grad).sum(1, keepdim=True) / squared * weight
-        grad /= grad.norm(dim=1, keepdim=True) * squared.sqrt()
-        weight, state = rule.step(weight, grad, state)
-    gained = (fourth[-1] - fourth[steps // 4]) / (steps - 1 - steps // 4)
-    assert gained == pytest.approx(2 * growth**2 * 0.1**2, rel=0.03)

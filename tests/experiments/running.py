@@ -30,7 +30,6 @@ def run_study(name_or_study, store, only=(), **plan):
             trial for trial in every(study, *given) if trial.spec.recipe in only
         ]
     campaign = Campaign([study], Plan("smoke", **plan), Door(store))
-    campaign.rehearse()
     outcomes = campaign.run(lambda *_: None)
     assert all(outcome.state != "failed" for outcome in outcomes.values()), outcomes
     return study, *campaign.trials(study)

@@ -1,9 +1,9 @@
 """Results by arm: which are picked, and the numbers and curves that are read of them."""
 
 import numpy as np
-from fabricated import result
 
 from spherenorm_experiments.analysis import Arm, Results, metric_on_test
+from tests.experiments.fabricated import result
 
 ARM = Arm("SGDP, wd 1e-5", "sgdp", {"weight_decay": 1e-5, "nu": None, "schedule": "step"})
 

@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from fabricated import Made
 
 from spherenorm_experiments.analysis import Arm, Result, Results
 from spherenorm_experiments.analysis._grid import Choice, Grid, grid_of
 from spherenorm_experiments.core import Spec, rows_of
+from tests.experiments.fabricated import Made
 
 RATES = [0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
 DECAYS = [0.0, 1.0] * 3

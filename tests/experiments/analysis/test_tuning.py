@@ -5,7 +5,6 @@ import statistics
 
 import numpy as np
 import pytest
-from fabricated import result
 
 from spherenorm_experiments.analysis import (
     Arm,
@@ -18,6 +17,7 @@ from spherenorm_experiments.analysis import (
     of_point_chosen_by,
 )
 from spherenorm_experiments.core import Spec
+from tests.experiments.fabricated import result
 
 RATES, SEEDS = (0.1, 0.3, 1.0), (4, 5, 6)
 LOST = ("a", 1.0, 5)

@@ -41,7 +41,7 @@ def exported(out, title):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("compared")
-    result = compare(out, f"adamp,{OWN}", "--baseline", OWN)
+    result = compare(out, f"adamp,{OWN}", "--baseline", OWN, trials=2)
     assert result.exit_code == 0, result.output
     return out, result
 
@@ -49,7 +49,7 @@ def made(tmp_path_factory):
 def test_the_numbers_are_those_of_the_files(made):
     out, result = made
     runs = list(stored(out))
-    assert len(runs) == 2 * 3 * 3
+    assert len(runs) == 2 * 3 * 2
     scores, rates = {}, {}
     for recipe in ("adamp", OWN):
         grid = {(config["hyper_parameters"]["lr"], config["seed"]): summary
@@ -84,16 +84,16 @@ def test_the_numbers_are_those_of_the_files(made):
 
 def test_the_other_commands_take_it_for_a_study(made):
     out, _ = made
-    assert "0 runs now, 18 results" in invoke("resume", "--out", out, "--jobs", 1).output
-    assert json.loads(invoke("status", "--out", out, "--json").output)["runs"] == {"finished": 18}
+    assert "0 runs now, 12 results" in invoke("resume", "--out", out, "--jobs", 1).output
+    assert json.loads(invoke("status", "--out", out, "--json").output)["runs"] == {"finished": 12}
     report = invoke("report", PAGE, "--out", out, "--json")
     (claim,) = json.loads(report.stdout)["claims"]
     assert claim["text"] == (  # with the task's module: another one may have a task of that name
         f"adamp scores higher than careful ({TINY})"
     )
     assert (claim["verdict"], claim["seeds"], claim["kind"]) == ("inconclusive", 3, "ours")
-    more = compare(out, f"adamp,{OWN}", "--baseline", OWN, seeds="0:4")
-    assert "6 runs now" in more.output  # a seed more
+    more = compare(out, f"adamp,{OWN}", "--baseline", OWN, seeds="0:4", trials=2)
+    assert "4 runs now" in more.output  # a seed more
     assert {row["seeds"] for row in exported(out, "Scores")} == {"4"}
     assert json.loads(invoke("gc", "--out", out, "--json").stdout)["unasked"] == {}
 
@@ -112,10 +112,10 @@ def test_a_lost_run_takes_its_seed_with_it_and_is_said(made, tmp_path):
         given = config["recipe"], config["hyper_parameters"]["lr"], config["seed"]
         if given == ("adamp", rate, 1):
             shutil.rmtree(path)
-    assert [row["trials"] for row in exported(out, "Tuning")] == ["3", "3"]
+    assert [row["trials"] for row in exported(out, "Tuning")] == ["2", "2"]
     found = json.loads(invoke("report", "--out", out, "--json").stdout)
     (claim,) = found["claims"]
-    assert claim["seeds"] == every // 6 - 1  # arms, trials
+    assert claim["seeds"] == every // 4 - 1  # arms, trials
     assert f"{every // 2 - 1} of {every // 2} runs of adamp have ended" in claim["detail"]
     (note,) = found["notes"]
     assert f"{every - 1} of {every} runs have a result; `resume` goes on with the rest" in note
@@ -170,22 +170,17 @@ def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
         (("--optimizers", "sgd,adampp"), "--optimizers 'adampp': no recipe is named 'adampp'"),
         (("--search", ""), "--search '': give name=low:high"),
         (("--search", "lr=0:1"), "--search 'lr=0:1': a logarithmic range is positive"),
-        (("--search", "lr=1:0.1"), "positive and rising, got 1 to 0.1"),
-        (("--search", "lr=1e-3"), "--search 'lr=1e-3': give name=low:high"),
         (("--search", "lr=1:2,lr=1:2"), "--search 'lr=1:2': 'lr' is there twice"),
         (("--search", "momentum=0.1:0.9"), "recipe 'adamp' has no hyper-parameter 'momentum'"),
         (("--search", "eps=1:2"), "--search 'eps': recipe 'sgd' has no hyper-parameter 'eps'"),
         (("--search", "adam:lr=1:2"), "--search 'adam:lr': 'adam' is none of --optimizers"),
         (("--search", "sgd:lr=1:2"), "--search: no range for 'adamp'; give one"),
-        (("--search", "lr=1:2,sgd:eps=1:2"), "recipe 'sgd' has no hyper-parameter 'eps'"),
-        (("--search", "sgd:lr=1:2,sgd:lr=1:2"), "'sgd:lr' is there twice"),
         (("--trials", "0"), "--trials 0: give 1 or more"),
         (("--trials", "1", "--method", "grid"), "--trials 1: a grid of 1 points"),
         (("--method", "bayes"), "--method 'bayes': no search method is named"),
         (("--baseline", "adam"), "--baseline 'adam' is none of --optimizers 'sgd,adamp'"),
         (("--margin", "-1"), "--margin -1: give a positive number"),
         (("--set", "lr=0.1"), "--set 'lr': --search tunes it"),
-        (("--set", "sgd:lr=0.1"), "--set 'sgd:lr': --search tunes it"),
         (("--set", "adam:eps=1"), "--set 'adam:eps': 'adam' is none of --optimizers"),
         (("--set", "sgd:eps=1"), "--set 'eps': recipe 'sgd' has no hyper-parameter 'eps'"),
     ],

@@ -49,13 +49,13 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
 
 
 def test_two_commands_on_one_store_run_everything_once(tmp_path):
-    options = ("--tier", "small", "--jobs", 1, "--json", "--set", "delay=0.01")
+    options = ("--tier", "smoke", "--jobs", 1, "--json", "--set", "delay=0.01")
     command = process("run", STUDY, "--out", tmp_path, *options)
     both = [
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     outputs = [each.communicate(timeout=300)[0] for each in both]
     assert [each.returncode for each in both] == [0, 0]
-    assert all(json.loads(output)["studies"] == {"tiny": 9} for output in outputs)
+    assert all(json.loads(output)["studies"] == {"tiny": 6} for output in outputs)
     starts = [folder.status()["pid"] for folder in Store(tmp_path).folders()]
-    assert len(starts) == 9
+    assert len(starts) == 6

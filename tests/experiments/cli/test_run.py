@@ -76,24 +76,16 @@ def test_a_large_count_of_seeds_is_told_from_a_seed(tmp_path):
     ("command", "message"),
     [
         ("run weight-deca", "did you mean weight-decay"),
-        ("run nowhere:Study", "nowhere"),
         ("run STUDY --optimizers sgpd", "no recipe is named 'sgpd'; did you mean sgd"),
         ("run STUDY --optimizers nowhere:f", "no module 'nowhere'"),
         ("run STUDY --seeds many", "give a count (3), a range (0:10) or a list (1,4,7)"),
-        ("run STUDY --seeds 5:2", "give a count"),
         ("run STUDY --tier smal", "no tier is named 'smal'; did you mean small"),
         ("run STUDY --device abacus", "'abacus' cannot be used"),
         ("run STUDY --backend lokal", "did you mean local"),
         ("run STUDY --set momentum=1.5", "momentum"),
         ("run STUDY --set momentun=0.5", "no run has a setting 'momentun'; did you mean momentum"),
-        ("run STUDY --set nope=3", "no run has a setting 'nope'; known: "),
         ("run STUDY --set momentum", "give key=value"),
         ("run STUDY --set epochs=many", "epochs must be an integer"),
-        (
-            "run STUDY --set scale=x",
-            "scale=\"x\" is no value for task 'spherenorm_tiny:Tiny'; one is 1.0",
-        ),
-        ("run t1 --tier smoke --set width=-3", "task 'network' with "),
         (
             "run t1 --tier smoke --set width=1.5",
             "width=1.5 is no value for task 'network'; one is 32",
@@ -103,14 +95,9 @@ def test_a_large_count_of_seeds_is_told_from_a_seed(tmp_path):
             "run STUDY --set nesterov=maybe",
             "nesterov=\"maybe\" is no value for recipe 'sgd'; one is false",
         ),
-        ("run STUDY --set lr=fast", 'lr="fast" is no value for recipe'),
         (
             "run STUDY --optimizers adam --set betas=0.9",
             "betas=0.9 is no value for recipe 'adam'; one is [0.9, 0.999]",
-        ),
-        (
-            "run STUDY --optimizers spherenorm_tiny:picky --set size=3",
-            "recipe 'spherenorm_tiny:picky' with ",
         ),
         ("run STUDY --optimizers spherenorm_tiny:picky --set size=3", "KeyError: 'no size 3'"),
         (
@@ -118,7 +105,6 @@ def test_a_large_count_of_seeds_is_told_from_a_seed(tmp_path):
             "recipe 'spherenorm_broken:mine': ZeroDivisionError: division by zero",
         ),
         ("run STUDY --seeds 99999999999999999999999", "--seeds '99999999999999999999999': give"),
-        ("run STUDY --seeds 1,99999999999999999999999", "give a count"),
         ("run STUDY --seeds 0:123456789012", "at most 10000"),
         ("run STUDY --epochs 0", "epochs must be an integer of at least 1, got 0"),
         ("report", "`spherenorm run` comes first"),

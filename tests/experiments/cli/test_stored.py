@@ -179,26 +179,6 @@ def test_commands_that_only_read_change_nothing_in_a_damaged_store(tmp_path):
         assert (folder / name).read_text() != '{"half'  # an origin decides nothing
 
 
-@pytest.mark.parametrize("name", ["checkpoint.pt", "origin.json"])
-def test_show_says_that_weights_or_origin_of_a_finished_run_are_not_its_own(ran, name):
-    one, other = sorted(ran.glob("runs/*"))[:2]
-    for content in ((other / name).read_bytes(), (one / name).read_bytes()[:-9]):
-        (one / name).write_bytes(content)
-        with pytest.warns(CorruptFileWarning, match=rf"{name}: it is no .* of this run"):
-            assert invoke("show", one.name, "--out", ran).exit_code == 0
-        assert (one / name).read_bytes() == content
-
-
-@pytest.mark.parametrize("name", ["status.json", "config.json"])
-def test_a_run_whose_papers_are_lost_gets_them_again(ran, name):
-    before = [folder.config() for folder in Store(ran).folders()]
-    for path in ran.glob(f"runs/*/{name}"):
-        path.unlink()
-    assert "0 runs now, 6 results" in run_tiny(ran).output
-    assert json.loads(invoke("status", "--out", ran, "--json").output)["runs"] == {"finished": 6}
-    assert [folder.config() for folder in Store(ran).folders()] == before
-
-
 def test_a_study_that_raises_leaves_the_others_their_sections(tmp_path):
     broken = ("spherenorm_tiny:RaisesInTables", "spherenorm_tiny:RaisesInPart")
     ran = invoke("run", *broken, STUDY, "--tier", "smoke", "--jobs", 1, "--out", tmp_path)

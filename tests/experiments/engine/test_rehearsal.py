@@ -1,6 +1,5 @@
 """A campaign rehearses each task with each recipe before anything runs or is stored."""
 
-import os
 import re
 import signal
 import subprocess
@@ -90,15 +89,6 @@ def test_a_task_without_a_budget_is_named_with_its_place(monkeypatch):
     message = r"Tiny \(spherenorm_tiny.py, line \d+\) has no budget for the tier 'smoke'; give"
     with pytest.raises(ValueError, match=message):
         Study().budget(Plan("smoke"), "spherenorm_tiny:Tiny")
-
-
-def test_a_recipe_that_would_end_the_process_is_one_sentence():
-    exits = tiny_spec("spherenorm_odd:leaving", lr=0.1)
-    with pytest.raises(
-        ValueError, match=rf"leaving' with lr=0.1, on task .*: SystemExit: 3 {ODD}$"
-    ):
-        rehearse(run_of(exits))
-    assert os._exit.__module__ == "posix"
 
 
 def test_a_crash_names_the_line_and_stores_nothing(tmp_path):

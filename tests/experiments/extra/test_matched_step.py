@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from fabricated import result
 from running import run_study, shown
 
 from spherenorm_experiments.analysis import Results, Sample, difference
@@ -18,6 +17,7 @@ from spherenorm_experiments.extra.matched_step import (
     gap_in_parts,
 )
 from spherenorm_experiments.study import Plan
+from tests.experiments.fabricated import result
 
 STRIPES = BENCHMARKS[0]
 RATES = STRIPES.rates

@@ -4,7 +4,6 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from fabricated import fabricated
 
 from spherenorm_experiments.analysis import FOR, Arm, Result, Results, Sample, of_equal_points
 from spherenorm_experiments.core import Spec
@@ -14,6 +13,7 @@ from spherenorm_experiments.paper.norms.t1 import _correlation
 from spherenorm_experiments.paper.norms.weight_decay import late_over_early
 from spherenorm_experiments.paper.sphere._descents import REFERENCE, search_arm
 from spherenorm_experiments.study import find_study
+from tests.experiments.fabricated import fabricated
 
 WORLDS = 80
 STUDIES = ("t1", "weight-decay", "g1", "h6", "c1", "f1", "f3")

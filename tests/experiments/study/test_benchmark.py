@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from fabricated import compared, result
 from running import run_study, shown
 from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
@@ -35,6 +34,7 @@ from spherenorm_experiments.study import (
 )
 from spherenorm_experiments.study._condition import longer
 from spherenorm_experiments.study._shown import range_table
+from tests.experiments.fabricated import compared, result
 from tests.experiments.study.null_searches import verdicts
 
 OWN, ADDED = "spherenorm_tiny:careful", "careful (lr=0.02:0.2)"

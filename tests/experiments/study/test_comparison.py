@@ -3,12 +3,12 @@
 import itertools
 
 import pytest
-from fabricated import result
 
 from spherenorm_experiments.analysis import Arm, Results, Sample
 from spherenorm_experiments.core import Spec, Task
 from spherenorm_experiments.study import Comparing, Plan, comparison_of, find_study
 from spherenorm_experiments.study._shown import range_table
+from tests.experiments.fabricated import result
 
 
 def comparison(numbers, metric="accuracy (%)"):

@@ -51,7 +51,7 @@ def test_bad_input(name, given, message):
     [
         ("sgdp", {"views": ("dim=1",)}, (5, 1)),
         ("sgdp", {"views": ("channel", "dim=1")}, (1, 1, 5)),
-        ("adamp", {"views": ("groups=1", "layer")}, (1, 5)),
+        ("sgdp", {"views": ("groups=1", "layer")}, (1, 5)),
         pytest.param("adamp", {"views": ("dim=1,groups=1",)}, (5, 1), marks=pytest.mark.long),
         ("sgdg", {"view": "dim=1"}, (5, 1)),
     ],

@@ -19,7 +19,6 @@ ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
         ("sgd", "noise", NOISE),
         ("sgd", "network", NOISE),
         ("sgdp", "noise", NOISE),
-        ("sgdp", "noise", {**NOISE, "nesterov": True}),
         ("adamw", "network", {**ADAM, "weight_decay": 1.0}),
         ("adamp", "noise", {**ADAM, "weight_decay": 10.0}),
         (counted, "noise", {}),

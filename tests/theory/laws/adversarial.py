@@ -5,7 +5,6 @@ A row is a recipe, the cause that a refusal must name, or "" where there must be
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -99,19 +98,11 @@ def shifted(lr=0.1, shift=0.3):
     return chain(By(lambda w, d, s: d + abs(s) * w, (shift,)), r.StepSize(lr))
 
 
-def signed(lr=0.1, shift=0.3):
-    return chain(By(lambda w, d, s: d + torch.sign(exactly(s)) * w, (shift,)), r.StepSize(lr))
-
-
 def switched(lr=0.1, wd=0.1):
     return chain(
         Decay(wd, lambda w, d, wd: d + torch.where((x := exactly(wd)) > 0, x, 3.0 + 0 * x) * w),
         r.StepSize(lr),
     )
-
-
-def divided(lr=0.1, wd=0.1):
-    return chain(Decay(wd, lambda w, d, wd: d + w * wd / wd), r.StepSize(lr))
 
 
 def gamma(lr=0.1, gamma=0.9, d=0.2, c1=0.1, r1=0.1):
@@ -141,19 +132,6 @@ def at_step(number):
     return lambda w, d, t: (torch.where(t + 1 == number, d + w, d), t + 1)
 
 
-def late(w, d, t):
-    return torch.where(t > 5, d + 0.1 * w, d), t + 1
-
-
-def cautious(w, d):
-    mask = (w * d > 0).to(d.dtype)
-    return d * mask / mask.mean(tuple(range(1, d.ndim)), keepdim=True).clamp(min=1e-3)
-
-
-def every_second_step(w, d, t):
-    return torch.where((t + 1) % 2 == 0, d + 0.1 * w, d), t + 1
-
-
 def remembers(w, d, kept):
     return d + 0.01 * kept, kept
 
@@ -165,10 +143,6 @@ def put_back(w, d):
 
 def back_recipe(lr=0.1, momentum=0.9):
     return chain(r.HeavyBall(momentum), r.StepSize(lr), By(put_back))
-
-
-def by_size(lr=0.1, wd=0.1):
-    return chain(By(lambda w, d, wd: d + wd / w.numel() * w, (wd,)), r.StepSize(lr))
 
 
 def by_rows(lr=0.1, wd=0.1):
@@ -200,27 +174,6 @@ def newton_schulz(steps):
     )
 
 
-def in_series(count):
-    def recipe(lr=0.1, momentum=0.9, weight_decay=0.01):
-        projections = [
-            rule
-            for _ in range(count)
-            for rule in (r.RadialProjection("channel"), r.CoupledDecay(weight_decay))
-        ]
-        return chain(r.HeavyBall(momentum), *projections, r.StepSize(lr))
-
-    return recipe
-
-
-def normalized_in_series(lr=0.1, momentum=0.9):
-    def normalized(w, d):
-        for _ in range(4):
-            d = (d + 0.1 * w) / (d + 0.1 * w).norm()
-        return d
-
-    return chain(r.HeavyBall(momentum), By(normalized), r.StepSize(lr))
-
-
 def by_rows_of_moments(w, d, rows):
     rows = 0.9 * rows + 0.1 * (d * d).mean(tuple(range(1, d.ndim)), keepdim=True)
     return d / rows.sqrt(), rows
@@ -248,82 +201,36 @@ def asks_for_tensors(lr=0.1, wd=0.1):
     return chain(By(lambda w, d: d + wd * w if decays else d), r.StepSize(lr))
 
 
-def rounded(lr=0.1, wd=0.1):
-    return chain(By(lambda w, d: d + torch.as_tensor(wd).square() * w), r.StepSize(lr))
-
-
-def repeated(lr=0.1, k=2):
-    return chain(By(lambda w, d, k: sum(d for _ in range(k)), (k,)), r.StepSize(lr))
-
-
 LAWS = {
     "a second moment per row": keeps(by_rows_of_moments, one_per_row),
     "|shift| of any sign": shifted,
-    "sign(shift) of any sign": signed,
     "a branch at wd > 0": switched,
-    "wd / wd": divided,
     "names of symbols": gamma,
     "the sign of an average": keeps(correlated),
     "a state that fades from 1": keeps(fading, one),
     "a gate that closes": keeps(gate),
     "step 300": keeps(at_step(300), called="step"),
-    "step 1": keeps(at_step(1), called="step"),
-    "after step 5": keeps(late, called="step"),
     "a state e": keeps(
         lambda w, d, e: ((e := 0.9 * e + d).abs() * 0.1 + d, e), torch.zeros_like, "e"
     ),
-    "a state u2": keeps(
-        lambda w, d, e: ((e := 0.9 * e + d).sign() + d / (1 + w * w), e), torch.zeros_like, "u2"
-    ),
-    "a state d1": keeps(lambda w, d, e: (d + 0.1 * e, 0.9 * e + d), torch.zeros_like, "d1"),
-    "a number d": keeps(lambda w, d, n: (d * (1 + n) + d.mean(), 0.5 * n + 0.1), scalar_state, "d"),
-    "starts at the weight": keeps(remembers, torch.clone),
     "starts at random": keeps(remembers, torch.rand_like),
-    "starts at ones": keeps(lambda w, d, m: (d + m, 0.5 * m + 0.5 * d), torch.ones_like),
     "put back to its norm": back_recipe,
-    "wd / numel": by_size,
     "unit moments, decoupled decay": unit_moments_decayed,
-    "a mean": by(lambda w, d: d - d.mean()),
     "rows centred": by(lambda w, d: d - d.mean(tuple(range(1, d.ndim)), keepdim=True)),
-    "a clamp at 0": by(lambda w, d: d * torch.clamp(inner(d, d) - 1.0, min=0.0)),
-    "a truth value as a number": by(lambda w, d: d + (inner(d, d) > 1.0).double() * w),
-    "normalized four times": normalized_in_series,
     "one Newton-Schulz step": newton_schulz(1),
-    "projections in series": in_series(4),
-    "three Newton-Schulz steps": newton_schulz(3),
-    "a cosine schedule within": keeps(
-        lambda w, d, t: ((d + 0.1 * w) * (2 + torch.cos(math.pi * t / 100)), t + 1), called="step"
-    ),
-    "1/sqrt(t)": keeps(lambda w, d, t: ((d + 0.1 * w) / (t + 1).sqrt(), t + 1), called="step"),
-    "a state without a name": keeps(lambda w, d, m: (d + m, 0.9 * m + d), torch.zeros_like, ""),
-    "a choice by w == 0": by(lambda w, d: torch.where(w == 0, torch.zeros_like(d), d)),
-    "a cautious mask": by(cautious),
     "both of two conditions": by(
         lambda w, d: torch.where((w * d > 0) & ~(w.abs() >= 1) | (w < -2), d, d - w * d * w)
     ),
-    "the greater of two": by(lambda w, d: torch.maximum(d, 0.1 * w)),
-    "every second step": keeps(every_second_step, called="step"),
-    "the layer's norm": by(lambda w, d: d * w.norm() / d.norm()),
 }
 """Recipes that have a true law."""
 
 REFUSED = {
     "a second moment per column": (keeps(by_columns_of_moments, one_per_column), "not split"),
-    "a branch on the dtype": (by(lambda w, d: d + w if w.dtype == torch.float32 else d), "float32"),
     "a branch on a parameter": (by(lambda w, d: d + w if w.requires_grad else d), "a parameter"),
-    "digits": (by(lambda w, d: d + w * torch.finfo(w.dtype).bits), "float32"),
     "a recipe that asks for tensors": (asks_for_tensors, "plain numbers"),
-    "as_tensor in float32": (rounded, "plain numbers .* rounds"),
     "an int8 count": (counted_in(torch.int8), "'kept' is of torch.int8"),
-    "a truth value kept": (counted_in(torch.bool), "'kept' is of torch.bool"),
-    "the greatest entry": (
-        by(lambda w, d: d / torch.linalg.vector_norm(d, ord=float("inf"))),
-        "not finite",
-    ),
     "in place": (by(lambda w, d: d.mul_(0.5)), "writes into"),
     "w - w.T": (by(lambda w, d: d + ((w - w.T) ** 2).sum() * w), "paired"),
-    "w.expand": (by(lambda w, d: d + w.expand(5, 5).sum() * w), "expand"),
-    "entries as columns": (by(lambda w, d: d + (w.reshape(-1, 1) * w).sum() * w), "paired|outer"),
     "rows that mix, |w| constant for one": (
         lambda lr=0.1: chain(
             By(lambda w, d: d - inner(w, d) / inner(w, w) * w),
@@ -332,15 +239,8 @@ REFUSED = {
         ),
         "units|mix|one unit",
     ),
-    "long": (by(lambda w, d: d + 0.1 * d.norm().long() * w), "rounds"),
     "round": (by(lambda w, d: d + 0.1 * d.norm().round() * w), "round"),
-    "bfloat16": (by(lambda w, d: d.bfloat16().double()), "rounds"),
     "float32": (by(lambda w, d: d.float().double()), "rounds"),
-    "bool": (by(lambda w, d: d + d.norm().bool().double() * w), "rounds|bool"),
-    "the sign of <w, g>": (
-        lambda lr=0.1: chain(By(lambda w, d: d + torch.sign(inner(w, d)) * w), r.StepSize(lr)),
-        "aten.sign",
-    ),
     "<w, g> > 0": (
         lambda lr=0.1: chain(
             By(lambda w, d: torch.where(inner(w, d) > 0, d + w, d)), r.StepSize(lr)
@@ -350,20 +250,7 @@ REFUSED = {
     "columns^0.3": (by_columns, "depends on the shape"),
     "a branch on the size": (branching_on_size, "other operations"),
     "all entries of one sign": (by(lambda w, d: d * (w > d).all()), "for all entries"),
-    "an entry of one sign": (by(lambda w, d: d * (w > d).any()), "for any entry"),
-    "a step that takes no numbers": (
-        lambda lr=0.1, wd=0.1: chain(By(lambda w, d, c: d + c.square() * w, (wd,)), r.StepSize(lr)),
-        "takes no step where hyper-parameters are plain numbers.*AttributeError",
-    ),
-    "a step that takes no float32": (
-        by(lambda w, d: d + torch.dot(d.flatten(), torch.ones(d.numel(), dtype=torch.float64)) * w),
-        "takes no step for a parameter in float32.*RuntimeError",
-    ),
     "a random number": (by(lambda w, d: d * (1 + random.random())), "draws a random number"),
-    "a count as a hyper-parameter": (repeated, r"range\(n\).* hold the hyper-parameter"),
-    "flip": (by(lambda w, d: d.flip(1)), "flip"),
-    "roll": (by(lambda w, d: d.roll(1, 1)), "roll"),
-    "cumsum": (by(lambda w, d: d.cumsum(1)), "cumsum"),
     "one entry": (by(lambda w, d: d * w[0, 0]), "entry|select"),
 }
 """Recipes that have none, and what a refusal says."""

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from fabricated import result
 
 from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.extra.control.arms import BASES, CONTROLS
@@ -27,6 +26,7 @@ from spherenorm_experiments.extra.control.rates import (
     sensitivity,
 )
 from spherenorm_experiments.study import Plan
+from tests.experiments.fabricated import result
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from fabricated import result
 
 from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.core import Regime, Spec
@@ -19,6 +18,7 @@ from spherenorm_experiments.extra.control.warm_up import CONDITION, PAIRS, SHARE
 from spherenorm_experiments.extra.control.warm_up import STUDY as WARM_UP
 from spherenorm_experiments.study import Plan
 from spherenorm_theory import turn_at_rest
+from tests.experiments.fabricated import result
 
 STEPS = 100
 VIEWS = {"blocks.0.query.weight": "layer", "blocks.0.value.weight": None, "head.weight": "layer"}

@@ -1,12 +1,12 @@
 """The studies of the small network: tables, pictures, and what a report shows of them."""
 
-from fabricated import fabricated
 from running import shown
 
 from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.cli import _report
 from spherenorm_experiments.core import rows_of
 from spherenorm_experiments.study import Plan, find_study
+from tests.experiments.fabricated import fabricated
 
 
 def test_the_headline_has_the_rows_without_decay():

@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from fabricated import result
 
 from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.paper.shared.claims import projection, ratio_at_equal_rates
 from spherenorm_experiments.study import Condition, Contender, arm_of
+from tests.experiments.fabricated import result
 
 ON = [Condition(label, "digits") for label in ("a", "b")]
 PAIR = Contender("Adam"), Contender("AdamP")

@@ -4,7 +4,6 @@ import math
 from decimal import Decimal
 
 import pytest
-from fabricated import result
 from running import shown
 from spherenorm_bench import SMALL_TABLE
 
@@ -18,6 +17,7 @@ from spherenorm_experiments.study import (
     TunedComparison,
     arm_of,
 )
+from tests.experiments.fabricated import result
 
 
 def section(study, items):

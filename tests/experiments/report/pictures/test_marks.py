@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from fabricated import result
 
 from spherenorm_experiments.analysis import Arm, Tried
 from spherenorm_experiments.report.pictures import (
@@ -15,6 +14,7 @@ from spherenorm_experiments.report.pictures import (
     tried,
 )
 from spherenorm_experiments.report.pictures._figures import COLORS, OTHERS, line_styles
+from tests.experiments.fabricated import result
 
 # Machado et al. 2009, severity 1: linear sRGB as a reader without one kind of cone sees it.
 VISIONS = {
