@@ -52,7 +52,6 @@ ENTRYWISE = {
     **{name.replace(".", "_"): called(name) for name in OVERLOADS if name not in NOT_ENTRYWISE},
     "add_alpha": "torch.add(x, y, alpha=2)",
     "sub_alpha": "torch.sub(x, y, alpha=3)",
-    "rsub_alpha": "torch.rsub(x, y, alpha=3)",
     "addcmul_value": "torch.addcmul(x, y, x, value=0.5)",
     "addcdiv_value": "torch.addcdiv(x, y, x.abs() + 1, value=-0.5)",
     "lerp_far": "x.lerp(y, 0.9)",
@@ -60,26 +59,33 @@ ENTRYWISE = {
     "softplus_steep": "softplus(x, beta=3.0, threshold=10.0)",
     "squared": "x ** 2",
     "root": "x ** 0.5",
-    "itself": "x ** 1",
+    "itself": "(x ** 1) * y",
     "cubed": "x ** 3",
     "power_of_number": "2.0 ** x",
-    "one_bound": "x.clamp(min=0.1) + y.clamp(max=0.3)",
+    "bound_each": "x.clamp(min=0.1) + y.clamp(max=0.3)",
     "truth_times": "(x > y) * x",
     "truth_as_number": "(x > 0).to(x.dtype) - (y > 0).to(x.dtype)",
-    "one_minus_truth": "(1 - (x > y).to(x.dtype)) / (1 + (y > 0).to(x.dtype))",
+    "minus_truth": "(1 - (x > y).to(x.dtype)) / (1 + (y > 0).to(x.dtype))",
     "truths_compared": "where((x > 0) == (y > 0), x, -y) + ((x > 0) < (y > 0)) * y",
     "truths_chosen": "where(x > 0, y > 0, x > 1) * x",
     "numbers_chosen": "where(x > y, 0.5, x) + where(x > 0, x, 0)",
     "nothing": "0 * x + y * 0.0",
     "one": "torch.ones_like(x)",
     "half": "torch.full_like(x, 0.5)",
-    "several": "x * 0.3 + (1 - 0.6) * y + x * y - 0.6 * (y * x) - (x - x * y).tanh() * 0.7",
 }
 ENTRYWISE = {
     name: f"({each}).to(w.dtype)" if OPERATIONS.get(name.split("_")[0]) else each
     for name, each in ENTRYWISE.items()
 }
 """Truth values are kept as numbers."""
+CONSTANT = ("zeros", "ones", "new_full", "half", "one")
+ENTRYWISE = {
+    name: f"where(x == x, {each}, {each})" if name.startswith(CONSTANT) else each
+    for name, each in ENTRYWISE.items()
+}
+"""Constants, for which a state of many values has no word, are chosen."""
+CANCELS = ("sinc_default",)
+"""Of a product with pi, which torch rounds; so it is compared with the result's largest, 1."""
 
 EDGES = [0.0, 1e-40, 1e-20, 6e-8, 0.3, 0.7, 1.0, 1.5, 2.0, 3.33, 3.34, 19.9, 20.1, 88.0, 89.0]
 EDGES += [103.0, 709.0, 710.0, 1e4, 1e20, 1e38, float("inf")]
@@ -107,10 +113,10 @@ EXTENTS = {
 def kernels_alone(monkeypatch):
     """torch.compile takes nothing, so that what is no kernel is refused at once."""
 
-    def refuse(*_, **__):
+    def refused(*_, **__):
         raise RuntimeError("torch.compile is out of order")
 
-    monkeypatch.setattr(torch, "compile", refuse)
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: refused)
 
 
 @DTYPES
@@ -135,9 +141,8 @@ def test_every_operation_equals_torchs_at_every_pair_of_edges(extent, dtype, ker
     for (own, fast), grad in zip(twins, grads, strict=True):
         for name, wanted in twins.own_opt.state[own].items():
             found = twins.fast_opt.state[fast][name]
-            off = ~torch.isclose(
-                found, wanted, tolerance, torch.finfo(dtype).tiny, equal_nan=True
-            )
+            least = torch.finfo(dtype).eps if name in CANCELS else torch.finfo(dtype).tiny
+            off = ~torch.isclose(found, wanted, tolerance, least, equal_nan=True)
             if off.any():
                 at = [x[off][0].item() for x in (own.detach(), grad, found, wanted)]
                 raise AssertionError(f"{name} of x, y = {at[:2]} is {at[2]}, not {at[3]}")
@@ -149,7 +154,7 @@ def test_every_overload_of_the_table_is_tried():
     weight = torch.ones(4, 3)
     written = record(lambda w: [*mine.step(w, w, mine.init(w))[1].values()], weight)
     seen = {call.name.removeprefix("aten.") for call in written.calls}
-    assert {*OVERLOADS} - {*NOT_ENTRYWISE} <= seen
+    assert {*OVERLOADS} - {*NOT_ENTRYWISE, "square.default"} <= seen  # torch makes it a power
 
 
 REDUCED = {
@@ -167,8 +172,9 @@ REDUCED = {
     "gated": "where(d.sum() > 0, d / (1 + d.norm()), w / (1 + (w - d * d.norm()).norm()))",
     "old_read_behind": "0.5 * old['old_read_behind'] + d - w.abs() * (0.5 * w + d).square()",
     "exchanged": "old['sum'] + d",
-    "weight": "w + 0",
-    "gradient": "d",
+    "several": "w * 0.3 + 0.4 * d + w * d - 0.6 * (d * w) - (w - w * d).tanh() * 0.7",
+    "plus_0": "w + 0",
+    "as_given": "d",
 }
 ROWS = {
     "row_norm": "d / (1 + d.norm(dim=axes(d), keepdim=True))",
@@ -289,7 +295,7 @@ def test_a_number_is_compared_in_the_type_of_what_it_is_compared_with(dims, dtyp
 REFUSED = {
     "a dimension is lost": ("d * d.square().sum(1)", "sum"),
     "columns": ("d * d.sum(0)", "sum"),
-    "decisions along a dimension": ("where((d > 0).any(1, keepdim=True), d, w)", "any"),
+    "decisions along a dimension": ("where((d > 0).any(1, keepdim=True), d, w)", "dimension"),
     "integers": ("d.to(torch.int64).to(d.dtype)", "torch.int64"),
     "float32": ("d.float().to(d.dtype)", "torch.float32"),
     "half": ("d.bfloat16().to(d.dtype)", "torch.bfloat16"),
@@ -306,7 +312,8 @@ REFUSED = {
     "random numbers": ("torch.rand_like(d)", "rand_like"),
     "a tensor of its own": ("torch.tensor(2.0, dtype=d.dtype) * d", "tensor"),
     "in place": ("d.clone().mul_(2)", "mul_"),
-    "rounding of gelu": ("torch.nn.functional.gelu(d, approximate='tanh')", "gelu"),
+    "another function": ("torch.nn.functional.gelu(d)", "gelu"),
+    "an option": ("torch.rsub(d, w, alpha=3)", "rsub"),
 }
 
 
@@ -352,16 +359,15 @@ TAKEN_OVER = {
     "three alike": {"a": "d", "b": "d", "c": "w"},
     "a number": {"m": "torch.full_like(old['m'], 0.5)"},
 }
+NO_KERNELS = ("the weight", "called grad", "called weight", "exchanged", "three alike", "a number")
 
 
 @pytest.mark.parametrize("backend", ["auto", "rule", "compiled"])
 @pytest.mark.parametrize("states", TAKEN_OVER)
-def test_states_that_take_something_over_have_memory_of_their_own(states, backend):
+def test_states_that_take_something_over_have_memory_of_their_own(states, backend, kernels_alone):
     """The gradient is zeroed behind each step, as training loops do."""
     name = next(iter(TAKEN_OVER[states]))
     mine = rule(TAKEN_OVER[states], direction=f"d + 0.5 * old[{name!r}]")()
-    if backend == "compiled" and states not in ("the gradient", "three alike", "exchanged"):
-        backend = "auto"
     (start,) = drawn([(3, 4)])
     weight = start.clone().requires_grad_()
     optimizer = optimizer_of(mine)([weight], backend=backend)
@@ -371,7 +377,11 @@ def test_states_that_take_something_over_have_memory_of_their_own(states, backen
         grad = (-1.0) ** step - step * moved
         weight.grad = grad.clone()
         moved, state = pure.step(moved, grad, state)
-        optimizer.step()
+        try:
+            optimizer.step()
+        except sn.BackendError:  # a state takes over an old value, which a kernel overwrites
+            assert (backend, states in NO_KERNELS) == ("compiled", True)
+            return
         weight.grad.zero_()
         torch.testing.assert_close(weight.detach(), moved, rtol=1e-12, atol=1e-12)
         for key, value in state.items():

@@ -33,7 +33,7 @@ class {name}(sn.Rule):
         {before}
         return update.changed(direction={direction}), {{{new}}}
 """
-_numbers = itertools.count()
+_numbers, _patterns = itertools.count(), itertools.count(1)
 
 
 def rule(
@@ -65,3 +65,17 @@ def rule(
 def optimizer_of(*rules: sn.Rule, lr: float = 0.1) -> Any:
     """The optimizer class of a chain that ends with a step."""
     return sn.torch_optimizer(lambda lr=lr: sn.chain(*rules, sn.rules.StepSize(lr)), "Written")
+
+
+def new_recipe(*rules: sn.Rule) -> Any:
+    """A recipe of the library's rules whose kernel no other test has made.
+
+    Args:
+        rules: with which its chain begins.
+    """
+    bits = f"{next(_patterns):08b}"
+    more = [
+        sn.rules.HeavyBall(0.5, buffer=f"m{i}") if bit == "1" else sn.rules.CoupledDecay(0.1 + i)
+        for i, bit in enumerate(bits)
+    ]
+    return lambda lr=0.1: sn.chain(*rules, *more, sn.rules.StepSize(lr))
