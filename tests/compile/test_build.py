@@ -1,50 +1,43 @@
-"""Builds that fail, are killed, meet, or cannot be kept."""
+"""Builds that fail, meet, or cannot be kept: the step is right by own code, or says why."""
+
+from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import tempfile
-import threading
 import time
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from filelock import Timeout
 
-from spherenorm import optim
-from spherenorm.compile.cpp import _build as build
-from tests.harness.rows import parameters, set_gradients
+import spherenorm as sn
+from tests.compile.twins import Twins, drawn, paths
+from tests.compile.written import new_recipe
+from tests.harness import refuses
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("g++"), reason="no g++"),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="shell scripts, forks and locks of POSIX"),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="shell scripts and forks of POSIX"),
     # Of Python, about threads that a child lacks; the tests' children do without them.
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*own code"),
 ]
-
-SOURCE = 'extern "C" void step() {}'
-LONG = 60
+LONG = 120
 """Seconds that a test does not last, unless it waits where it should not."""
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """An empty cache of disk and of process."""
+    """An empty folder of kernels."""
     folder = tmp_path / "kernels"
     folder.mkdir()
     monkeypatch.setenv("SPHERENORM_CACHE", str(folder))
-    forget()
-    yield folder
-    forget()
-
-
-def forget():
-    build._failed.clear()
-    for kept in (build.load_step, build._target, build._warn_of_cache):
-        kept.cache_clear()
+    return folder
 
 
 @pytest.fixture
@@ -57,7 +50,7 @@ def compiler(tmp_path, monkeypatch):
     script, log = tmp_path / "compiler", tmp_path / "log"
     log.touch()
 
-    def make(body, macros='exec g++ "$@"'):
+    def make(body='exec g++ "$@"', macros='exec g++ "$@"'):
         script.write_text(
             "#!/bin/sh\n"
             f'case " $* " in *" -dM "*) {macros};; esac\n'
@@ -70,84 +63,77 @@ def compiler(tmp_path, monkeypatch):
     return make
 
 
-def compile_slowly(seconds):
-    return f'sleep {seconds}; exec g++ "$@"'
+def train(recipe, backend="auto"):
+    """Two steps, which must agree with the rule's own code; returns their path."""
+    twins = Twins(sn.torch_optimizer(recipe, "Built"), drawn([(4, 3)]), backend)
+    for step in range(2):
+        twins.step(step=step)
+    twins.agree()
+    (path,) = twins.paths
+    return path
+
+
+FAILURES = {
+    "refuses": ("echo note >&2; echo 'step.cpp:1: error: no such thing' >&2; exit 1", "such thing"),
+    "fails silently": ("exit 3", "compiler"),
+    "is killed": ("echo half > $LAST; kill -9 $$", "9"),
+    "half a library": ("echo half > $LAST", "loaded"),
+    "no library": ("exit 0", "library"),
+    "no step": ("exec g++ -shared -fPIC -x c++ /dev/null -o $LAST", "loaded"),
+}
 
 
 @pytest.mark.filterwarnings("ignore:kernels cannot be kept")
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("echo note >&2; echo 'step.cpp:1: error: no such thing' >&2; exit 1", "no such thing$"),
-        ("exit 3", "it said nothing$"),
-        ("echo half > $LAST; kill -9 $$", "was ended by signal 9$"),
-        ("echo half > $LAST", "cannot be loaded: .*"),
-        ("exit 0", "without a library$"),
-        ("exec g++ -shared -fPIC -x c++ /dev/null -o $LAST", "cannot be loaded: .*step"),
-    ],
-    ids=["refuses", "fails silently", "is killed", "half", "nothing", "no step"],
-)
-def test_a_failed_build_leaves_nothing_and_is_not_tried_again(compiler, cache, body, message):
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failed_build_leaves_nothing_and_the_step_is_right(failure, compiler, cache):
+    body, reason = FAILURES[failure]
     commands = compiler(body)
-    for _ in range(2):
-        with pytest.raises(build.BuildError, match=message) as raised:
-            build.load_step(SOURCE, ())
-        assert "\n" not in str(raised.value)
-    tried = 2 if "loaded" in message else 1  # elsewhere, too
-    assert len(commands()) == tried
+    recipe = new_recipe()
+    assert train(recipe) == "rule"
+    tried = len(commands())
+    assert train(recipe) == "rule"
+    assert len(commands()) == tried, "what failed is not tried again"
     assert list(cache.iterdir()) == []
+    (weight,) = drawn([(4, 3)])
+    before = weight.clone()
+    weight.requires_grad_()
+    weight.grad = torch.ones_like(before)
+    optimizer = sn.torch_optimizer(recipe)([weight], backend="compiled")
+    (line,) = sn.explain(optimizer)
+    assert reason in line.reason
+    with refuses((4, 3), reason, "auto", by=sn.BackendError):
+        optimizer.step()
+    assert torch.equal(weight.detach(), before)
 
 
-@pytest.mark.parametrize("macros", ["exit 1", "kill -9 $$"])
-def test_a_compiler_that_tells_no_macros(compiler, macros):
-    commands = compiler('exec g++ "$@"', macros)
-    with pytest.raises(build.BuildError):
-        build.load_step(SOURCE, ())
-    assert commands() == []
+@pytest.mark.parametrize("way", ["none", "no interpreter", "no macros"])
+def test_without_a_working_compiler_the_step_is_right(way, compiler, tmp_path, monkeypatch):
+    compiler(macros="exit 1")
+    if way == "none":
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.delenv("CXX")
+    if way == "no interpreter":
+        (tmp_path / "compiler").write_text("#!/nonexistent/interpreter\n")
+    recipe = new_recipe()
+    assert train(recipe) == "rule"
+    reason = {"none": "CXX"}.get(way, "compiler")
+    with refuses((4, 3), reason, by=sn.BackendError):
+        train(recipe, "compiled")
 
 
-def test_a_compiler_that_cannot_be_run(tmp_path, monkeypatch):
-    script = tmp_path / "compiler"
-    script.write_text("#!/nonexistent/interpreter\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("CXX", str(script))
-    with pytest.raises(build.BuildError, match="cannot be run: No such file"):
-        build.load_step(SOURCE, ())
+def heard():
+    """The warnings of two recipes' first steps."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(new_recipe())
+        train(new_recipe())
+    return [str(each.message) for each in caught if "own code" in str(each.message)]
 
 
-def test_a_compiler_that_hangs_is_stopped_with_what_it_runs(compiler, cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "PATIENCE", 0.5)
-    compiler(f"sleep {LONG} & echo $! > {tmp_path}/pid; wait", "exit 0")
-    with pytest.raises(build.BuildError, match=r"has not ended after 0\.5 s"):
-        build.load_step(SOURCE, ())
-    assert ends(int((tmp_path / "pid").read_text()))
-    assert list(cache.iterdir()) == []
-
-
-def ends(pid):
-    """True if the process is gone soon, or waits for nothing but its parent."""
-    status = Path(f"/proc/{pid}/status")
-    for _ in range(100):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if "State:\tZ" not in status.read_text():
-                time.sleep(0.05)
-                continue
-        return True
-    return False
-
-
-def test_an_interrupt_stops_the_compiler(compiler, cache, tmp_path):
-    compiler(f"echo $$ > {tmp_path}/pid; sleep 0.5; kill -INT {os.getpid()}; sleep {LONG}")
-    # A shell's job in the background ignores interrupts, and so would its children.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            build.load_step(SOURCE, ())
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert ends(int((tmp_path / "pid").read_text()))
-    assert list(cache.iterdir()) == []
-    assert not build._failed
+def test_own_code_for_lack_of_a_compiler_is_said_once(compiler):
+    compiler("exit 3")
+    assert len(heard()) <= 1  # another test may have heard it
+    assert heard() == []
 
 
 def forked(function):
@@ -176,106 +162,90 @@ def succeeds(child):
     return False
 
 
-def test_processes_and_threads_that_start_at_once_build_once(compiler, cache):
-    commands = compiler(compile_slowly(0.3))
-    children = [forked(lambda: build.load_step(SOURCE, ())) for _ in range(3)]
-    steps = []
-    threads = [
-        threading.Thread(target=lambda: steps.append(build.load_step(SOURCE, ()))) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(steps) == 3
-    ended = [succeeds(child) for child in children]
-    assert all(ended)
-    assert len(commands()) == 1
+def kernel(recipe):
+    def run():
+        assert train(recipe) == "C++ kernel"
+
+    return run
+
+
+def test_processes_that_build_at_once_and_later_ones(compiler, cache):
+    """All are right; one library is left, and who comes later compiles nothing."""
+    commands = compiler('sleep 0.3; exec g++ "$@"')
+    recipe = new_recipe()
+    children = [forked(kernel(recipe)) for _ in range(2)]
+    assert [succeeds(child) for child in children] == [True, True]
     assert [path.suffix for path in cache.iterdir()] == [".so"]
+    built = len(commands())
+    kernel(recipe)()
+    assert len(commands()) == built
 
 
-def test_a_killed_holder_of_the_lock_blocks_nobody(compiler, cache, tmp_path):
-    compiler(f"echo $$ > {tmp_path}/pid; sleep {LONG}", "exit 0")
-    child = forked(lambda: build.load_step(SOURCE, ()))
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-        time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # which the child has started
-    assert len(list(cache.iterdir())) == 2  # its lock and its folder
-    compiler('exec g++ "$@"', "exit 0")
-    begin = time.monotonic()
-    build.load_step(SOURCE, ())
-    assert time.monotonic() - begin < build.PATIENCE / 2
-    assert [path.suffix for path in cache.iterdir()] == [".so"]
-
-
-@pytest.mark.parametrize("error", [Timeout("kernel.lock"), OSError("no locks available")])
-def test_whoever_gets_no_lock_builds_beside(error, cache, monkeypatch):
-    """A process that was forked during a build may hold its lock for good."""
-
-    def refuse(*_, **__):
-        raise error
-
-    monkeypatch.setattr(build.FileLock, "acquire", refuse)
-    build.load_step(SOURCE, ())
-    assert [path.suffix for path in cache.iterdir()] == [".so"]
-
-
-def test_a_damaged_library_is_built_anew(cache):
-    build.load_step(SOURCE, ())
+def test_a_half_written_library_is_built_anew(cache):
+    recipe = new_recipe()
+    assert succeeds(forked(kernel(recipe)))
     (library,) = cache.iterdir()
-    library.unlink()  # (a loaded one must not be written to)
+    library.unlink()
     library.write_bytes(b"\x7fELF")
-    forget()
-    build.load_step(SOURCE, ())
+    kernel(recipe)()
     assert [path.name for path in cache.iterdir()] == [library.name]
     assert library.stat().st_size > 1000
 
 
-def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
+def test_machines_of_other_instructions_share_no_kernels(compiler, cache):
+    recipe = new_recipe()
+    for name in ("__AVX512F__", "__ARM_FEATURE_SVE", "__ARM_FEATURE_SVE"):
+        commands = compiler(macros=f"echo '#define {name} 1'; exit 0")
+        assert succeeds(forked(kernel(recipe)))
+    assert len(commands()) == len(list(cache.iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_said_once(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SPHERENORM_CACHE", str(tmp_path / "file" / "kernels"))
-    with pytest.warns(UserWarning, match=r"cannot be kept in .*Not a directory.*SPHERENORM_CACHE"):
-        build.load_step(SOURCE, ())
-    with warnings.catch_warnings():  # once a process
+    with pytest.warns(UserWarning, match="SPHERENORM_CACHE"):
+        kernel(new_recipe())()
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        build.load_step(SOURCE + "\n", ())
+        kernel(new_recipe())()
 
 
-def test_a_read_only_cache(monkeypatch):
-    """Libraries that it holds are loaded; others are built elsewhere."""
-    with tempfile.TemporaryDirectory() as folder:
-        monkeypatch.setenv("SPHERENORM_CACHE", folder)
-        build.load_step(SOURCE, ())
+def test_a_read_only_folder_gives_what_it_has():
+    held, other = new_recipe(), new_recipe()
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPHERENORM_CACHE", folder)
+        assert succeeds(forked(kernel(held)))
         kept = os.listdir(folder)
         Path(folder).chmod(0o555)
 
         def use():
             if os.getuid() == 0:  # who may write anywhere
                 os.setuid(65534)
-            forget()
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                build.load_step(SOURCE, ())
+                kernel(held)()
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                build.load_step(SOURCE + "\n", ())
-            assert "Permission denied" in str(said[0].message)
+                kernel(other)()
+            assert any("SPHERENORM_CACHE" in str(each.message) for each in said)
 
-        assert succeeds(forked(use))
-        assert os.listdir(folder) == kept
-        Path(folder).chmod(0o755)
+        try:
+            assert succeeds(forked(use))
+            assert os.listdir(folder) == kept
+        finally:
+            Path(folder).chmod(0o755)
 
 
-def test_machines_of_other_instructions_share_no_kernels(compiler, cache):
-    commands = []
-    for name in ("__AVX512F__", "__ARM_FEATURE_SVE", "__ARM_FEATURE_SVE"):
-        commands = compiler('exec g++ "$@"', f"echo '#define {name} 1'; exit 0")
-        forget()
-        build.load_step(SOURCE, ())
-    assert len(commands()) == len(list(cache.iterdir())) == 2
-    assert "-march=native" in commands()[0]
+@pytest.mark.filterwarnings("ignore:kernels cannot be kept")
+def test_a_full_disk(cache):
+    recipe = new_recipe()
+
+    def use():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        assert train(recipe) == "rule"
+
+    assert succeeds(forked(use))
+    assert list(cache.iterdir()) == []
 
 
 def test_a_fork_after_a_step():
@@ -283,34 +253,22 @@ def test_a_fork_after_a_step():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        weights = parameters()
-        optimizer = optim.AdamP(weights, lr=0.1, backend="compiled")
-        set_gradients(weights, 0)
-        optimizer.step()
-        set_gradients(weights, 1)
-        assert succeeds(forked(optimizer.step))
-        optimizer.step()
+        twins = Twins(sn.torch_optimizer(new_recipe()), drawn([(300, 400), (4, 3)]))
+        twins.step()
+        assert succeeds(forked(twins.fast_opt.step))
+        twins.step(step=1)
+        twins.agree()
+        assert paths(twins.fast_opt) == {"C++ kernel"}
     finally:
         torch.set_num_threads(before)
 
 
-def test_two_optimizers_in_two_threads():
-    def train(found):
-        weights = parameters()
-        for cls in (optim.AdamP, optim.SGD):
-            optimizer = cls(weights, lr=0.1, backend="compiled")
-            for step in range(3):
-                set_gradients(weights, step)
-                optimizer.step()
-        found.append([w.detach() for w in weights])
-
-    alone, together = [], []
-    threads = [threading.Thread(target=train, args=(together,)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    train(alone)
-    assert len(together) == 2
-    for found in together:
-        assert all(map(torch.equal, found, alone[0]))
+def test_an_interrupt_leaves_nothing(compiler, cache):
+    compiler(f"kill -INT {os.getpid()}; sleep 5")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), contextlib.suppress(sn.BackendError):
+            train(new_recipe())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert list(cache.iterdir()) == []

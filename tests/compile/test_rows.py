@@ -1,0 +1,268 @@
+"""Every row on every path equals its own code, under pairs of conditions."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import spherenorm as sn
+from spherenorm import optim
+from tests.compile.twins import Twins, drawn, paths
+from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, Row, pairs, set_gradients
+
+pytestmark = [
+    ANY_WEIGHTS,
+    pytest.mark.skipif(not shutil.which("g++"), reason="kernels need a compiler"),
+]
+
+OWN_VIEWS = [
+    Row("adamp", {"lr": 0.1, "views": ("groups=2", "layer")}),
+    Row("sgdp", {"lr": 0.1, "momentum": 0.9, "views": ("dim=1",)}),
+]
+"""Views for which kernels have no word; a weight has groups, and so has what it is compared on."""
+KERNELS = [
+    *(row for row in ROWS if row.fewest < 2 and row.recipe not in ("sgdg", "adamg")),
+    Row("sgdg", {"alpha": 0.0}),
+    Row("adamg", {"alpha": 0.0, "nu": None}),
+    Row("adamp", {"views": ("layer",)}),
+    Row("sgdp", {"momentum": 0.5, "views": ("channel",), "dampening": 0.5}),
+]
+"""Those that are kernels; the others multiply matrices, or have views that are no rows."""
+TABLE = [*KERNELS, *(row for row in ROWS if row not in KERNELS), *OWN_VIEWS]
+TANGENTS = ("nora", "orthograd", "rotational_mine")
+"""They give a length to what a projection leaves, which of a unit of one entry is rounding."""
+
+SHAPES = {
+    "usual": ((6, 5), (4, 3, 3, 3), (5,), ()),
+    "edges": ((6, 1), (1, 6), (6, 6), (0, 4), (4, 0), (0,)),
+    "long": ((70, 1001), (3, 70000), (5000,)),
+}
+LAYOUTS = (
+    "plain",
+    "transposed",
+    "channels last",
+    "one memory",
+    "overlapping",
+    "gradient transposed",
+    "gradient expanded",
+    "gradient behind a negation",
+)
+CONDITIONS = {
+    "row": range(len(TABLE)),
+    "family": FAMILIES,
+    "layout": LAYOUTS,
+    "shapes": tuple(SHAPES),
+    "rate": ("number", "tensor", "float32 tensor", "scheduled"),
+    "scale": (1e-6, 1.0, 1e6),
+    "groups": (1, 2),
+    "backend": ("auto", "compiled"),
+}
+
+
+def allowed(case: dict[str, Any]) -> bool:
+    row = TABLE[case["row"]] if "row" in case else None
+    named = row.id.split("-")[0] if row else ""
+    compiled = case.get("backend") == "compiled"
+    relaid = case.get("layout") in ("transposed", "overlapping")
+    return not (
+        (compiled and relaid)  # refused
+        or (compiled and row and row not in KERNELS)  # minutes
+        or (named in TANGENTS and case.get("shapes") == "edges")
+    )
+
+
+def dtype_of(place: int, other: bool) -> torch.dtype:
+    """One row in float64 and the next in float32; the long checks have them the other way."""
+    return (torch.float64, torch.float32)[(place + other) % 2]
+
+
+CASES = [
+    pytest.param(
+        case,
+        dtype,
+        id="-".join([TABLE[case["row"]].id, *map(str, [*case.values()][1:]), str(dtype)[6:]]),
+        marks=[pytest.mark.long] * other,
+    )
+    for other in (False, True)
+    for case in pairs(CONDITIONS, allowed, seed=other)
+    for dtype in [dtype_of(case["row"], other)]
+]
+
+
+def laid_out(layout: str, weights: list[Tensor]) -> list[Tensor]:
+    if layout == "transposed":
+        return [w.t().contiguous().t() if w.ndim == 2 else w for w in weights]
+    if layout == "channels last":
+        last = torch.channels_last
+        return [w.contiguous(memory_format=last) if w.ndim == 4 else w for w in weights]
+    if layout in ("one memory", "overlapping"):
+        memory = torch.cat([w.flatten() for w in weights])
+        overlap = int(layout == "overlapping")
+        starts = [0]
+        for w in weights:
+            starts.append(starts[-1] + max(w.numel() - overlap, 0))
+        both = zip(weights, starts, strict=False)
+        return [memory[start : start + w.numel()].view(w.shape) for w, start in both]
+    return weights
+
+
+def gradient_in(layout: str, grad: Tensor) -> Tensor:
+    if layout == "gradient transposed" and grad.ndim > 1:
+        return grad.transpose(0, -1).contiguous().transpose(0, -1)
+    if layout == "gradient expanded" and grad.ndim > 1 and grad.numel():
+        return grad[:1].expand(grad.shape)
+    return torch._neg_view(-grad) if layout == "gradient behind a negation" else grad.clone()
+
+
+@pytest.mark.parametrize(("case", "dtype"), CASES)
+def test_a_row_on_a_path_equals_its_own_code(case, dtype):
+    row, layout = TABLE[case["row"]], case["layout"]
+    fewest = 1 if row.id.split("-")[0] in TANGENTS else 0
+    shapes = [s for s in SHAPES[case["shapes"]] if len(s) >= max(row.fewest, fewest)]
+    if "groups=2" in row.id:
+        shapes = [s for s in shapes if s and s[0] % 2 == 0]
+
+    def make(weights: list[Tensor], **options: Any) -> torch.optim.Optimizer:
+        cut = -(-len(weights) // case["groups"])
+        groups = [{"params": part} for part in (weights[:cut], weights[cut:]) if part]
+        optimizer = row.optimizer(groups, **options)
+        for number, group in enumerate(optimizer.param_groups):
+            group["lr"] = rate_of(case["rate"], group["lr"] / (1 + number))
+        return optimizer
+
+    start = [w.to(dtype) for w in drawn(shapes)]
+    twins = Twins(make, start, case["backend"], lambda ws: laid_out(layout, ws))
+    for step in range(3):
+        for group in (*twins.own_opt.param_groups, *twins.fast_opt.param_groups):
+            if case["rate"] == "scheduled":
+                group["lr"] *= (1.0, 0.3, 0.0)[step]
+            elif case["rate"] != "number":
+                group["lr"].mul_(0.9)
+        twins.step(case["family"], step, case["scale"], lambda g, _: gradient_in(layout, g))
+    twins.agree()
+    if row in KERNELS and layout not in ("transposed", "overlapping"):
+        assert twins.paths == {"C++ kernel"}
+
+
+def rate_of(kind: str, lr: float) -> float | Tensor:
+    dtype = torch.float32 if kind == "float32 tensor" else torch.float64
+    return torch.tensor(lr, dtype=dtype) if "tensor" in kind else lr
+
+
+ADAMP = Row("adamp", {"lr": 0.1, "weight_decay": 0.01})
+
+
+def test_bfloat16_is_computed_with_in_float32_and_rounded_once():
+    """float32 sums in another order may fall on the other side of a rounding boundary."""
+    start = [w.bfloat16() for w in drawn([(4, 3), (3, 2, 2, 2), (5,)])]
+    twins = Twins(ADAMP.optimizer, start)
+    equal = []
+    for step in range(4):
+        for own, fast in twins:
+            fast.data.copy_(own)
+        twins.step(step=step)
+        for own, fast in twins:
+            torch.testing.assert_close(fast, own, rtol=2**-7, atol=1e-5)
+            equal.append((fast == own).float().mean())
+            assert twins.fast_opt.state[fast]["exp_avg"].dtype is torch.float32
+    assert twins.paths == {"C++ kernel"}
+    assert sum(equal) / len(equal) > 0.9
+
+
+def test_float16_goes_by_own_code():
+    twins = Twins(ADAMP.optimizer, [w.half() for w in drawn([(4, 3)])], "auto")
+    twins.step()
+    assert torch.equal(*twins.own, *twins.fast)
+    assert twins.paths == {"rule"}
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads():
+    """Of tensors that threads share, and of many small ones."""
+    start = drawn([(300, 1000), *[(7, 9)] * 20, (200_000,)])
+    results = []
+    before = torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            twins = Twins(ADAMP.optimizer, start, lay_out=list)
+            for step in range(2):
+                twins.step(step=step)
+        finally:
+            torch.set_num_threads(before)
+        twins.agree()
+        results.append(twins.fast)
+    for others in results[1:]:
+        assert all(map(torch.equal, results[0], others))
+
+
+def test_weights_and_states_stay_in_their_memory_and_autograd_sees_the_step():
+    weights = drawn([(4, 3), (5,)])
+    optimizer = ADAMP.optimizer([w.requires_grad_() for w in weights])
+    places = []
+    for step in range(3):
+        set_gradients(weights, step)
+        loss = (weights[0] ** 2).sum()
+        optimizer.step()
+        held = [*weights, *(v for w in weights for v in optimizer.state[w].values())]
+        places.append([x.data_ptr() for x in held])
+        with pytest.raises(RuntimeError, match="inplace"):
+            loss.backward()
+    assert places[0] == places[1] == places[2]
+
+
+@pytest.mark.parametrize("backend", ["auto", "compiled"])
+def test_copied_saved_and_threaded_trainings_are_bit_equal(backend):
+    def train(optimizer: torch.optim.Optimizer, steps: range) -> list[Tensor]:
+        weights = optimizer.param_groups[0]["params"]
+        for step in steps:
+            set_gradients(weights, step)
+            optimizer.step()
+        return weights
+
+    def fresh() -> torch.optim.Optimizer:
+        row = Row("sgdp", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01})
+        return row.optimizer(row.parameters(), backend=backend)
+
+    first = fresh()
+    train(first, range(3))
+    twin, resumed = copy.deepcopy(first), fresh()
+    for old, new in zip(*(o.param_groups[0]["params"] for o in (first, resumed)), strict=True):
+        new.data.copy_(old)
+    resumed.load_state_dict(copy.deepcopy(first.state_dict()))
+    ends = [train(optimizer, range(3, 6)) for optimizer in (first, twin, resumed)]
+    threads = [threading.Thread(target=lambda: ends.append(train(fresh(), range(6)))) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ends) == 5
+    for others in ends[1:]:
+        assert all(map(torch.equal, ends[0], others))
+
+
+def test_a_nan_stays_in_its_tensor():
+    weights = [torch.ones(3, 4, requires_grad=True) for _ in range(2)]
+    weights[0].grad, weights[1].grad = torch.full((3, 4), float("nan")), torch.ones(3, 4)
+    optim.AdamP(weights, backend="compiled").step()
+    assert weights[0].isnan().all()
+    assert weights[1].isfinite().all()
+
+
+@pytest.mark.parametrize("device", [None, "meta"])
+def test_explain_and_a_default_device_change_nothing(device):
+    """Nor are random numbers drawn."""
+    twins = Twins(ADAMP.optimizer, drawn([(4, 3), (5,)]), "auto")
+    torch.manual_seed(0)
+    with torch.device(device or "cpu"):
+        sn.explain(twins.fast_opt)
+    assert not twins.fast_opt.state
+    twins.step(on=torch.device(device or "cpu"))
+    assert torch.equal(torch.randn(3), torch.randn(3, generator=torch.manual_seed(0)))
+    twins.agree()
+    assert paths(twins.fast_opt) == {"C++ kernel"}
