@@ -18,7 +18,7 @@ test: $(SET_UP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --durations=10
 
 test-long: $(SET_UP)
 	$(BIN)/python -m pytest -n 2 -m long
