@@ -80,6 +80,13 @@ def test_a_reason_names_the_rule_or_the_dtype(case):
     assert named in line.reason
 
 
+def test_it_looks_at_the_weight_and_not_at_its_gradient():
+    """A weight whose entries share memory has no kernel; its gradient would have one."""
+    weight = torch.ones(1, 3).expand(4, 3)
+    (line,) = sn.explain(optim.SGD([weight], lr=0.1, backend="compiled"))
+    assert (line.path, line.shape) == ("error", (4, 3))
+
+
 def test_nothing_changes():
     params = weights()
     optimizer = optim.AdamP(params, lr=0.1)
