@@ -34,7 +34,7 @@ def both_step(ours, plain, steps, change=lambda optimizer, step: None):
 RECIPES = ["sgdg", sn.recipes.lion, quarter_step, f"{__name__}:quarter_step", "hyperball(lion)"]
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+@pytest.mark.parametrize("recipe", RECIPES, ids=["name", "own", "users", "module", "wrapped"])
 def test_a_group_of_another_recipe_has_that_ones_hyper_parameters_and_defaults(recipe):
     """Not those of the class, though it may share their names."""
     conv, *flat = parameters()
