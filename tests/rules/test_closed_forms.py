@@ -73,7 +73,7 @@ def history(case):
 def test_a_direction_is_its_formula(name):
     form = FORMS[name]
     for settings in form.settings:
-        held = name in HELD and settings.get("radius", "initial") in ("initial", "current")
+        held = name in HELD and not {"intended", 1.5, "one"} & {*settings.values()}
         for case in BY_UNITS if form.unit else BY_WHOLE:
             if not (held and case["zero"] == "a unit of the weight"):  # which is refused
                 check(form, settings, case)
