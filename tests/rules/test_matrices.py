@@ -94,11 +94,8 @@ def test_precision(dtype):
     """bfloat16 is off by a few percent; half precision is computed with in float32 by itself."""
     given = randn(6, 4, dtype=dtype)
     expected = applied(r.Orthogonalize(), given.double(), given.double())
-    for precision, least, most in (
-        ("weight", 0, 1e-5),
-        ("float32", 0, 1e-5),
-        ("bfloat16", 1e-4, 0.1),
-    ):
+    limits = {"weight": (0, 1e-5), "float32": (0, 1e-5), "bfloat16": (1e-4, 0.1)}
+    for precision, (least, most) in limits.items():
         found = applied(r.Orthogonalize(precision=precision), given, given)
         assert found.dtype is torch.float32
         assert least <= (found - expected).norm() / expected.norm() <= most

@@ -79,7 +79,12 @@ def test_names_are_among_the_known_ones(name, given, named):
         made(name, **given)
 
 
-@pytest.mark.parametrize("name", [name for name in RULES if hasattr(made(name), "view")])
+VIEWED = [name for name in RULES if hasattr(made(name), "view")]
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*VIEWED} - {"SameLength"})
+)  # which refuses at its first step
 def test_a_weight_without_such_units_is_refused_at_its_start(name):
     for view in ("dim=2", "groups=2"):
         with refuses(view, (3, 4)):
@@ -155,23 +160,19 @@ def test_a_gain_refuses_rules_that_are_for_the_models_weight():
             r.Gain(*given)
 
 
-@pytest.mark.parametrize(
-    ("text", "within", "outside"),
-    [
-        ("[0, 1)", (0, 0.5, 1 - 2e-16), (-1e-300, 1, 2)),
-        ("[0, 1]", (0, 1), (-1, 1.1)),
-        ("(0, inf)", (1e-300, 1e300), (0, -1, math.inf)),
-        ("(-inf, 1]", (-1e300, 1), (1.1, -math.inf)),
-    ],
-)
-def test_the_ends_of_an_interval_belong_to_it_as_written(text, within, outside):
-    interval = sn.Interval.parse(text)
-    assert all(value in interval for value in within)
-    assert not any(value in interval for value in (*outside, math.nan))
+@pytest.mark.parametrize("text", ["[0, 1)", "[0, 1]", "(0, inf)", "(-inf, 1]"])
+def test_the_ends_of_an_interval_belong_to_it_as_written(text):
+    interval, ends = sn.Interval.parse(text), [float(x) for x in text[1:-1].split(", ")]
+    assert [end in interval for end in ends] == [text[0] == "[", text[-1] == "]"]
+    assert [x in interval for x in (1e-300, 0.5, 1 - 2e-16, math.nan)] == [True] * 3 + [False]
+    assert [x in interval for x in (-1e-300, 1.1)] == [ends[0] < 0, ends[1] > 1]
     assert str(interval) == text.replace("inf", "∞")
-    assert len({interval, sn.Interval.parse(text)}) == 1
-    for wrong in ("0, 1", "[0,1)", "[0, 1) "):
-        with refuses(wrong):
+    assert {interval} == {sn.Interval.parse(text)}
+    for wrong, named in (
+        ("0, 1", "0, 1"),
+        ("[0,1)", "[0,1)"),
+        ("[0, 1) ", "[0, 1) "),
+        ("[a, b]", "a"),
+    ):
+        with refuses(named):
             sn.Interval.parse(wrong)
-    with refuses("a"):
-        sn.Interval.parse("[a, b]")
