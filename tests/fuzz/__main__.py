@@ -13,19 +13,33 @@ from __future__ import annotations
 
 import argparse
 import os
+import pprint
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from tests.fuzz.cases import draw_case
-from tests.fuzz.outcome import Outcome, outcomes
+from tests.fuzz import derivatives, paths, shards
+from tests.fuzz.cases import LIMITS, draw_case
+from tests.fuzz.compare import Outcome, outcome
 
 DEFAULT = "auto,compiled,sweep,dtensor,derivative"
 COLUMNS = ("compared", "refused", "explained", "of operations", "different")
+
+
+def outcomes(path: str, seed: int, numbers: Sequence[int]) -> Iterator[Outcome]:
+    if path == "dtensor":
+        yield from shards.outcomes(seed, numbers)
+        return
+    for number in numbers:
+        case = draw_case(path, seed, number)
+        if path == "derivative":
+            yield derivatives.outcome(case)
+        else:
+            yield outcome(path, case, lambda *of: paths.run(path, *of))
 
 
 def main() -> int:
@@ -33,51 +47,32 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=5000, help="over all paths together")
     parser.add_argument("--first", type=int, default=0, help="the number of each path's first case")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--paths", default=DEFAULT, help="of auto, rule, compiled, sweep, dtensor, derivative"
-    )
+    parser.add_argument("--paths", default=DEFAULT, help=f"of {', '.join(LIMITS)}")
     parser.add_argument("--only", type=int, help="one case of each path, with its description")
-    arguments = parser.parse_args()
-    paths = arguments.paths.split(",")
-    last = arguments.first + arguments.cases // len(paths)
-    numbers = range(arguments.first, last) if arguments.only is None else [arguments.only]
-    if arguments.only is not None:
-        for path in paths:
-            print(draw_case(path, arguments.seed, arguments.only), file=sys.stderr)
+    given = parser.parse_args()
+    chosen = given.paths.split(",")
+    numbers = range(given.first, given.first + given.cases // len(chosen))
+    if given.only is not None:
+        numbers = range(given.only, given.only + 1)
+        for path in chosen:
+            case = draw_case(path, given.seed, given.only)
+            print(case.structure.source, pprint.pformat(case), file=sys.stderr)
     torch.set_num_threads(1)
-    different, lines = 0, []
+    different = 0
+    print(f"{'path':10}{'cases':>8}" + "".join(f"{c:>15}" for c in (*COLUMNS, "seconds")))
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("SPHERENORM_CACHE", folder)
-        for path in paths:
-            start = time.perf_counter()
-            counts = Counter()
-            for outcome in watched(path, outcomes(path, arguments.seed, numbers), len(numbers)):
-                counts.update(outcome.counts())
-                if outcome.kind in ("of operations", "different"):
-                    print(f"{outcome.kind}: {outcome.line(arguments.seed)}", file=sys.stderr)
+        for path in chosen:
+            start, counts = time.perf_counter(), Counter[str]()
+            for found in outcomes(path, given.seed, numbers):
+                counts.update({found.kind, "refused" if found.kind == "refused" else "compared"})
+                if found.kind in COLUMNS[-2:]:
+                    print(found.line(given.seed), file=sys.stderr)
             different += counts["different"]
-            seconds = time.perf_counter() - start
-            lines.append(
-                f"{path:10}{sum(counts[c] for c in ('compared', 'refused')):8}"
-                + "".join(f"{counts[c]:15}" for c in COLUMNS)
-                + f"{seconds:10.0f}"
-            )
-    print(
-        f"{'path':10}{'cases':>8}" + "".join(f"{c:>15}" for c in COLUMNS) + f"{'seconds':>10}",
-        *lines,
-        sep="\n",
-    )
+            seconds = f"{time.perf_counter() - start:.0f}"
+            shown = [*(counts[c] for c in COLUMNS), seconds]
+            print(f"{path:10}{len(numbers):8}" + "".join(f"{x:>15}" for x in shown), flush=True)
     return bool(different)
-
-
-def watched(path: str, outcomes: Iterable[Outcome], count: int) -> Iterable[Outcome]:
-    """The outcomes, with a word to stderr every half minute."""
-    last = time.perf_counter()
-    for done, outcome in enumerate(outcomes, 1):
-        if time.perf_counter() - last > 30:
-            last = time.perf_counter()
-            print(f"{path}: {done} of {count}", file=sys.stderr)
-        yield outcome
 
 
 if __name__ == "__main__":

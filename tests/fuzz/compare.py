@@ -29,17 +29,18 @@ keeps more digits between them, before a cancellation that the inputs' rounding 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from spherenorm._numerics import working_dtype
+import spherenorm as sn
 from tests.fuzz.cases import STEPS, Case
 from tests.fuzz.nudges import Reordered, Rounded, nudge_of
-from tests.fuzz.reference import Gradients, Moment, State, Trajectory, reference
+from tests.fuzz.reference import Gradients, Moment, Trajectory, reference, working_dtype
 
 CONSTANT = 16
 ROUNDINGS = 8
@@ -48,33 +49,55 @@ RUNS = (8, 24)
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The first entry that differs."""
+class Outcome:
+    """The outcome of one case on one path.
 
-    step: int
-    place: str
-    ours: float = 0.0
-    reference: float = 0.0
-    allowed: float = 0.0
-
-    def __str__(self) -> str:
-        return (
-            f"step {self.step}, {self.place}: {self.ours!r}, reference {self.reference!r}, "
-            f"allowed {self.allowed:.2g}"
-        )
-
-
-def judge(case: Case, moments: list[Moment], gradients: Gradients) -> tuple[str, Difference | None]:
-    """("equal", None), or the kind of the difference and its first entry.
-
-    The kind is "explained" by rounding of the inputs, "of operations", or "different".
+    Attributes:
+        kind: "equal", "explained" by rounding of the inputs, "of operations", "different", or
+            "refused".
+        detail: the first difference, or the error.
     """
+
+    path: str
+    number: int
+    kind: str
+    detail: str = ""
+
+    def line(self, seed: int) -> str:
+        command = f"python -m tests.fuzz --seed {seed} --paths {self.path} --only {self.number}"
+        return f"{self.kind}: {command}  # {self.detail}"
+
+
+def outcome(path: str, case: Case, run: Callable[[Case, Gradients], list[Moment]]) -> Outcome:
+    """The case on the path that `run` takes."""
+    torch.manual_seed(case.number)
+    doing = "the rule's own code"
+    try:
+        gradients = reference(case).gradients
+        doing = "the path"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            moments = run(case, gradients)
+        doing = "the rule's own code, from the path's weights and states,"
+        return Outcome(path, case.number, *judge(case, moments, gradients))
+    except sn.BackendError as error:
+        return Outcome(path, case.number, "refused", raised(error))
+    except Exception as error:
+        return Outcome(path, case.number, "different", f"{doing} raises {raised(error)}")
+
+
+def raised(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def judge(case: Case, moments: list[Moment], gradients: Gradients) -> tuple[str, str]:
+    """The kind of an outcome and its detail."""
     shown = all(state is not None for moment in moments for _, state in moment.values())
     rerun = functools.partial(reference, case, gradients, moments if shown else None)
     wanted = rerun()
     found = first_difference(moments, wanted, [])
-    if found is None:
-        return "equal", None
+    if not found:
+        return "equal", ""
     runs: list[Trajectory] = []
     for more in RUNS:
         first = len(runs)
@@ -84,7 +107,7 @@ def judge(case: Case, moments: list[Moment], gradients: Gradients) -> tuple[str,
                 nudged = rerun(nudge_of(number, case, errors))
             runs.append(replace(nudged, rounding_errors=errors))
         remaining = first_difference(moments, wanted, runs)
-        if remaining is None:
+        if not remaining:
             return "explained", found
         found = remaining
     for number in range(RUNS[-1]):
@@ -92,69 +115,57 @@ def judge(case: Case, moments: list[Moment], gradients: Gradients) -> tuple[str,
         with Rounded(nudge):
             runs.append(rerun(nudge))
     remaining = first_difference(moments, wanted, runs)
-    return ("of operations", found) if remaining is None else ("different", remaining)
+    return ("different", remaining) if remaining else ("of operations", found)
 
 
 def first_difference(
     moments: list[Moment], wanted: Trajectory, runs: Sequence[Trajectory]
-) -> Difference | None:
+) -> str | None:
     for step in range(STEPS):
-        for place in wanted.moments[step]:
-            if place not in moments[step]:
-                continue
-            ours, theirs = _tensors(moments[step][place]), _tensors(wanted.moments[step][place])
+        for place, ours in moments[step].items():
+            one = _tensors(ours)
+            other = _tensors(wanted.moments[step][place])
             nudged = [(_tensors(run.moments[step][place]), run.rounding_errors) for run in runs]
-            if moments[step][place][1] is None:  # a path that does not show its states
-                theirs = {"weight": theirs["weight"]}
-            if ours.keys() != theirs.keys():
-                return Difference(step, f"{place} has {sorted(ours)}, not {sorted(theirs)}")
-            for name, one in ours.items():
+            if ours[1] is None:  # a path that does not show its states
+                other = {"weight": other["weight"]}
+            if one.keys() != other.keys():
+                return f"step {step}, {place} has {sorted(one)}, not {sorted(other)}"
+            for name, x in one.items():
                 moved = [(tensors[name], errors) for tensors, errors in nudged]
-                found = _difference(one, theirs[name], moved)
-                if found is not None:
-                    return replace(found, step=step, place=f"{name} {place} {found.place}")
+                if found := _difference(x, other[name], moved):
+                    return f"step {step}, {name} of {place}{found}"
     return None
 
 
-def _tensors(moment: tuple[Tensor, State | None]) -> State:
-    weight, state = moment
-    return {"weight": weight, **(state or {})}
+def _tensors(moment: tuple[Tensor, dict[str, Tensor] | None]) -> dict[str, Tensor]:
+    return {"weight": moment[0], **(moment[1] or {})}
 
 
-def _difference(
-    one: Tensor, other: Tensor, nudged: Sequence[tuple[Tensor, int]]
-) -> Difference | None:
-    """The first difference of two tensors, of which the place is an index."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        kinds = [f"{x.dtype} {tuple(x.shape)}" for x in (one, other)]
-        return Difference(0, f"is {kinds[0]}, not {kinds[1]}")
-    wrong, allowed = _wrong(one, other, nudged)
-    if not wrong.any():
-        return None
-    at = tuple(wrong.nonzero()[0].tolist())
-    return Difference(0, str(at), one[at].item(), other[at].item(), allowed[at].item())
-
-
-def _wrong(
-    one: Tensor, other: Tensor, nudged: Sequence[tuple[Tensor, int]]
-) -> tuple[Tensor, Tensor]:
-    """The entries of `one` that are too far from `other`, and how far each may be.
+def _difference(one: Tensor, other: Tensor, nudged: Sequence[tuple[Tensor, int]]) -> str | None:
+    """The first entry of `one` that is too far from `other`.
 
     Args:
         nudged: of each run, the tensor and by how many rounding errors the run's inputs moved.
     """
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return f": {one.dtype} {tuple(one.shape)}, not {other.dtype} {tuple(other.shape)}"
     a, b = one.double(), other.double()
-    runs = [(run.double(), errors) for run, errors in nudged]
-    distances = [_per_rounding_error((run - b).abs(), b, errors) for run, errors in runs]
+    distances = [_per_rounding_error((run.double() - b).abs(), b, n) for run, n in nudged]
     spread = functools.reduce(torch.maximum, distances, torch.zeros_like(b))
     allowed = CONSTANT * spread + _few_roundings(b, other.dtype)
-    strays = torch.stack([torch.zeros_like(b, dtype=bool)] + [~_alike(run, b) for run, _ in runs])
+    none = torch.zeros_like(b, dtype=torch.bool)
+    strays = torch.stack([none, *(~_alike(run.double(), b) for run, _ in nudged)])
     far = a.isfinite() & b.isfinite() & ~((a - b).abs() <= allowed)
     astray = ~_alike(a, b) & ~strays.any(0)
     alone = (strays & (strays.sum(0) == 1)).reshape(len(strays), a.numel())
-    if astray.sum() <= alone.sum(1).max():
-        astray = torch.zeros_like(astray)
-    return (far & ~strays.any(0)) | astray, allowed
+    wrong = far & ~strays.any(0)
+    if astray.sum() > alone.sum(1).max():
+        wrong = wrong | astray
+    if not wrong.any():
+        return None
+    at = tuple(wrong.nonzero()[0].tolist())
+    x, y, least = (of[at].item() for of in (one, other, allowed))
+    return f"{list(at)}: {x!r}, reference {y!r}, allowed {least:.2g}"
 
 
 def _per_rounding_error(distance: Tensor, wanted: Tensor, errors: int) -> Tensor:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,22 +25,19 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
 
-from spherenorm import Update, View
-from spherenorm._update import Invariance
-from spherenorm.rules import HeavyBall
-from tests.fuzz.cases import Case, draw_case
-from tests.fuzz.lines import Line, direction_of, draw_line, nudged
+from spherenorm import rules as r
+from tests.fuzz.cases import Case, Group
+from tests.fuzz.compare import Outcome, raised
 from tests.fuzz.nudges import generator_of, nudge_of
-from tests.fuzz.outcome import Outcome, short
-from tests.fuzz.reference import State
+from tests.fuzz.reference import Nudge, reference
 
 ORDERS = 3
 RESOLVED = 1e-4
 """The largest error of a difference, as a part of it or, below 1, absolute."""
 WIDTHS = 0.125 / 8.0 ** torch.arange(12, dtype=torch.float64)
 NODES = torch.arange(-4, 5, dtype=torch.float64) / 4
-WEIGHTS = torch.linalg.inv(NODES[:, None] ** torch.arange(9))[1 : ORDERS + 1]
-WEIGHTS *= torch.tensor([math.factorial(k) for k in range(1, ORDERS + 1)])[:, None]
+SHARES = torch.linalg.inv(NODES[:, None] ** torch.arange(9))[1 : ORDERS + 1]
+SHARES *= torch.tensor([math.factorial(k) for k in range(1, ORDERS + 1)])[:, None]
 SEVENTH = torch.tensor([(-1.0) ** k * math.comb(7, k) for k in range(8)], dtype=torch.float64)
 SAFETY = 64
 ROUNDING = 1e-9
@@ -58,19 +55,153 @@ MODES: dict[str, Callable[[Function], Function]] = {
 }
 
 
+# ------------------------------------------------------------------ lines
+
+
+@dataclass(frozen=True)
+class Line:
+    """Some steps of a case as a function of t, a polynomial of second degree in their results.
+
+    Attributes:
+        origin, direction: of the "weight", each "gradient 0", "state momentum" and "number lr" that
+            moves; the numbers have an entry for each step.
+        numbers: those that stay, of each step.
+        ends: for the weight and each state after the steps, its value at t = 0, the size of what
+            the steps do to it, and the shares of its entries in F.
+    """
+
+    case: Case
+    origin: dict[str, Tensor]
+    direction: dict[str, Tensor]
+    numbers: tuple[dict[str, Any], ...]
+    ends: Mapping[str, tuple[Tensor, float, Tensor]] = field(default_factory=dict)
+
+    def __call__(self, t: Tensor) -> Tensor:
+        total = 0 * t
+        for name, value in self.steps(t).items():
+            end, size, share = self.ends[name]
+            y = (value - end) / size
+            total = total + (share * (y + y * y / 2)).sum()
+        return total
+
+    def steps(self, t: Tensor) -> dict[str, Tensor]:
+        """The weight and the states after the steps."""
+        at = {
+            k: x + t * self.direction[k] if k in self.direction else x
+            for k, x in self.origin.items()
+        }
+        state, moving = (
+            {k[len(of) :]: x for k, x in at.items() if k.startswith(of)}
+            for of in ("state ", "number ")
+        )
+        weight = at["weight"]
+        for step, staying in enumerate(self.numbers):
+            rule = self.case.structure.recipe(**staying, **{n: x[step] for n, x in moving.items()})
+            if state.keys() != set(rule.state_names):
+                state = {name: state.get(name, x) for name, x in rule.init(weight).items()}
+            weight, state = rule.step(weight, at[f"gradient {step}"], state)
+        return {"weight": weight, **{n: x for n, x in state.items() if n != "step"}}
+
+    def moved(self, nudge: Nudge) -> Line:
+        """The line from another origin; the counter of steps stays."""
+        origin = {k: x if k == "state step" else nudge(x) for k, x in self.origin.items()}
+        return replace(self, origin=origin)
+
+
+def draw_line(case: Case) -> Line:
+    """A few steps of the case, from the first or a later one, and what moves."""
+    draw = random.Random(f"line {case.seed} {case.number}")
+    generator = generator_of(0, case)
+    weight, numbers = case.groups[0].weights[0], case.groups[0].numbers
+    run = reference(replace(case, groups=(Group((weight,), numbers),)))
+    first, count = draw.choice((0, 0, 1, 4)), draw.choice((1, 1, 2, 3))
+    numbers = tuple(
+        {name: _differentiable(name, x) for name, x in of.items()}
+        for of in numbers[first : first + count]
+    )
+    start, state = run.moments[first - 1][0, 0] if first else (weight.first(), {})
+    state = state or case.structure.recipe(**numbers[0]).init(start)
+    origin = {"weight": start, **{f"state {name}": x for name, x in state.items()}}
+    for step in range(count):
+        given = run.gradients[first + step][0, 0]
+        assert given is not None
+        origin[f"gradient {step}"] = given
+    # Off a momentum of 0 the dampening sets in: a jump, which a dampening of 0 would hide.
+    jumps = "undamped_start=True" in case.structure.source or "recipes.sgd" in case.structure.source
+    kinds = {
+        k: draw.choice(("none", "share", "share", "share" if jumps else "all")) for k in origin
+    }
+    direction = {
+        name: _direction(x, kinds[name], generator)
+        for name, x in origin.items()
+        if kinds[name] != "none" and name != "state step"
+    }
+    intervals = dict(case.structure.numbers)
+    moving = [name for name in intervals if draw.random() < 0.5] or ["lr"]
+    damped = jumps and ("dampening" in moving or any(of.get("dampening", 0) for of in numbers))
+    if damped and not all(of.get("momentum", 1) for of in numbers):
+        moving = [name for name in moving if name != "momentum"] or ["lr"]
+    for name in moving:
+        x = torch.tensor([float(of[name]) for of in numbers], dtype=torch.float64)
+        # (UnitMoments divides by eps where a unit has no entries.)
+        stays = (damped and name == "momentum") or (name.startswith("eps") and not start.numel())
+        if 0 in intervals[name] and draw.random() < 0.25 and not stays:
+            x = torch.zeros_like(x)
+        room = torch.where(x < 1, 1 - x, x) if intervals[name].high == 1 else x
+        noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+        origin[f"number {name}"] = x
+        # (A power of a negative base has no derivative by its exponent, and modes may ask for it.)
+        size = torch.where(x == 0, 0.1 * noise.sign(), torch.minimum(x, room))
+        direction[f"number {name}"] = size * noise
+    staying = tuple({n: x for n, x in of.items() if n not in moving} for of in numbers)
+    line = Line(case, origin, direction, staying)
+    with torch.no_grad():
+        after = line.steps(torch.zeros((), dtype=torch.float64))
+    ends = {}
+    for name, end in after.items():
+        before = start if name == "weight" else state.get(name, torch.zeros_like(end))
+        share = torch.randn(end.shape, generator=generator, dtype=end.dtype) / max(end.numel(), 1)
+        ends[name] = end, _largest(end - before) or _largest(end) or 1.0, share
+    return replace(line, ends=ends)
+
+
+def _differentiable(name: str, x: Any) -> Any:
+    """A number without the values of which differences tell nothing.
+
+    A third derivative by 1e-80 would overflow. A beta of 1e-12 moves in steps, as 1 - beta rounds.
+    """
+    least = 1e-80 if name.startswith(("eps", "level", "nu")) else 1e-6 * name.startswith("beta")
+    return least if x and 0 < x < least else x
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def _direction(x: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+    """For each entry a share of it, or, in the kind "all", of the largest where it is 0."""
+    noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    return noise * torch.where((x == 0) & (kind == "all"), _largest(x) or 1.0, x)
+
+
+# ------------------------------------------------------------------ derivatives
+
+
 @torch.no_grad()
 def estimates(line: Line) -> tuple[Tensor, Tensor]:
     """For each order and width: the derivative and its error."""
     points = (WIDTHS[:, None] * NODES).flatten()
     # What a sum absorbs at small widths is seen as noise, if its large part has some.
-    origins = nudged(line, nudge_of(1, line.case), lambda x: x.expand(len(points), *x.shape)).origin
+    nudge = nudge_of(1, line.case)
+    expanded = {name: x.expand(len(points), *x.shape) for name, x in line.origin.items()}
+    origins = replace(line, origin=expanded).moved(nudge).origin
     values = vmap(lambda t, origin: replace(line, origin=origin)(t))(points, origins)
     values = values.view(len(WIDTHS), -1)
     noise = torch.stack([values[:, :8] @ SEVENTH, values[:, 1:] @ SEVENTH]).abs().amax(0)
     noise = noise / (SEVENTH**2).sum().sqrt() + 1e-16 * values.abs().amax(1)
     per_width = WIDTHS ** -torch.arange(1, ORDERS + 1)[:, None]
-    errors = SAFETY * noise * WEIGHTS.abs().sum(1, keepdim=True) * per_width
-    return WEIGHTS @ values.T * per_width, errors.nan_to_num(nan=torch.inf)
+    errors = SAFETY * noise * SHARES.abs().sum(1, keepdim=True) * per_width
+    return SHARES @ values.T * per_width, errors.nan_to_num(nan=torch.inf)
 
 
 def differences(line: Line) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,15 +212,6 @@ def differences(line: Line) -> tuple[Tensor, Tensor, Tensor]:
     errors[apart.triu().any(2)] = torch.inf
     best = errors.argmin(1, keepdim=True)
     return found.gather(1, best)[:, 0], errors.gather(1, best)[:, 0], WIDTHS[best[:, 0]]
-
-
-def narrower_agrees(line: Line, order: int, wanted: Tensor, found: Tensor) -> bool:
-    """True if the two narrowest widths speak for `found`: F changes on a scale that is as narrow.
-
-    Noise, which does not know `found`, gives values that are as far from it as from `wanted`.
-    """
-    narrowest = estimates(line)[0][order, -2:]
-    return bool(((narrowest - found).abs() < (narrowest - wanted).abs() / 8).all())
 
 
 def by_torch(f: Function, modes: tuple[str, ...]) -> Tensor:
@@ -107,41 +229,46 @@ def by_torch(f: Function, modes: tuple[str, ...]) -> Tensor:
     return f(t)
 
 
-def resolved(value: Tensor, error: Tensor) -> bool:
+def _resolved(value: Tensor, error: Tensor) -> bool:
     return bool(error <= RESOLVED * max(1.0, abs(value)))
 
 
-def not_smooth(line: Line, order: int, width: Tensor, far: Tensor) -> bool:
+def _narrower_agrees(line: Line, order: int, wanted: Tensor, found: Tensor) -> bool:
+    """True if the two narrowest widths speak for `found`: F changes on a scale that is as narrow.
+
+    Noise, which does not know `found`, gives values that are as far from it as from `wanted`.
+    """
+    narrowest = estimates(line)[0][order, -2:]
+    return bool(((narrowest - found).abs() < (narrowest - wanted).abs() / 8).all())
+
+
+def _not_smooth(line: Line, order: int, width: Tensor, far: Tensor) -> bool:
     """True if differences as near as one likes disagree by about as much as `far`."""
     wanted = differences(line)[0][order]
 
     def disagree(size: Tensor, run: int) -> bool:
         generator = generator_of(run, line.case)
-        near = nudged(line, lambda x: x + size * direction_of(x, "all", generator))
+        near = line.moved(lambda x: x + size * _direction(x, "all", generator))
         value, error, _ = (of[order] for of in differences(near))
-        return not (resolved(value, error) and abs(value - wanted) < far / 4)
+        return not (_resolved(value, error) and abs(value - wanted) < far / 4)
 
     return all(any(disagree(width / 100**k, run) for run in range(8)) for k in (1, 2, 3))
 
 
-def decides_apart(line: Line, width: Tensor) -> bool:
-    """True if a step decides otherwise at 0 than at a point of `width`.
-
-    A test for scale invariance decides, and a momentum that takes its first gradient whole.
-    """
+def _decides_apart(line: Line, width: Tensor) -> bool:
+    """True if a test for scale invariance decides otherwise at 0 than at a point of `width`."""
     decisions: list[list[bool]] = []
-    decided_on, update = Invariance.decided_on, HeavyBall.update
 
-    def noting(before: Invariance, view: View, passing: Tensor, *args: Any) -> Invariance:
-        decisions[-1] += passing.flatten().tolist()
-        return decided_on(before, view, passing, *args)
+    def noting(cls: type[Any]) -> Any:
+        def update(*of: Any, usual: Any = cls.update) -> Any:
+            after, state = usual(*of)
+            for flag in after.invariance.flags:
+                decisions[-1] += flag.flatten().tolist()
+            return after, state
 
-    def starting(rule: HeavyBall, before: Update, state: State) -> tuple[Update, State]:
-        decisions[-1].append(rule.undamped_start and not state[rule.buffer].any())
-        return update(rule, before, state)
+        return patch.object(cls, "update", update)
 
-    noted = patch.object(Invariance, "decided_on", noting)
-    with torch.no_grad(), noted, patch.object(HeavyBall, "update", starting):
+    with torch.no_grad(), noting(r.ScaleInvarianceTest), noting(r.AccumulatedInvarianceTest):
         for node in NODES:
             decisions.append([])
             line(width * node)
@@ -150,28 +277,24 @@ def decides_apart(line: Line, width: Tensor) -> bool:
 
 def compare(line: Line, modes: tuple[str, ...], wanted: tuple[Tensor, ...]) -> tuple[str, str]:
     """The kind of the outcome and its detail for one derivative."""
-    value, error, width = (of[len(modes) - 1] for of in wanted)
-    if not resolved(value, error):
+    order = len(modes) - 1
+    value, error, width = (of[order] for of in wanted)
+    if not _resolved(value, error):
         return "explained", ""
     found = by_torch(line, modes)
     allowed = error + ROUNDING * abs(value)
     if abs(found - value) <= allowed:
         return "equal", ""
-    runs = [by_torch(nudged(line, nudge_of(run, line.case)), modes) for run in range(8)]
+    runs = [by_torch(line.moved(nudge_of(run, line.case)), modes) for run in range(8)]
     allowed = allowed + 16 * max(abs(run - found) for run in runs)
     if abs(found - value) <= allowed:
         return "explained", ""
     far = abs(found - value).nan_to_num(nan=abs(value) + 1, posinf=abs(value) + 1)
     detail = f"{', '.join(modes)}: {found:.12g}, differences {value:.12g}, allowed {allowed:.2g}"
-    order = len(modes) - 1
-    explained = decides_apart(line, width) or narrower_agrees(line, order, value, found)
-    if explained or not_smooth(line, order, width, far):
+    explained = _decides_apart(line, width) or _narrower_agrees(line, order, value, found)
+    if explained or _not_smooth(line, order, width, far):
         return "explained", detail
     return "different", detail
-
-
-def outcomes(seed: int, numbers: Iterable[int]) -> Iterator[Outcome]:
-    return (outcome(draw_case("derivative", seed, number)) for number in numbers)
 
 
 def outcome(case: Case) -> Outcome:
@@ -187,6 +310,6 @@ def outcome(case: Case) -> Outcome:
                 kind, detail = compare(line, modes, wanted)
                 found[kind] = detail
     except Exception as error:
-        found["different"] = f"raises {type(error).__name__}: {short(error)}"
+        found["different"] = f"raises {raised(error)}"
     kind = next(kind for kind in ("different", "explained", "equal") if kind in found)
     return Outcome("derivative", case.number, kind, found[kind])

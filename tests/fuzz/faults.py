@@ -1,162 +1,184 @@
-"""Faults to plant in a path, each of which the fuzz has to find."""
+"""Faults to plant in a path, each of which the fuzz has to find.
+
+Adam's rule is written anew here, without the library's arithmetic; each of its pieces may be wrong.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
 from unittest import mock
 
 import torch
+from torch import Tensor
 
-from spherenorm import _rule as rule
+import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm._manifold import Geodesic, Sphere
-from spherenorm._update import Invariance
-from spherenorm.rules import _decay as decay
-from spherenorm.rules import _momentum as momentum
-from spherenorm.rules import _preconditioner as preconditioner
+from tests.fuzz.cases import STEPS
+
+Planted = Callable[[], AbstractContextManager[Any]]
 
 
-def derived_average(past, entering, beta):
-    """At a decay of 0 this keeps a rounding error of the past."""
-    return past + (1 - beta) * (entering - past)
+def square_average(past: Tensor, entering: Tensor, beta: Any, share: Any) -> Tensor:
+    return beta * past + (share * entering) * entering
 
 
-def _fields(cls, **of):
-    """A plain update with other numbers than its own."""
+def root(x: Tensor) -> Tensor:
+    return torch.where(x == 0, 0, torch.where(x == 0, 1, x).sqrt())
+
+
+def power(base: Any, exponent: Tensor) -> Tensor:
+    """A product, which has all its derivatives at 0."""
+    product = torch.ones_like(exponent)
+    for k in range(1, STEPS + 1):
+        product = torch.where(exponent >= k, product * base, product)
+    return product
+
+
+def adam(
+    average: Any = torch.lerp,
+    square: Any = square_average,
+    root: Any = root,
+    power: Any = power,
+    late: int = 0,
+    inside: bool = False,
+) -> Planted:
+    """Adam's rule, and how it may be wrong: `late` steps in the correction, eps in the root."""
+
+    def update(rule: Any, given: sn.Update, state: sn.State) -> tuple[sn.Update, sn.State]:
+        entering, step = given.direction, given.step + late
+
+        def like(x: Any) -> Any:
+            return x.to(entering.dtype) if isinstance(x, Tensor) else x
+
+        share1, share2, eps = like(1 - rule.beta1), like(1 - rule.beta2), like(rule.eps)
+        m = average(state["exp_avg"], entering, share1)
+        v = square(state["exp_avg_sq"], entering, like(rule.beta2), share2)
+        first = second = torch.ones((), dtype=step.dtype)
+        if rule.bias_correction:
+            first, second = 1 - power(rule.beta1, step), 1 - power(rule.beta2, step)
+        length = root(v) * like(1 / second.sqrt())
+        length = root(length**2 + eps**2) if inside else length + eps
+        numerator = average(m, entering, share1) if rule.nesterov else m
+        direction = numerator * like(1 / first) / length
+        after = given.changed(direction=direction).noting(second_moment=v)
+        return after, {"exp_avg": m, "exp_avg_sq": v}
+
+    return lambda: mock.patch.object(r.AdaptiveMoments, "update", update)
+
+
+def update_of(cls: type[sn.Rule], function: Callable[..., Any]) -> Planted:
+    """The rule's update by `function`, which is given the usual one first."""
     usual = cls.update
-    return lambda self, update, state: usual(
-        replace(self, **{name: make(self) for name, make in of.items()}), update, state
+    return lambda: mock.patch.object(cls, "update", lambda *of: function(usual, *of))
+
+
+def with_other(cls: type[sn.Rule], **numbers: Callable[[Any], Any]) -> Planted:
+    def update(usual: Any, rule: Any, *of: Any) -> Any:
+        return usual(replace(rule, **{name: make(rule) for name, make in numbers.items()}), *of)
+
+    return update_of(cls, update)
+
+
+def twice(usual: Any, rule: Any, update: Any, state: Any) -> Any:
+    return usual(rule, usual(rule, update, state)[0], state)
+
+
+def transposed(usual: Any, rule: Any, update: Any, state: Any) -> Any:
+    past = state[rule.buffer]
+    square = past.ndim == 2 and past.shape[0] == past.shape[1]
+    return usual(rule, update, {**state, rule.buffer: past.T if square else past})
+
+
+def thin_kept(usual: Any, rule: Any, update: Any, state: Any) -> Any:
+    thin = update.weight.ndim and update.weight[:1].numel() == 1
+    return (update, {}) if thin else usual(rule, update, state)
+
+
+def dropped_at_zero(usual: Any, rule: Any, update: Any, state: Any) -> Any:
+    """Leaves the term out at a scale of 0, where its derivative by the scale is lost."""
+    scale = torch.as_tensor(rule.weight_decay)
+    decayed = update.direction + scale.to(update.weight.dtype) * update.weight
+    return update.changed(direction=torch.where(scale == 0, update.direction, decayed)), {}
+
+
+def first_row(x: Tensor, factor: float) -> Tensor:
+    """`x`, of which the row of index 0 is multiplied by `factor`."""
+    return torch.cat([factor * x[:1], x[1:]]) if x.ndim else x
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a manifold says of a step."""
+
+    weight: Tensor
+    transport: Callable[[Tensor], Tensor]
+
+
+def sphere(retract: Callable[..., Any]) -> Planted:
+    usual = sn.Sphere.retract
+    return lambda: mock.patch.object(sn.Sphere, "retract", lambda *of: retract(usual, *of))
+
+
+def turned(factor: float) -> Planted:
+    return sphere(lambda usual, at, weight, d: usual(at, weight, first_row(d, factor)))
+
+
+def carried_too_far(usual: Any, at: sn.Sphere, weight: Tensor, direction: Tensor) -> Any:
+    step = usual(at, weight, direction)
+    return Moved(step.weight, lambda x: first_row(step.transport(x), 1.01))
+
+
+def lost_on_a_long_move(usual: Any, at: sn.Sphere, weight: Tensor, direction: Tensor) -> Any:
+    """Of a move of many turns, rounding decides the end."""
+    step, view = usual(at, weight, direction), sn.as_view(at.view)
+    far = view.norm(direction) > 1e3 * view.norm(weight)
+    return Moved(
+        torch.where(far, first_row(step.weight, float("nan")), step.weight), step.transport
     )
 
 
-def _averages(function):
-    return lambda: [
-        mock.patch.object(module, "averaged", function) for module in (momentum, preconditioner)
-    ]
-
-
-def _transposed(self, update, state, usual=r.HeavyBall.update):
-    """Reads its state along the other dimension, where that has the same shape."""
-    past = state[self.buffer]
-    square = past.ndim == 2 and past.shape[0] == past.shape[1]
-    return usual(self, update, {**state, self.buffer: past.T if square else past})
-
-
-def _late(cls):
-    """Counts one step more in its bias correction than there is."""
-    usual = cls.update
-
-    def update(self, update, state):
-        return usual(self, replace(update, count=update.step + 1), state)
-
-    return update
-
-
-def _no_thin_rows(self, weight, x, removed, usual=Invariance.without_radial_part):
-    """Leaves rows of one entry as they are."""
-    return x if weight.ndim and weight[:1].numel() == 1 else usual(self, weight, x, removed)
-
-
-def _eps_inside(self, update, state, usual=r.AdaptiveMoments.update):
-    """sqrt(v + eps^2) in place of sqrt(v) + eps."""
-    with mock.patch.object(preconditioner, "root", lambda x: (x + self.eps**2).sqrt()):
-        return usual(replace(self, eps=0.0), update, state)
-
-
-def _twice(self, update, state, usual=r.DecoupledDecay.update):
-    return usual(self, usual(self, update, state)[0], state)
-
-
-def _of_one_row(x, factor):
-    """`x`, of which the row of index 0 is multiplied by `factor`."""
-    first = torch.zeros_like(x, dtype=torch.bool)
-    first[:1] = True
-    return torch.where(first, factor * x, x)
-
-
-def _turned(factor, usual=Sphere.retract):
-    """Turns one unit by another angle."""
-
-    def retract(self, weight, direction):
-        return usual(self, weight, _of_one_row(direction, factor) if weight.ndim else direction)
-
-    return lambda: [mock.patch.object(Sphere, "retract", retract)]
-
-
-def _carried(self, vector, usual=Geodesic.transport):
-    """Carries a vector a little too long for one row."""
-    carried = usual(self, vector)
-    return _of_one_row(carried, 1.01) if vector.ndim else carried
-
-
-def _lost(self, usual=Geodesic.weight):
-    """Loses one unit on a move of many turns, of which rounding decides the end."""
-    moved = usual.__get__(self)
-    lost = _of_one_row(torch.ones_like(moved), float("nan")) if moved.ndim else moved
-    return torch.where(self.angle > 1e3, lost * moved, moved)
-
-
-def _squared_first(past, entering, beta):
+def squared_first(past: Tensor, entering: Tensor, beta: Any, share: Any) -> Tensor:
     """Overflows before the multiplication by 1 - beta."""
-    return beta * past + (1 - beta) * (entering * entering)
+    return beta * past + share * (entering * entering)
 
 
-def _dropped_at_zero(x, scale, y):
-    """Chooses x at a scale of 0, where its derivative by the scale is lost."""
-    return torch.where(torch.as_tensor(scale) == 0, x, x + scale * y)
+def derived_average(past: Tensor, entering: Tensor, share: Any) -> Tensor:
+    """At a decay of 0 this keeps a rounding error of the past."""
+    return past + share * (entering - past)
 
 
-def _tangent_root(x, usual=preconditioner.root):
+def tangent_root(x: Tensor) -> Tensor:
     """A root whose first derivative is taken for a constant."""
-    at = usual(x.detach())
+    at = root(x.detach())
     return at + (x - x.detach()) / torch.where(at == 0, 1, 2 * at)
 
 
-def _in(modules, name, function):
-    return lambda: [mock.patch.object(module, name, function) for module in modules]
-
-
-def _update(cls: type[rule.Rule], function: Callable[..., object]):
-    return lambda: [mock.patch.object(cls, "update", function)]
-
-
+ADAM, SPHERE = r"AdaptiveMoments|adam[pw]?\(", r"Sphere|sgdg|adamg"
+HEAVY_BALL = r"HeavyBall|sgd[pw]?\(|rmsprop"
 FAULTS = {
-    "the derived average": _averages(derived_average),
-    "dampening dropped": _update(r.HeavyBall, _fields(r.HeavyBall, dampening=lambda self: 0.0)),
-    "a state transposed": _update(r.HeavyBall, _transposed),
-    "the bias correction off by one": _update(r.AdaptiveMoments, _late(r.AdaptiveMoments)),
-    "beta2 for beta1": _update(
-        r.AdaptiveMoments, _fields(r.AdaptiveMoments, beta1=lambda self: self.beta2)
-    ),
-    "rows of one entry not projected": lambda: [
-        mock.patch.object(Invariance, "without_radial_part", _no_thin_rows)
-    ],
-    "decay twice": _update(r.DecoupledDecay, _twice),
-    "eps inside the root": _update(r.AdaptiveMoments, _eps_inside),
-    "one row turned by 1 % more": _turned(1.01),
-    "one row turned backwards": _turned(-1),
-    "one row carried 1 % too long": lambda: [mock.patch.object(Geodesic, "transport", _carried)],
-    "one row lost on a long move": lambda: [mock.patch.object(Geodesic, "weight", property(_lost))],
-    "an early overflow": lambda: [
-        mock.patch.object(preconditioner, "averaged_square", _squared_first)
-    ],
+    "the derived average": (ADAM, adam(average=derived_average)),
+    "the bias correction off by one": (ADAM, adam(late=1)),
+    "eps inside the root": (ADAM, adam(inside=True)),
+    "an early overflow": (ADAM, adam(square=squared_first)),
+    "beta2 for beta1": (ADAM, with_other(r.AdaptiveMoments, beta1=lambda rule: rule.beta2)),
+    "dampening dropped": (HEAVY_BALL, with_other(r.HeavyBall, dampening=lambda rule: 0.0)),
+    "a state transposed": (HEAVY_BALL, update_of(r.HeavyBall, transposed)),
+    "rows of one entry not projected": ("Projection", update_of(r.RadialProjection, thin_kept)),
+    "decay twice": ("Decoupled|adamp|adamw|sgdp|sgdw", update_of(r.DecoupledDecay, twice)),
+    "one row turned by 1 % more": (SPHERE, turned(1.01)),
+    "one row turned backwards": (SPHERE, turned(-1.0)),
+    "one row carried 1 % too long": (SPHERE, sphere(carried_too_far)),
+    "one row lost on a long move": (SPHERE, sphere(lost_on_a_long_move)),
 }
-
+"""Faults, and which sources have the rule, as a regular expression."""
 OF_DERIVATIVES = {
-    "a scale of 0 without a derivative": _in((momentum, decay), "plus_scaled", _dropped_at_zero),
-    "a root without a second derivative": _in((preconditioner,), "root", _tangent_root),
-    "a power without a second derivative at 0": _in(
-        (preconditioner, momentum), "power", lambda base, exponent: base**exponent
-    ),
+    "a scale of 0 without a derivative": ("Coupled", update_of(r.CoupledDecay, dropped_at_zero)),
+    "a root without a second derivative": (ADAM, adam(root=tangent_root)),
+    "a power without a second derivative at 0": (ADAM, adam(power=torch.pow)),
 }
 """Faults that leave values as they are, for the path "derivative"."""
-
-
-@contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for patch in (FAULTS | OF_DERIVATIVES)[name]():
-            stack.enter_context(patch)
-        yield
+CONTROL = (ADAM, adam())
+"""No fault: a right rule, planted in the same way."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.fuzz.cases import Case
-
-Nudge = Callable[[Tensor], Tensor]
+from tests.fuzz.reference import Nudge
 
 
 def nudge_of(run: int, case: Case, errors: int = 1) -> Nudge:

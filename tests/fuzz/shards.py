@@ -13,9 +13,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from tests.fuzz import outcome as fuzz
-from tests.fuzz import paths
 from tests.fuzz.cases import Weight, draw_case
+from tests.fuzz.compare import Outcome, outcome
+from tests.fuzz.paths import by_optimizer
 
 WORLD = 2
 PATIENCE = 300
@@ -23,26 +23,50 @@ PATIENCE = 300
 start ten: a busy machine takes many times as long, and a deadlock for ever."""
 
 
-def outcomes(seed: int, numbers: Sequence[int]) -> Iterator[fuzz.Outcome]:
+def sharded_outcome(seed: int, number: int) -> Outcome:
+    """The outcome of a case in this process, while all others take it too."""
+    from torch.distributed.tensor import (
+        Replicate,
+        Shard,
+        distribute_tensor,
+        init_device_mesh,
+    )
+
+    mesh = init_device_mesh("cpu", (WORLD,))
+
+    def place(x: Tensor, weight: Weight) -> Tensor:
+        placement = Replicate() if weight.shard is None else Shard(weight.shard)
+        return distribute_tensor(x.contiguous(), mesh, [placement])
+
+    def whole(x: Any) -> Tensor:
+        return x.detach().full_tensor() if hasattr(x, "full_tensor") else x
+
+    def run(*of: Any) -> Any:
+        moments = by_optimizer(*of, "auto", place, whole)
+        return moments if dist.get_rank() == 0 else [{} for _ in moments]  # one process judges
+
+    return outcome("dtensor", draw_case("dtensor", seed, number), run)
+
+
+def outcomes(seed: int, numbers: Sequence[int]) -> Iterator[Outcome]:
     done = 0
     while done < len(numbers):
         context = mp.get_context("spawn")
         results = context.Queue()
         with tempfile.TemporaryDirectory() as folder:
-            arguments = (f"{folder}/rendezvous", seed, numbers[done:], results)
+            given = (f"file://{folder}/rendezvous", seed, numbers[done:], results)
             workers = [
-                context.Process(target=_work, args=(rank, *arguments), daemon=True)
+                context.Process(target=_work, args=(rank, *given), daemon=True)
                 for rank in range(WORLD)
             ]
             for worker in workers:
                 worker.start()
             try:
-                _next(results, workers)  # they are ready
                 while done < len(numbers):
                     yield _next(results, workers)
                     done += 1
-            except _NoResultError as error:
-                yield fuzz.Outcome("dtensor", numbers[done], "different", str(error))
+            except RuntimeError as error:
+                yield Outcome("dtensor", numbers[done], "different", str(error))
                 done += 1
             finally:
                 for worker in workers:
@@ -50,65 +74,30 @@ def outcomes(seed: int, numbers: Sequence[int]) -> Iterator[fuzz.Outcome]:
                     worker.join()
 
 
-class _NoResultError(Exception):
-    """The processes wait for each other, or one has died."""
-
-
-def _next(results: Any, workers: Sequence[Any]) -> Any:
+def _next(results: Any, workers: Sequence[Any]) -> Outcome:
     """The next word of the first process.
 
     Raises:
-        _NoResultError: it says nothing, and why.
+        RuntimeError: it says nothing, as a process has died or they wait for each other.
     """
     for _ in range(PATIENCE):
         try:
-            return results.get(timeout=1)
+            found: Outcome = results.get(timeout=1)
+            return found
         except queue.Empty:
-            died = [rank for rank, worker in enumerate(workers) if worker.exitcode]
-            if died:
-                codes = [workers[rank].exitcode for rank in died]
-                raise _NoResultError(f"processes {died} died, with exit codes {codes}") from None
-    raise _NoResultError(f"the processes say nothing for {PATIENCE} seconds")
+            if any(worker.exitcode for worker in workers):
+                codes = [worker.exitcode for worker in workers]
+                raise RuntimeError(f"a process died: exit codes {codes}") from None
+    raise RuntimeError(f"the processes say nothing for {PATIENCE} seconds")
 
 
-def _work(rank: int, file: str, seed: int, numbers: Sequence[int], results: Any) -> None:
-    from torch.distributed.tensor import (
-        DTensor,
-        Replicate,
-        Shard,
-        distribute_tensor,
-        init_device_mesh,
-    )
-
+def _work(rank: int, meeting: str, seed: int, numbers: Sequence[int], results: Any) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{file}",
-        rank=rank,
-        world_size=WORLD,
-        timeout=timedelta(seconds=PATIENCE),
-    )
-    mesh = init_device_mesh("cpu", (WORLD,))
-    if rank == 0:
-        results.put("ready")
-
-    def place(x: Tensor, weight: Weight) -> Tensor:
-        return distribute_tensor(
-            x.contiguous(), mesh, [Replicate() if weight.shard is None else Shard(weight.shard)]
-        )
-
-    def whole(x: Tensor) -> Tensor:
-        return x.detach().full_tensor() if isinstance(x, DTensor) else x
-
+    limit = timedelta(seconds=PATIENCE)
+    dist.init_process_group("gloo", meeting, rank=rank, world_size=WORLD, timeout=limit)
     for number in numbers:
-        result = fuzz.outcome(
-            "dtensor",
-            draw_case("dtensor", seed, number),
-            lambda case, gradients: paths.by_optimizer(
-                case, gradients, {"backend": "auto"}, place, whole
-            ),
-        )
+        found = sharded_outcome(seed, number)
         if rank == 0:
-            results.put(result)
+            results.put(found)
         dist.barrier()  # who leaves first would take the connections of the other away
     dist.destroy_process_group()
