@@ -1,55 +1,180 @@
-"""The same step on other backends: Inductor, and CUDA where there is one."""
+"""The same step elsewhere: torch.compile, Triton without a GPU, and CUDA where there is one."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
+from torch import nn
 
+import spherenorm as sn
 from spherenorm import find_recipe, optim
-from tests.harness.gradients import gradient
+from tests.compile.twins import Twins, drawn
+from tests.compile.written import optimizer_of, rule
+from tests.harness import Row, gradient
 
 RECIPES = ["sgd", "sgdp", "adamw", "adamp", "sgdg"]
+ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
-def test_inductor_agrees_with_eager():
-    rule = find_recipe("adamp")(lr=0.1, weight_decay=0.1)
+def test_a_rules_step_under_torch_compile_agrees():
+    step_of = find_recipe("adamp")(lr=0.1, weight_decay=0.1)
     torch._dynamo.reset()
-    compiled = torch.compile(rule.step, fullgraph=True)
+    compiled = torch.compile(step_of.step, fullgraph=True)
     weight = torch.randn(4, 6, dtype=torch.float64)
-    eager, eager_state = weight, rule.init(weight)
-    fast, fast_state = weight, rule.init(weight)
+    eager, eager_state = weight, step_of.init(weight)
+    fast, fast_state = weight, step_of.init(weight)
     for step in range(5):
         grad = gradient("alternating", eager, torch.Generator().manual_seed(step), step)
-        eager, eager_state = rule.step(eager, grad, eager_state)
+        eager, eager_state = step_of.step(eager, grad, eager_state)
         fast, fast_state = compiled(fast, grad, fast_state)
     torch.testing.assert_close(fast, eager, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_users_rule_that_multiplies_matrices_is_compiled():
+    """Whose scaled sum behind a product torch 2.13's Inductor gets wrong."""
+    mine = rule(
+        {"m": "0.9 * old['m'] + d"},
+        "torch.sub(torch.add(d, old['m'], alpha=0.9), w, alpha=0.3)",
+        before="d = 0.1 * (d @ d.T) @ d",
+    )
+    twins = Twins(optimizer_of(mine()), drawn([(6, 4)]))
+    for step in range(4):
+        for group in (*twins.own_opt.param_groups, *twins.fast_opt.param_groups):
+            group["lr"] = 0.1 / (1 + step)
+        twins.step(step=step)
+    twins.agree()
+    assert twins.paths <= {"Inductor", "horizontal"}
+
+
+@pytest.mark.parametrize("backend", ["auto", "rule"])
+def test_a_train_step_under_torch_compile_gives_the_same_numbers(backend):
+    found = []
+    for compiled in (False, True):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 6, bias=False), nn.ReLU(), nn.Linear(6, 3)).double()
+        optimizer = optim.AdamP(model.parameters(), lr=0.1, weight_decay=0.01, backend=backend)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+        def train_step(x, y, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            (model(x) - y).square().mean().backward()
+            optimizer.step()
+
+        # What Dynamo does with the step is at stake, not the code that Inductor makes.
+        step = torch.compile(train_step, backend="eager") if compiled else train_step
+        for _ in range(3):
+            step(torch.randn(5, 8).double(), torch.randn(5, 3).double())
+            schedule.step()
+        found.append([weight.detach() for weight in model.parameters()])
+    assert all(map(torch.equal, *found))
+
+
+def test_a_step_in_one_graph_is_refused_with_what_to_do():
+    weight = torch.ones(3, 2, requires_grad=True)
+    weight.grad = torch.ones(3, 2)
+    optimizer = optim.AdamP([weight], lr=0.1)
+    torch._dynamo.reset()
+    compiled = torch.compile(optimizer.step, fullgraph=True, backend="eager")
+    with pytest.raises(torch._dynamo.exc.Unsupported) as refused:
+        compiled()
+    assert "step()" in str(refused.value)
+    assert torch.equal(weight.detach(), torch.ones(3, 2))
+
+
+INTERPRETED = """
+import torch
+from spherenorm.compile.gpu import DEVICES
+from tests.compile.twins import Twins, drawn
+from tests.harness import Row
+DEVICES.add("cpu")
+shapes = (18, 3, 3), (2, 1500), (5,), (), (0, 4)
+adamp = Row("adamp", {"lr": 0.1, "weight_decay": 0.1})
+unit = Row("sgdp", {"lr": 0.1, "momentum": 0.9, "per": "unit"})
+for row, dtype in ((adamp, torch.float32), (unit, torch.float64)):
+    twins = Twins(row.optimizer, [w.to(dtype) for w in drawn(shapes)])
+    for step in range(2):
+        twins.step(step=step)
+    twins.agree()
+    assert twins.paths == {"Triton kernels"}, twins.paths
+"""
+
+
+def test_triton_kernels_step_as_the_rule_under_the_interpreter(tmp_path):
+    """In a process of its own: whether Triton interprets is settled when it is imported."""
+    pytest.importorskip("triton")
+    told = {"TRITON_INTERPRET": "1", "SPHERENORM_CACHE": str(tmp_path)}
+    environment = {**os.environ, **told, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", INTERPRETED]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-4000:]
+
+
+@ON_GPU
 @pytest.mark.parametrize("name", RECIPES)
 def test_cuda_agrees_with_cpu(name):
     cpu = torch.randn(4, 6, dtype=torch.float64)
-    rule = find_recipe(name)(lr=0.1)
-    gpu, cpu_state, gpu_state = cpu.cuda(), rule.init(cpu), rule.init(cpu.cuda())
+    step_of = find_recipe(name)(lr=0.1)
+    gpu, cpu_state, gpu_state = cpu.cuda(), step_of.init(cpu), step_of.init(cpu.cuda())
     for step in range(5):
         grad = gradient("alternating", cpu, torch.Generator().manual_seed(step), step)
-        cpu, cpu_state = rule.step(cpu, grad, cpu_state)
-        gpu, gpu_state = rule.step(gpu, grad.cuda(), gpu_state)
+        cpu, cpu_state = step_of.step(cpu, grad, cpu_state)
+        gpu, gpu_state = step_of.step(gpu, grad.cuda(), gpu_state)
     torch.testing.assert_close(gpu.cpu(), cpu, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@ON_GPU
 @pytest.mark.parametrize("backend", ["rule", "auto", "compiled"])
 @pytest.mark.parametrize("name", ["sgdp", "adamw", "adamp"])
-def test_a_cuda_step_does_not_wait_for_the_host(name, backend):
-    weights = [
-        torch.randn(shape, device="cuda").requires_grad_() for shape in ((6, 5), (4, 3, 2, 2), (7,))
-    ]
-    optimizer = optim.torch_optimizer(name)(weights, lr=0.01, backend=backend)
-    for weight in weights:
-        weight.grad = torch.randn_like(weight)
-    optimizer.step()
-    optimizer.step()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+def test_a_cuda_step_does_not_wait_for_the_host_and_follows_the_rate(name, backend):
+    shapes = (64, 3, 7, 7), (300, 9), (70, 1001), (2048,), ()
+    rate = torch.tensor(1e-3, dtype=torch.float64, device="cuda")
+    make = Row(name, {"lr": rate}).optimizer
+    twins = Twins(make, [w.cuda() for w in drawn(shapes)], backend)
+    for step in range(4):
+        rate.fill_(1e-3 / (step + 1))
+        for (own, fast), grad in zip(twins, drawn(shapes, seed=step + 1), strict=True):
+            own.grad, fast.grad = (grad.cuda() for _ in range(2))
+        twins.own_opt.step()
+        torch.cuda.set_sync_debug_mode("error" if step > 1 else "default")
+        try:
+            twins.fast_opt.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    twins.agree()
+
+
+@ON_GPU
+def test_a_captured_step_follows_the_rate_and_needs_a_step_before():
+    def fresh():
+        weight = torch.ones(17, 13, device="cuda", dtype=torch.float64).requires_grad_()
+        weight.grad = torch.ones_like(weight)
+        return weight, optim.SGD([weight], lr=rate, backend="compiled")
+
+    rate = torch.tensor(0.5, dtype=torch.float64, device="cuda")
+    weight, optimizer = fresh()
+    with pytest.raises(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
         optimizer.step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    weight, optimizer = fresh()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        optimizer.step()
+        optimizer.step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    rate.fill_(2.0)
+    graph.replay()
+    torch.testing.assert_close(weight.detach().cpu(), torch.full((17, 13), -2.0).double())
+
+
+def test_explain_names_the_kernels_of_each_weight():
+    weights = [w.requires_grad_() for w in drawn([(8, 4), (8, 4), (8,)])]
+    lines = list(sn.explain(optim.AdamP(weights)))
+    assert {(line.group, line.recipe, line.backend, line.shape) for line in lines} == {
+        (0, "adamp", "auto", (8, 4)),
+        (0, "adamp", "auto", (8,)),
+    }

@@ -181,6 +181,28 @@ def test_processes_that_build_at_once_and_later_ones(compiler, cache):
     assert len(commands()) == built
 
 
+def test_neither_values_nor_shapes_compile_again(compiler):
+    """One kernel for weights of rows, and at most one for vectors."""
+    commands = compiler()
+    weights = [w.requires_grad_() for w in drawn([(7, 5), (11, 3, 2, 2), (4,)])]
+    optimizer = sn.torch_optimizer(new_recipe())(weights, backend="compiled")
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    counts = []
+    for step in range(4):
+        if step == 2:
+            optimizer.param_groups[0]["lr"] = 0.0
+            (late,) = drawn([(9, 8)])
+            optimizer.add_param_group({"params": [late.requires_grad_()], "lr": 0.2})
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        scheduler.step()
+        counts.append(len(commands()))
+    assert len(set(counts)) == 1
+    assert 1 <= counts[0] <= 2
+
+
 def test_a_half_written_library_is_built_anew(cache):
     recipe = new_recipe()
     assert succeeds(forked(kernel(recipe)))

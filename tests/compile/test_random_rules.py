@@ -120,13 +120,21 @@ def test_random_rules_step_as_they_are_written(ndim, seed, monkeypatch):
 
         shape = {1: (7,), 2: draw.choice(((4, 4), (5, 3), (1, 5), (5, 1))), 3: (3, 2, 2)}[ndim]
         twins = Twins(sn.torch_optimizer(recipe), drawn([shape]))
-        try:
-            for step in range(3):
-                twins.step("random", step)
-            twins.agree(equal_nan=True)
+        if taken(twins, f"shape {shape}:\n{source}"):
             return
-        except sn.BackendError as error:
-            assert "numbers" not in str(error), f"shape {shape}:\n{source}"
-        except AssertionError as error:
-            raise AssertionError(f"shape {shape}:\n{source}") from error
     raise AssertionError("every rule was refused")
+
+
+def taken(twins, what):
+    """True if kernels step the rule as its own code does; False if they have no word for it."""
+    try:
+        for step in range(3):
+            twins.step("random", step)
+        twins.agree(equal_nan=True)
+    except sn.BackendError as error:
+        if "numbers" in str(error):
+            raise AssertionError(what) from error
+        return False
+    except AssertionError as error:
+        raise AssertionError(what) from error
+    return True

@@ -155,6 +155,43 @@ def rate_of(kind: str, lr: float) -> float | Tensor:
     return torch.tensor(lr, dtype=dtype) if "tensor" in kind else lr
 
 
+FORGETTING = (1e6, 1e-3, 1e6, 1e-6, 1e-9, 1.0)
+"""Scales of gradients: a moment's decay of nothing keeps nothing of a large one."""
+EXTREMES = {
+    "decay 0": (Row("adamw", {"betas": (0.9, 0.0)}), FORGETTING, 1.0),
+    "decays of almost 0": (Row("adam", {"betas": (1e-8, 1e-12)}), FORGETTING, 1.0),
+    "rmsprop forgets": (Row("rmsprop", {"alpha": 0.0}), FORGETTING, 1.0),
+    "squares that overflow": (Row("adam"), (1e18, 1e20, 1e30), 1.0),
+    "sums that overflow": (Row("sgdp", {"momentum": 0.9}), (1e19,) * 3, 1.0),
+    "sums that a sphere divides by": (Row("sgdg", {"alpha": 0.0}), (1e19,) * 3, 1.0),
+    "a threshold that underflows": (Row("sgdp", {"delta": 1e-300}), (1e20,), 1.0),
+    "a unit's threshold": (Row("sgdp", {"delta": 1e-300, "per": "unit"}), (1e20,), 1.0),
+    "a coefficient beyond float32": (Row("nora"), (1e30,), 1e-20),
+    "nothing at all": (Row("adamp"), (0.0, 1.0), 1.0),
+    "nan": (Row("adamp"), (1.0, float("nan"), 1.0), 1.0),
+    "an infinity": (Row("sgdw", {"momentum": 0.9}), (1.0, -float("inf"), 1.0), 1.0),
+    "an infinite weight": (Row("rmsprop"), (1.0, 1.0), float("inf")),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", EXTREMES)
+def test_numbers_end_where_those_of_own_code_do(name, dtype):
+    row, scales, size = EXTREMES[name]
+    shapes = (4, 8), (2, 4096), (4, 3, 2, 2)
+    twins = Twins(row.optimizer, [w.to(dtype) * size for w in drawn(shapes)], "auto")
+    for step, scale in enumerate(scales):
+        for (own, fast), grad in zip(twins, drawn(shapes, seed=step + 1), strict=True):
+            own.grad, fast.grad = ((scale * grad).to(dtype) for _ in range(2))
+        twins.own_opt.step()
+        twins.fast_opt.step()
+        twins.largest = max(twins.largest, min(scale, 1.0))
+        for own, fast in twins:
+            assert torch.equal(fast.isfinite(), own.isfinite())
+        twins.agree(equal_nan=True)
+    assert twins.paths == {"C++ kernel"}
+
+
 ADAMP = Row("adamp", {"lr": 0.1, "weight_decay": 0.01})
 
 

@@ -330,6 +330,15 @@ def test_what_kernels_have_no_word_for_is_refused_by_rule_and_reason(word, kerne
     assert torch.equal(weight.detach(), before)
 
 
+@pytest.mark.parametrize("word", ["(3 * d).bfloat16() * 1.0", "d + old['m'].bfloat16()"])
+def test_a_rounding_to_half_within_a_step_is_refused(word, kernels_alone):
+    weight = torch.ones(6, 6, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    optimizer = optimizer_of(rule({"m": "old['m'] + d"}, word)())([weight], backend="compiled")
+    with refuses("Mine", "bfloat16", by=sn.BackendError):
+        optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("start", "new"),
     [

@@ -58,7 +58,7 @@ class Twins:
         step: int = 0,
         scale: float = 1.0,
         given: Callable[[Tensor, int], Tensor] = lambda grad, place: grad,
-        on: AbstractContextManager[Any] = nullcontext(),
+        on: AbstractContextManager[Any] | None = None,
     ) -> None:
         """One step of both; without a family each weight has its own, another one at each step.
 
@@ -75,7 +75,7 @@ class Twins:
             own.grad, fast.grad = (given(grad.to(own.dtype), place) for _ in range(2))
             self.largest = max(self.largest, own.grad.abs().max().item() if own.numel() else 0)
         self.own_opt.step()
-        with on:
+        with on or nullcontext():
             self.fast_opt.step()
 
     def agree(self, equal_nan: bool = False) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import spherenorm as sn
@@ -57,9 +59,10 @@ def rule(
     source = RULE.format(
         names=tuple(states), start=start, before=before, direction=direction, new=new, name=name
     )
-    module = {"__name__": f"written_{next(_numbers)}"}
-    exec(HEAD + source, module)
-    return module[name]
+    module = ModuleType(f"written_{next(_numbers)}")
+    sys.modules[module.__name__] = module  # where torch.compile looks for it
+    exec(HEAD + source, vars(module))
+    return getattr(module, name)
 
 
 def optimizer_of(*rules: sn.Rule, lr: float = 0.1) -> Any:
