@@ -121,7 +121,8 @@ def vmap(subject: Subject) -> str:
         for weight, grad, state in cases:
 
             def stepped(value: Any, args: Any = (weight, grad, state), enter: Any = enter) -> Any:
-                return subject.rule(**enter(value)).step(*args)
+                rule, (w, g, held) = subject.rule(**enter(value)), args
+                return rule.step(w, g, {**init_apart(rule, w), **held})
 
             with named(f"vmap over {what}"):
                 batch = torch.tensor(values, dtype=torch.float64)
@@ -153,6 +154,9 @@ def _numbers(
 
             near = [0.9 * entry, 0.95 * entry, entry] if entry else [0.0, 0.01, 0.02]
             values = [value for value in near if _is_taken(subject, enter(value))]
+            if not entry and values:  # a Python 0 may leave a term out, and its state with it
+                names = subject.rule(**enter(values[-1])).state_names
+                values = [v for v in values if subject.rule(**enter(v)).state_names == names]
             if values:
                 what = f"{name}[{i}]" if isinstance(default, tuple | list) else name
                 yield what, values, enter

@@ -12,20 +12,11 @@ from tests.recipes.users import USERS
 pytestmark = ANY_WEIGHTS
 
 ELSEWHERE = ("compiled", "sharded", "law")
-WITHOUT_BUFFER = ("sgd-lr=0.05", "vmap")
-KNOWN = pytest.mark.xfail(
-    strict=True, reason="vmap over momentum starts from the state of momentum 0, without buffer"
-)
 KEPT = ("sgdp", "adamp", "rmsprop", "adamg", "adamh", "normuon", "mdmuon", "apart")
 """Recipes that hold all kinds of states together; `optim/` resumes the others."""
 
 CASES = [
-    pytest.param(
-        row,
-        promise,
-        id=f"{row}-{promise}",
-        marks=[KNOWN] if (str(row), promise) == WITHOUT_BUFFER else [],
-    )
+    pytest.param(row, promise, id=f"{row}-{promise}")
     for row in [*ROWS, *USERS]
     for promise in sn.testing.PROPERTIES
     if promise not in ELSEWHERE
