@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-import spherenorm as sn
 from spherenorm import find_recipe, optim
 from tests.compile.twins import Twins, drawn
 from tests.compile.written import optimizer_of, rule
@@ -169,12 +168,3 @@ def test_a_captured_step_follows_the_rate_and_needs_a_step_before():
     rate.fill_(2.0)
     graph.replay()
     torch.testing.assert_close(weight.detach().cpu(), torch.full((17, 13), -2.0).double())
-
-
-def test_explain_names_the_kernels_of_each_weight():
-    weights = [w.requires_grad_() for w in drawn([(8, 4), (8, 4), (8,)])]
-    lines = list(sn.explain(optim.AdamP(weights)))
-    assert {(line.group, line.recipe, line.backend, line.shape) for line in lines} == {
-        (0, "adamp", "auto", (8, 4)),
-        (0, "adamp", "auto", (8,)),
-    }

@@ -369,16 +369,10 @@ enter(
     a_dict_that_is_a_field=in_a_field(
         lambda: {"factor": 1.0}, lambda x: x["factor"], lambda x, v: x.update(factor=v)
     ),
-    the_data_of_a_tensor=in_a_field(
-        number, lambda x: x, lambda x, v: setattr(x, "data", number(v))
-    ),
     a_random_generator_of_torch=in_a_field(
         lambda: torch.Generator().manual_seed(0),
         lambda x: torch.rand((), generator=x, dtype=torch.float64),
         lambda x, v: x.manual_seed(int(v)),
-    ),
-    a_mutable_object_in_a_field=in_a_field(
-        lambda: SimpleNamespace(value=1.0), lambda x: x.value, lambda x, v: setattr(x, "value", v)
     ),
 )
 
@@ -410,18 +404,29 @@ def a_subclass_of_the_sphere():
         yield
 
 
-@case
-def the_state_names_of_a_class():
+def doubled(x):
+    return 2 * x
+
+
+def written_around(factor):
+    """A user's rule with a closure, a function of its module, a default and a class attribute."""
+
     class Mine(sn.Rule):
-        state_names = ()
+        share = 0.5
 
-        def update(self, update, state):
-            new = {name: state[name] + update.direction for name in self.state_names}
-            return replace(update, direction=update.direction + sum(new.values())), new
+        def update(self, update, state, times=1.0, *, more=1.0):
+            direction = factor * self.share * times * more * doubled(update.direction)
+            return replace(update, direction=direction), {}
 
-    yield start(lambda lr=0.1: sn.chain(Mine(), r.StepSize(lr)))
-    for Mine.state_names in (("a",), ("a", "b"), ("b",), ()):
-        yield
+    return Mine
+
+
+enter(
+    BOTH,
+    a_users_class_that_is_made_anew=of_a_recipe(
+        lambda factor: heavy(written_around(factor)()), 1.0, 3.0, 1.0
+    ),
+)
 
 
 # The hyper-parameters of a group change.
@@ -458,23 +463,6 @@ def by_level(lr=0.1, level=1):
     return heavy(lr=lr * kinds[type(level)] * (2 if math.copysign(1, level) < 0 else 1))
 
 
-class Blind:
-    """Equal to everything."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __eq__(self, other):
-        return True
-
-    def __hash__(self):
-        return 0
-
-
-def told(lr=0.1, settings=None):
-    return heavy(lr=lr * settings.value)
-
-
 def counted(lr=0.1, momentum=0.5, count=0):
     return sn.chain(r.HeavyBall(momentum / (1 + count)), r.StepSize(lr / (1 + count)))
 
@@ -506,7 +494,6 @@ enter(
     a_count=of_a_group("count", *range(6), recipe=counted),
     a_level_of_another_type=of_a_group("level", 1, 1.0, True, recipe=by_level),
     a_0_that_is_minus_0=of_a_group("level", 0.0, -0.0, recipe=by_level),
-    equal_objects=of_a_group("settings", Blind(1.0), Blind(3.0), recipe=told),
 )
 
 
@@ -691,15 +678,6 @@ class Dispatch(TorchDispatchMode):
         return out + out + out if func is torch.ops.aten.mul.Tensor else out
 
 
-@contextlib.contextmanager
-def default_dtype():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 def within(said, context):
     """A story in which a context is entered, and left."""
 
@@ -712,18 +690,12 @@ def within(said, context):
     return story
 
 
-def bytes_of_a_number(rule, update):
-    return torch.tensor(0.0).element_size() / 4
-
-
 def inference(rule, update):
     return 3.0 if torch.is_inference_mode_enabled() else 1.0
 
 
 enter(
-    the_default_dtype=within(own(bytes_of_a_number), default_dtype),
     inference_mode=within(own(inference), torch.inference_mode),
-    a_mode_of_functions_around_a_users_rule=within(own(lambda rule, update: 1.5), Function),
     a_mode_of_functions_around_the_librarys_rules=within(start(decayed), Function),
     a_mode_of_dispatch_around_the_librarys_rules=within(start(paced), Dispatch),
 )

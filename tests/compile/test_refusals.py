@@ -6,9 +6,12 @@ A kernel that would give other numbers than the rule's own code is found before 
 from __future__ import annotations
 
 import functools
+import math
 import shutil
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -283,3 +286,49 @@ def test_what_cannot_be_compiled_steps_by_own_code(mine, reason, kernels_alone):
 def test_explain_takes_no_other_optimizer():
     with refuses("SGD", by=TypeError):
         sn.explain(torch.optim.SGD([ones(2)]))
+
+
+@dataclass(frozen=True)
+class Holds(sn.Rule):
+    thing: object
+
+    def update(self, update, state):
+        return update.changed(direction=self.factor() * update.direction), {}
+
+    def factor(self):
+        return 0.5
+
+
+def recursive(n):
+    return 0.5 * recursive(n - 1) if n else 1.0
+
+
+def halves(by):
+    return lambda n: by * n
+
+
+THINGS = {
+    "a namespace": SimpleNamespace(lr=0.1),
+    "a method of a dict": {"lr": 0.1}.get,
+    "a set": {1, 2},
+    "an array": np.ones(3),
+    "a module": math,
+}
+
+
+@pytest.mark.parametrize("thing", THINGS)
+def test_a_field_that_may_change_inside_is_not_recorded(thing, kernels_alone):
+    mine = Holds(THINGS[thing])
+    weight = ones(4, 3)
+    with refuses("Holds", "thing", by=sn.BackendError):
+        optimizer_of(mine)([weight], backend="compiled").step()
+    assert torch.equal(weight.detach(), torch.ones(4, 3))
+    optimizer_of(mine)([weight], backend="auto").step()
+    torch.testing.assert_close(weight.detach(), torch.full((4, 3), 0.95))
+
+
+@pytest.mark.parametrize("thing", [recursive, halves(0.5)], ids=["recursive", "a closure"])
+def test_functions_in_fields_step_by_own_code(thing):
+    weight = ones(4, 3)
+    optimizer_of(Holds(thing))([weight]).step()
+    torch.testing.assert_close(weight.detach(), torch.full((4, 3), 0.95))

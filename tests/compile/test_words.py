@@ -22,6 +22,18 @@ from tests.harness import refuses
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="kernels need a compiler")
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 
+
+def typed(*of_both, others=()):
+    """Parameters in both types; of `others`, which are kept in double, float64 is a long check."""
+    long = [pytest.mark.long]
+    return [
+        pytest.param(each, dtype, id=f"{each}-{dtype}", marks=long if brief else [])
+        for each in (*of_both, *others)
+        for dtype in (torch.float64, torch.float32)
+        for brief in [each in others and dtype is torch.float64]
+    ]
+
+
 TRUTHS = {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not"}
 ASKED = {  # arguments that have no default in aten, but a meaning
     "where.self": "x > y, x, y",
@@ -119,8 +131,7 @@ def kernels_alone(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda *_, **__: refused)
 
 
-@DTYPES
-@pytest.mark.parametrize("extent", EXTENTS)
+@pytest.mark.parametrize(("extent", "dtype"), typed("entries", others=("rows", "numbers")))
 def test_every_operation_equals_torchs_at_every_pair_of_edges(extent, dtype, kernels_alone):
     before, form, start = EXTENTS[extent]
     words = {name: form.format(each) for name, each in ENTRYWISE.items()}
@@ -208,8 +219,7 @@ SHAPES = {
 }
 
 
-@DTYPES
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize(("kind", "dtype"), typed("rows", others=("vectors",)))
 def test_sums_and_decisions_equal_the_rules_own(kind, dtype, kernels_alone):
     """Also of a weight or a gradient that is not finite, of which each word tells elsewhere."""
     words = REDUCED | (ROWS if kind == "rows" else {})
