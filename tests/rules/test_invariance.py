@@ -101,7 +101,7 @@ CONDITIONS = {
         "overflow",
     ),
     "delta": (0.1, 0.5),
-    "memory": (0.0, 0.8),
+    "memory": (0.0, 0.5, 0.8),
     "level": (1.0, 0.05, 1e-4),
     "way": ("numbers", "tensors", "graph", "vmap"),
     "layout": LAYOUTS,

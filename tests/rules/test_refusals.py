@@ -142,12 +142,18 @@ def test_a_radius_of_other_units_is_refused(name, views):
 
 
 def test_projection_and_ratio_need_a_test_before_them():
-    weight = torch.ones(2, 2)
+    weight = torch.ones(2, 2, requires_grad=True)
+    decays = [r.DecoupledDecay(decay, ratio) for decay, ratio in ((0.0, 0.1), (0.1, None))]
+    alone = [r.RadialProjection("layer"), *decays]
     for rule in (r.RadialProjection(), r.DecoupledDecay(0.1, invariant_ratio=0.1)):
         with refuses(type(rule).__name__, "ScaleInvarianceTest"):
             sn.chain(rule).step(weight, weight, {})
-    for rule in (r.RadialProjection("layer"), r.DecoupledDecay(0.0, invariant_ratio=0.1)):
+        with refuses(type(rule).__name__, "ScaleInvarianceTest"):
+            sn.torch_optimizer(lambda lr=0.1, rule=rule: sn.chain(rule, r.StepSize(lr)))([weight])
+        alone.append(sn.chain(r.ScaleInvarianceTest(), rule))
+    for rule in alone:
         sn.chain(rule).step(weight, weight, {})
+        sn.torch_optimizer(lambda lr=0.1, rule=rule: sn.chain(rule, r.StepSize(lr)))([weight])
 
 
 def test_a_gain_refuses_rules_that_are_for_the_models_weight():
