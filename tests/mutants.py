@@ -151,7 +151,7 @@ class Reach:
     def tests(self, mutant: Mutant) -> list[str]:
         """Those of the line, or of the file's functions if the line runs at import."""
         lines = self.reach.get(mutant.path, {})
-        found = lines.get(str(mutant.line), [])
+        found = lines.get(str(mutant.reached), [])
         near = found or sorted({test for tests in lines.values() for test in tests})
         direct = [self.names[place] for place in near]
         files = {name.partition("::")[0] for name in direct}

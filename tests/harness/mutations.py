@@ -31,12 +31,14 @@ class Mutant:
     Attributes:
         path: the file, from the root.
         line: the line of the place.
+        reached: a line that runs when the place counts: of a default, the first of its function.
         before, after: the text of the place.
         around: the line as it is, which tells equal places of a file apart.
     """
 
     path: str
     line: int
+    reached: int
     column: int
     kind: str
     before: str
@@ -66,13 +68,21 @@ def mutants_of(path: Path, root: Path) -> Iterator[Mutant]:
     source = path.read_text()
     lines = source.splitlines(keepends=True)
     name = path.relative_to(root).as_posix()
-    for node in _code(ast.parse(source)):
+    tree = ast.parse(source)
+    of_defaults = {
+        id(node): function.body[-1 if len(function.body) == 1 else 1].lineno
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function.args)
+    }
+    for node in _code(tree):
         before = _text(node, lines)
         column = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
         around = lines[node.lineno - 1].strip()
         for kind, changed in _changes(node):
             after = changed if isinstance(changed, str) else f"({ast.unparse(changed)})"
-            yield Mutant(name, node.lineno, column, kind, before, after, around)
+            reached = of_defaults.get(id(node), node.lineno)
+            yield Mutant(name, node.lineno, reached, column, kind, before, after, around)
 
 
 def _text(node: ast.expr | ast.stmt, lines: list[str]) -> str:
