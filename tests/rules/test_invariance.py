@@ -99,6 +99,7 @@ CONDITIONS = {
         math.inf,
         math.nan,
         "overflow",
+        "seen once",
     ),
     "delta": (0.1, 0.5),
     "memory": (0.0, 0.5, 0.8),
@@ -151,6 +152,8 @@ def history(case, steps=6):
         if not isinstance(zero, str) or zero == "overflow":  # of one unit at one step
             if step == 3 and grad.numel():
                 grad[0] = weight[0] * (2 * top**0.5 / case["scale"] if zero == "overflow" else zero)
+        elif zero == "seen once" and step:  # as a row of an embedding
+            grad[:1] = 0
         elif zero.startswith("a unit") and step % 3 != 1 and len(weight):
             (weight if zero.endswith("weight") else grad)[0] = 0
         elif zero in ("gradient", "weight"):
