@@ -33,6 +33,7 @@ SURE = 1e-6
 """The chance with which a right law is refused."""
 
 
+@np.errstate(all="ignore")
 def sums(w, g, top):
     """|w| |g|, 0 if one of their squares overflows, and s^2 = dim cos^2."""
     squared = np.array([w @ w, g @ g])
@@ -163,6 +164,14 @@ def history(case, steps=6):
 
 
 CASES = pairs(CONDITIONS, exists)
+# A row that was invariant when it was seen has no verdict once half of that step is forgotten.
+FADING = {key: given[0] for key, given in CONDITIONS.items()} | {
+    "family": "row_tangential",
+    "per": "unit",
+    "zero": "seen once",
+    "test": r.AccumulatedInvarianceTest,
+}
+CASES += [{**FADING, "memory": memory} for memory in (0.5, 0.8)]
 
 
 def test_decisions_are_their_definitions():
