@@ -33,6 +33,7 @@ SURE = 1e-6
 """The chance with which a right law is refused."""
 
 
+@np.errstate(all="ignore")
 def sums(w, g, top):
     """|w| |g|, 0 if one of their squares overflows, and s^2 = dim cos^2."""
     squared = np.array([w @ w, g @ g])
@@ -99,6 +100,7 @@ CONDITIONS = {
         math.inf,
         math.nan,
         "overflow",
+        "seen once",
     ),
     "delta": (0.1, 0.5),
     "memory": (0.0, 0.5, 0.8),
@@ -151,6 +153,8 @@ def history(case, steps=6):
         if not isinstance(zero, str) or zero == "overflow":  # of one unit at one step
             if step == 3 and grad.numel():
                 grad[0] = weight[0] * (2 * top**0.5 / case["scale"] if zero == "overflow" else zero)
+        elif zero == "seen once" and step:  # as a row of an embedding
+            grad[:1] = 0
         elif zero.startswith("a unit") and step % 3 != 1 and len(weight):
             (weight if zero.endswith("weight") else grad)[0] = 0
         elif zero in ("gradient", "weight"):
@@ -160,6 +164,14 @@ def history(case, steps=6):
 
 
 CASES = pairs(CONDITIONS, exists)
+# A row that was invariant when it was seen has no verdict once half of that step is forgotten.
+FADING = {key: given[0] for key, given in CONDITIONS.items()} | {
+    "family": "row_tangential",
+    "per": "unit",
+    "zero": "seen once",
+    "test": r.AccumulatedInvarianceTest,
+}
+CASES += [{**FADING, "memory": memory} for memory in (0.5, 0.8)]
 
 
 def test_decisions_are_their_definitions():
