@@ -115,7 +115,7 @@ def test_mistakes(arguments, message):
 
 def test_a_failed_row_fails_the_command(monkeypatch):
     monkeypatch.setattr(
-        "spherenorm_theory.report.paper_jobs",
+        "spherenorm_theory.cli.paper_jobs",
         lambda: [Job("s", "bad", lambda: [Row("s", "n", "f", "FAILS", good=False)])],
     )
     assert invoke().exit_code == 1
@@ -126,7 +126,7 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
         raise ArithmeticError("one\ntwo")
 
     jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
-    monkeypatch.setattr("spherenorm_theory.report.paper_jobs", lambda: jobs)
+    monkeypatch.setattr("spherenorm_theory.cli.paper_jobs", lambda: jobs)
     result = invoke()
     assert result.exit_code == 1
     assert "fine" in result.stdout
@@ -135,7 +135,7 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
 
 def test_markup_is_text(monkeypatch):
     monkeypatch.setattr(
-        "spherenorm_theory.report.paper_jobs",
+        "spherenorm_theory.cli.paper_jobs",
         lambda: [Job("[s]", "[j]", lambda: [Row("[s]", "[n]", "[f]", "[/t]")])],
     )
     result = invoke()
@@ -145,9 +145,7 @@ def test_markup_is_text(monkeypatch):
 def test_narrow_tables_break_formulas_at_operators(monkeypatch):
     monkeypatch.setattr("spherenorm_theory.cli.console", Console(width=60))
     row = Row("s", "n", "2*learning_rate*weight_decay*momentum*wd_ratio", "fine")
-    monkeypatch.setattr(
-        "spherenorm_theory.report.paper_jobs", lambda: [Job("s", "j", lambda: [row])]
-    )
+    monkeypatch.setattr("spherenorm_theory.cli.paper_jobs", lambda: [Job("s", "j", lambda: [row])])
     output = invoke().stdout
     assert all(
         name in output for name in ("learning_rate*", "weight_decay*", "momentum*", "wd_ratio")
