@@ -1,19 +1,19 @@
 """The derived laws: their content for each recipe, and that a fault changes them."""
 
 import re
-from dataclasses import dataclass, replace
 
 import pytest
 import sympy as sp
 import torch
 
-from spherenorm import Rule, chain
+from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import check, norm_growth, trace
 from spherenorm_theory.algebra import BudgetError
 from spherenorm_theory.laws import S, W
+from tests.harness import refuses
 from tests.theory import faults
-from tests.theory.recipes import WITH_LAWS, law_of
+from tests.theory.recipes import WITH_LAWS, By, accumulated, law_of
 
 lr, beta, wd, rho = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio")
@@ -21,8 +21,6 @@ lr, beta, wd, rho = (
 
 
 X = sp.Symbol("<w,m>", real=True)
-
-
 PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
 
 
@@ -44,7 +42,6 @@ def test_laws_hold_without_scale_invariance_too(name):
 
 
 def test_the_test_takes_the_other_branch_without_scale_invariance():
-    assert law_of("sgdp").cross == 0
     general = law_of("sgdp", scale_invariant=False, **PLAIN)
     assert general.cross.has(sp.Symbol("<w,g>", real=True), X)
     assert any("no projection acts" in a for a in general.assumptions)
@@ -131,7 +128,7 @@ def test_closed_form_agrees_with_iteration():
 
 
 def test_no_closed_form_to_prove():
-    with pytest.raises(ValueError, match="no closed form to prove"):
+    with refuses("closed form"):
         law_of("adam").induction()
 
 
@@ -158,15 +155,9 @@ def test_entrywise_directions_are_any_vector():
     assert law_of("adamp").cross == 0
 
 
-@dataclass(frozen=True)
-class ByItsLength(Rule):
+def by_its_length(function):
     """The direction times a function of its squared length."""
-
-    function: object
-
-    def update(self, update, state):
-        squared = (update.direction * update.direction).sum(1, keepdim=True)
-        return replace(update, direction=update.direction * self.function(squared)), {}
+    return By(lambda w, d: d * function((d * d).sum(1, keepdim=True)))
 
 
 LENGTHS = {
@@ -179,11 +170,11 @@ LENGTHS = {
 @pytest.mark.parametrize("length", LENGTHS)
 def test_lemma_2_2_holds_whatever_scales_the_gradients(length):
     """|g|^2 enters s by more than its square, and is no matter: the buffer is s / -lr."""
-    law = norm_growth(
-        lambda lr=0.1, momentum=0.9: chain(
-            ByItsLength(LENGTHS[length]), r.HeavyBall(momentum), r.StepSize(lr)
-        )
-    )
+
+    def recipe(lr=0.1, momentum=0.9):
+        return chain(by_its_length(LENGTHS[length]), r.HeavyBall(momentum), r.StepSize(lr))
+
+    law = norm_growth(recipe)
     assert same(law.recursion[X], beta * X - S / lr)
     assert set(law.induction().values()) == {0}
     assert law.starts_alike
@@ -199,7 +190,7 @@ def test_lemma_2_2_holds_whatever_scales_the_gradients(length):
 )
 def test_a_length_that_no_recursion_carries_is_named(length, why):
     def recipe(lr=0.1, momentum=0.9):
-        return chain(r.HeavyBall(momentum), ByItsLength(LENGTHS[length]), r.StepSize(lr))
+        return chain(r.HeavyBall(momentum), by_its_length(LENGTHS[length]), r.StepSize(lr))
 
     law = norm_growth(recipe)
     assert law.residual == 0
@@ -212,28 +203,17 @@ def test_a_length_that_no_recursion_carries_is_named(length, why):
 
 
 def test_reasons_by_kind():
-    assert re.match(
-        "<w,u>: u not linear in gradients orthogonal to their weights; so",
-        law_of("adam").open_because,
-    )
-    clipped = norm_growth(
-        lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), r.UnitClip(1.0), r.StepSize(lr))
-    )
-    assert clipped.open_because == "c2: decided anew at each step; so <w,s> has to be measured"
+    def clipped(lr=0.1, momentum=0.9):
+        return chain(r.HeavyBall(momentum), r.UnitClip(1.0), r.StepSize(lr))
+
+    orthogonal = "<w,u>: u not linear in gradients orthogonal to their weights; so"
+    assert law_of("adam").open_because.startswith(orthogonal)
+    assert norm_growth(clipped).open_because.startswith("c2: decided anew at each step; ")
 
 
 def test_evidence_that_stays_zero_decides_the_test():
-    def accumulated(lr=0.1, momentum=0.9, weight_decay=0.01, wd_ratio=0.1):
-        return chain(
-            r.HeavyBall(momentum),
-            r.AccumulatedInvarianceTest(),
-            r.RadialProjection(),
-            r.DecoupledDecay(weight_decay / (1 - momentum), wd_ratio),
-            r.StepSize(lr),
-        )
-
     law = norm_growth(accumulated)
-    assert same(law.law.rhs, law_of("sgdp").law.rhs)
+    assert same(law.law.rhs, S + W * (1 - lr * wd / 10) ** 2)
     assert "evidence_channel = 0, as at the start" in law.assumptions
     assert norm_growth(accumulated, scale_invariant=False).open_because
 
@@ -260,5 +240,5 @@ def test_dimension_does_not_matter():
 
 def test_an_iteration_that_doubles_its_formulas_is_refused():
     """Twelve steps of Newton and Schulz, of which each formula holds the last one several times."""
-    with pytest.raises(BudgetError, match="spel: a formula grew beyond 100000 terms"):
+    with refuses("spel", 100_000, by=BudgetError):
         norm_growth("spel")
