@@ -92,15 +92,5 @@ def test_coordinates_match_a_float64_step(name):
 
 def test_coordinates_of_another_view_match_a_float64_step():
     assert_coordinates_match("sgdg", (3, 1), np.random.default_rng(1), view="dim=1")
-
-
-def test_adamp_in_coordinates_is_orthogonal():
-    w, c = sp.symbols("w1:4", positive=True), sp.Symbol("c", positive=True)
-    traced = trace("adamp", dimension=3, weight_decay=0.0)
-    new, _, _ = step_in_coordinates(traced, [*w], [-c * w[1], c * w[0], sp.Integer(0)])
-    assert sp.simplify(sum((n - a) * a for n, a in zip(new[0], w, strict=True))) == 0
-
-
-def test_wrong_number_of_coordinates():
     with refuses(2, 3):
         step_in_coordinates(trace("sgd", dimension=2), [1, 2, 3], [0, 0, 0])
