@@ -5,6 +5,7 @@ import torch
 
 from spherenorm_theory import norm_growth
 from spherenorm_theory.algebra import NumericEvaluator, Vector
+from spherenorm_theory.laws import OutsideError
 
 
 def assert_matches_a_float64_step(recipe, hypers, rng, scale_invariant=True):
@@ -54,3 +55,23 @@ def _read(step, hypers, w, g, state):
     vectors = {a: v for a, v in lettered.items() if a not in step.scalars}
     scalars = {a: v.ravel() for a, v in lettered.items() if a in step.scalars}
     return NumericEvaluator(step.algebra, {"w": w, "g": g, **vectors}, {**symbols, **scalars})
+
+
+def assert_is_the_step(law, shape, numbers, generator, orthogonal=True):
+    """`law.evaluate` is `rule.step` along a run of a weight of this shape, within the law."""
+    rule = law.step.traced.build({n: torch.tensor(x).double() for n, x in numbers.items()})
+    view = law.agreement.view
+    weight = torch.randn(shape, dtype=torch.float64, generator=generator)
+    state = rule.init(weight)
+    for _ in range(4):
+        grad = torch.randn(shape, dtype=torch.float64, generator=generator)
+        radial = view.radial_coefficient(weight, grad)
+        grad = grad - (radial - (0.0 if orthogonal else 2.0)) * weight
+        expected = rule.step(weight, grad, dict(state))
+        try:
+            found = law.evaluate(weight, grad, state, **numbers)
+        except OutsideError:  # an assumption, such as that no projection acts, fails by itself
+            assert not orthogonal
+        else:
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10, check_dtype=False)
+        weight, state = expected

@@ -90,12 +90,6 @@ def inner(a, b):
     return (a * b).sum(tuple(range(1, a.ndim)), keepdim=True)
 
 
-def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0, view="channel"):
-    return chain(
-        r.UnitClip(nu, view), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr)
-    )
-
-
 def counted(lr=0.1, momentum=0.9, weight_decay=0.1):
     return chain(
         r.CoupledDecay(weight_decay),

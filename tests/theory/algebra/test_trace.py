@@ -120,13 +120,6 @@ def test_faults_of_a_recipe_are_named(recipe, named):
         norm_growth(recipe)
 
 
-def test_a_module_that_cannot_be_imported(tmp_path, monkeypatch):
-    (tmp_path / "unfinished_recipes.py").write_text("def mine(:\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with refuses("unfinished_recipes:mine", "SyntaxError"):
-        trace("unfinished_recipes:mine")
-
-
 def test_a_branch_on_a_given_number_is_taken():
     def recipe(lr=0.1, momentum=0.9):
         return chain(*([r.HeavyBall(momentum)] if momentum > 0.5 else []), r.StepSize(lr))

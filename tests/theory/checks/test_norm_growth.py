@@ -8,13 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spherenorm import chain, recipes
-from spherenorm import rules as r
+from spherenorm import recipes
 from spherenorm_theory import check
 from spherenorm_theory.checks import TOLERANCE, Problem
 from tests.harness import refuses
 from tests.theory import faults
-from tests.theory.recipes import MATRICES, accumulated, clipped, counted, law_of, warm
+from tests.theory.recipes import MATRICES, accumulated, counted, law_of, warm
 
 BUSY = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 
@@ -113,29 +112,6 @@ def test_broken_assumptions_are_named(problem, failed, holds):
     assert result.broken
     assert result.passed is holds
     assert result.broken in str(result)
-
-
-def test_a_rule_of_other_units_is_named():
-    """A clip per channel is no common factor of a layer-norm weight: its one unit is the layer."""
-    result = check(clipped, steps=30)
-    assert {n for n, m in result.weights.items() if m.passed} == {"bn", "head"}
-    (failed,) = result.failed_assumptions
-    assert failed.startswith(
-        "ln: a unit does not move as if it were alone "
-        "(UnitClip has the view channel, the weight layer): "
-    )
-    assert check(clipped, steps=30, nu=1e3).passed
-
-
-def test_a_rule_that_reads_the_whole_weight_is_said():
-    """A cautious mask keeps a share of all entries of the weight, whatever its units are."""
-
-    def cautious(lr=0.1, momentum=0.9):
-        mask = r.CautiousMask(), r.RadialProjection("channel")
-        return chain(r.ExponentialAverage(momentum), *mask, r.StepSize(lr))
-
-    failed = check(cautious, steps=10).failed_assumptions
-    assert any("as if it were alone (a rule reads the whole weight): " in each for each in failed)
 
 
 def test_a_projection_of_other_units_is_named_with_what_mends_it():

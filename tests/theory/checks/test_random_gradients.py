@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from spherenorm_theory import check_equilibrium, check_ratio
+from spherenorm_theory import check_equilibrium, check_ratio, false_positive_rate
 from spherenorm_theory.checks import RunCheck, count_false_positives
 from tests.harness import refuses
 from tests.theory.recipes import counted
@@ -86,6 +86,16 @@ def test_a_wrong_growth_ratio_would_be_noticed():
 def test_false_positives(case):
     counted = count_false_positives(trials=10_000, **case)
     assert counted.passed, counted
+
+
+def test_false_positive_rate():
+    assert false_positive_rate(0.1) == pytest.approx(0.0796557, abs=1e-7)
+    assert false_positive_rate(0.1, 10**6) == pytest.approx(false_positive_rate(0.1), rel=1e-5)
+    assert false_positive_rate(0.1, 3) == pytest.approx(0.1 / 3**0.5)
+    assert false_positive_rate(2.0, 2) == 1
+    for name, bad in (("delta", 0.0), ("channels", 0), ("dimension", 1)):
+        with refuses(bad):
+            false_positive_rate(**{name: bad})
 
 
 def test_a_wrong_rate_of_false_positives_would_be_noticed():

@@ -11,7 +11,7 @@ from spherenorm import rules as r
 from spherenorm_theory import norm_growth
 from spherenorm_theory.laws import OutsideError
 from tests.harness import refuses
-from tests.theory.recipes import By, Keeps, law_of
+from tests.theory.recipes import By, law_of
 
 W, G = torch.tensor([[3.0, 4.0]]).double(), torch.tensor([[-4.0, 3.0]]).double()
 EXACT = {"rtol": 1e-14, "atol": 1e-14}
@@ -100,17 +100,6 @@ def test_a_law_is_evaluated_without_its_code():
     assert not calls
 
 
-def test_what_the_library_remembers_of_a_rule_refuses_no_weight():
-    law = law_of("adamp")
-    numbers = dict.fromkeys(law.step.traced.symbols, 0.3)
-    rule = find_recipe("adamp")(betas=(0.3, 0.3), **{n: 0.3 for n in numbers if "beta" not in n})
-    w, g = torch.randn(2, 2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator())
-    g = g - law.agreement.view.radial_coefficient(w, g) * w
-    for _ in range(2):
-        found, expected = law.evaluate(w, g, rule.init(w), **numbers), rule.step(w, g, rule.init(w))
-        torch.testing.assert_close(found[0], expected[0], rtol=1e-12, atol=1e-12)
-
-
 def mixed(radial):
     """A weight of two rows of equal length, and a gradient with a radial part for each."""
     generator = torch.Generator().manual_seed(0)
@@ -142,19 +131,6 @@ def test_a_test_that_no_view_declares_is_seen_by_gradients_of_both_signs():
 
     law = norm_growth(lambda lr=0.1: chain(By(tested), r.StepSize(lr)), scale_invariant=False)
     assert law.agreement.view.name == "layer"
-
-
-def test_a_moment_that_is_no_number_is_drawn_as_others_are():
-    """A share that may be any number makes roots of negative moments."""
-
-    def unit(w, d, square, beta):
-        square = beta * square + (1 - beta) * (d * d).sum()
-        return d / square.sqrt(), square
-
-    law = norm_growth(lambda lr=0.1, beta=0.9: chain(Keeps(unit, numbers=(beta,)), r.StepSize(lr)))
-    new, state = law.evaluate(W, G, {"kept": torch.zeros(())}, lr=0.5, beta=0.75)
-    torch.testing.assert_close(new, W - 0.5 * G / 6.25**0.5, **EXACT)
-    assert state["kept"] == 6.25
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-6, 1e-9])

@@ -81,25 +81,6 @@ def test_a_rate_of_0_is_named_where_the_norm_needs_what_no_step_shows():
     assert cooled == pytest.approx([1.0, 1.09**0.5, 1.34**0.5, 1.34**0.5], rel=1e-14)
 
 
-def opposed(w, d, m):
-    against = (w * m).sum(1, keepdim=True) <= 0
-    return torch.where(against, d + 0.5 * w, d), 0.9 * m + d
-
-
-def test_bounds_start_with_the_first_step():
-    """<w, m> = 0 at first: a gate that is open in general is decided there, and kappa with it."""
-    recipe = keeps(opposed, torch.zeros_like)
-    law = norm_growth(recipe, momentum=0.0)
-    assert law.first.kappa != law.kappa
-    w = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
-    g = torch.tensor([[-4.0, 3.0]], dtype=torch.float64)
-    rule = recipe(lr=1.0, momentum=0.0)
-    new, _ = rule.step(w, g, rule.init(w))
-    least, greatest = law.predict_range([5.0], [[5.0]], lr=1.0)
-    assert new.norm() == pytest.approx(31.25**0.5)
-    assert least[1] <= new.norm().item() <= greatest[1] == 7.5
-
-
 @pytest.mark.parametrize(
     ("recipe", "needed"),
     [
@@ -133,18 +114,3 @@ def test_a_state_of_unknown_start_is_asked_for(begin):
     np.testing.assert_allclose(predicted, norms, rtol=1e-12)
     assert law.closed_form() is None
     assert check(recipe, "toy-3d", steps=20).passed
-
-
-def test_a_start_at_the_weight_is_known():
-    recipe = averaged_from(torch.clone)
-    w = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
-    g = torch.tensor([[-4.0, 3.0]], dtype=torch.float64)
-    law, rule = norm_growth(recipe), recipe(lr=0.5)
-    once, state = rule.step(w, g, rule.init(w))
-    twice, _ = rule.step(once, g2 := g - inner(g, once) / inner(once, once) * once, state)
-    keep = 1 - float(law.first.kappa.subs(law.step.traced.values(lr=0.5)))
-    drive = [(once - keep * w).norm(dim=1), (twice - once).norm(dim=1)]
-    assert g2.norm() > 0
-    np.testing.assert_allclose(
-        law.predict([5.0], torch.stack(drive), lr=0.5)[2], twice.norm(), rtol=1e-12
-    )

@@ -148,7 +148,7 @@ def test_a_number_by_the_longest_side_holds_where_it_is_the_last_one():
         return d + wd * max(w.shape) ** 0.5 * w
 
     law = law_of_change(change)
-    assert not outside_of(law, change, drawn(2, 1, 2))
+    assert not outside_of(law, change, drawn(1, 2))
     assert "(a size > another) is False" in outside_of(law, change, drawn(6, 2))
 
 
