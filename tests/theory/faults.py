@@ -1,76 +1,41 @@
 """Recipes with one fault each: the proofs must notice every one."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
-
-from spherenorm import Rule, Scalar, State, Update, as_view, chain
+from spherenorm import as_view, chain
 from spherenorm import rules as r
+from tests.theory.recipes import By
 
 
-@dataclass(frozen=True)
-class Reflection(Rule):
+def _reflected(w, d):
     """The projection with a wrong sign: it adds the radial part."""
-
-    def update(self, update: Update, state: State) -> tuple[Update, State]:
-        radial = (
-            as_view("channel").radial_coefficient(update.weight, update.direction) * update.weight
-        )
-        return replace(update, direction=update.direction + radial), {}
+    return d + as_view("channel").radial_coefficient(w, d) * w
 
 
-def no_projection(
-    lr: Scalar = 0.1, momentum: Scalar = 0.9, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0
-) -> Rule:
-    return chain(
-        r.HeavyBall(momentum, dampening),
-        r.ScaleInvarianceTest(),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
+def no_projection(lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0):
+    last = r.ScaleInvarianceTest(), r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    return chain(r.HeavyBall(momentum, dampening), *last)
 
 
-def wrong_sign(
-    lr: Scalar = 0.1, momentum: Scalar = 0.9, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0
-) -> Rule:
-    return chain(
-        r.HeavyBall(momentum, dampening),
-        Reflection(),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
+def wrong_sign(lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0):
+    last = By(_reflected), r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    return chain(r.HeavyBall(momentum, dampening), *last)
 
 
-def projected_gradient(
-    lr: Scalar = 0.1, momentum: Scalar = 0.9, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0
-) -> Rule:
+def projected_gradient(lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0):
     """The projection before the momentum, where it does nothing."""
-    return chain(
-        r.RadialProjection("channel"),
-        r.HeavyBall(momentum, dampening),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
+    momenta = r.RadialProjection("channel"), r.HeavyBall(momentum, dampening)
+    return chain(*momenta, r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
-def beta_squared(
-    lr: Scalar = 0.1,
-    momentum: Scalar = 0.9,
-    dampening: Scalar = 0.0,
-    weight_decay: Scalar = 0.0,
-    nesterov: bool = False,
-) -> Rule:
-    return chain(
-        r.CoupledDecay(weight_decay), r.HeavyBall(momentum**2, dampening, nesterov), r.StepSize(lr)
-    )
+def heavy_ball(lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False):
+    """No fault: the recipe that `beta_squared` changes."""
+    momenta = r.CoupledDecay(weight_decay), r.HeavyBall(momentum, dampening, nesterov)
+    return chain(*momenta, r.StepSize(lr))
 
 
-def ascent(
-    lr: Scalar = 0.1,
-    momentum: Scalar = 0.9,
-    dampening: Scalar = 0.0,
-    weight_decay: Scalar = 0.0,
-    nesterov: bool = False,
-) -> Rule:
+def beta_squared(lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False):
+    return heavy_ball(lr, momentum**2, dampening, weight_decay, nesterov)
+
+
+def ascent(lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False):
     """A decay of the wrong sign that hyper-parameters do not switch off."""
     return chain(r.HeavyBall(momentum, dampening, nesterov), r.CoupledDecay(0.01), r.StepSize(lr))

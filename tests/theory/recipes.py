@@ -1,14 +1,15 @@
 """Recipes that the tests of laws share, and rules that the library does not have."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.nn import functional
 
 from spherenorm import Rule, chain, recipe_names
 from spherenorm import rules as r
-from spherenorm._rule import scalar_state
 from spherenorm_theory import norm_growth
 
 MATRICES = (
@@ -25,10 +26,68 @@ def law_of(recipe, **given):
     return norm_growth(recipe, **given)
 
 
-def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0, view="channel"):
-    return chain(
-        r.UnitClip(nu, view), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr)
+@dataclass(frozen=True)
+class By(Rule):
+    """The direction by a function of weight, direction and numbers."""
+
+    function: Callable[..., Any]
+    numbers: tuple[Any, ...] = ()
+
+    def update(self, update, state):
+        moved = self.function(update.weight, update.direction, *self.numbers)
+        return replace(update, direction=moved), {}
+
+
+def count(weight):
+    """A state of one number, which starts at 0."""
+    return torch.zeros((), dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Keeps(Rule):
+    """The direction and states of its own by a function of weight, direction, states and numbers.
+
+    Attributes:
+        names: of the states, in one text.
+    """
+
+    function: Callable[..., Any]
+    begin: Callable[..., Any] = count
+    names: str = "kept"
+    numbers: tuple[Any, ...] = ()
+
+    @property
+    def state_names(self):
+        return tuple(self.names.split())
+
+    def init(self, weight):
+        return {name: self.begin(weight) for name in self.state_names}
+
+    def update(self, update, state):
+        states = [state[name] for name in self.state_names]
+        moved, *new = self.function(update.weight, update.direction, *states, *self.numbers)
+        return replace(update, direction=moved), dict(zip(self.state_names, new, strict=True))
+
+
+def by(function):
+    """A recipe of SGD with momentum behind a function of weight and direction."""
+    return lambda lr=0.1, momentum=0.9: chain(By(function), r.HeavyBall(momentum), r.StepSize(lr))
+
+
+def keeps(function, begin=count, names="kept"):
+    return lambda lr=0.1, momentum=0.9: chain(
+        Keeps(function, begin, names), r.HeavyBall(momentum), r.StepSize(lr)
     )
+
+
+def scaled(function):
+    """A recipe of SGD with momentum behind a factor by weight and direction."""
+    return by(lambda w, d: d * function(w, d))
+
+
+def inner(a, b):
+    """The product of each row."""
+    return (a * b).sum(tuple(range(1, a.ndim)), keepdim=True)
 
 
 def counted(lr=0.1, momentum=0.9, weight_decay=0.1):
@@ -50,39 +109,14 @@ def accumulated(lr=0.1, momentum=0.9, weight_decay=0.1):
     )
 
 
-class WarmUp(Rule):
-    """sqrt(1 - 0.9^t) d."""
-
-    state_names = ("step",)
-
-    def init(self, weight):
-        return {"step": scalar_state(weight)}
-
-    def update(self, update, state):
-        step = state["step"] + 1
-        return replace(update, direction=(1 - 0.9**step).sqrt() * update.direction), {"step": step}
-
-
 def warm(lr=0.1, momentum=0.9, weight_decay=0.1):
-    return chain(r.HeavyBall(momentum), WarmUp(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+    """SGD's momentum times sqrt(1 - 0.9^t)."""
 
+    def factor(w, d, t):
+        return (1 - 0.9 ** (t + 1)).sqrt() * d, t + 1
 
-@dataclass(frozen=True)
-class Scaled(Rule):
-    """The direction times what a function of weight and direction gives."""
-
-    function: object
-
-    def update(self, update, state):
-        return replace(
-            update, direction=update.direction * self.function(update.weight, update.direction)
-        ), {}
-
-
-def scaled(function):
-    return lambda lr=0.1, momentum=0.9: chain(
-        Scaled(function), r.HeavyBall(momentum), r.StepSize(lr)
-    )
+    last = Keeps(factor, names="step"), r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    return chain(r.HeavyBall(momentum), *last)
 
 
 NUMBERS = {

@@ -7,6 +7,7 @@ import pytest
 import spherenorm as sn
 import spherenorm_theory
 from spherenorm import rules as r
+from tests.harness import refuses
 from tests.recipes.users import USERS
 
 QUICK = ("adafactor", "prodigy", "aggmo", "lookahead_adamw")
@@ -45,12 +46,12 @@ def two_projected(lr=0.1, beta=0.9):
 @pytest.mark.parametrize(
     ("recipe", "reason"),
     [
-        (clipped, "Clip measures all weights together, and a law is of one"),
-        (ascending, "Ascends takes the gradient at another point than the weight"),
+        (clipped, "Clip measures all weights together"),
+        (ascending, "Ascends takes the gradient at another point"),
     ],
 )
 def test_steps_that_are_not_of_one_weight_are_refused(recipe, reason):
-    with pytest.raises(spherenorm_theory.TraceError, match=reason):
+    with refuses(reason, by=spherenorm_theory.TraceError):
         spherenorm_theory.norm_growth(recipe)
     found = sn.testing.check(recipe, only=("law",))
     assert found["law"].verdict == "refused"

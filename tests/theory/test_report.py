@@ -1,7 +1,5 @@
 """The reports, and their forms."""
 
-from spherenorm import chain
-from spherenorm import rules as r
 from spherenorm_theory.report import Row, paper_jobs, recipe_jobs, to_latex, to_markdown
 
 
@@ -35,12 +33,3 @@ def test_given_numbers_print_as_they_were_given():
         in to_markdown(rows)
     )
     assert r"\left(1 - 10 \eta \rho \lambda\right)^{2}" in to_latex(rows)
-
-
-def test_a_recipe_that_branches_on_a_given_number():
-    def branching(lr=0.1, momentum=0.9):
-        return chain(*([r.HeavyBall(momentum)] if momentum > 0 else []), r.StepSize(lr))
-
-    rows = [row for job in recipe_jobs(branching, momentum=0.9) for row in job.run()]
-    assert all(row.good for row in rows), rows
-    assert any("checked on runs" in row.status for row in rows)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from spherenorm import Rule, chain
+from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import TraceError, norm_growth
 from spherenorm_theory.algebra import Space, Vector
+from tests.harness import refuses
 from tests.theory.gram import assert_matches_a_float64_step
-from tests.theory.recipes import NUMBERS, scaled
+from tests.theory.recipes import NUMBERS, By, by, scaled
 
 
 def test_space():
@@ -31,38 +32,27 @@ def test_functions_of_the_norms_match_a_float64_step(name):
     )
 
 
-def test_other_norms_are_refused():
-    with pytest.raises(
-        TraceError, match=r"of all norms only the one with ord=2, got ord=1.*test_formal\.py"
-    ):
-        norm_growth(scaled(lambda w, d: d.norm(p=1)))
-
-
-class Transposed(Rule):
-    """The radial part by way of the transposed weight.
-
-    Its sum over the first dimension is a sum over all entries.
-    """
-
-    def update(self, update, state):
-        column = update.weight.T
-        inner = (column * update.direction.T).sum(0) / (column * column).sum(0)
-        return type(update)(
-            update.weight, update.grad, update.direction - inner * update.weight
-        ), {}
-
-
-class Outer(Rule):
-    def update(self, update, state):
-        square = update.weight.T * update.weight
-        return type(update)(update.weight, update.grad, update.direction @ square), {}
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (lambda w, d: d * d.norm(p=1), ["ord=2", "ord=1", "test_formal.py"]),
+        (lambda w, d: d @ (w.T * w), ["entries of a unit are paired with other ones"]),
+    ],
+)
+def test_what_is_of_no_inner_product_is_refused(function, named):
+    with refuses(*named, by=TraceError):
+        norm_growth(by(function))
 
 
 def test_shapes_are_followed():
-    law = norm_growth(
-        lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), Transposed(), r.StepSize(lr))
-    )
+    """The radial part by way of the transposed weight, whose sums are those of all entries."""
+
+    def transposed(lr=0.1, momentum=0.9):
+        def tangent(w, d):
+            return d - (w.T * d.T).sum(0) / (w.T * w.T).sum(0) * w
+
+        return chain(r.HeavyBall(momentum), By(tangent), r.StepSize(lr))
+
+    law = norm_growth(transposed)
     assert law.cross == 0
     assert law.agreement.note.startswith("the weight is one unit")
-    with pytest.raises(TraceError, match="the entries of a unit are paired with other ones"):
-        norm_growth(lambda lr=0.1: chain(Outer(), r.StepSize(lr)))

@@ -1,16 +1,12 @@
 """Canonical forms, and the budget of symbolic work."""
 
 import math
-import time
 
 import pytest
 import sympy as sp
 
-from spherenorm import chain
-from spherenorm import rules as r
-from spherenorm_theory import norm_growth
 from spherenorm_theory.algebra import BudgetError, budget, exact, normalize_signs, tidy
-from tests.theory.laws.adversarial import By
+from tests.harness import refuses
 
 
 @pytest.mark.parametrize(
@@ -41,10 +37,10 @@ def test_forms():
     assert str(normalize_signs((x - 1) / (a - 1))) == "(1 - x)/(1 - a)"
 
 
-def endless():
+def endless(x):
     with budget("mine", 10_000):
         while True:
-            tidy(sp.Symbol("x") + 1)
+            tidy(x + 1)
 
 
 def too_long(x):
@@ -52,43 +48,20 @@ def too_long(x):
         tidy(sp.Add(*(x**n for n in range(2000))))
 
 
-def test_work_that_never_ends_is_refused():
-    with pytest.raises(BudgetError, match=r"mine: its formulas have too many terms, up to .* in x"):
-        endless()
-
-
-def test_a_formula_of_too_many_terms_is_refused():
-    with pytest.raises(BudgetError, match=r"mine: a formula grew beyond 4000 terms: .* in x"):
-        too_long(sp.Symbol("x"))
+@pytest.mark.parametrize(
+    ("work", "named"), [(endless, ["mine", "in x"]), (too_long, ["mine", 4000, "in x"])]
+)
+def test_work_that_never_ends_is_refused(work, named):
+    with refuses(*named, by=BudgetError):
+        work(sp.Symbol("x"))
 
 
 def test_a_formula_that_is_short_until_it_is_multiplied_out_is_refused():
     a, b, c = sp.symbols("a b c")
     shares = [(a + b + n) / (a + c + n) for n in range(1, 7)]
-    with (
-        pytest.raises(BudgetError, match=r"20000 terms, multiplied out: .* in a, b, c"),
-        budget("m"),
-    ):
+    with refuses(20000, "in a, b, c", by=BudgetError), budget("m"):
         tidy(sp.Add(*shares) ** 9)
     assert tidy((a + 1) ** 200 / (a + 1) ** 199) == a + 1
-
-
-def test_newton_schulz_steps_of_a_normalized_direction_end_in_a_refusal_soon():
-    """Of |w'|^2, which is 1,400 terms long and half a million multiplied out."""
-
-    def orthogonal(w, d, eps):
-        x = d / (d.norm() + eps)
-        for _ in range(2):
-            x = 1.5 * x - 0.5 * (x @ x.mT) @ x
-        return x
-
-    def recipe(lr=0.1, momentum=0.9, eps=1e-7):
-        return chain(r.HeavyBall(momentum), By(orthogonal, (eps,)), r.StepSize(lr))
-
-    before = time.process_time()
-    with pytest.raises(BudgetError, match="a formula grew beyond 20000 terms, multiplied out"):
-        norm_growth(recipe)
-    assert time.process_time() - before < 5
 
 
 def test_work_within_the_budget_is_done():

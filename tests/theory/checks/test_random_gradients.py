@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from spherenorm_theory import NoEquilibriumError, check_equilibrium, check_ratio
+from spherenorm_theory import check_equilibrium, check_ratio, false_positive_rate
 from spherenorm_theory.checks import RunCheck, count_false_positives
-from tests.theory.recipes import clipped, counted
+from tests.harness import refuses
+from tests.theory.recipes import counted
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
 ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
@@ -16,7 +17,6 @@ ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
 @pytest.mark.parametrize(
     ("name", "source", "hypers"),
     [
-        ("sgd", "noise", NOISE),
         ("sgd", "network", NOISE),
         ("sgdp", "noise", NOISE),
         ("adamw", "network", {**ADAM, "weight_decay": 1.0}),
@@ -34,7 +34,7 @@ def test_a_wrong_equilibrium_would_be_noticed():
     result = check_equilibrium("sgd", steps=200, warm_up=400, units=16, **NOISE)
     _, turn = result.values["effective step"]
     assert not replace(result, values={"effective step": ((2 * 0.1 * 0.1) ** 0.5, turn)}).passed
-    with pytest.raises(ValueError, match='source must be "noise" or "network"'):
+    with refuses("source", "noise", "network"):
         check_equilibrium("sgd", "data", **NOISE)
 
 
@@ -42,11 +42,6 @@ def test_a_wrong_equilibrium_would_be_noticed():
 def test_a_run_that_is_no_number_does_not_pass(names):
     numbers = {"|w|": (1.0, 1.0), "step": (1.0, math.nan)}
     assert not RunCheck("ours", {name: numbers[name] for name in names}, 0.02).passed
-
-
-def test_a_step_that_does_not_scale_has_no_equilibrium():
-    with pytest.raises(NoEquilibriumError, match="clipped: the step does not scale"):
-        check_equilibrium(clipped, lr=0.1, weight_decay=0.1)
 
 
 PLAIN = {**NOISE, "weight_decay": 0.0}
@@ -78,18 +73,29 @@ def test_a_wrong_growth_ratio_would_be_noticed():
         assert not replace(ratio, values={quantity: (wrong, measured)}).passed
 
 
-COUNTED = [
-    {"dimension": 2},
-    {"dimension": 64},
-    {"dimension": 8, "channels": 3, "delta": 1.0},
-    {"dimension": 16, "channels": 4, "view": "layer"},
-]
-
-
-@pytest.mark.parametrize("case", COUNTED, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"dimension": 2},
+        {"dimension": 64},
+        {"dimension": 8, "channels": 3, "delta": 1.0},
+        {"dimension": 16, "channels": 4, "view": "layer"},
+    ],
+    ids=str,
+)
 def test_false_positives(case):
     counted = count_false_positives(trials=10_000, **case)
     assert counted.passed, counted
+
+
+def test_false_positive_rate():
+    assert false_positive_rate(0.1) == pytest.approx(0.0796557, abs=1e-7)
+    assert false_positive_rate(0.1, 10**6) == pytest.approx(false_positive_rate(0.1), rel=1e-5)
+    assert false_positive_rate(0.1, 3) == pytest.approx(0.1 / 3**0.5)
+    assert false_positive_rate(2.0, 2) == 1
+    for name, bad in (("delta", 0.0), ("channels", 0), ("dimension", 1)):
+        with refuses(bad):
+            false_positive_rate(**{name: bad})
 
 
 def test_a_wrong_rate_of_false_positives_would_be_noticed():

@@ -1,66 +1,46 @@
 """Equilibria beside plain loops, and the bounds that they print."""
 
 import math
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 import torch
 
-from spherenorm import Rule, chain
+from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import NoEquilibriumError, equilibrium
+from tests.harness import refuses
 from tests.theory import equilibria
-from tests.theory.laws.adversarial import keeps
-
-
-@dataclass(frozen=True)
-class Pair(Rule):
-    """Two momenta by a function of the weight, the direction, both, and a number."""
-
-    function: Callable[..., Any]
-    number: Any
-
-    state_names = ("m", "n")
-
-    def update(self, update, state):
-        moved, state = self.function(update.weight, update.direction, state, self.number)
-        return replace(update, direction=moved), state
-
+from tests.theory.recipes import Keeps, keeps
 
 SGDP = ("sgdp", {**equilibria.NOISE, "momentum": 0.5})
 ADAMW = ("adamw", {**equilibria.ADAMW, "betas": (0.9, 0.9)})
+QUICK = [(*SGDP, 2), (*SGDP, 256), (*ADAMW, 256)]
+LONG = [
+    *((*each, 256) for each in equilibria.recipes((0.0, 0.5, 0.9), (0.99, 0.999))),
+    *((*each, size) for size in (2, 16) for each in equilibria.recipes((0.5, 0.9), (0.5, 0.9))),
+]
 
 
-def run(monkeypatch, capsys, *recipes):
-    """The exit code and the lines of the command, for runs too short for its longer averages."""
-    shorter = equilibria.compare
-    monkeypatch.setattr(equilibria, "UNITS", {2: 64, 256: 16})
-    monkeypatch.setattr(equilibria, "grid", lambda: recipes)
-    monkeypatch.setattr(equilibria, "compare", lambda *given: shorter(*given, 200, 400))
-    monkeypatch.setattr(sys, "argv", ["equilibria", "--bounds"])
-    with pytest.raises(SystemExit) as ended:
-        equilibria.main()
-    return ended.value.code, capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("name", "numbers", "size", "least"),
+    [
+        *((*case, 400) for case in QUICK),
+        *(pytest.param(*case, 1500, marks=pytest.mark.long) for case in LONG),
+    ],
+)
+def test_an_equilibrium_is_that_of_a_plain_loop(name, numbers, size, least):
+    try:
+        errors, bound = equilibria.compare(name, numbers, size, steps=least, least=least)
+    except NoEquilibriumError:
+        assert size < 256
+    else:
+        assert max(map(abs, errors)) <= (bound if size < 256 or least < 1500 else min(bound, 0.01))
 
 
-def test_the_command_compares_each_recipe_at_each_size(monkeypatch, capsys):
-    code, out = run(monkeypatch, capsys, SGDP, ADAMW)
-    assert code == 0
-    assert [line[:14] for line in out.splitlines()] == [
-        *("d=  2 sgdp lr=", "d=  2 adamw lr"),
-        *("d=256 sgdp lr=", "d=256 adamw lr"),
-    ]
-    assert out.count("bound inf%") == 1
-
-
-def test_the_command_fails_if_a_law_is_off_by_more_than_its_bound(monkeypatch, capsys):
+def test_a_loop_with_another_decay_is_off_by_more_than_the_bound(monkeypatch):
     monkeypatch.setattr(equilibria, "RATIO", 0.3)
-    code, out = run(monkeypatch, capsys, SGDP)
-    assert code == 1
-    assert "EXCEEDED" in out
+    errors, bound = equilibria.compare(*SGDP, 256, 200, 400)
+    assert max(map(abs, errors)) > bound
 
 
 def test_a_second_moment_has_no_bound_below_sixteen_entries():
@@ -86,10 +66,11 @@ def test_momenta_that_feed_each_other_have_the_memory_of_both():
     """m' = b n + d, n' = m: each forgets itself at once, and both together keep sqrt(b)."""
 
     def paired(lr=0.1, beta=0.81, weight_decay=0.1):
-        def swap(w, d, both, beta):
-            return (new := beta * both["n"] + d), {"m": new, "n": both["m"]}
+        def swap(w, d, m, n, beta):
+            return (new := beta * n + d), new, m
 
-        return chain(r.CoupledDecay(weight_decay), Pair(swap, beta), r.StepSize(lr))
+        pair = Keeps(swap, torch.zeros_like, "m n", (beta,))
+        return chain(r.CoupledDecay(weight_decay), pair, r.StepSize(lr))
 
     law = equilibrium(paired)
     values = law.traced.values()
@@ -101,6 +82,6 @@ def test_an_open_case_is_named_where_a_number_is_asked_for():
     def late(w, d, t):
         return torch.where(t > 2000, d + 0.1 * w, d + 0.5 * w), t + 1
 
-    law = equilibrium(keeps(late, called="step"), momentum=0.0)
-    with pytest.raises(NoEquilibriumError, match=r"depends on c1, which has no one number.*c1 is"):
+    law = equilibrium(keeps(late, names="step"), momentum=0.0)
+    with refuses("c1", by=NoEquilibriumError):
         law.squared_norm(law.traced.values(), 256, 1.0)

@@ -1,19 +1,19 @@
 """The derived laws: their content for each recipe, and that a fault changes them."""
 
 import re
-from dataclasses import dataclass, replace
 
 import pytest
 import sympy as sp
 import torch
 
-from spherenorm import Rule, chain
+from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import check, norm_growth, trace
 from spherenorm_theory.algebra import BudgetError
 from spherenorm_theory.laws import S, W
+from tests.harness import refuses
 from tests.theory import faults
-from tests.theory.recipes import WITH_LAWS, law_of
+from tests.theory.recipes import WITH_LAWS, By, accumulated, law_of
 
 lr, beta, wd, rho = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio")
@@ -21,8 +21,6 @@ lr, beta, wd, rho = (
 
 
 X = sp.Symbol("<w,m>", real=True)
-
-
 PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
 
 
@@ -38,13 +36,7 @@ def test_every_recipe_has_a_law(name):
     assert r"\|w'\|^2" in law.latex()
 
 
-@pytest.mark.parametrize("name", ["sgd", "sgdp", "adamp"])
-def test_laws_hold_without_scale_invariance_too(name):
-    assert law_of(name, scale_invariant=False).residual == 0
-
-
 def test_the_test_takes_the_other_branch_without_scale_invariance():
-    assert law_of("sgdp").cross == 0
     general = law_of("sgdp", scale_invariant=False, **PLAIN)
     assert general.cross.has(sp.Symbol("<w,g>", real=True), X)
     assert any("no projection acts" in a for a in general.assumptions)
@@ -57,6 +49,7 @@ def test_momentum_and_decay():
     assert same(law_of("sgdw").kappa, lr * wd)
     assert same(law_of("sgdp").kappa, lr * wd * rho / (1 - beta))
     assert same(law_of("sgdp").law.rhs, S + W * (1 - lr * wd * rho / (1 - beta)) ** 2)
+    assert same(law_of("sgdp", project_buffer=True).recursion[X], -S / lr)
     assert law_of("sgdg").constant
     assert law_of("adamg").constant
 
@@ -67,17 +60,6 @@ def test_given_numbers_enter_exactly():
     held = law_of("adam", betas=(0.9, "beta2"), eps=0.0)
     assert [*held.step.traced.symbols] == ["lr", "beta2", "weight_decay"]
     assert sp.Rational(9, 10) in held.step.states["m"].terms.values()
-
-
-def test_constants_of_a_recipe_are_short_decimals():
-    def recipe(lr=0.1, weight_decay=0.1):
-        return chain(
-            r.ExponentialAverage(0.9), r.DecoupledDecay(weight_decay / (1 - 0.9)), r.StepSize(lr)
-        )
-
-    law = norm_growth(recipe)
-    assert law.kappa == 10 * lr * wd
-    assert law.step.weight["g"] == -lr / 10
 
 
 def test_coupled_decay_couples_the_norm_into_the_recursion():
@@ -131,7 +113,7 @@ def test_closed_form_agrees_with_iteration():
 
 
 def test_no_closed_form_to_prove():
-    with pytest.raises(ValueError, match="no closed form to prove"):
+    with refuses("closed form"):
         law_of("adam").induction()
 
 
@@ -158,15 +140,9 @@ def test_entrywise_directions_are_any_vector():
     assert law_of("adamp").cross == 0
 
 
-@dataclass(frozen=True)
-class ByItsLength(Rule):
+def by_its_length(function):
     """The direction times a function of its squared length."""
-
-    function: object
-
-    def update(self, update, state):
-        squared = (update.direction * update.direction).sum(1, keepdim=True)
-        return replace(update, direction=update.direction * self.function(squared)), {}
+    return By(lambda w, d: d * function((d * d).sum(1, keepdim=True)))
 
 
 LENGTHS = {
@@ -179,11 +155,11 @@ LENGTHS = {
 @pytest.mark.parametrize("length", LENGTHS)
 def test_lemma_2_2_holds_whatever_scales_the_gradients(length):
     """|g|^2 enters s by more than its square, and is no matter: the buffer is s / -lr."""
-    law = norm_growth(
-        lambda lr=0.1, momentum=0.9: chain(
-            ByItsLength(LENGTHS[length]), r.HeavyBall(momentum), r.StepSize(lr)
-        )
-    )
+
+    def recipe(lr=0.1, momentum=0.9):
+        return chain(by_its_length(LENGTHS[length]), r.HeavyBall(momentum), r.StepSize(lr))
+
+    law = norm_growth(recipe)
     assert same(law.recursion[X], beta * X - S / lr)
     assert set(law.induction().values()) == {0}
     assert law.starts_alike
@@ -199,7 +175,7 @@ def test_lemma_2_2_holds_whatever_scales_the_gradients(length):
 )
 def test_a_length_that_no_recursion_carries_is_named(length, why):
     def recipe(lr=0.1, momentum=0.9):
-        return chain(r.HeavyBall(momentum), ByItsLength(LENGTHS[length]), r.StepSize(lr))
+        return chain(r.HeavyBall(momentum), by_its_length(LENGTHS[length]), r.StepSize(lr))
 
     law = norm_growth(recipe)
     assert law.residual == 0
@@ -212,28 +188,17 @@ def test_a_length_that_no_recursion_carries_is_named(length, why):
 
 
 def test_reasons_by_kind():
-    assert re.match(
-        "<w,u>: u not linear in gradients orthogonal to their weights; so",
-        law_of("adam").open_because,
-    )
-    clipped = norm_growth(
-        lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), r.UnitClip(1.0), r.StepSize(lr))
-    )
-    assert clipped.open_because == "c2: decided anew at each step; so <w,s> has to be measured"
+    def clipped(lr=0.1, momentum=0.9):
+        return chain(r.HeavyBall(momentum), r.UnitClip(1.0), r.StepSize(lr))
+
+    orthogonal = "<w,u>: u not linear in gradients orthogonal to their weights; so"
+    assert law_of("adam").open_because.startswith(orthogonal)
+    assert norm_growth(clipped).open_because.startswith("c2: decided anew at each step; ")
 
 
 def test_evidence_that_stays_zero_decides_the_test():
-    def accumulated(lr=0.1, momentum=0.9, weight_decay=0.01, wd_ratio=0.1):
-        return chain(
-            r.HeavyBall(momentum),
-            r.AccumulatedInvarianceTest(),
-            r.RadialProjection(),
-            r.DecoupledDecay(weight_decay / (1 - momentum), wd_ratio),
-            r.StepSize(lr),
-        )
-
     law = norm_growth(accumulated)
-    assert same(law.law.rhs, law_of("sgdp").law.rhs)
+    assert same(law.law.rhs, S + W * (1 - lr * wd / 10) ** 2)
     assert "evidence_channel = 0, as at the start" in law.assumptions
     assert norm_growth(accumulated, scale_invariant=False).open_because
 
@@ -248,10 +213,6 @@ def test_a_first_step_of_another_kind_is_told():
     assert law_of("sgd", nesterov=True, **PLAIN).closed_form() is not None
 
 
-def test_release_buffer_forgets():
-    assert same(law_of("sgdp", project_buffer=True).recursion[X], -S / lr)
-
-
 def test_dimension_does_not_matter():
     assert str(norm_growth(trace("sgdp", dimension=3))) == str(
         norm_growth(trace("sgdp", dimension=8))
@@ -260,5 +221,5 @@ def test_dimension_does_not_matter():
 
 def test_an_iteration_that_doubles_its_formulas_is_refused():
     """Twelve steps of Newton and Schulz, of which each formula holds the last one several times."""
-    with pytest.raises(BudgetError, match="spel: a formula grew beyond 100000 terms"):
+    with refuses("spel", 100_000, by=BudgetError):
         norm_growth("spel")

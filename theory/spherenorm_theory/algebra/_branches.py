@@ -3,8 +3,8 @@
 No record of a step shows such a branch, so a step is run on sizes that note what is asked of them.
 Tensors that hold sizes are followed in `_constants`.
 
-Torch's own symbolic sizes (`ShapeEnv`, torch 2.13) do not replace this. Of 36 functions in
-`tests/theory/laws/test_sizes.py`, three escape them unnoticed (`str(n)`, `isinstance(n, int)`, a
+Torch's own symbolic sizes (`ShapeEnv`, torch 2.13) do not replace this. Of 36 functions
+that ask a size in their own ways, three escape them unnoticed (`str(n)`, `isinstance(n, int)`, a
 question of strides), three raise (a size as a key, `nbytes`, `np.sqrt`), and four that hold for
 every size become a law of one (`math.sqrt(n)`, `len(w)`, `w.shape.numel()`, `torch.tensor(n)`).
 """
