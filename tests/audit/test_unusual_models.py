@@ -1,18 +1,15 @@
 """Models that are hard to copy or to repeat: a verdict, a doubt, or a sentence."""
 
-import collections
 import copy
-import dataclasses
-import functools
 
 import pytest
 import torch
 from torch import nn
 
-import spherenorm as sn
 from spherenorm import audit
 from tests.audit.test_audit import normed
 from tests.audit.zoo.parts import Net, linear
+from tests.harness.refusals import refuses
 
 
 def verdicts(model, *inputs, **settings):
@@ -86,20 +83,20 @@ def test_outputs_whose_shapes_depend_on_values():
 def test_a_part_whose_copy_shares_its_weights_is_refused_and_left_alone(copied):
     part = type("Part", (nn.Linear,), {"__deepcopy__": copied})(5, 2)
     before = part.weight.detach().clone()
-    with pytest.raises(ValueError, match=r"f\.2\.weight of the copy is the model's own"):
+    with refuses("f.2.weight", "copy"):
         audit(Net(lambda self, x: self.f(x), f=normed(part)), torch.randn(16, 6))
     assert torch.equal(part.weight, before)
 
 
-def raises(allowed, y):
-    if not allowed:
-        raise ValueError("out of range")
-    return y
+@pytest.mark.parametrize("place", ["gain", "norm"])
+def test_a_norm_that_no_gradient_shows_is_seen_where_the_model_runs(place):
+    """It refuses to run far from its own gain, or at another norm of the weight."""
 
-
-def test_a_model_that_refuses_another_norm_depends_on_it():
     def function(self, x):
-        return raises(float(self.f.weight.detach().norm()) < 9, self.norm(self.f(x)).tanh())
+        norm = self.f.weight.detach().norm()
+        if not (0.9 < self.gain.item() < 1.1 if place == "gain" else float(norm) < 9):
+            raise ValueError("out of range")
+        return torch.tanh(self.norm(self.f(x))) * (1 + norm if place == "gain" else 1)
 
-    net = Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5))
+    net = Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5), gain=nn.Parameter(torch.ones(())))
     assert verdicts(net, torch.randn(16, 6)) == {"f.weight": "not invariant"}

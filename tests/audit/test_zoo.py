@@ -57,8 +57,10 @@ BY_HAND = [
     name
     for name, make in CASES.items()
     if name in MOVED
-    or (make.__module__ in {room.__name__ for room in (attention, between, sequences, shapes)})
-    and name not in OUT_OF_REACH
+    or (
+        (make.__module__ in {room.__name__ for room in (attention, between, sequences, shapes)})
+        and name not in OUT_OF_REACH
+    )
 ]
 
 
