@@ -1,6 +1,5 @@
 """The live page and the terminal: whole files, bounded memory, and notes that a run deserves."""
 
-import io
 import math
 import re
 from dataclasses import replace
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 
 import spherenorm as sn
-from spherenorm.probes import Measurement, Page, Terminal, WandB
+from spherenorm.probes import Measurement, Page, WandB
 from spherenorm.probes._history import FEWEST, MOST, History
 from spherenorm_theory import run_law
 
@@ -50,30 +49,28 @@ def test_what_goes_wrong_is_named_and_only_there(of_step, said):
     assert said in found["bad"]
 
 
-def test_a_projection_is_no_advice_where_the_law_says_that_there_is_one():
-    grows = {"norm": lambda t: 1 + t / 40}
-    assert "a projection (AdamP, SGDP) or more decay" in notes(course(STEPS, **grows))["w"]
-    lawful = notes(course(STEPS, **grows, predicted=lambda t: 1.0))["w"]
-    assert "smaller steps or more decay" in lawful
+LOWERED = {"effective_step": lambda t: 0.1 * 0.8**t, "turn": lambda t: 0.1}
 
 
-def test_a_schedule_that_lowers_all_effective_steps_kills_none():
-    falls = {"effective_step": lambda t: 0.1 * 0.8**t, "turn": lambda t: 0.1}
-    assert notes(*(course(STEPS, name, **falls) for name in "abc")) == {}
-
-
-def test_far_from_equilibrium_is_named():
-    near, far = (
-        notes(course(STEPS), equilibrium=lambda m: 0.08),
-        notes(course(STEPS), equilibrium=lambda m: 0.02),
-    )
-    assert near == {}
-    assert "5 times as far as in equilibrium" in far["w"]
-    assert notes(course(STEPS), equilibrium=lambda m: math.nan) == {}
-
-
-def test_few_points_say_nothing():
-    assert notes(course(range(1, FEWEST), norm=lambda t: t)) == {}
+@pytest.mark.parametrize(
+    ("courses", "equilibrium", "named"),
+    [
+        ([course(range(1, FEWEST), norm=lambda t: t)], None, ""),
+        ([course(STEPS, name, **LOWERED) for name in "abc"], None, ""),  # a schedule kills none
+        ([course(STEPS)], lambda m: 0.08, ""),
+        ([course(STEPS)], lambda m: math.nan, ""),
+        ([course(STEPS)], lambda m: 0.02, "5 times"),
+        ([course(STEPS, norm=lambda t: 1 + t / 40)], None, "projection"),
+        (
+            [course(STEPS, norm=lambda t: 1 + t / 40, predicted=lambda t: 1.0)],
+            None,
+            "smaller steps",  # (a law says that there is a projection)
+        ),
+    ],
+)
+def test_a_note_of_one_weight_or_none(courses, equilibrium, named):
+    found = notes(*courses, equilibrium=equilibrium)
+    assert found == {} if not named else named in found["w"]
 
 
 def test_a_course_is_bounded_and_keeps_its_ends():
@@ -120,12 +117,6 @@ def test_a_page_is_not_written_at_every_step(tmp_path):
     with pytest.raises(ValueError, match="seconds must be positive, got 0"):
         Page(tmp_path / "other.html", seconds=0)
     assert not (tmp_path / "other.html").exists()
-
-
-def test_the_terminal_has_the_smallest_effective_steps_first():
-    out = io.StringIO()
-    Terminal(out, most=1)([FIRST, replace(FIRST, weight="slow", effective_step=0.01)])
-    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["step", "slow"]
 
 
 class Run:
