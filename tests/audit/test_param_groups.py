@@ -98,7 +98,7 @@ BOTH = {"0.weight": "dim=1", "3.weight": "channel"}
         (f"{__name__}:orthogonal_in_view", "sgd", "projected", BOTH),
         (always, "sgdw", "projected", {"3.weight": "channel"}),  # its view is its own
     ],
-    ids=str,
+    ids=lambda x: getattr(x, "__name__", str(x)),
 )
 def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest, treatment, views):
     """Each parameter is in one group, a sphere's weights start on it, and no other one moves."""
