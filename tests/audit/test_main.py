@@ -87,24 +87,21 @@ def test_json(run, name):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        (("own_models:wrong",), "must return (model, batch) or (model, batch, loss), got Seq"),
-        (("own_models:smal",), "has no function 'smal'; did you mean small"),
-        (("nowhere:model",), "there is no module 'nowhere'"),
-        (("own_models:small", "--view", "chanel"), "got 'chanel'"),
-        (("own_models",), "factory 'own_models': give module:function"),
-        (
-            ("own_models:raising",),
-            "'own_models:raising': RuntimeError: no data (own_models.py, line",
-        ),
-        (("own_models:of_another_shape",), "'own_models:of_another_shape': RuntimeError: mat1"),
-        (("own_models:of_one_item",), "'own_models:of_one_item': Expected more than 1 value"),
+        (("own_models:wrong",), ["own_models:wrong", "(model, batch)", "Sequential"]),
+        (("own_models:smal",), ["smal", "small"]),
+        (("nowhere:model",), ["nowhere"]),
+        (("own_models:small", "--view", "chanel"), ["chanel"]),
+        (("own_models",), ["own_models", "module:function"]),
+        (("own_models:raising",), ["own_models:raising", "no data", "own_models.py, line"]),
+        (("own_models:of_another_shape",), ["own_models:of_another_shape", "mat1"]),
+        (("own_models:of_one_item",), ["own_models:of_one_item", "more than 1 value"]),
     ],
 )
-def test_wrong_requests(run, arguments, message):
+def test_wrong_requests(run, arguments, named):
     code, output, errors = run(*arguments)
     assert code == 2
-    assert message in errors
+    assert all(each in errors for each in named), errors
     assert len(errors.splitlines()) == 1
     assert not output

@@ -1,6 +1,8 @@
-"""`param_groups`: groups from the audit, for recipes of every kind."""
+"""`param_groups`: groups from the audit, for recipes of every kind and of users."""
 
+import math
 import warnings
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -8,8 +10,8 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm import rules as r
-from tests.audit.training import train
 from tests.audit.zoo.parts import Attention, Net
+from tests.harness.refusals import refuses
 
 
 def model():
@@ -37,133 +39,194 @@ def snapshot(net):
 
 
 EUCLIDEAN = ("euclidean", None)
-BIASES = dict.fromkeys(
-    ["0.bias", "1.weight", "1.bias", "3.bias", "4.weight", "4.bias", "6.bias"], EUCLIDEAN
-)
+NAMES = [name for name, _ in model().named_parameters()]
+REST = dict.fromkeys([n for n in NAMES if n not in ("0.weight", "3.weight")], EUCLIDEAN)
 
 
-@pytest.mark.parametrize("recipe", ["sgdg", "adamg"])
-def test_invariant_weights_go_to_the_sphere_in_their_views(recipe):
-    net = model()
-    before = snapshot(net)
-    groups = sn.param_groups(net, images(), recipe, lr=0.1)
-    sphere = {"0.weight": ("sphere", "dim=1"), "3.weight": ("sphere", "channel")}
-    assert places(groups) == {**sphere, "6.weight": EUCLIDEAN, **BIASES}
-    assert group_of(groups, "0.weight")["view"] == "dim=1"
-    assert group_of(groups, "0.weight")["lr"] == 0.1
-    assert group_of(groups, "6.weight")["recipe"] == "sgd"
-    for name, value in net.state_dict().items():
-        if name in sphere:
-            view = sn.View(1) if name == "0.weight" else sn.View(0)
-            torch.testing.assert_close(value, sn.Sphere(view).normalize(before[name]))
-        elif "running" not in name:  # these follow the weights
-            assert torch.equal(value, before[name])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # no weight has another norm, or cannot move
-        optimizer = sn.torch_optimizer(sn.find_recipe(recipe))(groups)
-    net(images()).square().mean().backward()
-    optimizer.step()
-    norms = sn.metrics.norm(net[0].weight.detach(), "dim=1")
-    torch.testing.assert_close(norms, torch.ones(4))
-    assert not torch.equal(net[6].bias, before["6.bias"])
+@dataclass(frozen=True)
+class Orthogonalized(sn.Rule):
+    """The nearest matrix with orthonormal rows or columns: U V^T of the direction U S V^T."""
+
+    def init(self, weight):
+        if weight.ndim < 2:
+            raise ValueError(f"a matrix is needed, got shape {tuple(weight.shape)}")
+        return super().init(weight)
+
+    def update(self, update, state):
+        u, _, v = torch.linalg.svd(update.direction.flatten(1), full_matrices=False)
+        return replace(update, direction=(u @ v).reshape(update.weight.shape)), dict(state)
 
 
-def test_more_units_than_entries_are_not_turned_apart():
-    def groups(*arguments, **settings):
-        wide, tall = nn.Linear(6, 4), nn.Linear(4, 6)
-        net = nn.Sequential(wide, nn.BatchNorm1d(4), nn.ReLU(), tall, nn.BatchNorm1d(6), nn.Tanh())
-        made = sn.param_groups(net, torch.randn(16, 6), *arguments, tolerance=1e-2, **settings)
-        return [group_of(made, name)["alpha"] for name in ("0.weight", "3.weight")], made
-
-    for recipe in ("sgdg", "adamg"):
-        alphas, made = groups(recipe)
-        assert alphas == [0.1, 0]
-        assert "alpha=0: 6 units of 4 entries cannot be orthogonal" in str(made)
-    assert groups("sgdg", alpha=0.1)[0] == [0.1, 0.1]
-    assert groups(sn.bind("sgdg", alpha=0.2))[0] == [0.2, 0.2]
-    assert groups("sgdg", alpha=0)[0] == [0, 0]
-    assert groups("sgdg", overrides={"3.weight": {"alpha": 0.1}})[0] == [0.1, 0.1]
-    assert groups("sgdg", overrides={"3.weight": "layer"})[0] == [0.1, 0.1]
+def orthogonal(lr=0.02, weight_decay=0.0):
+    return sn.chain(Orthogonalized(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
-def test_every_parameter_is_in_one_group():
-    net = model()
-    net.frozen = nn.Parameter(torch.ones(2, 2), requires_grad=False)
-    groups = sn.param_groups(net, images(), "sgdg")
-    ids = [id(parameter) for group in groups for parameter in group["params"]]
-    assert sorted(ids) == sorted(id(parameter) for parameter in net.parameters())
-    assert places(groups)["frozen"] == EUCLIDEAN
+def orthogonal_in_view(lr=0.02, view="channel"):
+    return sn.chain(Orthogonalized(), r.RadialProjection(view), r.StepSize(lr))
 
 
-@pytest.mark.parametrize("recipe", ["sgdp", "adamp"])
-def test_a_recipe_that_tests_projects_the_invariant_weights_alone(recipe):
-    net = model()
-    before = snapshot(net)
-    groups = sn.param_groups(net, images(), recipe, lr=0.01, weight_decay=0.1)
-    projected = {"0.weight": ("projected", "dim=1"), "3.weight": ("projected", "channel")}
-    assert places(groups) == {**projected, "6.weight": EUCLIDEAN, **BIASES}
-    assert group_of(groups, "0.weight")["views"] == ("dim=1",)
-    assert group_of(groups, "6.weight")["views"] == ()
-    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    # A tangential gradient: the head would be projected, had it a view.
-    net[6].weight.data, net[6].weight.grad = torch.eye(2, 320), torch.eye(2, 320).flip(0)
-    optimizer = sn.torch_optimizer(sn.find_recipe(recipe))(groups)
-    rule = optimizer.rule_of(optimizer.param_groups[groups.assignments[-2].group])
-    test = next(part for part in rule.tree() if isinstance(part, r.ScaleInvarianceTest))
-    update = sn.Update(net[6].weight.data, net[6].weight.grad, net[6].weight.grad)
-    assert test.update(update, {})[0].invariance == sn.Invariance()
+def orthogonal_on_a_sphere(lr=0.02, view="channel"):
+    rules = r.RadialProjection(view), Orthogonalized(), r.StepSize(lr)
+    return sn.chain(*rules, manifold=sn.Sphere(view))
 
 
-def test_a_recipe_without_geometry_takes_all_weights():
-    groups = sn.param_groups(model(), images(), "sgd", lr=0.1)
-    assert [len(group["params"]) for group in groups] == [10]
-    assert "recipe" not in groups[0]
-    torch.optim.SGD(groups)  # whose entries torch's own optimizer takes, too
+def accumulated(lr=0.1, views=("channel", "layer")):
+    return sn.chain(r.AccumulatedInvarianceTest(views=views), r.RadialProjection(), r.StepSize(lr))
 
 
-def always(lr=0.1, momentum=0.9):
-    return sn.chain(r.HeavyBall(momentum), r.RadialProjection("channel"), r.StepSize(lr))
-
-
-def test_a_recipe_that_projects_without_a_test_gets_what_fits_its_view():
-    groups = sn.param_groups(model(), images(), always, rest="sgdw")
-    found = places(groups)
-    assert found["3.weight"] == ("projected", "channel")
-    assert found["0.weight"] == EUCLIDEAN
-    assert "the recipe's view is channel" in groups.assignments[0].reason
-    assert group_of(groups, "0.weight")["recipe"] == "sgdw"
+def always(lr=0.1):
+    return sn.chain(r.RadialProjection("channel"), r.StepSize(lr))
 
 
 def fixed_test(lr=0.1):
     return sn.chain(r.ScaleInvarianceTest(), r.RadialProjection(), r.StepSize(lr))
 
 
-def test_a_test_whose_views_cannot_be_set_is_refused():
+BOTH = {"0.weight": "dim=1", "3.weight": "channel"}
+"""The true views."""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rest", "treatment", "views"),
+    [
+        ("sgdg", None, "sphere", BOTH),
+        ("adamg", None, "sphere", BOTH),
+        ("sgdp", None, "projected", BOTH),
+        ("adamp", None, "projected", BOTH),
+        (f"{__name__}:accumulated", None, "projected", BOTH),
+        (f"{__name__}:orthogonal_on_a_sphere", None, "sphere", BOTH),
+        (f"{__name__}:orthogonal_in_view", "sgd", "projected", BOTH),
+        (always, "sgdw", "projected", {"3.weight": "channel"}),  # its view is its own
+    ],
+    ids=lambda x: getattr(x, "__name__", str(x)),
+)
+def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest, treatment, views):
+    """Each parameter is in one group, a sphere's weights start on it, and no other one moves."""
+    net, batch = model(), images()
+    net.frozen = nn.Parameter(torch.ones(2, 2), requires_grad=False)
+    before = snapshot(net)
+    options = {} if rest is None else {"rest": rest}
+    groups = sn.param_groups(net, batch, recipe, lr=0.1, **options)
+    treated = {name: (treatment, view) for name, view in views.items()}
+    assert places(groups) == {
+        **{"0.weight": EUCLIDEAN, "3.weight": EUCLIDEAN, "frozen": EUCLIDEAN, **REST},
+        **treated,
+    }
+    ids = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(ids) == sorted(id(parameter) for parameter in net.parameters())
+    for name, value in net.state_dict().items():
+        if treatment == "sphere" and name in views:
+            sphere = sn.Sphere(sn.as_view(views[name]))
+            torch.testing.assert_close(value, sphere.normalize(before[name]))
+        elif "running" not in name:  # these follow the weights
+            assert torch.equal(value, before[name])
+    assert all(group_of(groups, name)["lr"] == 0.1 for name in views)
+    for name, view in views.items():
+        given = group_of(groups, name)
+        assert given.get("view", view) == view
+        assert given.get("views", (view,)) == (view,)
+    assert group_of(groups, "6.weight").get("views", ()) == ()
+    started = snapshot(net)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no weight has another norm, or cannot move
+        optimizer = sn.torch_optimizer(sn.find_recipe(recipe))(groups)
+    net(batch).square().mean().backward()
+    optimizer.step()
+    if treatment == "sphere":
+        norms = sn.metrics.norm(net[0].weight.detach(), "dim=1")
+        torch.testing.assert_close(norms, torch.ones(4))
+    moved = {n for n, p in net.named_parameters() if not torch.equal(p, started[n])}
+    assert moved >= {"0.weight", "3.weight", "6.weight", "6.bias"}
+
+
+def test_a_test_finds_nothing_in_the_weights_of_the_rest():
+    """A tangential gradient: the head would be projected, had it a view."""
+    groups = sn.param_groups(model(), images(), "sgdg", rest="sgdp")
+    optimizer = sn.optim.SGDG(groups)
+    group = optimizer.param_groups[groups.assignments[NAMES.index("6.weight")].group]
+    test = next(x for x in optimizer.rule_of(group).tree() if isinstance(x, r.ScaleInvarianceTest))
+    weight, grad = torch.eye(2, 320), torch.eye(2, 320).flip(0)
+    update = sn.Update(weight, grad, grad)
+    assert test.update(update, {})[0].invariance == sn.Invariance()
+
+
+@pytest.mark.parametrize(
+    "options", [{"recipe": fixed_test}, {"recipe": "sgdg", "rest": fixed_test}]
+)
+def test_a_test_whose_views_cannot_be_set_is_refused(options):
     net = model()
     before = snapshot(net)
-    for settings in ({"recipe": fixed_test}, {"recipe": "sgdg", "rest": fixed_test}):
-        with pytest.raises(
-            ValueError, match=r"recipe .*:fixed_test. tests views that cannot be set"
-        ):
-            sn.param_groups(net, images(), **settings)
+    with refuses("recipe", "fixed_test", "views"):
+        sn.param_groups(net, images(), **options)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
-def test_the_rest_is_not_tested():
-    groups = sn.param_groups(model(), images(), "sgdg", rest="sgdp")
-    assert group_of(groups, "6.weight")["views"] == ()
+def polar(matrix):
+    """M (M^T M)^(-1/2), by the eigenvalues of the smaller Gram matrix."""
+    rows = matrix.flatten(1).double()
+    if rows.shape[0] > rows.shape[1]:
+        return polar(rows.T).T
+    values, vectors = torch.linalg.eigh(rows @ rows.T)
+    return (vectors * values.rsqrt()) @ vectors.T @ rows
 
 
-def test_decay_by_kind():
+def test_a_recipe_for_matrices_takes_them_and_the_rest_takes_what_it_refuses():
+    net, batch, name = model(), images(), f"{__name__}:orthogonal"
+    with refuses("0.bias", "orthogonal", "a matrix is needed", "rest"):
+        sn.param_groups(net, batch, name)
     kinds = {"invariant": 0.0, "weights": 0.1, "vectors": 0.0}
-    groups = sn.param_groups(model(), images(), "adamw", decay=kinds, weight_decay=0.5)
-    decays = {each.name: groups[each.group]["weight_decay"] for each in groups.assignments}
-    assert {name for name, decay in decays.items() if decay} == {"6.weight"}
-    groups = sn.param_groups(model(), images(), "adamw", decay={"vectors": 0.0}, weight_decay=0.5)
-    assert sorted({group["weight_decay"] for group in groups}) == [0.0, 0.5]
-    assert {g["weight_decay"] for g in sn.param_groups(model(), images(), "adamw", decay=0.3)} == {
-        0.3
-    }
+    rest, overrides = sn.bind("sgd", lr=0.5, weight_decay=0.3), {"6.weight": {"weight_decay": 0.0}}
+    decayed = sn.param_groups(net, batch, name, rest=rest, decay=kinds)
+    decays = {each.name: decayed[each.group]["weight_decay"] for each in decayed.assignments}
+    assert {each for each, decay in decays.items() if decay} == {"6.weight"}
+    groups = sn.param_groups(net, batch, name, rest=sn.bind("sgd", lr=0.5), overrides=overrides)
+    before = snapshot(net)
+    optimizer = sn.torch_optimizer(sn.find_recipe(name))(groups)
+    net(batch).square().mean().backward()
+    optimizer.step()
+    for each, weight in net.named_parameters():
+        expected = -0.5 * weight.grad
+        if weight.ndim > 1:
+            expected = -0.02 * polar(weight.grad).reshape(weight.shape).float()
+        assert group_of(groups, each).get("recipe") == (None if weight.ndim > 1 else "sgd")
+        torch.testing.assert_close(weight.detach() - before[each], expected, rtol=1e-3, atol=2e-6)
+    head = sn.param_groups(net, batch, name, rest="adamw", overrides={"6.weight": "euclidean"})
+    assert group_of(head, "6.weight")["recipe"] == "adamw"
+
+
+def test_more_units_than_entries_are_not_turned_apart():
+    def groups(recipe, **settings):
+        wide, tall = nn.Linear(6, 4), nn.Linear(4, 6)
+        net = nn.Sequential(wide, nn.BatchNorm1d(4), nn.ReLU(), tall, nn.BatchNorm1d(6), nn.Tanh())
+        made = sn.param_groups(net, torch.randn(16, 6), recipe, tolerance=1e-2, **settings)
+        return [group_of(made, name)["alpha"] for name in ("0.weight", "3.weight")]
+
+    assert groups("sgdg") == groups("adamg") == [0.1, 0]
+    assert groups("sgdg", alpha=0.1) == [0.1, 0.1]
+    assert groups(sn.bind("sgdg", alpha=0.2)) == [0.2, 0.2]
+    for override in ({"alpha": 0.1}, "layer"):
+        assert groups("sgdg", overrides={"3.weight": override}) == [0.1, 0.1]
+
+
+def test_a_recipe_without_geometry_takes_all_weights_in_groups_for_torch():
+    groups = sn.param_groups(model(), images(), "sgd", lr=0.1)
+    assert [len(group["params"]) for group in groups] == [10]
+    assert "recipe" not in groups[0]
+    torch.optim.SGD(groups)
+
+
+@pytest.mark.parametrize(
+    ("decay", "expected"),
+    [
+        ({"invariant": 0.0, "weights": 0.1, "vectors": 0.0}, (0.0, 0.1, 0.0)),
+        ({"vectors": 0.0}, (0.5, 0.5, 0.0)),
+        (0.3, (0.3, 0.3, 0.3)),
+    ],
+)
+def test_decay_by_kind(decay, expected):
+    groups = sn.param_groups(model(), images(), "adamw", decay=decay, weight_decay=0.5)
+    found = [group_of(groups, name)["weight_decay"] for name in ("3.weight", "6.weight", "6.bias")]
+    assert tuple(found) == expected
 
 
 def test_overrides_by_name_and_pattern():
@@ -176,20 +239,9 @@ def test_overrides_by_name_and_pattern():
     groups = sn.param_groups(model(), images(), "sgdg", overrides=overrides)
     found = places(groups)
     assert found["0.weight"] == EUCLIDEAN
-    assert found["6.weight"] == ("sphere", "layer")
-    assert found["3.weight"] == ("sphere", "layer")
-    assert group_of(groups, "6.weight")["lr"] == 0.3
-    assert group_of(groups, "6.bias")["lr"] == 0.7
-    assert group_of(groups, "1.weight")["lr"] == 0.01
-    assert groups.assignments[0].reason.endswith("; as you say")
-
-
-def test_a_zero_unit_stays_off_the_sphere():
-    net = model()
-    nn.init.zeros_(net[3].weight[0])
-    groups = sn.param_groups(net, images(), "sgdg")
-    assert places(groups)["3.weight"] == EUCLIDEAN
-    assert "zero unit" in str(groups)
+    assert found["6.weight"] == found["3.weight"] == ("sphere", "layer")
+    rates = [group_of(groups, name)["lr"] for name in ("6.weight", "6.bias", "1.weight")]
+    assert rates == [0.3, 0.7, 0.01]
 
 
 class Normalized(nn.Linear):
@@ -199,50 +251,78 @@ class Normalized(nn.Linear):
         return nn.functional.linear(x, self.weight / self.weight.norm(dim=1, keepdim=True))
 
 
-def test_a_unit_that_is_far_smaller_than_the_others_stays_off_the_sphere():
-    net = nn.Sequential(Normalized(6, 8, bias=False), nn.Linear(8, 2))
+@pytest.mark.parametrize("scale", [0.0, 1e-3])
+def test_a_unit_that_is_zero_or_far_smaller_than_the_others_stays_off_the_sphere(scale):
+    first = Normalized(6, 8, bias=False) if scale else nn.Linear(6, 8)
+    net = nn.Sequential(first, nn.BatchNorm1d(8), nn.Linear(8, 2))
     with torch.no_grad():
-        net[0].weight[0] *= 1e-3
+        first.weight[0] *= scale
     groups = sn.param_groups(net, torch.randn(16, 6), "sgdg")
     assert places(groups)["0.weight"] == EUCLIDEAN
-    assert "a unit of norm" in str(groups)
+    assert "unit" in groups.assignments[0].reason
 
 
-@pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-4])
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("scale", [1e-2, 1e-4])
+@pytest.mark.parametrize("count", [1, 5])
 def test_a_pruned_channel_does_not_speak_up(scale, count):
     """An eps outweighs its variance; with norm 1 it would be as loud as the others."""
-    torch.manual_seed(0)
     first = nn.Conv2d(3, 64, 3, bias=False)
     layers = first, nn.BatchNorm2d(64), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    model, batch = nn.Sequential(*layers, nn.Linear(64, 2)), torch.randn(16, 3, 8, 8)
+    net, batch = nn.Sequential(*layers, nn.Linear(64, 2)), torch.randn(16, 3, 8, 8)
     with torch.no_grad():
         first.weight[:count] *= scale
-    before = model(batch)
-    groups = sn.param_groups(model, batch, "sgdg")
-    torch.testing.assert_close(model(batch), before)
+    before = net(batch)
+    groups = sn.param_groups(net, batch, "sgdg")
+    torch.testing.assert_close(net(batch), before)
     assert groups.assignments[0].treatment == "euclidean"
-    chosen = {"0.weight": "channel"}
-    groups = sn.param_groups(model, batch, "sgdg", overrides=chosen)
+    groups = sn.param_groups(net, batch, "sgdg", overrides={"0.weight": "channel"})
     assert groups.assignments[0].treatment == "sphere"
 
 
-def test_a_weight_that_is_invariant_up_to_eps_goes_onto_a_sphere_at_the_users_word():
-    model = nn.Sequential(nn.Embedding(64, 16), nn.LayerNorm(16, eps=1e-2), nn.Linear(16, 2))
-    nn.init.normal_(model[0].weight, std=0.3)
-    batch = torch.arange(64)
-    before = model(batch)
-    groups = sn.param_groups(model, batch, "sgdg")
-    assert groups.audit[0].verdict == "invariant up to eps"
-    assert groups.assignments[0].treatment == "euclidean"
-    assert (
-        "an override 'channel', or a larger tolerance, puts it there"
-        in groups.assignments[0].reason
-    )
-    assert torch.equal(model(batch), before)
-    groups = sn.param_groups(model, batch, "sgdg", overrides={"0.weight": "channel"})
-    assert groups.assignments[0].treatment == "sphere"
-    assert sn.param_groups(model, batch, "sgdp").assignments[0].treatment == "projected"
+def embedding(norm, eps=1e-12):
+    """A table whose rows have this norm, before a LayerNorm."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(7, 8), nn.LayerNorm(8, eps=eps), nn.Linear(8, 2))
+    with torch.no_grad():
+        net[0].weight.mul_(norm / net[0].weight.norm(dim=1, keepdim=True))
+    return net
+
+
+TOKENS = torch.arange(7).repeat(3)
+
+
+@pytest.mark.parametrize(
+    ("norm", "eps", "recipe", "options", "treatment"),
+    [
+        (0.099, 1e-12, "sgdp", {}, "euclidean"),
+        (0.101, 1e-12, "sgdp", {}, "projected"),
+        (0.099, 1e-12, "sgdg", {}, "euclidean"),
+        (0.101, 1e-12, "sgdg", {}, "sphere"),
+        (0.01, 1e-12, "sgdg", {"smallest_norm": 0}, "sphere"),
+        (0.01, 1e-12, "sgdp", {"overrides": {"0.weight": "channel"}}, "projected"),
+        (1.0, 1e-12, "sgdg", {"smallest_norm": 2}, "euclidean"),
+        (0.85, 1e-2, "sgdg", {}, "euclidean"),  # invariant up to eps
+        (0.85, 1e-2, "sgdg", {"overrides": {"0.weight": "channel"}}, "sphere"),
+        (0.85, 1e-2, "sgdp", {}, "projected"),
+    ],
+)
+def test_tiny_units_and_those_up_to_an_eps_are_left_to_plain_steps_unless_the_user_says(
+    norm, eps, recipe, options, treatment
+):
+    net = embedding(norm, eps)
+    before = net[0].weight.detach().clone()
+    groups = sn.param_groups(net, TOKENS, recipe, **options)
+    assert (groups.audit[0].verdict == "invariant up to eps") == (eps == 1e-2)
+    assert groups.assignments[0].treatment == treatment
+    assert torch.equal(net[0].weight, before) == (treatment != "sphere")
+
+
+def test_one_tiny_unit_or_a_recipe_without_geometry_changes_nothing():
+    net = embedding(1.0)
+    net[0].weight.data[2] *= 1e-4
+    assert sn.param_groups(net, TOKENS, "sgdp").assignments[0].treatment == "projected"
+    groups = sn.param_groups(embedding(0.01), TOKENS, "sgd")
+    assert (len(groups), groups.assignments[0].view) == (1, "channel")
 
 
 def test_an_audit_instead_of_a_batch_and_keyword_batches():
@@ -250,7 +330,7 @@ def test_an_audit_instead_of_a_batch_and_keyword_batches():
     x = torch.randn(8, 4)
     for batch in ({"x": x}, sn.audit(net, x=x)):
         assert places(sn.param_groups(net, batch, "sgdp"))["f.0.weight"] == ("projected", "channel")
-    with pytest.raises(ValueError, match="audit is of another model"):
+    with refuses("audit", "model"):
         sn.param_groups(model(), sn.audit(net, x=x), "sgdp")
 
 
@@ -261,39 +341,32 @@ def test_parts_of_a_fused_matrix_are_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "named"),
     [
-        ({"recipe": "sgdgg"}, "no recipe is named 'sgdgg'; did you mean"),
-        ({"lr": -1}, r"lr must be in \[0, ∞\), got -1"),
-        ({"momentun": 0.1}, "no hyper-parameter 'momentun'"),
-        ({"overrides": {"3.weigth": "layer"}}, "no parameter is named '3.weigth'; did you mean 3"),
-        ({"overrides": {"3.weight": "chanel"}}, "3.weight: a view is .* got 'chanel'"),
-        ({"overrides": {"3.weight": "groups=2"}}, "3.weight: view groups=2 needs dimension 0"),
-        ({"overrides": {"3.weight": {"mu": 1}}}, "3.weight: recipe 'sgdg' has no hyper-param"),
-        ({"decay": {"biases": 0}}, "decay must name invariant, weights, vectors, got 'biases'"),
-        ({"decay": {"invariant": 0.1}}, "decay: recipe 'sgdg' of invariant parameters has none"),
-        ({"rest": "sgdx"}, "no recipe is named 'sgdx'"),
+        ({"recipe": "sgdgg"}, ["sgdgg", "sgdg"]),
+        ({"lr": -1}, ["lr", -1]),
+        ({"momentun": 0.1}, ["momentun"]),
+        ({"overrides": {"3.weigth": "layer"}}, ["3.weigth", "3.weight"]),
+        ({"overrides": {"3.weight": "chanel"}}, ["3.weight", "chanel", "view"]),
+        ({"overrides": {"3.weight": "groups=2"}}, ["3.weight", "groups=2"]),
+        ({"overrides": {"3.weight": {"mu": 1}}}, ["3.weight", "sgdg", "mu"]),
+        ({"decay": {"biases": 0}}, ["decay", "invariant", "vectors", "biases"]),
+        ({"decay": {"invariant": 0.1}}, ["decay", "sgdg", "invariant"]),
+        ({"rest": "sgdx"}, ["sgdx"]),
+        ({"smallest_norm": -0.1}, ["smallest_norm", -0.1]),
+        ({"smallest_norm": math.nan}, ["smallest_norm", math.nan]),
     ],
 )
-def test_bad_input_is_refused_before_anything_changes(settings, message):
+def test_bad_input_is_refused_before_anything_changes(settings, named):
     net = model()
     before = snapshot(net)
-    settings = {"recipe": "sgdg", **settings}
-    with pytest.raises(ValueError, match=message):
-        sn.param_groups(net, images(), **settings)
+    with refuses(*named):
+        sn.param_groups(net, images(), **{"recipe": "sgdg", **settings})
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
-def test_it_prints_the_reason_of_each_line():
-    text = str(sn.param_groups(model(), images(), "sgdg"))
-    lines = text.splitlines()
+def test_it_prints_each_line_and_each_group():
+    lines = str(sn.param_groups(model(), images(), "sgdg")).splitlines()
     assert lines[1].split()[:8] == ["0.weight", "3", "x", "4", "x", "2", "x", "2"]
-    assert "sphere" in lines[1]
-    assert "invariant" in lines[1]
-    assert "group 0: 1 parameters, recipe='sgdg', lr=0.2, momentum=0.9" in text
-
-
-@pytest.mark.filterwarnings("ignore:SGDG")
-def test_a_zero_head_trains_where_sgdg_on_every_parameter_cannot():
-    assert train("zero_head", "sgdg", seed=0, steps=100) < 1.0
-    assert train("zero_head", "sgdg on everything", seed=0, steps=100) > 1.3  # log 4 = 1.386
+    assert {"sphere", "invariant"} <= set(lines[1].replace(",", " ").split())
+    assert any("recipe='sgdg', lr=0.2, momentum=0.9" in line for line in lines)

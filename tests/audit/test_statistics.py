@@ -1,6 +1,5 @@
 """Running statistics follow their weights onto the sphere."""
 
-import copy
 import warnings
 
 import pytest
@@ -71,20 +70,6 @@ def test_a_new_model_is_no_warning():
         sn.param_groups(model, torch.randn(16, 3, 8, 8), "sgdg")
 
 
-def test_statistics_of_other_names_are_a_warning():
-    x = torch.randn(16, 6)
-    model = trained(nn.Sequential(linear(6, 5), OwnNorm(5), nn.Linear(5, 2)), x)
-    with pytest.warns(UserWarning, match="in eval mode the outputs .* before you evaluate"):
-        sn.param_groups(model, x, "sgdg")
-
-
-def test_an_audit_in_place_of_the_batch_is_a_warning():
-    x = torch.randn(16, 6)
-    model = trained(nn.Sequential(linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)), x)
-    with pytest.warns(UserWarning, match="give param_groups the batch in place of its audit"):
-        sn.param_groups(model, sn.audit(model, x), "sgdg")
-
-
 def test_a_model_that_does_not_run_in_eval_mode_is_left_unchecked():
     def function(self, x):
         assert self.training
@@ -97,45 +82,18 @@ def test_a_model_that_does_not_run_in_eval_mode_is_left_unchecked():
         assert sn.param_groups(model, x, "sgdg").assignments[0].treatment == "sphere"
 
 
-class PlainStatistics(nn.Module):
-    """A batch normalization whose statistics are no buffers."""
-
-    def __init__(self, channels):
-        super().__init__()
-        self.center, self.scale = torch.zeros(channels), torch.ones(channels)
-
-    forward = OwnNorm.forward
-
-
-def test_statistics_that_are_no_buffers_are_a_warning():
+@pytest.mark.parametrize(
+    ("norm", "batch", "evaluated", "said"),
+    [
+        (OwnNorm, lambda model, x: x, False, "outputs"),
+        (nn.BatchNorm1d, sn.audit, False, "batch"),
+        (nn.BatchNorm1d, sn.audit, True, "batch"),
+    ],
+)
+def test_statistics_that_cannot_follow_are_a_warning(norm, batch, evaluated, said):
+    """Buffers of other names, and an audit in place of the batch."""
     x = torch.randn(16, 6)
-    model = trained(nn.Sequential(linear(6, 5), PlainStatistics(5), nn.Linear(5, 2)), x)
-    with pytest.warns(UserWarning, match="in eval mode the outputs"):
-        sn.param_groups(model, x, "sgdg")
-
-
-def test_parts_that_train_in_a_model_that_does_not():
-    x = torch.randn(16, 6)
-    model = trained(nn.Sequential(linear(6, 5), nn.BatchNorm1d(5, eps=1e-30), nn.Linear(5, 2)), x)
-    before, model.training = copy.deepcopy(model).eval()(x), False
-    assert sn.param_groups(model, x, "sgdg").assignments[0].treatment == "sphere"
-    torch.testing.assert_close(model.eval()(x), before, rtol=1e-5, atol=1e-5)
-
-
-def test_statistics_of_parts_that_functions_reach():
-    """A table of functions, as of the kinds of a layer."""
-    x = torch.randn(16, 6)
-    model = Net(lambda self, x: self.g(self.kinds["normed"][0](x)))
-    model.f, model.norm, model.g = linear(6, 5), nn.BatchNorm1d(5, eps=1e-30), nn.Linear(5, 2)
-    model.kinds = {"normed": [lambda x: model.norm(model.f(x))]}
-    before = trained(model, x).eval()(x)
-    assert sn.param_groups(model.train(), x, "sgdg").assignments[0].treatment == "sphere"
-    torch.testing.assert_close(model.eval()(x), before, rtol=1e-5, atol=1e-5)
-
-
-def test_an_audit_in_place_of_the_batch_of_a_model_in_eval_mode_is_a_warning():
-    x = torch.randn(16, 6)
-    model = trained(nn.Sequential(linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)), x)
-    found = sn.audit(model, x)
-    with pytest.warns(UserWarning, match="give param_groups the batch in place of its audit"):
-        sn.param_groups(model.eval(), found, "sgdg")
+    model = trained(nn.Sequential(linear(6, 5), norm(5), nn.Linear(5, 2)), x)
+    given = batch(model, x)
+    with pytest.warns(UserWarning, match=said):
+        sn.param_groups(model.train(not evaluated), given, "sgdg")

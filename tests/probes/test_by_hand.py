@@ -140,3 +140,23 @@ def test_several_probes_optimizers_and_a_new_dtype_do_not_disturb_each_other():
     for probe, optimizer, weight in zip(probes, (first, first, second), "001", strict=True):
         for m in (m for m in probe.measurements if m.weight == weight):
             assert m.norm == pytest.approx(norms[optimizer, m.step].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("view", ["channel", "dim=1", "layer"])
+def test_large_weights_and_half_precision_are_measured_as_the_metrics_say(view):
+    """A weight of more entries than are summed at once, beside others of three dtypes."""
+    shapes = ((700, 300), torch.float32), ((6, 4), torch.bfloat16), ((6, 4), torch.float16)
+    weights = [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape, dtype in shapes]
+    optimizer = Jump({w: w.detach() + torch.randn(w.shape).to(w.dtype) for w in weights})
+    before = [w.detach().clone() for w in weights]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    with sn.probe(optimizer, every=1, views=view, units=True) as probe:
+        optimizer.step()
+    for w, old, m in zip(weights, before, probe.measurements, strict=True):
+        for found, right in (
+            (m.units.norm, metrics.norm(w.detach(), view)),
+            (m.units.turn, metrics.angular_update(old, w.detach(), view)),
+            (m.units.cosine, metrics.cosine(old, w.grad, view)),
+        ):
+            torch.testing.assert_close(found, right.double(), rtol=1e-5, atol=1e-7)

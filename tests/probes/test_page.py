@@ -1,19 +1,14 @@
 """The live page and the terminal: whole files, bounded memory, and notes that a run deserves."""
 
-import io
 import math
 import re
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-import torch
-from torch import nn
 
-import spherenorm as sn
-from spherenorm.probes import Measurement, Page, Terminal, WandB
+from spherenorm.probes import Measurement, Page, WandB
 from spherenorm.probes._history import FEWEST, MOST, History
-from spherenorm_theory import run_law
 
 FIRST = Measurement(1, "<w>", "channel", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "channel")
 
@@ -50,30 +45,28 @@ def test_what_goes_wrong_is_named_and_only_there(of_step, said):
     assert said in found["bad"]
 
 
-def test_a_projection_is_no_advice_where_the_law_says_that_there_is_one():
-    grows = {"norm": lambda t: 1 + t / 40}
-    assert "a projection (AdamP, SGDP) or more decay" in notes(course(STEPS, **grows))["w"]
-    lawful = notes(course(STEPS, **grows, predicted=lambda t: 1.0))["w"]
-    assert "smaller steps or more decay" in lawful
+LOWERED = {"effective_step": lambda t: 0.1 * 0.8**t, "turn": lambda t: 0.1}
 
 
-def test_a_schedule_that_lowers_all_effective_steps_kills_none():
-    falls = {"effective_step": lambda t: 0.1 * 0.8**t, "turn": lambda t: 0.1}
-    assert notes(*(course(STEPS, name, **falls) for name in "abc")) == {}
-
-
-def test_far_from_equilibrium_is_named():
-    near, far = (
-        notes(course(STEPS), equilibrium=lambda m: 0.08),
-        notes(course(STEPS), equilibrium=lambda m: 0.02),
-    )
-    assert near == {}
-    assert "5 times as far as in equilibrium" in far["w"]
-    assert notes(course(STEPS), equilibrium=lambda m: math.nan) == {}
-
-
-def test_few_points_say_nothing():
-    assert notes(course(range(1, FEWEST), norm=lambda t: t)) == {}
+@pytest.mark.parametrize(
+    ("courses", "equilibrium", "named"),
+    [
+        ([course(range(1, FEWEST), norm=lambda t: t)], None, ""),
+        ([course(STEPS, name, **LOWERED) for name in "abc"], None, ""),  # a schedule kills none
+        ([course(STEPS)], lambda m: 0.08, ""),
+        ([course(STEPS)], lambda m: math.nan, ""),
+        ([course(STEPS)], lambda m: 0.02, "5 times"),
+        ([course(STEPS, norm=lambda t: 1 + t / 40)], None, "projection"),
+        (
+            [course(STEPS, norm=lambda t: 1 + t / 40, predicted=lambda t: 1.0)],
+            None,
+            "smaller steps",  # (a law says that there is a projection)
+        ),
+    ],
+)
+def test_a_note_of_one_weight_or_none(courses, equilibrium, named):
+    found = notes(*courses, equilibrium=equilibrium)
+    assert found == {} if not named else named in found["w"]
 
 
 def test_a_course_is_bounded_and_keeps_its_ends():
@@ -122,12 +115,6 @@ def test_a_page_is_not_written_at_every_step(tmp_path):
     assert not (tmp_path / "other.html").exists()
 
 
-def test_the_terminal_has_the_smallest_effective_steps_first():
-    out = io.StringIO()
-    Terminal(out, most=1)([FIRST, replace(FIRST, weight="slow", effective_step=0.01)])
-    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["step", "slow"]
-
-
 class Run:
     """The methods of a run that `WandB` calls."""
 
@@ -160,52 +147,3 @@ def test_wandb_offline(tmp_path, monkeypatch):
     with wandb.init(dir=tmp_path, settings=wandb.Settings(silent=True)) as run:
         WandB()([FIRST])
         assert dict(run.summary)["norm/<w>"] == 1.0
-
-
-def network():
-    return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2))
-
-
-def trained(optimizer, model, law, **options):
-    with sn.probe(optimizer, every=1, model=model, law=law, **options) as probe:
-        for _ in range(5):
-            optimizer.zero_grad()
-            model(torch.randn(32, 6)).square().mean().backward()
-            optimizer.step()
-    return probe.measurements
-
-
-def test_the_law_of_a_projected_run_is_its_norm():
-    """Of one unit exactly; where each row is projected, so is the whole."""
-    model = network().double()
-    optimizer = sn.optim.SGDP(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-    law = run_law(torch.optim.lr_scheduler.StepLR(optimizer, 1), model=model)
-    torch.set_default_dtype(torch.float64)
-    try:
-        found = trained(optimizer, model, law, views={"0.weight": "layer", "2.weight": None})
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert all(abs(m.predicted / m.norm - 1) < 1e-12 for m in found)
-    kept = 1 - 0.1 * 0.1 * 0.1 / (1 - 0.9)  # not a law without its decay
-    assert all(abs(m.predicted / kept / m.norm - 1) > 1e-3 for m in found)
-
-
-def test_equilibria_of_a_run_are_those_of_the_literature():
-    """docs/theory.md, section 6."""
-    model = network()
-    invariant = replace(FIRST, weight="0.weight")
-    for optimizer, squared in (
-        (torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1), 0.02 / 1.9),
-        (sn.optim.SGDP(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1), 0.02),
-    ):
-        law = run_law(optimizer, model=model)
-        assert 2 * math.sin(law.turn(invariant) / 2) == pytest.approx(math.sqrt(squared), rel=1e-6)
-        assert math.isnan(law.turn(replace(invariant, invariant_view=None)))
-        assert math.isnan(law.turn(replace(invariant, weight="nobody's")))
-        optimizer.param_groups[0]["weight_decay"] = 0.0
-        assert math.isnan(law.turn(invariant))
-
-
-def test_an_optimizer_without_a_recipe_has_no_law():
-    with pytest.raises(TypeError, match="run_law takes an optimizer of spherenorm, or SGD"):
-        run_law(torch.optim.Adagrad([torch.ones(2, 2)]))

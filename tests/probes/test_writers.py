@@ -1,5 +1,6 @@
 """The files of a probe: whole, complete, and equal in every format."""
 
+import contextlib
 import json
 import math
 import subprocess
@@ -10,7 +11,6 @@ import torch
 from torch import nn
 
 import spherenorm as sn
-from spherenorm import support
 from spherenorm.probes import JSONLines, Measurement, Parquet, TensorBoard
 
 FIRST = Measurement(
@@ -22,28 +22,39 @@ BLOCKS = [[FIRST, SECOND], [THIRD]]
 PLAIN = [each.plain() for block in BLOCKS for each in block]
 
 
-def test_json_lines(tmp_path):
-    write = JSONLines(tmp_path / "new" / "folder")
+def lines_of(folder):
+    return [json.loads(x) for f in sorted(folder.iterdir()) for x in f.read_text().splitlines()]
+
+
+def rows_of(folder):
+    return pytest.importorskip("pyarrow.parquet").read_table(folder).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("writer", "read", "suffix"), [(JSONLines, lines_of, "jsonl"), (Parquet, rows_of, "parquet")]
+)
+def test_files_hold_the_plain_measurements_of_each_block(writer, read, suffix, tmp_path):
+    folder = tmp_path / "new" / "folder"
+    write = writer(folder)
     for block in [*BLOCKS, BLOCKS[-1]]:  # a block that is written again replaces its file
         write(block)
-    files = sorted((tmp_path / "new" / "folder").iterdir())
-    assert [file.name for file in files] == ["000000010.jsonl", "000000020.jsonl"]
-    lines = "".join(file.read_text() for file in files).splitlines()
-    assert [json.loads(line) for line in lines] == PLAIN
-    assert PLAIN[0]["cosine"] is None
-    assert PLAIN[1]["norm"] is None
+    files = sorted(folder.iterdir())
+    assert [file.name for file in files] == [f"000000010.{suffix}", f"000000020.{suffix}"]
+    assert read(folder) == PLAIN
+    assert PLAIN[0]["cosine"] is PLAIN[1]["norm"] is None
 
 
-def test_parquet(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    write = Parquet(tmp_path / "table")
-    for block in BLOCKS:
-        write(block)
-    assert parquet.read_table(tmp_path / "table").to_pylist() == PLAIN
-    assert [f.name for f in sorted((tmp_path / "table").iterdir())] == [
-        "000000010.parquet",
-        "000000020.parquet",
-    ]
+@pytest.mark.parametrize(("writer", "read"), [(JSONLines, lines_of), (Parquet, rows_of)])
+def test_files_hold_the_units(writer, read, tmp_path):
+    weight = nn.Parameter(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with sn.probe(optimizer, every=1, units=True, to=writer(tmp_path / "run")):
+        weight.grad = torch.tensor([[4.0, -3.0], [0.0, 0.0]])
+        optimizer.step()
+    (line,) = read(tmp_path / "run")
+    assert line["units"]["norm_before"] == [5, 0]
+    assert line["units"]["cosine"] == [0, None]
+    assert line["units"]["turn"] == pytest.approx([math.atan(0.1), 0])
 
 
 def test_tensorboard(tmp_path):
@@ -59,17 +70,6 @@ def test_tensorboard(tmp_path):
     assert "cosine/b.weight" in tags
     assert "norm/b.weight" not in tags  # it is infinite
     assert not any(tag.startswith(("step", "view", "weight")) for tag in tags)
-
-
-@pytest.mark.parametrize(("writer", "extra"), [(Parquet, "parquet"), (TensorBoard, "tensorboard")])
-def test_a_missing_package_is_named_with_its_extra(writer, extra, tmp_path, monkeypatch):
-    def missing(name):
-        raise ImportError(f"no module {name}")
-
-    monkeypatch.setattr(support.importlib, "import_module", missing)
-    with pytest.raises(sn.support.MissingExtraError, match=rf"spherenorm\[{extra}\]"):
-        writer(tmp_path / "never")
-    assert not (tmp_path / "never").exists()
 
 
 def test_a_probe_imports_no_writers_package(tmp_path):
@@ -99,64 +99,27 @@ def test_an_interrupted_write_leaves_no_part(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["000000010.jsonl"]
 
 
-def test_what_a_probe_writes_is_what_it_measures(tmp_path):
-    kept = []
+@pytest.mark.parametrize("failing", [(), (2, 4), (6,)])
+def test_a_sink_that_fails_costs_no_step_and_no_block(failing):
+    """Within a run it warns; at the end it raises, and the block waits for another flush."""
+    step, kept = 0, []
 
-    write = JSONLines(tmp_path)
-
-    def both(block):
+    def write(block):
+        if step in failing:
+            raise OSError("no space left")
         kept.extend(block)
-        write(block)
 
     layer = nn.Linear(4, 3)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    with sn.probe(optimizer, every=2, to=both, model=layer, block=2):
-        for _ in range(7):
-            layer.weight.grad = torch.randn(3, 4)
+    probe = sn.probe(optimizer, every=1, to=write, model=layer, block=2)
+    for step in range(1, 6):
+        layer.weight.grad = torch.randn(3, 4)
+        warns = pytest.warns(UserWarning, match="no space left")
+        with warns if step in failing else contextlib.nullcontext():
             optimizer.step()
-    files = sorted(tmp_path.iterdir())
-    assert [file.stem for file in files] == ["000000004", "000000006"]
-    lines = "".join(file.read_text() for file in files).splitlines()
-    assert [json.loads(line) for line in lines] == [each.plain() for each in kept]
-    assert [each.step for each in kept] == [2, 4, 6]
-
-
-def test_a_sink_that_raises_costs_no_step_and_no_block():
-    full, kept = [True, True], []
-
-    def write(block):
-        if full and full.pop():
-            raise OSError("no space left")
-        kept.extend(block)
-
-    layer = nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    with sn.probe(optimizer, every=1, to=write, model=layer, block=2):
-        for step in range(1, 6):
-            layer.weight.grad = torch.randn(3, 4)
-            if step in (2, 4):
-                with pytest.warns(UserWarning, match="block; it is kept.*: OSError: no space left"):
-                    optimizer.step()
-            else:
-                optimizer.step()
-    assert [each.step for each in kept] == [1, 2, 3, 4, 5]
-
-
-def test_what_a_sink_does_not_take_at_the_end_raises_and_is_kept():
-    kept, taken = [], [False]
-
-    def write(block):
-        if not taken[0]:
-            raise OSError("no space left")
-        kept.extend(block)
-
-    layer = nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    probe = sn.probe(optimizer, every=1, to=write, model=layer)
-    layer.weight.grad = torch.randn(3, 4)
-    optimizer.step()
-    with pytest.raises(OSError, match="no space left"):
+    step = 6
+    with pytest.raises(OSError, match="no space") if 6 in failing else contextlib.nullcontext():
         probe.close()
-    taken[0] = True
+    step = 7
     probe.flush()
-    assert [each.step for each in kept] == [1]
+    assert [each.step for each in kept] == [1, 2, 3, 4, 5]

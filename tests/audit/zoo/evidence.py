@@ -309,3 +309,23 @@ def clipped_weights():
 def a_constant_beside_the_weight():
     net = Net(lambda self, x: F.normalize(self.f(x) + 0.01), f=linear(6, 5))
     return Case(net, (vectors(),))
+
+
+@case
+def a_norm_in_a_small_output_beside_a_large_one():
+    def function(self, x):
+        y = self.f(x)
+        return {"large": 1e5 * self.norm(y).tanh(), "size": y.square().mean()}
+
+    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(12),))
+
+
+@case
+def shift_of_a_softmax_beside_cosines():
+    """Its last row shifts all logits by the same, which no softmax shows."""
+
+    def function(self, x):
+        classes, shift = self.w[:4], x @ self.w[4]
+        return (F.normalize(x @ classes.T, dim=0) + shift[:, None]).softmax(1)
+
+    return Case(Net(function, w=parameter(5, 6)), (vectors(),), {"w": CHANNEL})

@@ -212,3 +212,14 @@ def evo_norm_b0():
 @case
 def local_response_norm():
     return sequential(images(), nn.Conv2d(3, 8, 3), nn.LocalResponseNorm(3), nn.Flatten())
+
+
+@case
+def norm_behind_a_complex_filter():
+    def function(self, x):
+        y = torch.fft.irfft(torch.fft.rfft(self.f(x)) * self.filter, 8)
+        return y / y.norm()
+
+    filter_ = nn.Parameter(torch.randn(5, 5, dtype=torch.complex64))
+    net = Net(function, f=linear(6, 8), filter=filter_)
+    return Case(net, (torch.randn(5, 6),), {"f.weight": LAYER})

@@ -93,3 +93,18 @@ def pruned_by_a_hook():
     layer = nn.Linear(6, 5)
     prune.random_unstructured(layer, "weight", 0.4)
     return Case(nn.Sequential(layer, nn.BatchNorm1d(5)), (vectors(),), {"0.weight_orig": CHANNEL})
+
+
+@case
+def weight_norm_before_batch_norm():
+    """The lengths of the rows are invariant, too; of one entry each, they cannot turn."""
+    layer = parametrizations.weight_norm(nn.Linear(6, 4))
+    name = "0.parametrizations.weight.original"
+    net = nn.Sequential(layer, nn.BatchNorm1d(4), nn.Tanh())
+    return Case(net, (vectors(),), {f"{name}1": CHANNEL}, either={f"{name}0": CHANNEL})
+
+
+@case
+def orthogonal_columns():
+    net = Net(lambda self, x: torch.tanh(x @ torch.linalg.qr(self.w).Q), w=parameter(6, 4))
+    return Case(net, (vectors(),), {"w": "dim=1"})

@@ -140,3 +140,10 @@ def squeeze_and_excite():
         excite=mlp(6, 3, 6),
     )
     return Case(net, (images(),), {"conv.weight": CHANNEL})
+
+
+@case
+def bag_of_embeddings_before_layer_norm():
+    bag = nn.EmbeddingBag(7, 8, mode="sum", sparse=True)
+    x = torch.stack([torch.randperm(7)[:5] for _ in range(6)])
+    return sequential(x, bag, nn.LayerNorm(8), nn.Linear(8, 3), _0=LAYER)

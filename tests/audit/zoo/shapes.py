@@ -78,3 +78,16 @@ def half_precision():
     made = sequential(vectors().half(), nn.Linear(6, 5), nn.BatchNorm1d(5), _0=CHANNEL)
     made.model.half()
     return made
+
+
+@case
+def transposed_convolution_in_groups():
+    up = nn.ConvTranspose1d(4, 6, 3, groups=2)
+    return sequential(torch.randn(4, 4, 5), up, nn.BatchNorm1d(6), nn.Tanh(), _0="dim=1")
+
+
+@case
+def grouped_convolution_before_as_many_groups():
+    conv = nn.Conv1d(4, 8, 3, groups=2, bias=False)
+    x = torch.randn(4, 4, 7)
+    return sequential(x, conv, nn.GroupNorm(2, 8), nn.Tanh(), _0="groups=2")
