@@ -313,19 +313,9 @@ def norm_of_update(step):
     return {"moved": sum(float(x.square().sum()) for x in moved) ** 0.5}
 
 
-def tensor_probe(step):
-    """A probe whose number is no JSON."""
-    return {"moved": torch.zeros(())}
-
-
 def undefined_probe(step):
     """A probe that has no number: 0/0."""
     return {"moved": 1.0, "ratio": math.nan}
-
-
-def clashing_probe(step):
-    """A probe that would overwrite the loss."""
-    return {"loss": 0.0}
 
 
 @dataclass(frozen=True)
