@@ -301,12 +301,6 @@ def restless(lr=0.1):
     return sn.chain(r.StepSize(lr * next(STEPS)))
 
 
-def printing(lr=0.1):
-    """Prints, as one does when one looks for a fault."""
-    print("lr is", lr)
-    return sn.chain(r.StepSize(lr))
-
-
 def norm_of_update(step):
     """A probe."""
     moved = (step.after[name] - step.before[name] for name in step.after)
