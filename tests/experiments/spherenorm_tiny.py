@@ -117,13 +117,6 @@ class Doubled(nn.Module):
         return x.mul_(2)
 
 
-class Metricless(Tiny):
-    """It has no metric."""
-
-    def evaluate(self, model, batch):
-        return {}
-
-
 class TinyStudy(Study):
     """A study of the tiny task
 

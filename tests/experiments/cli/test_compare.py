@@ -122,28 +122,6 @@ def test_a_lost_run_takes_its_seed_with_it_and_is_said(made, tmp_path):
     assert "runs of adamp" not in made[1].output
 
 
-def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
-    """In as many trials, at the same places of them: Halton's, in bases 2 and 3."""
-    own = f"{OWN}:lr=1e-3:1e-2,adamp:weight_decay=1e-5:1e-3"
-    result = compare(tmp_path, f"adamp,{OWN}", "--search", own, seeds="1", trials=2)
-    assert result.exit_code == 0, result.output
-    tried = {"adamp": {}, OWN: {}}
-    for config, _ in stored(tmp_path):
-        given = config["hyper_parameters"]
-        tried[config["recipe"]][given["lr"]] = given.get("weight_decay")
-    assert sorted(tried[OWN]) == pytest.approx([10**-2.75, 10**-2.5])
-    assert set(tried[OWN].values()) == {None}
-    assert sorted(tried["adamp"]) == pytest.approx([10**-1.5, 10**-1.0])
-    decays = [decay for _, decay in sorted(tried["adamp"].items())]
-    assert decays == pytest.approx([10 ** (-5 + 4 / 3), 10 ** (-5 + 2 / 3)])
-    adamp, careful = exported(tmp_path, "Tuning")
-    assert (adamp["trials"], careful["trials"]) == ("2", "2")
-    assert float(adamp["weight_decay"]) in decays
-    assert careful["weight_decay"] == ""
-    assert "not tuned" in result.output
-    assert float(careful["lr"]) in tried[OWN]
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -1,12 +1,11 @@
 """Effective steps that a run takes from another one (`Regime.steps_of`)."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from running import folder_of, run_of
+from running import run_of
 
 from spherenorm import as_view, metrics
 from spherenorm_experiments.core import Regime, Spec
@@ -41,23 +40,6 @@ def test_a_run_takes_the_effective_steps_of_another_one(tmp_path):
     apart = [a["effective_step"] / b["effective_step"] for a, b in zip(own, theirs, strict=True)]
     assert max(abs(np.log(apart))) > 0.1  # by itself it takes others
     assert given[-1]["loss"] != theirs[-1]["loss"]  # its directions are its own
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({}, "nobody"),
-        ({"epochs": 2}, "8 measured steps, not 12"),
-        ({"task": "spherenorm_tiny:Tiny"}, "3.weight"),
-    ],
-)
-def test_a_run_without_fitting_steps_is_refused_by_name(tmp_path, changed, message):
-    other = replace(wide_spec("adamp"), **changed)
-    name = records(other, tmp_path)[0].id if changed else "nobody"
-    outcome = execute(run_of(wide_spec("adam", name), tmp_path))
-    assert outcome.state == "failed"
-    assert message in outcome.error
-    assert not folder_of(wide_spec("adam", name), tmp_path).metrics.path.exists()
 
 
 @pytest.mark.parametrize("view", ["channel", "layer"])
