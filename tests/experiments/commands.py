@@ -38,3 +38,10 @@ def arms_of(out, section="tiny"):
         rf'<section id="{section}">.*?</section>', (out / "report.html").read_text(), re.DOTALL
     ).group()
     return re.findall(r"<tr><td[^>]*>(.*?)</td>", re.sub("</?span[^>]*>", "", body))
+
+
+def run_and_note(note, out, setting):
+    """Run the tiny study, as a process among others, and note what it says."""
+    result = run_tiny(out, "--json", "--set", setting)
+    note.write_text(result.stdout)
+    sys.exit(result.exit_code)

@@ -1,7 +1,5 @@
 """Variants of the tiny task with what few tasks have: odd scores, buffers and data."""
 
-import functools
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +7,7 @@ import torch
 from spherenorm_tiny import Tiny
 from torch import nn
 
-import spherenorm as sn
-from spherenorm import rules as r
-from spherenorm_experiments.core import Collected, Mean, Splits
+from spherenorm_experiments.core import Mean, Splits
 
 
 @dataclass(frozen=True)
@@ -22,18 +18,6 @@ class Signs(Tiny):
 
     def evaluate(self, model, batch):
         return {"score": Mean(100.0 * ((model(batch[0]) > 0) == (batch[1] > 0)))}
-
-
-@dataclass(frozen=True)
-class OtherMetrics(Tiny):
-    """Its last batches have no score, but another metric."""
-
-    name = "other-metrics"
-    evaluation_batch = 12
-
-    def evaluate(self, model, batch):
-        errors = (model(batch[0]) - batch[1]).square()
-        return {"score": Mean(-errors)} if len(errors) > 4 else {"error": Mean(errors)}
 
 
 @dataclass(frozen=True)
@@ -139,80 +123,6 @@ class StatefulItems(Tiny):
 
     def data(self):
         return Splits(Fingerprinted() if self.known else Stateful(), *super().data()[1:])
-
-
-@functools.cache
-def _kept_model():
-    return Tiny().model()
-
-
-@dataclass(frozen=True)
-class Faulty(Tiny):
-    """A task with one of the faults that users make."""
-
-    fault: str = ""
-
-    name = "faulty"
-
-    def data(self):
-        train, validation, test = super().data()
-        x, y = train
-        faults = {
-            "a list": lambda: Splits([x, y], validation, test),
-            "arrays": lambda: Splits(train, (np.ones(3), np.ones(3)), test),
-            "a dict": lambda: Splits({"x": x, "y": y}, validation, test),
-            "lengths": lambda: Splits((x[:40], y[:60]), validation, test),
-            "a scalar": lambda: Splits(train, validation, (x, torch.zeros(()))),
-            "no items": lambda: Splits((x[:0], y[:0]), validation, test),
-            "no validation": lambda: Splits(train, [], test),
-            "a tuple": lambda: (train, validation, test),
-        }
-        return faults.get(self.fault, super().data)()
-
-    def model(self):
-        model = super().model().requires_grad_(self.fault not in ("frozen", "statistics"))
-        if self.fault == "statistics":
-            return nn.Sequential(_kept_model().requires_grad_(False), nn.Linear(1, 1))
-        kept = {"one model": _kept_model, "no model": model.state_dict}
-        return kept.get(self.fault, lambda: model)()
-
-    def loss(self, model, batch):
-        loss = super().loss(model, batch)
-        faults = {
-            "a vector": (model(batch[0]) - batch[1]).square,
-            "a number": loss.item,
-            "detached": loss.detach,
-            "integer": loss.long,
-        }
-        return faults.get(self.fault, lambda: loss)()
-
-    def evaluate(self, model, batch):
-        right = model(batch[0]) > 0
-        faults = {
-            "a tensor": lambda: {"score": right.float().mean()},
-            "a float": lambda: {"score": 0.5},
-            "nan": lambda: {"score": Mean(0.0 / right.logical_and(~right))},
-            "too few": lambda: {"score": Collected(_undefined, right)},
-            "a typo": lambda: {"score": Mean(right, then=lambda x: x.mean)},
-            "bare": lambda: Mean(right),
-        }
-        return faults.get(self.fault, lambda: super(Faulty, self).evaluate(model, batch))()
-
-
-def _undefined(column):
-    raise ValueError("only one class")
-
-
-@dataclass(frozen=True)
-class Leaves(r.StepSize):
-    """Ends its process without a word."""
-
-    def update(self, update, state):
-        os._exit(3)
-
-
-def leaving(lr=0.1):
-    return sn.chain(Leaves(lr))
 
 
 class Placed(nn.Module):

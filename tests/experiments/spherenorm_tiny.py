@@ -117,13 +117,6 @@ class Doubled(nn.Module):
         return x.mul_(2)
 
 
-class Metricless(Tiny):
-    """It has no metric."""
-
-    def evaluate(self, model, batch):
-        return {}
-
-
 class TinyStudy(Study):
     """A study of the tiny task
 
@@ -301,31 +294,15 @@ def restless(lr=0.1):
     return sn.chain(r.StepSize(lr * next(STEPS)))
 
 
-def printing(lr=0.1):
-    """Prints, as one does when one looks for a fault."""
-    print("lr is", lr)
-    return sn.chain(r.StepSize(lr))
-
-
 def norm_of_update(step):
     """A probe."""
     moved = (step.after[name] - step.before[name] for name in step.after)
     return {"moved": sum(float(x.square().sum()) for x in moved) ** 0.5}
 
 
-def tensor_probe(step):
-    """A probe whose number is no JSON."""
-    return {"moved": torch.zeros(())}
-
-
 def undefined_probe(step):
     """A probe that has no number: 0/0."""
     return {"moved": 1.0, "ratio": math.nan}
-
-
-def clashing_probe(step):
-    """A probe that would overwrite the loss."""
-    return {"loss": 0.0}
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,3 @@ def test_a_run_that_two_commands_have_computed_at_once_is_one_row(tmp_path):
         spec = Spec("cosine", "sgd", {"lr": [0.01]}, seeds=seeds, epochs=3, probes=())
         execute_spec(spec, tmp_path)
     assert sorted(spherenorm_experiments.load(tmp_path).seed) == [0, 1, 2]
-
-
-def test_a_folder_without_a_store_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"no runs in {tmp_path}"):
-        spherenorm_experiments.load(tmp_path)
-    with pytest.raises(AttributeError, match="has no attribute 'lod'"):
-        spherenorm_experiments.lod  # noqa: B018

@@ -33,10 +33,6 @@ def test_the_papers_start_chooses_and_the_others_are_scored():
     assert dict(own.sample("gap", 3)) == {1: 9.0, 2: 9.0}
 
 
-def test_a_best_rate_beyond_which_none_was_tried_is_at_an_edge():
-    assert grid([[1, 1, 1], *GAPS[1:]]).tuned("gap", min) == Choice(0, 0.1, True)
-
-
 def test_a_seed_without_a_number_has_diverged():
     own = grid().sample("gap", 4)
     assert (dict(own), own.diverged) == ({1: 1.0}, {2})
@@ -48,25 +44,11 @@ def test_a_seed_without_a_number_has_diverged():
     assert math.isnan(Grid().tuned("gap").rate)
 
 
-def test_an_arm_without_the_start_that_chooses_has_no_choice():
-    own = grid([[1.0, 2.0]] * 6, seeds=(3, 4))
-    assert own.tuned("gap", min).index is None
-    assert dict(own.sample("gap", 0)) == {3: 1.0, 4: 2.0}
-
-
 def test_an_arm_that_diverged_at_all_points_stays():
     items = [replace(item, summary={**item.summary, "diverged_at": 5})
              for item in grid([[None] * 3] * 6).items]  # fmt: skip
     own = grid_of(Results(items), ARM, 0)
     assert own.sample("gap", own.tuned("gap", min).index).diverged == {1, 2}
-
-
-def test_a_point_is_found_by_what_the_recipe_has():
-    own = grid()
-    assert own.at(lr=0.3, weight_decay=1.0, wd_ratio=0.1) == 3  # which it does not have
-    assert own.at(lr=0.2) is None
-    assert Grid().at(lr=0.3) is None
-    assert not Grid().sample("gap", None)
 
 
 def test_a_curve_of_a_run_that_trained_with_others_is_read_by_step():

@@ -30,15 +30,6 @@ def test_a_cell_is_shown(cell, text):
     assert str(cell) == text
 
 
-def test_what_a_cell_knows():
-    assert Cell(1.5).known
-    assert Cell(None, interval=(0.0, 1.0)).known
-    assert Cell("SGD").known
-    assert not Cell(math.nan).known
-    assert not Cell(None).known
-    assert Cell("SGD").number is None
-
-
 def test_the_papers_numbers_keep_their_digits():
     first, last = printed("1.30 55.9")
     assert (str(first), str(last)) == ("1.30", "55.9")

@@ -122,67 +122,23 @@ def test_a_lost_run_takes_its_seed_with_it_and_is_said(made, tmp_path):
     assert "runs of adamp" not in made[1].output
 
 
-def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
-    names = f"{OWN},spherenorm_again:careful,spherenorm_tiny:exploding"
-    result = compare(tmp_path, names, seeds="0:2", trials=1)
-    assert result.exit_code == 0, result.output
-    first, again, third = exported(tmp_path, "Scores")
-    assert third["score"] == ""  # no point of it has a score: its final runs count it as lost
-    assert (first["arm"], again["arm"]) == (OWN, "spherenorm_again:careful")
-    assert float(again["minus its baseline"]) == 0.0
-    assert again["score"] == first["score"]
-    searches = exported(tmp_path, "Tuning")
-    assert [row["without a score"] for row in searches] == ["0", "0", "1"]
-    assert "no trial of exploding has a score" in result.output
-
-
-def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
-    """In as many trials, at the same places of them: Halton's, in bases 2 and 3."""
-    own = f"{OWN}:lr=1e-3:1e-2,adamp:weight_decay=1e-5:1e-3"
-    result = compare(tmp_path, f"adamp,{OWN}", "--search", own, seeds="1", trials=2)
-    assert result.exit_code == 0, result.output
-    tried = {"adamp": {}, OWN: {}}
-    for config, _ in stored(tmp_path):
-        given = config["hyper_parameters"]
-        tried[config["recipe"]][given["lr"]] = given.get("weight_decay")
-    assert sorted(tried[OWN]) == pytest.approx([10**-2.75, 10**-2.5])
-    assert set(tried[OWN].values()) == {None}
-    assert sorted(tried["adamp"]) == pytest.approx([10**-1.5, 10**-1.0])
-    decays = [decay for _, decay in sorted(tried["adamp"].items())]
-    assert decays == pytest.approx([10 ** (-5 + 4 / 3), 10 ** (-5 + 2 / 3)])
-    adamp, careful = exported(tmp_path, "Tuning")
-    assert (adamp["trials"], careful["trials"]) == ("2", "2")
-    assert float(adamp["weight_decay"]) in decays
-    assert careful["weight_decay"] == ""
-    assert "not tuned" in result.output
-    assert float(careful["lr"]) in tried[OWN]
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--task", "nope"), "--task 'nope': no task is named 'nope'"),
-        (("--task", "cosine"), "--task 'cosine' has no score to compare"),
-        (("--task", "spherenorm_tiny:Metricless"), "gives no metric: return them"),
-        (("--optimizers", "sgd"), "--optimizers 'sgd': give two or more"),
+        (("--task", "nope"), "nope"),
+        (("--task", "cosine"), "cosine"),
+        (("--optimizers", "sgd"), "two or more"),
         (("--optimizers", "sgd,adamp, sgd"), "'sgd' is there twice"),
-        (("--optimizers", "sgd,,adamp"), "a name is empty"),
-        (("--optimizers", "sgd,adampp"), "--optimizers 'adampp': no recipe is named 'adampp'"),
-        (("--search", ""), "--search '': give name=low:high"),
-        (("--search", "lr=0:1"), "--search 'lr=0:1': a logarithmic range is positive"),
-        (("--search", "lr=1:2,lr=1:2"), "--search 'lr=1:2': 'lr' is there twice"),
-        (("--search", "momentum=0.1:0.9"), "recipe 'adamp' has no hyper-parameter 'momentum'"),
-        (("--search", "eps=1:2"), "--search 'eps': recipe 'sgd' has no hyper-parameter 'eps'"),
-        (("--search", "adam:lr=1:2"), "--search 'adam:lr': 'adam' is none of --optimizers"),
-        (("--search", "sgd:lr=1:2"), "--search: no range for 'adamp'; give one"),
-        (("--trials", "0"), "--trials 0: give 1 or more"),
-        (("--trials", "1", "--method", "grid"), "--trials 1: a grid of 1 points"),
-        (("--method", "bayes"), "--method 'bayes': no search method is named"),
-        (("--baseline", "adam"), "--baseline 'adam' is none of --optimizers 'sgd,adamp'"),
-        (("--margin", "-1"), "--margin -1: give a positive number"),
-        (("--set", "lr=0.1"), "--set 'lr': --search tunes it"),
-        (("--set", "adam:eps=1"), "--set 'adam:eps': 'adam' is none of --optimizers"),
-        (("--set", "sgd:eps=1"), "--set 'eps': recipe 'sgd' has no hyper-parameter 'eps'"),
+        (("--optimizers", "sgd,adampp"), "adampp"),
+        (("--search", "lr=0:1"), "lr=0:1"),
+        (("--search", "momentum=0.1:0.9"), "momentum"),
+        (("--search", "sgd:lr=1:2"), "no range for 'adamp'"),
+        (("--trials", "0"), "--trials 0"),
+        (("--method", "bayes"), "bayes"),
+        (("--baseline", "adam"), "--baseline 'adam'"),
+        (("--margin", "-1"), "--margin -1"),
+        (("--set", "lr=0.1"), "--search tunes it"),
+        (("--set", "adam:eps=1"), "'adam' is none of --optimizers"),
     ],
 )
 def test_bad_input_is_one_line_and_runs_nothing(tmp_path, arguments, says):
@@ -195,14 +151,15 @@ def test_bad_input_is_one_line_and_runs_nothing(tmp_path, arguments, says):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_difference_is_named_by_the_score_and_not_by_the_first_name_of_a_file(tmp_path):
+def test_the_difference_is_of_the_score_and_a_lost_arm_has_none(tmp_path):
     """Files have the metrics by name, and a gain in the score is a loss in the error."""
-    names, task = "sgd,adamp", "spherenorm_tiny:TwoMetrics"
+    names, task = "sgd,adamp,spherenorm_tiny:exploding", "spherenorm_tiny:TwoMetrics"
     result = compare(tmp_path, names, seeds="0:2", trials=1, task=task)
     assert result.exit_code == 0, result.output
     text = invoke("export", "compare-spherenorm_tiny-TwoMetrics", "--out", tmp_path).stdout
     (found,) = (part for part in text.split("\n\n") if "Scores" in part)
-    sgd, adamp = csv.DictReader(found.splitlines()[1:])
+    sgd, adamp, lost = csv.DictReader(found.splitlines()[1:])
     assert [name for name in sgd if name in ("score", "error")] == ["score", "error"]
     gap = float(adamp["minus its baseline"])
     assert gap == pytest.approx(float(adamp["score"]) - float(sgd["score"]), rel=1e-9)
+    assert lost["score"] == ""

@@ -45,7 +45,3 @@ def test_wrong_names_and_folders_are_usage_errors(pair, tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, "")
     assert "there is no such folder" in command("data", "check", "--data", tmp_path / "no")[1]
     assert "no data set is named 'pear'" in command("data", "check", "pear", "--data", tmp_path)[1]
-    code, text = command("run", "f1", "--data", tmp_path, "--out", tmp_path / "out")
-    assert code == 2
-    assert "study 'f1' has no runs on the paper's data sets" in text
-    assert not (tmp_path / "out").exists()

@@ -14,6 +14,7 @@ from spherenorm_experiments.core import length
 from spherenorm_experiments.engine import Ranks
 from spherenorm_experiments.engine._loader import TrainingBatches, evaluation_batches
 from spherenorm_experiments.engine.door import execute_spec
+from tests.harness import refuses
 
 
 def batches_of(spec, workers=0, ranks=None, steps=None, start=0):
@@ -34,7 +35,6 @@ def equal(a, b):
 def test_a_batch_does_not_depend_on_workers_or_on_the_step_that_a_run_starts_at():
     spec = picture_spec()
     whole = batches_of(spec)
-    assert equal(whole, batches_of(spec, workers=1))
     assert equal(whole[7:], batches_of(spec, workers=2, start=7))
     assert not equal(whole[:1], batches_of(picture_spec(seed=1), steps=1))
 
@@ -62,8 +62,9 @@ def test_an_item_is_augmented_by_its_key_alone():
     assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("tensors", [True, False])
-@pytest.mark.parametrize(("world", "parts"), [(2, 1), (3, 2), (1, 5), (4, 3)])
+@pytest.mark.parametrize(
+    ("tensors", "world", "parts"), [(True, 2, 1), (False, 3, 2), (False, 1, 5), (True, 4, 3)]
+)
 def test_the_shares_of_ranks_and_micro_batches_are_the_batch_and_weigh_1(tensors, world, parts):
     spec = picture_spec(epochs=1, tensors=tensors)
     spec = replace(spec, regime=replace(spec.regime, micro_batches=parts))
@@ -80,8 +81,7 @@ def test_the_shares_of_ranks_and_micro_batches_are_the_batch_and_weigh_1(tensors
             assert share in (0.0, pytest.approx(len(part) / len(x)))
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 4])
-@pytest.mark.parametrize("tensors", [True, False])
+@pytest.mark.parametrize(("world", "tensors"), [(1, False), (2, True), (3, False), (4, True)])
 def test_ranks_evaluate_each_item_once_and_equally_many_batches(world, tensors):
     run = run_of(picture_spec(tensors=tensors))
     split = run.splits.validation
@@ -93,13 +93,6 @@ def test_ranks_evaluate_each_item_once_and_equally_many_batches(world, tensors):
     counted = {n: batch[1] for batches in found for n, counts, batch in batches if counts}
     assert torch.equal(torch.cat([counted[n] for n in sorted(counted)]), Pictures(13, 2, 0).labels)
     assert length(split) == 13
-
-
-def test_a_run_has_equal_bits_for_0_and_2_workers(tmp_path):
-    spec = picture_spec(epochs=2)
-    for workers in (0, 2):
-        assert execute_spec(spec, tmp_path / str(workers), workers=workers).state == "finished"
-    assert_same_end(ended(spec, tmp_path / "0"), ended(spec, tmp_path / "2"))
 
 
 def test_a_run_on_a_data_set_goes_on_in_the_middle_of_an_epoch(tmp_path):
@@ -147,13 +140,12 @@ def test_an_order_of_the_wrong_length_is_refused():
             return torch.arange(count // 2)
 
     run = run_of(picture_spec())
-    with pytest.raises(ValueError, match="order must have 37 indices, got 18"):
+    with refuses("order", 37, 18):
         list(TrainingBatches(run, Half(), Ranks(), 0, "cpu").at(0))
 
 
 def test_an_error_of_an_item_is_that_of_the_run(tmp_path):
     spec = replace(picture_spec(), task="spherenorm_pictures:Broken", options={})
-    for workers in (0, 1):
-        outcome = execute_spec(spec, tmp_path, workers=workers)
-        assert outcome.state == "failed"
-        assert "item 10 is broken" in folder_of(spec, tmp_path).status()["traceback"]
+    outcome = execute_spec(spec, tmp_path, workers=1)
+    assert outcome.state == "failed"
+    assert "item 10 is broken" in folder_of(spec, tmp_path).status()["traceback"]

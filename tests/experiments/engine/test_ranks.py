@@ -43,39 +43,30 @@ def losses(spec, root):
     return [record["loss"] for record in folder_of(spec, root).metrics.read()]
 
 
-def metrics_of(spec, root):
-    return folder_of(spec, root).summary()["test_metrics"]
+OPTIONS = plain_spec("sgdg", micro_batches=3, clip_norm=0.5, ema=0.9)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The root of runs of one process."""
     root = tmp_path_factory.mktemp("alone")
-    for spec in (plain_spec(), plain_spec("sgdg", micro_batches=3, clip_norm=0.5, ema=0.9)):
+    for spec in (plain_spec(), OPTIONS):
         assert execute_spec(spec, root).state == "finished"
     return root
 
 
 @pytest.mark.parametrize("parallel", WAYS)
-@pytest.mark.parametrize(
-    "spec",
-    [plain_spec(), plain_spec("sgdg", micro_batches=3, clip_norm=0.5, ema=0.9)],
-    ids=["plain", "options"],
-)
-def test_two_processes_compute_what_one_does(tmp_path, pair, alone, parallel, spec):
+def test_two_processes_compute_what_one_does(tmp_path, pair, alone, parallel):
     """37 items in batches of 8: the last batch of 5 is divided into 3 and 2, and weighted."""
-    assert pair(run, parallel, spec, tmp_path, workers=0) == ["finished", "finished"]
-    assert losses(spec, tmp_path) == pytest.approx(losses(spec, alone), abs=1e-6)
-    found, expected = metrics_of(spec, tmp_path), metrics_of(spec, alone)
-    assert found == pytest.approx(expected, rel=1e-4)
-    summary = folder_of(spec, tmp_path).summary()
-    assert (summary["processes"], summary["parallel"]) == (2, parallel)
-    norms = folder_of(spec, alone).summary()["norm_last"]
-    assert summary["norm_last"] == pytest.approx(norms, rel=1e-5)
+    assert pair(run, parallel, OPTIONS, tmp_path, workers=0) == ["finished", "finished"]
+    assert losses(OPTIONS, tmp_path) == pytest.approx(losses(OPTIONS, alone), abs=1e-6)
+    found, expected = (folder_of(OPTIONS, root).summary() for root in (tmp_path, alone))
+    assert found["test_metrics"] == pytest.approx(expected["test_metrics"], rel=1e-4)
+    assert (found["processes"], found["parallel"]) == (2, parallel)
+    assert found["norm_last"] == pytest.approx(expected["norm_last"], rel=1e-5)
 
 
-@pytest.mark.parametrize("parallel", WAYS)
-@pytest.mark.parametrize("of", [{}, WARMED], ids=["statistics", "not persistent"])
+@pytest.mark.parametrize(("parallel", "of"), [("ddp", WARMED), ("fsdp", {}), ("fsdp", WARMED)])
 def test_a_run_of_two_processes_resumes_exactly_buffers_included(tmp_path, pair, parallel, of):
     """With BatchNorm and dropout, in the middle of an epoch.
 
@@ -132,10 +123,9 @@ def test_a_checkpoint_loads_in_another_number_of_processes(tmp_path, pair, alone
     assert losses(spec, back) == pytest.approx(losses(spec, alone), abs=1e-6)
 
 
-@pytest.mark.parametrize(("parallel", "precision"), [("ddp", "bfloat16"), ("fsdp", "float16")])
-def test_half_precision_in_two_processes(tmp_path, pair, parallel, precision):
-    spec = plain_spec(precision=precision)
-    assert pair(run, parallel, spec, tmp_path) == ["finished", "finished"]
+def test_half_precision_in_two_processes(tmp_path, pair):
+    spec = plain_spec(precision="float16")
+    assert pair(run, "fsdp", spec, tmp_path) == ["finished", "finished"]
     assert execute_spec(spec, tmp_path / "alone").state == "finished"
     assert losses(spec, tmp_path) == pytest.approx(losses(spec, tmp_path / "alone"), rel=0.05)
 
@@ -144,8 +134,6 @@ def test_rank_0_holds_the_folder_for_all(tmp_path, pair):
     spec = plain_spec()
     with folder_of(spec, tmp_path).lock():
         assert pair(run, "ddp", spec, tmp_path) == ["busy", "busy"]
-    assert pair(run, "ddp", spec, tmp_path) == ["finished", "finished"]
-    assert pair(run, "ddp", spec, tmp_path) == ["finished", "finished"]
 
 
 def test_a_recipe_that_raises_fails_its_run_in_all_processes(tmp_path, pair):
@@ -156,12 +144,11 @@ def test_a_recipe_that_raises_fails_its_run_in_all_processes(tmp_path, pair):
     assert folder_of(spec, tmp_path).status()["state"] == "failed"
 
 
-def test_a_sharded_weight_outside_its_module_s_forward_has_a_hint(tmp_path, pair):
+def test_a_sharded_weight_outside_its_module_s_forward_is_left_whole_by_its_task(tmp_path, pair):
     """`self.pos.weight[...]`: a part that is not called is not gathered."""
     spec = replace(plain_spec(), task="spherenorm_odd:Indexed", options={}, probes=())
     first, _ = pair(run, "fsdp", spec, tmp_path)
-    assert "DTensor" in first
-    assert first.endswith("let `shards` of the task leave its module out")
+    assert "`shards`" in first
     spec = replace(spec, options={"whole": True})
     assert pair(run, "fsdp", spec, tmp_path) == ["finished", "finished"]
 

@@ -1,6 +1,6 @@
 """Options of a run against plain torch: warm-up, accumulation, averages, turns, groups."""
 
-import json
+import math
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,10 +10,10 @@ from running import folder_of, run_of
 from spherenorm_pictures import PictureTask, picture_spec
 from torch.nn.functional import cross_entropy
 
-from spherenorm_experiments import core
 from spherenorm_experiments.core import SCHEDULES, Regime, Spec
 from spherenorm_experiments.engine import Training, execute
 from spherenorm_experiments.engine.door import execute_spec
+from tests.harness import refuses
 
 
 def plain_spec(regime=None, recipe="sgd", epochs=3, **hyper_parameters):
@@ -43,7 +43,7 @@ def by_hand(spec, step_of, start=None):
 
 def test_micro_batches_change_only_rounding(tmp_path):
     whole = losses(plain_spec(), tmp_path)
-    for parts in (2, 3, 50):
+    for parts in (3, 50):
         divided = losses(plain_spec(Regime(micro_batches=parts)), tmp_path)
         assert divided == pytest.approx(whole, rel=1e-5)
     assert len(set(whole)) == len(whole)
@@ -151,20 +151,6 @@ def test_a_task_groups_its_weights_for_any_recipe(recipe):
         assert (found["1.bias"]["weight_decay"], found["1.bias"]["delta"]) == (0.0, 0.5)
 
 
-def test_groups_that_overlap_or_are_strange_are_refused():
-    class Twice(PictureTask):
-        def parameter_groups(self, model):
-            return [{"params": [model[0].weight]}, {"params": [model[0].weight]}]
-
-    class Strange(PictureTask):
-        def parameter_groups(self, model):
-            return [{"params": [torch.nn.Parameter(torch.zeros(1))]}]
-
-    for task, message in ((Twice(), "'0.weight' twice"), (Strange(), "not the model's")):
-        with pytest.raises(ValueError, match=message):
-            Training(run_of(picture_spec()), task)
-
-
 EVERYTHING = Regime(
     warmup=1,
     micro_batches=2,
@@ -175,17 +161,15 @@ EVERYTHING = Regime(
 )
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_with_every_option_a_run_goes_on_where_it_was_interrupted(tmp_path, precision):
     """Before the second optimizer's turn, at it, and after it."""
     spec = replace(picture_spec(epochs=2), regime=replace(EVERYTHING, precision=precision))
     execute_spec(spec, tmp_path / "whole")
-    for stops in ((3, 2, 4), (5,)):
-        root = tmp_path / str(stops)
-        for stop in stops:
-            stop_after(spec, root, stop)
-        execute_spec(spec, root)
-        assert_same_end(ended(spec, root), ended(spec, tmp_path / "whole"))
+    for stop in (3, 2, 4):
+        stop_after(spec, tmp_path, stop)
+    execute_spec(spec, tmp_path)
+    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
 
 
 @pytest.mark.parametrize(
@@ -253,34 +237,24 @@ class Unsmoothed(PictureTask):
         return cross_entropy(model(batch[0]), batch[1])
 
 
-class SmoothedByItself(PictureTask):
-    def loss(self, model, batch):
-        return core.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.0)
-
-
-@pytest.mark.parametrize("task", [Unsmoothed, SmoothedByItself])
-def test_label_smoothing_that_a_loss_would_ignore_is_refused(tmp_path, task):
+def test_label_smoothing_that_a_loss_would_ignore_is_refused(tmp_path):
     run = run_of(plain_spec(Regime(label_smoothing=0.1)), tmp_path)
-    outcome = execute(replace(run, task=task(tensors=True, noisy=False, augment=False)))
-    assert outcome.state == "failed"
-    assert "has no label_smoothing" in outcome.error
+    outcome = execute(replace(run, task=Unsmoothed(tensors=True, noisy=False, augment=False)))
+    assert (outcome.state, "label_smoothing" in outcome.error) == ("failed", True)
 
 
 def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
     spec = picture_spec()
     assert not {"regime", "probe_every"} & spec.to_json().keys()
     identities = {run_of(spec).id}
+    turn = {"recipe": "sgd", "after": 0.5}
     others = [
-        {"warmup": 1.0},
-        {"micro_batches": 2},
-        {"clip_norm": 1.0},
-        {"ema": 0.9},
-        {"label_smoothing": 0.1},
-        {"precision": "bfloat16"},
-        {"then": ({"recipe": "sgd", "after": 0.5},)},
-        {"then": ({"recipe": "sgdp", "after": 0.5},)},
-        {"then": ({"recipe": "sgdp", "after": 0.6},)},
-        {"then": ({"recipe": "sgdp", "after": 0.6, "lr": 0.3},)},
+        *({"warmup": 1.0}, {"micro_batches": 2}, {"clip_norm": 1.0}, {"ema": 0.9}),
+        *({"label_smoothing": 0.1}, {"precision": "bfloat16"}, {"then": (turn,)}),
+        *(
+            {"then": ({**turn, **more},)}
+            for more in ({"recipe": "sgdp"}, {"after": 0.6}, {"lr": 1})
+        ),
     ]
     for options in others:
         changed = replace(spec, regime=Regime(**options))
@@ -291,41 +265,27 @@ def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"warmup": -1}, "warmup must be"),
-        ({"warmup": "long"}, "warmup must be"),
-        ({"micro_batches": 0}, "micro_batches must be an integer of at least 1, got 0"),
-        ({"micro_batches": 1.5}, "micro_batches must be"),
-        ({"clip_norm": 0}, "clip_norm must be a number in"),
-        ({"clip_norm": float("nan")}, "clip_norm must be"),
-        ({"ema": 1.0}, r"ema must be a number in \(0, 1\), got 1.0"),
-        ({"ema": True}, "ema must be"),
-        ({"label_smoothing": 1.0}, r"label_smoothing must be a number in \[0, 1\)"),
-        ({"precision": "float61"}, "float61.*float16"),
-        ({"then": ({"recipe": "sgd"},)}, "then must be"),
-        ({"then": ({"recipe": "sgd", "after": 1.5},)}, "then must be"),
-        ({"then": "sgd"}, "then must be"),
-        ({"frozen": "head"}, "frozen must be a prefix of names and a number of epochs, got 'head'"),
+        *({"warmup": bad} for bad in (-1, "long")),
+        *({"micro_batches": bad} for bad in (0, 1.5)),
+        *({"clip_norm": bad} for bad in (0, math.nan)),
+        *({"ema": bad} for bad in (1.0, True)),
+        {"label_smoothing": 1.0},
+        {"precision": "float61"},
+        *({"then": bad} for bad in ("sgd", ({"recipe": "sgd"},))),
+        {"then": ({"recipe": "sgd", "after": 1.5},)},
     ],
 )
-def test_an_option_out_of_range_is_named(options, message):
-    with pytest.raises(ValueError, match=message):
+def test_an_option_out_of_range_is_named(options):
+    ((name, value),) = options.items()
+    with refuses(value if name == "precision" else name):
         Regime(**options)
 
 
-def test_a_wrong_hyper_parameter_of_a_later_turn_is_refused_at_the_door():
-    turn = {"recipe": "sgd", "after": 0.5, "betas": [0.9, 0.99]}
-    with pytest.raises(ValueError, match="betas"):
-        run_of(replace(picture_spec(), regime=Regime(then=(turn,))))
-
-
-def test_frozen_weights_are_named_by_the_beginning_of_their_names():
-    regime = Regime(frozen=("nowhere.", 2.0))
-    assert Regime.from_json(json.loads(json.dumps(regime.to_json()))) == regime
-    run = run_of(replace(picture_spec(), regime=regime))
-    with pytest.raises(ValueError, match=r"frozen: no weight's name begins with 'nowhere\.'"):
-        Training(run, run.task)
+def test_parts_of_a_batch_are_refused_where_they_have_another_loss():
+    with refuses("micro_batches", "debiasing"):
+        run_of(Spec("debiasing", "adamp", {"lr": 1e-3}, regime=Regime(micro_batches=2)))
 
 
 def test_a_schedule_tells_adamc_its_largest_rate(tmp_path):

@@ -1,7 +1,5 @@
 """Runs of pure tasks: one point and one seed each, however many train as one computation."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -47,11 +45,6 @@ def test_a_point_diverges_alone(tmp_path, task):
     assert ends(0.01) == ("finished", [None])
 
 
-def test_points_of_another_hyper_parameter_have_a_schedule_too(tmp_path):
-    for hyper_parameters in ({"momentum": [0.0, 0.9]}, {"momentum": [0.0, 0.9], "lr": 0.02}, {}):
-        executed(pure("cosine", hyper_parameters, schedule="linear", epochs=5), tmp_path)
-
-
 def test_a_toy_descends_as_torch_does(tmp_path):
     """The path against torch.optim.SGD on the same loss."""
     points = {"lr": [0.02, 0.1], "momentum": 0.9}
@@ -76,25 +69,8 @@ def test_a_pure_task_that_draws_from_the_global_random_states_is_seeded_by_the_r
     assert ends[0] == ends[1]
 
 
-def test_a_run_has_one_name_however_it_is_asked_for():
-    together = run_of(pure("cosine", {"lr": [0.1, 0.2], "momentum": [0.0, 0.9]}, seeds=(0, 3)))
-    alone = run_of(pure("cosine", {"lr": 0.2, "momentum": 0.9}, seed=3))
-    assert alone.rows == together.rows[-1:]
-    assert len(set(together.rows)) == 4
-    others = [
-        pure("cosine", {"lr": 0.2, "momentum": 0.9}, seed=4),
-        pure("cosine", {"lr": 0.2, "momentum": 0.8}, seed=3),
-        pure("cosine", {"lr": 0.2, "momentum": 0.9, "nesterov": True}, seed=3),
-        pure("cosine", {"lr": 0.2, "momentum": 0.9}, {"path": True}, seed=3),
-    ]
-    names = {name for spec in others for name in run_of(spec).rows}
-    assert len(names | {*alone.rows}) == 5
-
-
 TASKS = [
-    ("cosine", {}, "sgdp", 0.02),
     ("rosenbrock", {}, "adamp", 0.02),
-    ("mlp", {}, "sgdp", 0.1),
     ("network", {"precision": "float64"}, "adamp", 0.01),
     pytest.param("network", {}, "sgdp", 0.1, marks=pytest.mark.long),
 ]
@@ -127,18 +103,3 @@ def test_a_run_is_the_same_alone_among_3_and_among_7(tmp_path, task, options, re
 
 def _numbers(row):
     return {name: x for name, x in row.summary.items() if x is not None}
-
-
-def test_a_damaged_file_of_a_computation_is_found_and_computed_again(tmp_path):
-    spec = pure("cosine", {"lr": [0.1, 0.2]}, {"path": True}, seeds=(0, 1))
-    _, rows = executed(spec, tmp_path)
-    path = rows[0].folder.path
-    for name in ("arrays.npz", "summary.json", "config.json"):
-        content = bytearray((path / name).read_bytes())
-        content[len(content) // 2] ^= 1
-        (path / name).write_bytes(bytes(content))
-        with pytest.warns(UserWarning, match="does not count"):
-            assert not find_rows(Store(tmp_path), [rows[0].name])
-        _, again = executed(spec, tmp_path)
-        assert [row.summary for row in again] == [row.summary for row in rows]
-        assert json.loads((path / "status.json").read_text())["content"]["state"] == "finished"

@@ -59,18 +59,6 @@ def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the
     assert given["sgdp"]["momentum"] == 0.9
 
 
-@pytest.mark.parametrize(
-    ("fixed", "message"),
-    [
-        ({"adam:momentum": 0.9}, "--set 'adam:momentum': 'adam' is none of --optimizers"),
-        ({"sgd:lr": 0.9}, "--set 'sgd:lr': --search tunes it"),
-    ],
-)
-def test_a_value_that_no_optimizer_takes_is_refused(fixed, message):
-    with pytest.raises(ValueError, match=message):
-        Comparing("digits", ("sgd", "sgdp"), {"lr": (0.1, 1.0)}, 1, fixed=fixed)
-
-
 def test_values_that_differ_by_default_are_said_before_anything_runs():
     """A momentum of 0 against one of 0.9 is no comparison of two optimizers."""
     ranges, own = {"lr": (0.1, 1.0)}, {"spherenorm_tiny:careful:delta": 0.2}
@@ -81,12 +69,6 @@ def test_values_that_differ_by_default_are_said_before_anything_runs():
     assert study.differences(Plan("smoke", overrides={"momentum": 0.5})) == expected[1:]
     same = comparison_of(Comparing("digits", names, ranges, 1, fixed={"sgdp:momentum": 0.9}))
     assert same.differences(Plan("smoke")) == []
-
-
-def test_tasks_of_two_modules_have_pages_of_their_own():
-    ranges = {"lr": (0.1, 1.0)}
-    a, b = (comparison_of(Comparing(f"{of}:Mine", ("sgd", "sgdp"), ranges)) for of in ("a.x", "b"))
-    assert (a.name, b.name) == ("compare-a.x-Mine", "compare-b-Mine")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
-import torch
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store, time_step
+from spherenorm_experiments.engine import Store
 from spherenorm_experiments.study import _campaign, estimate, time_steps
 
 
@@ -29,18 +28,6 @@ def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
     assert estimate(store, [long])[long.id] == pytest.approx(60.0)
 
 
-def test_the_points_of_a_computation_share_its_operations(tmp_path):
-    store = Store(tmp_path)
-    one, many = (
-        run_of(Spec("cosine", "sgd", {"lr": rates}), tmp_path) for rates in ([1], [1] * 101)
-    )
-    costs = estimate(store, [one, many])
-    assert costs[many.id] == pytest.approx(2 * costs[one.id])
-    one.folder.write_config(one.config)
-    one.folder.write_status("finished", seconds=5.0)
-    assert estimate(store, [many])[many.id] == pytest.approx(10.0)
-
-
 def test_a_step_that_is_timed_tells_what_no_run_tells(tmp_path, monkeypatch):
     store = Store(tmp_path)
     short, long = (run_of(tiny_spec(epochs=count), tmp_path) for count in (1, 40))
@@ -55,10 +42,3 @@ def test_a_step_that_is_timed_tells_what_no_run_tells(tmp_path, monkeypatch):
     short.folder.write_config(short.config)
     short.folder.write_status("finished", seconds=5.0)
     assert estimate(store, [short], timed)[short.id] == 5.0
-
-
-def test_steps_are_timed_without_a_trace(tmp_path):
-    run, before = run_of(tiny_spec(delay=0.02), tmp_path), torch.get_rng_state()
-    assert time_step(run) >= 0.02  # the delay of a step
-    assert torch.equal(torch.get_rng_state(), before)
-    assert not list(tmp_path.iterdir())

@@ -1,7 +1,5 @@
 """Requests are read in the order in which they were asked, whatever happens to their files."""
 
-import os
-
 from running import run_study
 
 from spherenorm_experiments.analysis import Arm, Trial
@@ -11,20 +9,6 @@ from spherenorm_experiments.report.page import sections
 from spherenorm_experiments.study import Plan, Request, Study, read_requests
 
 STUDY = "spherenorm_tiny:TinyStudy"
-
-
-def test_the_order_of_requests_survives_a_copy(tmp_path):
-    store, tiers = Store(tmp_path), ["full", "smoke", "small"]
-    for tier in tiers:
-        Request(["tiny"], Plan(tier)).save(store)
-    for path in (tmp_path / "plans").iterdir():
-        os.utime(path, (0, 0))
-    assert [request.plan.tier for request in read_requests(store)[0]] == tiers
-    Request(["tiny"], Plan("full")).save(store)  # asked again, it is the last one
-    Request(["tiny"], Plan("full")).save(store)
-    for path in (tmp_path / "plans").iterdir():
-        os.utime(path, (0, 0))
-    assert [request.plan.tier for request in read_requests(store)[0]] == ["smoke", "small", "full"]
 
 
 def test_looks_are_in_the_order_in_which_requests_first_ended(tmp_path):

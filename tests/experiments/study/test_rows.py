@@ -5,15 +5,12 @@ import linecache
 import sys
 from dataclasses import replace
 
-from running import run_study
-
 from spherenorm_experiments.analysis import Arm, Trial
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store, rows_in
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.report.page import sections
 from spherenorm_experiments.study import Campaign, Plan, Study, find_study, read_requests
-from spherenorm_experiments.study._campaign import computations
 
 
 class Few(Study):
@@ -49,18 +46,6 @@ class Twice(Few):
         return [trial, Trial(Arm("alone", "sgd"), spec)]
 
 
-class Alike(Few):
-    """The points of the toy in two arms"""
-
-    def trials(self, plan, results):
-        trial, _ = super().trials(plan, results)
-        points = [{"lr": [lr], "momentum": m} for lr, m in ((0.01, 0.0), (0.1, 0.9))]
-        return [
-            Trial(Arm(str(number), "sgd"), replace(trial.spec, hyper_parameters=each))
-            for number, each in enumerate(points)
-        ]
-
-
 FEW = Few()
 
 
@@ -81,43 +66,6 @@ def names(store):
     return [row.name for folder in store.folders() for row in rows_in(folder)]
 
 
-def test_arms_of_one_family_train_as_one_computation_under_their_own_names(tmp_path):
-    store, whole = Store(tmp_path / "arms"), Store(tmp_path / "whole")
-    ends = campaign(store, (0, 1), Alike()).run(lambda *_: None)
-    assert [end.runs for end in ends.values()] == [4]
-    assert computed(whole, (0, 1)) == 8
-    assert {*names(store)} == {name for name in names(whole) if name.startswith("cosine")}
-    assert computed(store, (0, 1), Alike()) == 0
-
-
-def test_a_value_that_is_no_number_is_another_computation():
-    points = [{"lr": [0.1], "nu": nu} for nu in (0.1, None, 0.2)]
-    asked = [(Spec("cosine", "sgdg", point, seeds=(0,)), ()) for point in points]
-    made = computations(asked)
-    assert [spec.hyper_parameters["nu"] for spec in made] == [[0.1, 0.2], None]
-
-
-def test_points_that_train_together_keep_their_names(tmp_path):
-    """0 and 0.0 are equal, and are written in other names."""
-    door = Door(Store(tmp_path))
-    points = [{"lr": [0.1, 0.2], "momentum": momentum} for momentum in (0, 0.0, 0.9)]
-    asked = [Spec("cosine", "sgd", point, seeds=(0,)) for point in points]
-    made = computations((spec, ()) for spec in asked)
-    computed, wanted = ({n for s in specs for n in door.resolve(s).rows} for specs in (made, asked))
-    assert len(made) == 1
-    assert computed == wanted
-
-
-def test_points_that_lack_the_same_seeds_are_one_computation():
-    spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1, 2))
-    (made,) = computations([(spec, {0, 1, 3, 4})])
-    assert (made.points, made.seeds) == ({"lr": [0.1, 0.2]}, (2,))
-    first, second = computations([(spec, {0, 4, 5})])
-    assert (first.points, first.seeds) == ({"lr": [0.1]}, (1, 2))
-    assert (second.points, second.seeds) == ({"lr": [0.2]}, (0,))
-    assert computations([(spec, range(6))]) == []
-
-
 def test_a_third_seed_costs_a_third(tmp_path):
     """Of two tasks with two points each."""
     store, whole = Store(tmp_path / "grown"), Store(tmp_path / "whole")
@@ -125,18 +73,6 @@ def test_a_third_seed_costs_a_third(tmp_path):
     assert [computed(store, seeds) for seeds in ((0, 1, 2), (2, 1))] == [0, 0]
     assert computed(whole, (0, 1, 2)) == 12
     assert sorted(names(store)) == sorted(names(whole))
-
-
-def test_a_study_computes_only_the_runs_of_the_new_seed(tmp_path):
-    """Table 1: each of its points once more."""
-    store = Store(tmp_path)
-    options = {"only": ("adamp",), "overrides": {"epochs": 2}}
-    _, _, two = run_study("t1", store, seeds=(0, 1), **options)
-    assert len(names(store)) == len(two) == 2 * 2  # rates, seeds
-    _, _, three = run_study("t1", store, seeds=(0, 1, 2), **options)
-    assert len(names(store)) == len(three) == 2 * 3
-    kept = {item.name: item.summary for item in three}
-    assert all(kept[item.name] == item.summary for item in two)
 
 
 def test_points_that_lack_other_seeds_than_the_rest_are_computed_too(tmp_path):

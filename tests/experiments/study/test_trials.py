@@ -1,12 +1,10 @@
 """The trials of a study with a plan's device and overrides."""
 
 import pytest
-from running import run_study
 from spherenorm_tiny import TinyStudy
 
 from spherenorm_experiments.analysis import Arm, Results, Trial
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store
 from spherenorm_experiments.study import Plan, apply_plan
 
 
@@ -26,14 +24,6 @@ def test_settings_reach_the_runs_that_know_them():
     assert by_recipe["sgd"].options == {"scale": 2.0}
     with pytest.raises(ValueError, match="no run has a setting 'momentun'; did you mean momentum"):
         trials_of(study, Plan("smoke", overrides={"momentun": 0.3}))
-
-
-@pytest.mark.parametrize("name", ["f1", "f2", "equilibrium"])
-def test_a_study_of_fixed_methods_refuses_optimizers_and_names_compare(name, tmp_path):
-    for optimizers in (("sgd",), ("spherenorm_tiny:careful",)):
-        with pytest.raises(ValueError, match=f"'{name}' is of fixed methods; `compare "):
-            run_study(name, Store(tmp_path), optimizers=optimizers)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from spherenorm_experiments.engine import Store
 from spherenorm_experiments.report.page import Section, sections, write_report
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study import Plan, Request, find_study, read_requests, study_classes
-from tests.experiments.fabricated import compared, fabricated
+from tests.experiments.fabricated import fabricated
 
 ORDER = [
     "matched-step",  # the question that the page opens with
@@ -25,7 +25,7 @@ ORDER = [
     *("weight-decay", "g1", "h6", "h7", "detector", "end-of-training", "equilibrium"),
     *("lr-transfer", "norm-control", "warm-up"),
 ]
-SHOWN = ["f2", "t1", "t3", "weight-decay", "g1", "tiny"]
+SHOWN = ["f2", "t1", "tiny"]
 
 
 class Drawing(TinyStudy):
@@ -43,8 +43,7 @@ def page(tmp_path_factory):
     folder, plan = tmp_path_factory.mktemp("report"), Plan("small")
     study, _, ran = run_study("f2", Store(folder))
     made = [Section(study, plan, ran)]
-    made += [Section(find_study(n), plan, fabricated(n, 0)) for n in ("t1", "weight-decay", "g1")]
-    made.insert(2, Section(find_study("t3"), plan, compared(find_study("t3"), plan)))
+    made.append(Section(find_study("t1"), plan, fabricated("t1", 0)))
     made.append(Section(Drawing(), plan, Results([])))
     page = write_report(made, folder / "report.html")
     assert not page.problems
@@ -86,7 +85,7 @@ def test_the_page_holds_everything_and_loads_nothing(page):
     assert unpacked(text, "library").startswith("/**\n* plotly.js")
     assert text.count('<tr data-verdict="') == len(claims)
     figures = json.loads(unpacked(text, "figures"))
-    assert len(figures) == seen.plots >= 20
+    assert len(figures) == seen.plots >= 4
     assert all(figure["data"] for figure in figures.values())
     assert any(trace["type"] == "surface" for trace in figures["figure-tiny-1"]["data"])
     for figure in figures.values():
@@ -103,15 +102,6 @@ def test_sections_are_in_the_order_of_the_paper(tmp_path):
     made = sections(store, read_requests(store)[0])
     assert [section.study.name for section in made[::3]] == ORDER
     assert [section.label for section in made[3:6]] == ["f1", "f1 (smoke)", "f1 (lr=1.0)"]
-
-
-def test_readers_who_do_not_see_the_figures_are_told_of_them(page):
-    text = page[0].read_text()
-    labels = re.findall(r'class="plot" role="img" aria-label="([^"]+)" aria-describedby', text)
-    assert len(labels) == outline(page[0]).plots
-    assert "Figure: norm ‖w‖ against step. SGD, SGDP, AdamW, AdamP" in labels
-    assert all(f'aria-label="{title}"' in text for title in ("Sections", "Statements of the paper"))
-    assert "<th>" not in text  # each has its scope
 
 
 def test_what_a_study_says_is_escaped(page, tmp_path):

@@ -8,13 +8,12 @@ from commands import invoke, run_tiny
 from running import run_study
 from spherenorm_tiny import TinyStudy
 
-from spherenorm_experiments.analysis import Claim, Statement
+from spherenorm_experiments.analysis import Claim
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.page import Section, findings, results_pages
 from spherenorm_experiments.study import Plan
 
-SAID = Statement("paper", "Table 1", "norms | grow")
 KNOWN = says("t1.restrain")
 
 
@@ -30,46 +29,9 @@ def page(results, **more):
     return pages(TinyStudy(), results, **more)["index.md"]
 
 
-class Claiming(TinyStudy):
-    """Claims of every kind
-
-    For the tests.
-    """
-
-    claims = (
-        Claim("large", "it is large", around_one, ">", 2.0, cites=SAID, primary=True),
-        Claim("positive", "it is positive", around_one, ">", 0.0, cites=SAID),
-        Claim(
-            "identical",
-            "by construction",
-            around_one,
-            ">",
-            0.0,
-            cites=Statement("identity", "Lemma 2.1"),
-        ),
-        *TinyStudy.claims,
-    )
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return run_study(TinyStudy(), Store(tmp_path_factory.mktemp("results")))[2]
-
-
-def test_a_study_has_a_page_with_its_claims_by_kind(results):
-    made = pages(Claiming(), results)
-    assert list(made) == ["index.md", "mechanism.md", "tiny-full.md"]
-    text = made["tiny-full.md"]
-    titles = re.findall(r"^## (.*?)(?::.*)?$", text, re.MULTILINE)
-    assert titles[:3] == ["Statements of the paper", "Identities", "Ours"]
-    row = next(line for line in text.splitlines() if line.startswith("| **tiny.large**"))
-    assert "not reproduced" in row
-    assert r"Table 1: “norms \| grow”" in row
-    assert "[all results](index.md)" in text
-    index = made["index.md"]
-    assert re.search(r"\| \[tiny \(full\)\]\(tiny-full.md\) \|.*\| 6 \| [0-9a-f]{16} \|", index)
-    assert "Claims. Statements of the paper: 1 reproduced, 1 not reproduced." in index
-    assert re.search(r"spherenorm [\d.]+, torch [\d.]+, Python 3", index)
 
 
 class Stating(TinyStudy):
@@ -101,12 +63,6 @@ def test_the_index_opens_with_statements_by_subject(results):
     assert text.count(says("3.steps").quotation) == 2  # what holds, and the table
 
 
-def test_a_store_without_a_study_of_the_paper_has_no_statements(results):
-    text = page(results)
-    assert "What holds" not in text
-    assert "## Statements of the paper" not in text
-
-
 def test_the_versions_are_those_that_the_runs_were_made_with(results):
     """Of each that worked on one, not of the process that writes the page."""
     folder = results.items[0].folder
@@ -117,20 +73,6 @@ def test_the_versions_are_those_that_the_runs_were_made_with(results):
     assert "spherenorm 0.0.9, torch 1.2.3, Python 3" in line
     assert line.count("a GPU") == 1
     assert line.count(origin["cpu"]) == 1
-
-
-def test_the_page_names_runs_that_failed_and_those_of_other_code(results):
-    some = results.where(lambda item: True)
-    some.failed = ["SGD: it gave up"]
-    text = page(some, older=["SGDP"])
-    assert "- tiny (full): failed: SGD: it gave up\n" in text
-    assert "- tiny (full): of other code than is here: SGDP\n" in text
-
-
-def test_the_same_runs_have_the_same_hash_and_others_another(results):
-    part = results.where(lambda item: item.spec.seed == 0)
-    hashes = [re.search(r"\b[0-9a-f]{16}\b", page(x)).group() for x in (results, results, part)]
-    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_the_command_writes_the_pages(tmp_path):

@@ -31,10 +31,3 @@ def test_a_number_is_right_of_the_bound_where_the_claim_is_true():
     assert theirs.x[0] > places["t1.1"] * 0.9
     low = places["t1.1"] - dots[0].error_x.arrayminus[0]
     assert -1.0 <= low <= places["t1.1"]
-
-
-def test_claims_without_a_number_have_no_line():
-    assert drawn(decided({}, ">", 0.0, cites=SAYS, text="none")) is None
-    lost = decided({}, ">", {}, cites=SAYS, text="all diverged")
-    picture = drawn(lost, decided(VALUES, ">", 0.0, cites=SAYS, text="some"))
-    assert list(picture.figure.layout.yaxis.categoryarray) == ["t1.2"]
