@@ -1,5 +1,6 @@
 """Results that no run has made: worlds of random numbers, in which a claim may be true or false."""
 
+import functools
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -78,23 +79,36 @@ def fabricated(name, world, lost=lambda arm: False):
         world: a seed.
         lost: of an arm; where it is true all of its runs diverged, at all points.
     """
-    trials = find_study(name).trials(Plan("smoke" if name == "f3" else "small"), Results([]))
     random = np.random.default_rng([world, 7])
-    arms = {trial.arm: trial.spec for trial in trials}  # of a toy's two the one at its side
     items, places = [], {}
-    for arm, spec in arms.items():
+    for arm, spec, rows in _planned(name):
         alike = "" if world % 5 == 0 else arm.recipe
         own = np.random.default_rng([world, 7, zlib.crc32(alike.encode())])
         levels = random if world % 3 and world % 5 else own
         place = arm.settings.get("condition"), arm.recipe
-        items += _results(arm, spec, random, levels, lost(arm), places.setdefault(place, 0))
+        items += _results(arm, spec, rows, random, levels, lost(arm), places.setdefault(place, 0))
         places[place] += 1
     return Results(items)
 
 
-def _results(arm, spec, random, levels, lost, place):
-    toy = spec.task in ("cosine", "rosenbrock")
-    specs = rows_of(replace(spec, seeds=tuple(range(SEEDS)) if toy else spec.seeds))
+@functools.cache
+def _planned(name):
+    """Each arm of a study with its spec and the specs of its rows: the same in all worlds."""
+    trials = find_study(name).trials(Plan("smoke" if name == "f3" else "small"), Results([]))
+    arms = {trial.arm: trial.spec for trial in trials}  # of a toy's two the one at its side
+    planned = []
+    for arm, spec in arms.items():
+        seeds = tuple(range(SEEDS)) if _is_toy(spec) else spec.seeds
+        planned.append((arm, spec, rows_of(replace(spec, seeds=seeds))))
+    return planned
+
+
+def _is_toy(spec):
+    return spec.task in ("cosine", "rosenbrock")
+
+
+def _results(arm, spec, specs, random, levels, lost, place):
+    toy = _is_toy(spec)
     points = spec.points
     shape = (max(map(len, points.values())), -1)
     seeds = len(specs) // shape[0]

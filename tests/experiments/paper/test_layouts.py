@@ -1,101 +1,48 @@
-"""The official layouts: what of a miniature of each is counted, missing, damaged or changed."""
+"""Data sets on disk, one row each: what of a miniature is counted, read, missing, damaged."""
 
-import re
+import os
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
-from miniatures import SYNSETS_OF_IMAGENET, WRITERS, idx
-from scipy.io import savemat
+import torch
+from miniatures import (
+    BOXES,
+    SYNSETS_OF_IMAGENET,
+    WRITERS,
+    random_cifar10,
+    write_mnist,
+)
 
 from spherenorm_experiments.core import Splits, find_task
 from spherenorm_experiments.core._task import fingerprint_of
-from spherenorm_experiments.paper.audio.recordings import PARTS
+from spherenorm_experiments.paper.adversarial.cifar import read_cifar10
+from spherenorm_experiments.paper.audio.recordings import (
+    PARTS,
+    WORDS,
+    dcase2017,
+    magnatagatune,
+    speech_commands,
+)
+from spherenorm_experiments.paper.debiasing.mnist import read_mnist
+from spherenorm_experiments.paper.debiasing.nine_class import SYNSETS
+from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.retrieval.photos import PARTITION
+from spherenorm_experiments.paper.shared.imagenet import imagenet
 from spherenorm_experiments.paper.shared.layout import FOLDER, checked, layouts
-
-LAYOUTS = layouts()
-OPTIONS = {
-    **{name: ("retrieval", {"side": 24}) for name in ("cars-196", "cub", "in-shop", "sop")},
-    "cifar10": ("adversarial", {}),
-    "coco": ("detection", {"side": 32}),
-    "dcase2017": ("events", {}),
-    "imagenet": ("classification", {"side": 8}),
-    "magnatagatune": ("tagging", {}),
-    "mnist": ("debiasing", {"data_set": "biased-mnist"}),
-    "nine-class": ("debiasing", {}),
-    "speech_commands": ("keywords", {}),
-    "wikitext-103": ("language", {"segment": 20, "memory": 20}),
-}
-"""A task that reads each layout."""
-
-TRAIN_AND_TEST = {"train classes": 2, "test classes": 2, "train images": 4}
-COUNTS = {
-    "cars-196": {**TRAIN_AND_TEST, "test images": 3},
-    "cub": {**TRAIN_AND_TEST, "test images": 4},
-    "in-shop": {**TRAIN_AND_TEST, "query images": 2, "gallery images": 3},
-    "sop": {**TRAIN_AND_TEST, "test images": 4},
-    "cifar10": {"training images": 20, "test images": 4, "classes": 9},
-    "coco": {"classes": 80, "images": 24, "training images": 20, "validation images": 4},
-    "dcase2017": {"training clips": 34, "testing clips": 1, "evaluation clips": 2,
-                  "audio files": 37, "events": 17},
-    "imagenet": {"classes": 1000, "training images": 2000, "validation images": 1000},
-    "magnatagatune": {"clips": 18, "audio files": 18, "tags": 50},
-    "mnist": {"training images": 30, "test images": 10, "classes": 10},
-    "nine-class": {"classes": 9, "validation images": 9, "ImageNet-A images": 9},
-    "speech_commands": {"words": 35, "clips": 105, "validation clips": 35, "test clips": 35},
-    "wikitext-103": {"vocabulary": 101, "train tokens": 840, "valid tokens": 252,
-                     "test tokens": 252},
-}  # fmt: skip
-"""Of the miniatures."""
+from tests.harness import refuses
 
 TOTALS = {"cub": 11_788, "cars-196": 16_185, "in-shop": 52_712, "sop": 120_053}
 """Images, in the descriptions of the data sets."""
-
-
-def data_of(name):
-    task, options = OPTIONS[name]
-    return find_task(task, {"data_set": name, **options}).data()
-
-
-@pytest.fixture
-def root(request, tmp_path, monkeypatch):
-    """The folder of `--data`, with a miniature of the layout that the test is about."""
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    WRITERS[request.node.callspec.params["name"]](tmp_path)
-    return tmp_path
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_what_is_there_is_counted_beside_the_official_numbers(name, root):
-    layout = LAYOUTS[name]
-    expected = {key: (layout.statistics[key][0], count) for key, count in COUNTS[name].items()}
-    assert checked(layout, root / name) == expected
-    images = sum(x for key, (x, _) in layout.statistics.items() if "images" in key)
-    assert images == TOTALS.get(name, images)
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_each_missing_path_is_named_with_the_expected_tree(name, root, monkeypatch):
-    layout = LAYOUTS[name]
-    assert (layout.name, layout.tree.strip().startswith(f"{name}/")) == (name, True)
-    for path in layout.paths:
-        there = root / name / path.partition(" or ")[0]
-        there.rename(root / "aside")
-        with pytest.raises(ValueError, match=re.escape(f"lacks {path}; expected\n{name}/")):
-            data_of(name)
-        (root / "aside").rename(there)
-    monkeypatch.delenv(FOLDER)
-    with pytest.raises(ValueError, match=f"{layout.title} lies on disk: give its folder by --data"):
-        data_of(name)
 
 
 def written(content):
     return lambda path: path.write_bytes(content)
 
 
-def changed(old, new, count=1):
-    return lambda path: path.write_text(path.read_text().replace(old, new, count))
+def changed(old, new):
+    return lambda path: path.write_text(path.read_text().replace(old, new, 1))
 
 
 def added(text):
@@ -106,60 +53,225 @@ def lost(path):
     path.unlink()
 
 
-LABELS, CLUSTERS = "mnist/t10k-labels-idx1-ubyte", "nine-class/9class_imagenet_val.csv"
-BATCH, OBJECTS = "cifar10/cifar-10-batches-bin/{}", "coco/annotations/instances_train2017.json"
+def read_photos(train, test, roles=()):
+    """Classes of training and test, and the roles of test images."""
+
+    def read(splits, _):
+        assert (splits.train.labels.tolist(), splits.test.labels.tolist()) == (train, test)
+        assert splits.validation.labels.tolist() == train
+        assert splits.test.columns[0].tolist() == (roles or [BOTH] * len(test))
+        image, label, _ = splits.test[0]
+        assert (image.shape, label) == ((3, 24, 24), test[0])
+        assert torch.equal(splits.test[0][0], image)
+        assert not torch.equal(splits.train[0][0], splits.train[0][0])  # crops are random
+
+    return read
+
+
+def read_cifar(_, folder):
+    """Records are a class and a red, a green and a blue plane."""
+    images, labels = map(torch.from_numpy, random_cifar10(4))
+    for train, part in ((True, slice(0, 5)), (False, slice(5, 6))):
+        found, classes = read_cifar10(folder, train)
+        assert torch.equal(found, images[part].reshape(-1, 3, 32, 32))
+        assert torch.equal(classes.long(), labels[part].flatten())
+
+
+def read_digits(_, folder):
+    for zipped in (False, True):
+        root = folder.parent / f"zipped {zipped}"
+        found = write_mnist(root, zipped=zipped)
+        for part, train in (("train", True), ("t10k", False)):
+            images, labels = read_mnist(root / "mnist", train)
+            assert torch.equal(images.long(), torch.from_numpy(found[part][0]))
+            assert labels.tolist() == found[part][1].tolist()
+
+
+def read_coco(splits, _):
+    """Classes are the places of the categories' numbers, in any order."""
+    train, validation, test = splits
+    assert sorted([*train.chosen, *validation.chosen]) == list(range(20))
+    for part in (train, test):
+        for place, n in enumerate(part.chosen.tolist()):
+            objects = part.truth(place)
+            objects = objects[objects[:, 4].argsort()]
+            boxes = [[x, y, x + w, y + h] for x, y, w, h in BOXES[n % 4]]
+            torch.testing.assert_close(objects[:, :4], torch.tensor(boxes).reshape(-1, 4))
+            assert objects[:, 4].tolist() == [n + k for k in range(len(boxes))]
+
+
+def read_dcase(splits, _):
+    """A tenth of each event is held out."""
+    train, validation, test = dcase2017(3200, chunks=2)
+    assert set(train.files).isdisjoint(validation.files)
+    events = torch.cat([train.targets, validation.targets]).sum(0)
+    assert torch.all(validation.targets.sum(0) >= events / 10)
+    assert (train[0][0].shape, test[0][0].shape) == ((3200,), (2, 3200))
+    assert test[1][1].tolist() == [float(k == 1) for k in range(17)]
+
+
+def read_imagenet(splits, folder):
+    """Classes are the synsets in order; at most half of the files, and ten, are held out."""
+    train, validation, test = splits
+    for part in splits:
+        assert part.labels.tolist() == list(range(1000))
+    assert not set(train.files) & set(validation.files)
+    image, label = test[5]  # which has the picture of number 5 % 4
+    assert (image.shape, label) == ((3, 8, 8), 5)
+    assert image[0].mean().item() == pytest.approx((60 / 255 - 0.485) / 0.229, abs=0.05)
+    for k in range(100):
+        os.link(folder / "pictures/0.jpg", folder / f"train/{SYNSETS_OF_IMAGENET[3]}/{k}.JPEG")
+    train, validation, _ = imagenet(16)
+    assert [int((part.labels == 3).sum()) for part in (train, validation)] == [92, 10]
+
+
+def read_tags(_, folder):
+    """Folders divide the clips; tags are the 50 most frequent; empty files are left out."""
+    train, validation, test = magnatagatune(4000, chunks=3)
+    # Clip 16, in folder 0, has no tag; clip 17 is the second of folder 1; clip 3 is empty.
+    names = [path.relative_to(folder).as_posix() for path in train.files]
+    assert names == [f"{k % 16:x}/clip-{k}.mp3" for k in [0, 1, 2, *range(4, 12), 17]]
+    assert [path.parent.name for path in (*validation.files, *test.files)] == [*"cdef"]
+    wave, tags = train[0]
+    assert (wave.shape, tags.shape, test[0][0].shape) == ((4000,), (50,), (3, 4000))
+    assert tags.sum() == 17  # every third of the 50
+    assert all(train.targets.sum(0) > 0)
+
+
+def read_nine(splits, _):
+    train, validation, test = splits
+    assert not set(train.files) & set(validation.files)
+    items = [test[index] for index in range(18)]
+    synsets = [group.split()[0] for group in SYNSETS.values()]
+    assert [label for _, label, *_ in items] == [
+        *range(9),
+        *sorted(range(9), key=synsets.__getitem__),
+    ]
+    assert [part for _, _, part, _ in items] == [0] * 9 + [1] * 9
+    assert [clusters.tolist() for *_, clusters in items[:9]] == [[k, 0, 0] for k in range(9)]
+    assert {validation[k][2] for k in (0, 41)} == {2}
+
+
+def read_words(_, folder):
+    """The official lists divide the speakers."""
+    for speaker, part in enumerate(speech_commands(16_384)):
+        assert [path.name for path in part.files] == [f"{speaker:08x}_nohash_0.wav"] * 35
+        assert [path.parent.name for path in part.files] == [*WORDS]
+        assert part.targets.tolist() == [*range(35)]
+        assert part[4][0].shape == ((1, 16_384) if speaker else (16_384,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDisk:
+    """A data set's miniature.
+
+    Attributes:
+        task: that reads it, and its options.
+        counts: beside the official numbers.
+        sizes: of training, validation and test.
+        tested: a file of the test set.
+        read: asserts what was read, of the splits and the folder.
+        damages: a file, what is done to it, and what the error names.
+    """
+
+    task: str
+    options: dict = field(default_factory=dict)
+    counts: dict
+    sizes: tuple
+    tested: str
+    read: Callable = lambda splits, folder: None
+    damages: tuple = ()
+
+
+PHOTOS = {"task": "retrieval", "options": {"side": 24}}
+FEW = {"train classes": 2, "test classes": 2, "train images": 4}
+SHOP = [QUERY, GALLERY, GALLERY, QUERY, GALLERY]
 TESTED = f"{PARTS['testing']}/Yte00_30.000_40.000.wav"
-VAL = f"val/{SYNSETS_OF_IMAGENET[7]}"
-DAMAGES = {
-    "cars-196/cars_annos.mat": (
-        lambda path: savemat(path, {"other": 1}), "has no annotations of path and class"),
-    "cub/image_class_labels.txt": (changed("2 99\n", ""), "has no class of image 2"),
-    f"in-shop/{PARTITION}": (changed("9\n", "8\n"), f"has 9 images in {PARTITION}"),
-    f"in-shop/{PARTITION} ": (changed("query", "asks"), "has the status 'asks'"),
-    "sop/Ebay_train.txt": (changed("image_id", "id"), "has the heading 'id class_id "),
-    BATCH.format("data_batch_2.bin"): (
-        written(bytes(3072)), "data_batch_2.bin must have records of 3073 bytes"),
-    BATCH.format("test_batch.bin"): (written(b"\n" * 3073), "labels from 0 to 9, got 10"),
-    "coco/train2017/000000000002.jpg": (
-        lost, "lacks train2017/000000000002.jpg, which annotations/instances_train2017.json has"),
-    OBJECTS: (written(b'{"images": []}'), "has no 'annotations' in annotations/instances_train"),
-    f"{OBJECTS} ": (written(b"<html>"), "has no JSON in annotations/instances_train2017"),
-    f"{OBJECTS}  ": (
-        changed(', {"id": 90, "name": "category 90"}', ""), "has 79 categories in annotations"),
-    f"dcase2017/{TESTED}": (lost, f"lacks {TESTED}; expected\ndcase2017/"),
-    "dcase2017/groundtruth_weak_label_testing_set.csv": (
-        added("x.wav\t0\t10\tElephant\n"), "'Elephant'"),
-    f"imagenet/{VAL}": (
-        lambda path: path.rename(path.parent / "n99999999"), "has other synsets in val than in"),
-    f"imagenet/{VAL} ": (shutil.rmtree, "has 999 folders in val, not 1,000"),
-    f"imagenet/{VAL}/{SYNSETS_OF_IMAGENET[7]}_1.JPEG": (
-        lambda path: path.rename(path.with_suffix(".png")), f"has no JPEG files in {VAL}"),
-    "magnatagatune/b/clip-11.mp3": (lost, "lacks b/clip-11.mp3; expected\nmagnatagatune/"),
-    "magnatagatune/annotations_final.csv": (
-        written(b"a\tb\n"), "no clip_id and mp3_path in annotations_final.csv"),
-    LABELS: (written(idx(np.zeros(10))[:-1]), "must have 10 bytes of shape [10], got 9"),
-    f"{LABELS} ": (written(b"PK\x03\x04"), "no IDX file of bytes; it starts with '504b0304'"),
-    f"{LABELS}  ": (written(idx(np.zeros(9))), "t10k must have a label for each image"),
-    CLUSTERS: (
-        added("n02123045/ILSVRC2012_val_1.JPEG,cat,0,0,0\n"),
-        "lacks val/n02123045/ILSVRC2012_val_1.JPEG, which 9class"),
-    f"{CLUSTERS} ": (
-        added("n00000000/ILSVRC2012_val_1.JPEG,ghost,0,0,0\n"),
-        "has a row in 9class_imagenet_val.csv that"),
-    "speech_commands/zero/00000002_nohash_0.wav": (
-        lost, "lacks zero/00000002_nohash_0.wav; expected\nspeech_commands/"),
-    "wikitext-103/wiki.valid.tokens": (
-        written(b" zebra \n"), "the word 'zebra' is not in the vocabulary"),
+SEVENTH = SYNSETS_OF_IMAGENET[7]
+CLUSTERS, LABELS = "9class_imagenet_val.csv", "t10k-labels-idx1-ubyte"
+OBJECTS = "annotations/instances_train2017.json"
+
+ROWS = {
+    "cars-196": OnDisk(
+        **PHOTOS, counts={**FEW, "test images": 3}, sizes=(4, 4, 3),
+        read=read_photos([96, 96, 97, 97], [98, 98, 99]), tested="car_ims/000005.jpg",
+    ),
+    "cub": OnDisk(
+        **PHOTOS, counts={**FEW, "test images": 4}, sizes=(4, 4, 4),
+        read=read_photos([98, 98, 99, 99], [100, 100, 101, 101]),
+        tested="images/101.Bird/Bird_0.jpg",
+        damages=(("image_class_labels.txt", changed("2 99\n", ""), ("image 2",)),),
+    ),
+    "in-shop": OnDisk(
+        **PHOTOS, counts={**FEW, "query images": 2, "gallery images": 3}, sizes=(4, 4, 5),
+        read=read_photos([0, 0, 1, 1], [2, 2, 2, 3, 3], SHOP),
+        tested="Img/img/WOMEN/Tees/id_00000007/00_front.jpg",
+        damages=((PARTITION, changed("query", "asks"), ("asks",)),
+                 (PARTITION, changed("9\n", "8\n"), ("9 images", PARTITION))),
+    ),
+    "sop": OnDisk(
+        **PHOTOS, counts={**FEW, "test images": 4}, sizes=(4, 4, 4),
+        read=read_photos([0, 0, 1, 1], [11318, 11318, 11319, 11319]),
+        tested="bicycle_final/11319_0.JPG",
+    ),
+    "cifar10": OnDisk(
+        task="adversarial", counts={"training images": 20, "test images": 4, "classes": 9},
+        sizes=(10, 10, 4), read=read_cifar, tested="cifar-10-batches-bin/test_batch.bin",
+        damages=(("cifar-10-batches-bin/data_batch_2.bin", written(bytes(3072)), ("3073",)),
+                 ("cifar-10-batches-bin/test_batch.bin", written(b"\n" * 3073), ("got 10",))),
+    ),
+    "coco": OnDisk(
+        task="detection", options={"side": 32}, sizes=(18, 2, 4), read=read_coco,
+        counts={"classes": 80, "images": 24, "training images": 20, "validation images": 4},
+        tested="val2017/000000000001.jpg",
+        damages=(("train2017/000000000002.jpg", lost, ("000000000002.jpg", OBJECTS)),
+                 (OBJECTS, written(b'{"images": []}'), ("'annotations'", OBJECTS))),
+    ),
+    "dcase2017": OnDisk(
+        task="events", sizes=(18, 17, 2), read=read_dcase,
+        counts={"training clips": 34, "testing clips": 1, "evaluation clips": 2,
+                "audio files": 37, "events": 17},
+        tested=f"{PARTS['evaluation']}/Yev00_30.000_40.000.wav",
+        damages=((TESTED, lost, (TESTED,)),
+                 ("groundtruth_weak_label_testing_set.csv", added("x.wav\t0\t10\tElephant\n"),
+                  ("Elephant",))),
+    ),
+    "imagenet": OnDisk(
+        task="classification", options={"side": 8}, sizes=(1000,) * 3, read=read_imagenet,
+        counts={"classes": 1000, "training images": 2000, "validation images": 1000},
+        tested=f"val/{SYNSETS_OF_IMAGENET[0]}/{SYNSETS_OF_IMAGENET[0]}_1.JPEG",
+        damages=((f"val/{SEVENTH}/{SEVENTH}_1.JPEG", lost, (f"val/{SEVENTH}",)),),
+    ),
+    "magnatagatune": OnDisk(
+        task="tagging", counts={"clips": 18, "audio files": 18, "tags": 50}, sizes=(12, 1, 3),
+        read=read_tags, tested="d/clip-13.mp3",
+        damages=(("b/clip-11.mp3", lost, ("b/clip-11.mp3",)),),
+    ),
+    "mnist": OnDisk(
+        task="debiasing", options={"data_set": "biased-mnist"}, sizes=(15, 30, 20),
+        counts={"training images": 30, "test images": 10, "classes": 10},
+        read=read_digits, tested="t10k-images-idx3-ubyte",
+        damages=((LABELS, written(b"PK\x03\x04"), (LABELS, "504b0304")),),
+    ),
+    "nine-class": OnDisk(
+        task="debiasing", sizes=(84, 42, 18), read=read_nine,
+        counts={"classes": 9, "validation images": 9, "ImageNet-A images": 9},
+        tested="../imagenet/val/n02085620/ILSVRC2012_val_00000000.JPEG",
+        damages=((CLUSTERS, added("n02123045/none.JPEG,cat,0,0,0\n"), ("none.JPEG", CLUSTERS)),),
+    ),
+    "speech_commands": OnDisk(
+        task="keywords", sizes=(35,) * 3, read=read_words,
+        counts={"words": 35, "clips": 105, "validation clips": 35, "test clips": 35},
+        tested="backward/00000002_nohash_0.wav",
+        damages=(("zero/00000002_nohash_0.wav", lost, ("zero/00000002_nohash_0.wav",)),),
+    ),
+    "wikitext-103": OnDisk(
+        task="language", options={"segment": 20, "memory": 20}, sizes=(41, 13, 13),
+        counts={"vocabulary": 101, "train tokens": 840, "valid tokens": 252, "test tokens": 252},
+        tested="wiki.test.tokens",
+        damages=(("wiki.valid.tokens", written(b" zebra \n"), ("zebra",)),),
+    ),
 }  # fmt: skip
-"""By file, with a space for each further one of it: a damage, and what is said of it."""
-
-
-@pytest.mark.parametrize(("name", "file"), [(file.split("/")[0], file) for file in DAMAGES])
-def test_damage_is_named(name, file, root):
-    damage, said = DAMAGES[file]
-    damage(root / file.rstrip())
-    with pytest.raises(ValueError, match=re.escape(said)):
-        data_of(name)
 
 
 def touched(path):
@@ -169,34 +281,40 @@ def touched(path):
     path.write_bytes(bytes([*before, last ^ 1]) if raw else content + b" 1 \n")
 
 
-TESTED_FILES = {
-    "cars-196": "car_ims/000005.jpg",
-    "cifar10": "cifar-10-batches-bin/test_batch.bin",
-    "coco": "val2017/000000000001.jpg",
-    "cub": "images/101.Bird/Bird_0.jpg",
-    "dcase2017": f"{PARTS['evaluation']}/Yev00_30.000_40.000.wav",
-    "imagenet": f"val/{SYNSETS_OF_IMAGENET[0]}/{SYNSETS_OF_IMAGENET[0]}_1.JPEG",
-    "in-shop": "Img/img/WOMEN/Tees/id_00000007/00_front.jpg",
-    "magnatagatune": "d/clip-13.mp3",
-    "mnist": "t10k-images-idx3-ubyte",
-    "nine-class": "../imagenet/val/n02085620/ILSVRC2012_val_00000000.JPEG",
-    "sop": "bicycle_final/11319_0.JPG",
-    "speech_commands": "backward/00000002_nohash_0.wav",
-    "wikitext-103": "wiki.test.tokens",
-}
-"""A file of the test set."""
+@pytest.mark.parametrize("name", layouts())
+def test_a_data_set_is_read_as_it_lies_on_disk(name, tmp_path, monkeypatch):
+    layout, row, folder = layouts()[name], ROWS[name], tmp_path / name
+    task = find_task(row.task, {"data_set": name, **row.options})
+    with refuses(layout.title, "--data"):
+        task.data()
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    WRITERS[name](tmp_path)
+    for path in layout.paths:
+        there = folder / path.partition(" or ")[0]
+        there.rename(tmp_path / "aside")
+        with refuses(path, f"{name}/"):
+            task.data()
+        (tmp_path / "aside").rename(there)
+    for file, damage, named in row.damages:
+        shutil.copy(folder / file, tmp_path / "kept")
+        damage(folder / file)
+        with refuses(*named):
+            task.data()
+        shutil.move(tmp_path / "kept", folder / file)
 
+    official = {key: count for key, (count, _) in layout.statistics.items()}
+    assert checked(layout, folder) == {key: (official[key], row.counts[key]) for key in official}
+    images = sum(count for key, count in official.items() if "images" in key)
+    assert images == TOTALS.get(name, images)
+    splits = task.data()
+    lengths = [len(part[0]) if isinstance(part, tuple) else len(part) for part in splits]
+    assert lengths == list(row.sizes)
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_the_fingerprint_has_the_content_and_not_the_folder(name, root, monkeypatch):
-    def found(folder):
-        monkeypatch.setenv(FOLDER, str(folder))
-        return [fingerprint_of(Splits(part, part, part)) for part in data_of(name)]
-
-    before = found(root)
-    assert len(set(before)) == 3 or name in TOTALS  # whose validation set is of training
-    shutil.copytree(root, root / "elsewhere")
-    touched(root / "elsewhere" / name / TESTED_FILES[name])
-    after = found(root / "elsewhere")
-    assert after[:2] == before[:2]
-    assert after[2] != before[2]
+    shutil.copytree(tmp_path, tmp_path / "elsewhere")
+    touched(tmp_path / "elsewhere" / name / row.tested)
+    before = [fingerprint_of(Splits(part, part, part)) for part in splits]
+    monkeypatch.setenv(FOLDER, str(tmp_path / "elsewhere"))
+    after = [fingerprint_of(Splits(part, part, part)) for part in task.data()]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False]
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    row.read(splits, folder)

@@ -6,7 +6,7 @@ import pytest
 
 from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.paper.shared.claims import projection, ratio_at_equal_rates
+from spherenorm_experiments.paper.shared.claims import ratio_at_equal_rates
 from spherenorm_experiments.study import Condition, Contender, arm_of
 from tests.experiments.fabricated import result
 
@@ -50,14 +50,3 @@ def test_a_run_that_diverged_counts_against_the_projected_one_alone():
     theirs = [run(ON[0], adam, 0.2, 1, None, lost=True), run(ON[0], adamp, 0.2, 1, 1.0)]
     found = ratios([*both, *theirs])
     assert (dict(found), found.diverged) == ({0: 1.0, 1: 1.0}, frozenset())
-
-
-def test_a_claim_says_on_how_many_conditions_its_rates_are_equal():
-    adam, adamp = PAIR
-    items = [
-        run(ON[0], adam, 0.1, 0, 1.0), run(ON[0], adamp, 0.1, 0, 2.0),
-        run(ON[1], adam, 0.1, 0, 1.0), run(ON[1], adamp, 0.2, 0, 2.0),
-    ]  # fmt: skip
-    path = next(claim for claim in projection(ON, PAIR) if claim.name == "path.adamp.adam")
-    assert path.caveat(Results(items)) == "at equal rates on 1 of 2 conditions"
-    assert path.caveat(Results(items[:2])) == ""

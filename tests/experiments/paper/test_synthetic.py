@@ -1,0 +1,149 @@
+"""Data sets that are drawn: sizes, classes, seeds; no split shares a source with another."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from spherenorm_experiments.core import find_task, find_task_class, splits_of
+from spherenorm_experiments.paper.audio import spoken, street
+from spherenorm_experiments.paper.debiasing import biased
+from spherenorm_experiments.paper.detection import scenes
+from spherenorm_experiments.paper.language import texts
+from spherenorm_experiments.paper.retrieval import glyph_classes
+from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, QUERY
+from spherenorm_experiments.paper.shared import glyphs
+
+# Images or waves of training, validation and test, and the shape of one.
+ROWS = {
+    "adversarial": ((640, 200, 400), (3, 12, 12)),
+    "classification": ((1920, 480, 960), (3, 12, 12)),
+    "digits": ((1150, 287, 360), (1, 8, 8)),
+    "events": ((768, 192, 320), (4096,)),
+    "keywords": ((600, 180, 300), (4096,)),
+    "tagging": ((1024, 288, 288), (4096,)),
+}
+
+
+def apart(sources):
+    return all(not a & b for i, a in enumerate(sources) for b in sources[:i])
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_splits_have_their_sizes_share_no_item_and_no_label_is_rare(name):
+    (sizes, shape), seen = ROWS[name], []
+    splits = splits_of(find_task_class(name)())
+    assert tuple(len(items) for items, _ in splits) == sizes
+    for items, labels in splits:
+        assert items.shape[1:] == shape
+        assert items.isfinite().all()
+        if labels.ndim == 1:
+            counts = torch.bincount(labels)
+            assert counts.max() - counts.min() <= (8 if name == "digits" else 1)
+        else:
+            assert labels.sum(0).min() >= 10
+            assert labels.sum(1).min() >= 1
+        seen.append({hashlib.sha256(x.numpy().tobytes()).digest() for x in items})
+    assert apart(seen)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda seed: glyphs.glyph_images(20, seed, size=16),
+        lambda seed: scenes.glyph_scenes(6, seed),
+        lambda seed: [biased.stripe_strokes(torch.zeros(4, 32, 32), torch.arange(4), seed)],
+        lambda seed: [biased.draw_grounds(torch.arange(100) % 10, 0.5, 10, seed)],
+    ],
+    ids=["glyphs", "scenes", "stripes", "grounds"],
+)
+def test_a_seed_gives_the_same_bytes_and_another_seed_others(draw):
+    first, again, other = (draw(seed) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
+
+
+@pytest.mark.parametrize("draw", [spoken.spoken_words, street.street_sounds])
+def test_sounds_are_the_same_each_time(draw):
+    for first, again in zip(draw(), draw.__wrapped__(), strict=True):
+        assert all(map(torch.equal, first, again))
+
+
+def test_each_split_of_glyphs_has_fonts_of_its_own():
+    used = []
+
+    def noted(count, seed, *, fonts, size):
+        used.append(set(fonts))
+        return glyphs.glyph_images(count, seed, fonts=fonts, size=size)
+
+    glyphs.by_fonts(noted, (2, 2, 2), size=8)
+    assert [*map(set, glyphs.FONTS)] == used
+    assert apart(used)
+
+
+@pytest.mark.parametrize("name", glyph_classes.PROTOCOLS)
+def test_each_split_of_a_retrieval_has_classes_of_its_own(monkeypatch, name):
+    protocol, used, whole = glyph_classes.PROTOCOLS[name], [], glyph_classes.glyph_images
+
+    def noted(count, seed, *, characters, **how):
+        used.append(set(characters))
+        return whole(count, seed, characters=characters, **how)
+
+    monkeypatch.setattr(glyph_classes, "glyph_images", noted)
+    splits = glyph_classes.glyph_classes.__wrapped__(name, 8)
+    assert [len(each) for each in used] == list(protocol.classes)
+    assert apart(used)
+    for count, (images, labels, roles) in zip(protocol.classes, splits, strict=True):
+        assert images.shape == (count * protocol.images, 3, 8, 8)
+        assert labels.bincount().tolist() == [protocol.images] * count
+        queries = [int((roles[labels == label] == QUERY).sum()) for label in range(count)]
+        assert queries == [protocol.queries] * count
+        assert ((roles == BOTH).all()) == (not protocol.queries)
+
+
+def test_speakers_and_modules_are_in_one_split():
+    clips = [len(part[0]) for part in spoken.spoken_words()]
+    assert clips == [len(spoken.WORDS) * people for people in spoken.SPEAKERS]  # one by one
+    assert apart([set(modules) for modules in texts.MODULES.values()])
+
+
+def test_no_writer_is_in_two_parts():
+    """Each writer has filled in a form, which begins with 0 to 9, twice; the labels are in order.
+
+    So a part begins with a form, but for the rest of a form that no part has.
+    """
+    _, labels = biased.handwritten_digits()
+    forms = [k for k in range(len(labels) - 20) if labels[k : k + 20].tolist() == [*range(10)] * 2]
+    ends = [part.indices(len(labels))[:2] for part in biased.PARTS]
+    assert apart(
+        [
+            {max(k for k in forms if k <= digit) for digit in range(first, last)}
+            for first, last in ends
+        ]
+    )
+
+
+def test_boxes_of_scenes_are_inside_apart_and_of_the_size_that_is_asked():
+    images, objects = scenes.glyph_scenes(60, 0, size=40)
+    assert images.shape == (60, 3, 40, 40)
+    assert set(objects[..., 4].flatten().tolist()) == {-1, *range(len(scenes.OBJECTS))}
+    for rows in objects:
+        real = rows[rows[:, 4] >= 0]
+        assert len(real)
+        assert (rows[len(real) :] == -1).all()
+        assert ((real[:, :4] >= 0) & (real[:, :4] <= 40)).all()
+        assert (real[:, 5] == 0).all()
+        longer = (real[:, 2:4] - real[:, :2]).max(1)
+        assert ((longer >= 11) & (longer <= 24)).all()
+        for i, a in enumerate(real):
+            for b in real[i + 1 :]:
+                assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
+def test_digits_are_stratified_and_standardized():
+    splits = find_task("digits").data()
+    shares = np.array([torch.bincount(y, minlength=10).numpy() / len(y) for _, y in splits])
+    assert np.ptp(shares, axis=0).max() < 0.01
+    assert splits.train[0].mean().abs() < 1e-5
+    assert abs(splits.train[0].std() - 1) < 1e-5
