@@ -172,6 +172,8 @@ FADING = {key: given[0] for key, given in CONDITIONS.items()} | {
     "test": r.AccumulatedInvarianceTest,
 }
 CASES += [{**FADING, "memory": memory} for memory in (0.5, 0.8)]
+# Three of four rows are enough to decide for the weight, but at the last of these levels.
+CASES += [{**FADING, "per": "tensor", "level": level} for level in CONDITIONS["level"]]
 
 
 def test_decisions_are_their_definitions():
