@@ -25,8 +25,6 @@ STEPS = 8
 SIZES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025)
 SCALES = (1e-30, 1e-6, 1e6, 1e20, 1e30)
 SPECIAL = ("zero", "nan", "inf", "all nan", "none")
-ORDINARY = {"[0, 1)": (0.1, 0.5, 0.9, 0.999), "[0, 1]": (0.1, 0.5)}
-ORDINARY_ELSEWHERE = (1e-3, 0.01, 0.1, 0.5)
 ENDS = (0.0, 1e-300, 1e-12, 1e-8, 1 - 1e-8, 1 - 1e-12, 1.0, 30.0, 1e8)
 Place = tuple[int, int]
 """The index of a group, and of a weight in it."""
@@ -75,10 +73,6 @@ LIMITS = {
     ),
     "derivative": replace(PLAIN, same=1, dtypes=("float64",), special=("zero",), entries=300),
 }
-INDUCTOR = replace(PLAIN, dtypes=("float64", "float32"), zeros=False, numbers=("float", "tensor"))
-INDUCTOR_EVERY = 50
-"""One compiled case in so many may go to Inductor, which takes seconds."""
-
 
 # ------------------------------------------------------------------ chains
 
@@ -164,11 +158,13 @@ class _Writer:
         name, arguments = self.draw.choice(LIBRARY), {}
         for key, parameter in inspect.signature(sn.find_recipe(name)).parameters.items():
             if key == "betas":
-                pair = [self.number(beta, _interval("[0, 1)")) for beta in ("beta1", "beta2")]
+                pair = [
+                    self.number(beta, sn.Interval.parse("[0, 1)")) for beta in ("beta1", "beta2")
+                ]
                 arguments[key] = f"({', '.join(pair)})"
                 continue
             spelling = INTERVALS.get(f"{name} {key}", INTERVALS.get(key))
-            interval = None if spelling is None else _interval(spelling)
+            interval = None if spelling is None else sn.Interval.parse(spelling)
             arguments[key] = self.argument(key, str(parameter.annotation), interval)
         if name in ("sgdg", "adamg") and not self.limits.every_rule:
             del self.numbers[arguments["alpha"]]
@@ -198,11 +194,6 @@ class _Writer:
         if self.draw.random() < 0.25:
             rules.append(f"manifold=sn.Sphere({self.draw.choice(self.limits.views)!r})")
         return f"sn.chain({', '.join(rules)})"
-
-
-@functools.cache
-def _interval(spelling: str) -> sn.Interval:
-    return sn.Interval.parse(spelling)
 
 
 @functools.cache
@@ -237,7 +228,9 @@ def _is_legal(structure: Structure, shape: tuple[int, ...]) -> bool:
 
 
 def _ordinary(interval: sn.Interval) -> tuple[float, ...]:
-    return next((x for k, x in ORDINARY.items() if _interval(k) == interval), ORDINARY_ELSEWHERE)
+    if interval.high == 1:
+        return (0.1, 0.5, 0.9, 0.999) if interval.open_high else (0.1, 0.5)
+    return (1e-3, 0.01, 0.1, 0.5)
 
 
 def _draw_numbers(
@@ -420,9 +413,7 @@ class Case:
 def draw_case(path: str, seed: int, number: int) -> Case:
     """The case of that number for `path`; "auto" and "rule" have the same."""
     limits = LIMITS[path]
-    index, alone = number // limits.same, False
-    if path == "compiled" and number % INDUCTOR_EVERY == INDUCTOR_EVERY - 1:
-        limits, index, alone = INDUCTOR, -number, True
+    index = number // limits.same
     structure = draw_structure(seed, index, limits)
     draw = random.Random(f"zeros {seed} {index}")
     may = [name for name, interval in structure.numbers if name != "lr" and 0 in interval]
@@ -431,9 +422,9 @@ def draw_case(path: str, seed: int, number: int) -> Case:
     if path == "sweep":
         return _draw_sweep(draw, limits, structure, seed, number)
     groups = []
-    for g in range(1 if alone else draw.choice((1, 1, 1, 2, 3))):
+    for g in range(draw.choice((1, 1, 1, 2, 3))):
         numbers = _draw_numbers(draw, limits, structure, off, draw.random() < 0.4)
-        count = 1 if alone else draw.choice((1, 1, 2))
+        count = draw.choice((1, 1, 2))
         weights = tuple(_draw_weight(draw, limits, structure) for _ in range(count))
         late = g and "add" in limits.changes and draw.random() < 0.5
         groups.append(Group(weights, numbers, draw.randint(1, STEPS - 1) if late else 0))

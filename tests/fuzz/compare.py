@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -38,7 +38,7 @@ import torch
 from torch import Tensor
 
 import spherenorm as sn
-from tests.fuzz.cases import STEPS, Case
+from tests.fuzz.cases import STEPS, Case, Place
 from tests.fuzz.nudges import Reordered, Rounded, nudge_of
 from tests.fuzz.reference import Gradients, Moment, Trajectory, reference, working_dtype
 
@@ -95,7 +95,8 @@ def judge(case: Case, moments: list[Moment], gradients: Gradients) -> tuple[str,
     shown = all(state is not None for moment in moments for _, state in moment.values())
     rerun = functools.partial(reference, case, gradients, moments if shown else None)
     wanted = rerun()
-    found = first_difference(moments, wanted, [])
+    left = [(step, place) for step in range(STEPS) for place in moments[step]]
+    found = differences(moments, wanted, [], left)
     if not found:
         return "equal", ""
     runs: list[Trajectory] = []
@@ -104,37 +105,48 @@ def judge(case: Case, moments: list[Moment], gradients: Gradients) -> tuple[str,
         for number in range(first, first + more):
             errors = 1 + number % 4 if first else 1
             with Reordered(number, case) if first else nullcontext():
-                nudged = rerun(nudge_of(number, case, errors))
+                nudged = rerun(nudge_of(number, case, errors), found)
             runs.append(replace(nudged, rounding_errors=errors))
-        remaining = first_difference(moments, wanted, runs)
+        remaining = differences(moments, wanted, runs, found)
         if not remaining:
-            return "explained", found
+            return "explained", _first(found)
         found = remaining
     for number in range(RUNS[-1]):
         nudge = nudge_of(-1 - number, case)
         with Rounded(nudge):
-            runs.append(rerun(nudge))
-    remaining = first_difference(moments, wanted, runs)
-    return ("different", remaining) if remaining else ("of operations", found)
+            runs.append(rerun(nudge, found))
+    remaining = differences(moments, wanted, runs, found)
+    return ("different", _first(remaining)) if remaining else ("of operations", _first(found))
 
 
-def first_difference(
-    moments: list[Moment], wanted: Trajectory, runs: Sequence[Trajectory]
-) -> str | None:
-    for step in range(STEPS):
-        for place, ours in moments[step].items():
-            one = _tensors(ours)
-            other = _tensors(wanted.moments[step][place])
-            nudged = [(_tensors(run.moments[step][place]), run.rounding_errors) for run in runs]
-            if ours[1] is None:  # a path that does not show its states
-                other = {"weight": other["weight"]}
-            if one.keys() != other.keys():
-                return f"step {step}, {place} has {sorted(one)}, not {sorted(other)}"
-            for name, x in one.items():
-                moved = [(tensors[name], errors) for tensors, errors in nudged]
-                if found := _difference(x, other[name], moved):
-                    return f"step {step}, {name} of {place}{found}"
-    return None
+def differences(
+    moments: list[Moment],
+    wanted: Trajectory,
+    runs: Sequence[Trajectory],
+    left: Iterable[tuple[int, Place]],
+) -> dict[tuple[int, Place], str]:
+    """The first difference of each step of a weight, of those that are left."""
+    found = {}
+    for step, place in left:
+        ours, theirs = moments[step][place], wanted.moments[step][place]
+        one, other = _tensors(ours), _tensors(theirs)
+        nudged = [(_tensors(run.moments[step][place]), run.rounding_errors) for run in runs]
+        if ours[1] is None:  # a path that does not show its states
+            other = {"weight": other["weight"]}
+        if one.keys() != other.keys():
+            found[step, place] = f" has {sorted(one)}, not {sorted(other)}"
+            continue
+        for name, x in one.items():
+            moved = [(tensors[name], errors) for tensors, errors in nudged]
+            if difference := _difference(x, other[name], moved):
+                found[step, place] = f", {name}{difference}"
+                break
+    return found
+
+
+def _first(found: dict[tuple[int, Place], str]) -> str:
+    (step, place), difference = next(iter(found.items()))
+    return f"step {step}, weight {place}{difference}"
 
 
 def _tensors(moment: tuple[Tensor, dict[str, Tensor] | None]) -> dict[str, Tensor]:

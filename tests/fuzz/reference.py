@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ def reference(
     given: Gradients | None = None,
     path: Sequence[Moment] | None = None,
     nudge: Nudge = lambda x: x,
+    only: Collection[tuple[int, Place]] | None = None,
 ) -> Trajectory:
     """Eight steps of the case.
 
@@ -49,6 +50,7 @@ def reference(
             starts from this very run's.
         nudge: moves weights, gradients, states and numbers by a rounding error before each step:
             weights in the precision of the rule, or in their own where this very run rounded them.
+        only: the steps of weights that are taken, where they start from a path; None: all.
     """
     weights = {place: weight.first() for place, weight in case.weights.items()}
     states: dict[Place, State] = {place: {} for place in weights}
@@ -60,7 +62,8 @@ def reference(
                 weights[place], states[place] = weight, dict(state or {})
         for place, weight in weights.items():
             grad, group = grads[place], case.groups[place[0]]
-            if grad is not None and group.since <= step:
+            asked = path is None or only is None or (step, place) in only
+            if asked and grad is not None and group.since <= step:
                 start = nudge(weight if path is None else weight.to(working_dtype(weight.dtype)))
                 moved = _step(case, group.numbers[step], start, grad, states[place], nudge)
                 weights[place], states[place] = moved[0].to(weight.dtype), moved[1]

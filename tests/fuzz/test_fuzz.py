@@ -13,7 +13,7 @@ from tests.fuzz.cases import LIMITS, draw_case, draw_structure
 from tests.fuzz.compare import outcome
 from tests.fuzz.paths import run
 
-CASES = {"auto": 40, "rule": 40, "sweep": 10, "compiled": 40, "derivative": 8}
+CASES = {"auto": 40, "rule": 30, "sweep": 10, "compiled": 20, "derivative": 8}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,7 +74,7 @@ def test_a_planted_fault_is_found(path, name):
     assert any(each.kind == "different" for each in found)
 
 
-@pytest.mark.parametrize(("path", "most"), [("rule", 40), ("derivative", 10)])
+@pytest.mark.parametrize(("path", "most"), [("rule", 60), ("derivative", 10)])
 def test_adam_written_anew_is_no_fault(path, most):
     """The control: what is found is the fault, not the way in which it is planted."""
     found = list(of_fault(*faults.CONTROL, path, most))

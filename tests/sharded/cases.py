@@ -313,12 +313,6 @@ def explained_alone() -> str:
     return [line.path for line in sn.explain(optimizer)] if dist.get_rank() == 0 else []
 
 
-def fuzzed(number: int) -> list[str]:
-    """The kind of the outcome of a random case, and the line that reproduces it."""
-    found = sharded_outcome(0, number)
-    return [found.kind, found.line(0)]
-
-
 FUZZED = range(5)
 ALONE = [("auto", "mode", 0), ("auto", "memory", 2), ("compiled", "memory", 2)]
 """The backend, why one process takes no kernels, and the step at which it does not."""
@@ -335,7 +329,7 @@ def cases() -> dict[str, Callable[[], Any]]:
         **{f"collectives {i}": bound(collectives, *each) for i, each in enumerate(COUNTED)},
         **{f"alone {i}": bound(alone_without_kernels, *each) for i, each in enumerate(ALONE)},
         **{f"model {i}": bound(models_apart, *each) for i, each in enumerate(MODELS)},
-        **{f"fuzz {i}": bound(fuzzed, i) for i in FUZZED},
+        **{f"fuzz {i}": bound(sharded_outcome, 0, i) for i in FUZZED},
         "unequal gradients": unequal_gradients,
         "life": life,
         "probed": probed,

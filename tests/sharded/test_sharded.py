@@ -27,8 +27,8 @@ def test_a_sharded_weight_steps_as_a_whole_one_and_stays_in_its_shards(results, 
 
 @table([(f"case {i}",) for i in cases.FUZZED])
 def test_random_chains_step_sharded_as_the_rule_does(results, i):
-    kind, line = results[f"fuzz {i}"]
-    assert kind != "different", line
+    kind, detail = results[f"fuzz {i}"]
+    assert kind != "different", detail
 
 
 @table(cases.COUNTED)

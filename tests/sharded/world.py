@@ -65,7 +65,7 @@ def mesh(dims: int = 1) -> Any:
     return init_device_mesh("cpu", (1,) * (dims - 1) + (WORLD,))
 
 
-def placed(whole: Tensor, *cut: int | None) -> Tensor:
+def placed(whole: Tensor, *cut: int | None) -> Any:
     """The tensor, whose dimension of that number each dimension of the mesh cuts; None: none."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
