@@ -44,7 +44,7 @@ The norm of each unit of their view is constant with several units too.
 SCHEDULES = ("constant", "warm-up", "cosine", lambda share: 1 - share / 2)
 
 
-@pytest.mark.parametrize(("number", "name"), enumerate(RUNS))
+@pytest.mark.parametrize(("number", "name"), [*enumerate(RUNS)])
 def test_laws_hold_on_trajectories(number, name):
     schedule = SCHEDULES[number % len(SCHEDULES)]
     result = check(name, steps=15, law=law_of(name), schedule=schedule, **RUNS[name])
