@@ -359,5 +359,6 @@ def test_bad_input_is_refused_before_anything_changes(settings, named):
 def test_it_prints_each_line_and_each_group():
     lines = str(sn.param_groups(model(), images(), "sgdg")).splitlines()
     assert lines[1].split()[:8] == ["0.weight", "3", "x", "4", "x", "2", "x", "2"]
-    assert {"sphere", "invariant"} <= set(lines[1].replace(",", " ").split())
+    assert "sphere" in lines[1]
+    assert "invariant" in lines[1]
     assert any("recipe='sgdg', lr=0.2, momentum=0.9" in line for line in lines)
