@@ -91,6 +91,7 @@ BOTH = {"0.weight": "dim=1", "3.weight": "channel"}
     [
         ("sgdg", None, "sphere", BOTH),
         ("adamg", None, "sphere", BOTH),
+        ("sgdg", "sgdp", "sphere", BOTH),
         ("sgdp", None, "projected", BOTH),
         ("adamp", None, "projected", BOTH),
         (f"{__name__}:accumulated", None, "projected", BOTH),
@@ -125,7 +126,8 @@ def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest
         given = group_of(groups, name)
         assert given.get("view", view) == view
         assert given.get("views", (view,)) == (view,)
-    assert group_of(groups, "6.weight").get("views", ()) == ()
+    if rest == "sgdp" or "views" in group_of(groups, "0.weight"):  # the recipe tests
+        assert group_of(groups, "6.weight")["views"] == ()
     started = snapshot(net)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # no weight has another norm, or cannot move
@@ -137,17 +139,6 @@ def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest
         torch.testing.assert_close(norms, torch.ones(4))
     moved = {n for n, p in net.named_parameters() if not torch.equal(p, started[n])}
     assert moved >= {"0.weight", "3.weight", "6.weight", "6.bias"}
-
-
-def test_a_test_finds_nothing_in_the_weights_of_the_rest():
-    """A tangential gradient: the head would be projected, had it a view."""
-    groups = sn.param_groups(model(), images(), "sgdg", rest="sgdp")
-    optimizer = sn.optim.SGDG(groups)
-    group = optimizer.param_groups[groups.assignments[NAMES.index("6.weight")].group]
-    test = next(x for x in optimizer.rule_of(group).tree() if isinstance(x, r.ScaleInvarianceTest))
-    weight, grad = torch.eye(2, 320), torch.eye(2, 320).flip(0)
-    update = sn.Update(weight, grad, grad)
-    assert test.update(update, {})[0].invariance == sn.Invariance()
 
 
 @pytest.mark.parametrize(
@@ -368,5 +359,6 @@ def test_bad_input_is_refused_before_anything_changes(settings, named):
 def test_it_prints_each_line_and_each_group():
     lines = str(sn.param_groups(model(), images(), "sgdg")).splitlines()
     assert lines[1].split()[:8] == ["0.weight", "3", "x", "4", "x", "2", "x", "2"]
-    assert {"sphere", "invariant"} <= set(lines[1].replace(",", " ").split())
+    assert "sphere" in lines[1]
+    assert "invariant" in lines[1]
     assert any("recipe='sgdg', lr=0.2, momentum=0.9" in line for line in lines)

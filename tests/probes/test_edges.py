@@ -62,24 +62,6 @@ def test_a_users_test_decides_on_one_weight_at_a_time(per):
     assert [m.invariant for m in found.measurements] == [0.0, 1.0, 0.0, 1.0]
 
 
-def test_measurements_come_in_the_optimizers_order_whatever_the_shapes():
-    torch.manual_seed(0)
-    shapes = (5, 8), (3, 2, 2), (7, 4), (5, 8), (2, 4), (3, 4), (7, 4)
-    weights = [nn.Parameter((1 + i) * torch.randn(shape)) for i, shape in enumerate(shapes)]
-    for weight in weights:
-        weight.grad = nearly_tangential(weight.detach().flatten(1)).view_as(weight)
-    optimizer = torch.optim.SGD(weights, lr=0.0)
-    with sn.probe(optimizer, every=1, units=True) as found:
-        optimizer.step()
-    assert [m.weight for m in found.measurements] == list("0123456")
-    for weight, m in zip(weights, found.measurements, strict=True):
-        norms = weight.detach().flatten(1).norm(dim=1).double()
-        torch.testing.assert_close(m.units.norm, norms, rtol=1e-6, atol=0)
-        assert m.norm == pytest.approx(float(norms.square().mean().sqrt()), rel=1e-6)
-        assert m.invariant_view == "channel"
-        assert len(m.units.invariant) == len(norms)
-
-
 @pytest.mark.parametrize(("fused", "steps"), [(False, [1, 2]), (True, [1, 2, 3])])
 def test_a_skipped_step_counts_only_for_a_fused_optimizer(fused, steps):
     weight = nn.Parameter(torch.ones(2, 3))
