@@ -1,9 +1,5 @@
 """The tables, claims and notes of `compare`, of fabricated runs."""
 
-import itertools
-
-import pytest
-
 from spherenorm_experiments.analysis import Arm, Results, Sample
 from spherenorm_experiments.core import Spec, Task
 from spherenorm_experiments.study import Comparing, Plan, comparison_of, find_study
@@ -57,42 +53,6 @@ def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the
         "sgd": ["lr"], "sgdp": ["lr", "momentum"], "adamw": ["betas", "lr"]
     }  # fmt: skip
     assert given["sgdp"]["momentum"] == 0.9
-
-
-def test_values_that_differ_by_default_are_said_before_anything_runs():
-    """A momentum of 0 against one of 0.9 is no comparison of two optimizers."""
-    ranges, own = {"lr": (0.1, 1.0)}, {"spherenorm_tiny:careful:delta": 0.2}
-    names = ("sgdp", "spherenorm_tiny:careful")  # of momentum 0 and 0.9 by default
-    study = comparison_of(Comparing("digits", names, ranges, 1, fixed=own))
-    expected = ["momentum: sgdp 0.0, careful 0.9", "delta: sgdp 0.1, careful 0.2"]
-    assert sorted(study.differences(Plan("smoke"))) == sorted(expected)
-    assert study.differences(Plan("smoke", overrides={"momentum": 0.5})) == expected[1:]
-    same = comparison_of(Comparing("digits", names, ranges, 1, fixed={"sgdp:momentum": 0.9}))
-    assert same.differences(Plan("smoke")) == []
-
-
-@pytest.mark.parametrize(
-    ("rates", "mark", "said"),
-    [
-        ((0.001, 0.01, 1.0), "(edge)", "is at an edge of its range"),
-        ((0.03, 0.1), "(outermost)", "is the outermost of its trials, within its range"),
-    ],
-)
-def test_the_edge_of_a_range_is_told_from_the_last_trial(rates, mark, said):
-    """The best is always the largest rate of the trials; the range goes up to 1."""
-    study = comparison_of(Comparing("digits", ("sgd", "adam"), {"lr": (0.001, 1.0)}, len(rates)))
-    items = []
-    for contender in study.contenders:
-        arm = study.grid(Plan(), study.on[0], contender)
-        for seed, lr in itertools.product(range(2), rates):
-            summary = {"diverged_at": None, "metric": "m", "score": "score", "validation": lr}
-            summary |= {"test": lr, "test_metrics": {"score": lr}}
-            spec = Spec("digits", arm.recipe, {"lr": lr}, seed=seed)
-            items.append(result(arm, seed, spec, **summary))
-    results = Results(items)
-    (tuning,) = (table for table in study.tables(results) if table.title == "Tuning")
-    assert all(any(mark in str(cell) for cell in row) for row in tuning.rows)
-    assert said in study.evaluated(results)[0].detail
 
 
 def test_an_optimizer_that_diverged_does_not_narrow_the_seeds_of_best_and_worst():

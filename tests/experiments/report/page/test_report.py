@@ -77,7 +77,7 @@ def unpacked(text, name):
 def test_the_page_holds_everything_and_loads_nothing(page):
     path, claims = page
     seen = outline(path)
-    assert seen.sections == ["thirteen", "statements", *SHOWN, "scorecard"]
+    assert seen.sections == ["statements", *SHOWN, "scorecard"]
     assert seen.loaded == []
     text = path.read_text()
     assert "Plotly.newPlot" in text

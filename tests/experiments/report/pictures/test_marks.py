@@ -5,41 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from spherenorm_experiments.analysis import Arm, Tried
+from spherenorm_experiments.analysis import Arm
 from spherenorm_experiments.report.pictures import (
     best_scores,
     finished,
     lines,
-    tried,
 )
-from spherenorm_experiments.report.pictures._figures import COLORS
-from tests.experiments.fabricated import result
-
-MANY = [f"mine:many_{i}" for i in range(7)]
-
-
-@pytest.mark.parametrize(
-    "recipes",
-    [
-        [*COLORS, *MANY[:3]],
-        ["sgdw", "sgdw", *MANY, "sgdw", "mine:many_0", "mine:many_0"],
-    ],
-)
-def test_no_two_of_twelve_arms_are_alike(recipes):
-    """Neither line nor mark, in any picture of a search: an arm is told by either."""
-    arms = [Arm(f"arm {i}", recipe, {"lr": i}) for i, recipe in enumerate(recipes)]
-    points = [{"lr": 0.1}, {"lr": 1.0}]
-    runs = [{0: result(arms[0], validation=score)} for score in (1.0, 2.0)]
-    made = finished(
-        [
-            tried(dict.fromkeys(arms, Tried(points, runs)), "lr", "score", ""),
-            best_scores({arm: [1.0, 2.0] for arm in arms}, "score", ""),
-        ]
-    )
-    for picture in made:
-        traces = picture.figure.data
-        assert len({(trace.line.color, trace.line.dash) for trace in traces}) == 12
-        assert len({trace.marker.symbol for trace in traces}) == len(traces) == 12
 
 
 def line(y, name="a", title="norm", log=False):
