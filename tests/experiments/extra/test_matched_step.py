@@ -1,10 +1,8 @@
 """The study of AdamP's effective steps under Adam's directions, and the reverse."""
 
 import math
-from dataclasses import replace
 
 import pytest
-from running import run_study, shown
 
 from spherenorm_experiments.analysis import Results, Sample, difference
 from spherenorm_experiments.core import Spec
@@ -71,14 +69,6 @@ def test_the_parts_add_up_over_the_seeds_that_all_four_have():
     assert {cell.n for cell in cells} == {2}
 
 
-def test_a_run_whose_outputs_are_not_finite_at_its_end_is_not_chosen():
-    results = made()
-    first = results.items[0]
-    lost = replace(first, summary={**first.summary, "validation": None, "test": None})
-    best = MatchedStep().tables(Results([lost, *results.items[1:]]))[0].rows[1]
-    assert best[1].n == 6
-
-
 @pytest.mark.parametrize(
     ("gains", "verdicts"),
     [
@@ -106,14 +96,6 @@ def test_a_table_has_the_mean_over_rates_and_the_rate_of_each_seed():
         assert (gap, by_steps, by_direction) == pytest.approx((5, 5, 0), abs=0.06)
 
 
-def test_the_picture_has_the_gap_and_its_parts_with_their_intervals():
-    (picture,) = MatchedStep().pictures(made((0.0, 5.0)))
-    marks = {trace.name: trace for trace in picture.figure.data}
-    assert [trace.x[0] for trace in marks.values()] == pytest.approx([5, 5, 0], abs=0.06)
-    assert all(trace.y == ("stripes, rho 0.5",) for trace in marks.values())
-    assert all(0 < trace.error_x.array[0] < 0.1 for trace in marks.values())
-
-
 def test_the_second_round_takes_the_steps_of_the_runs_that_finished():
     study, plan = MatchedStep(), Plan("small", seeds=(0, 1))
     first = study.trials(plan, Results([]))
@@ -129,12 +111,3 @@ def test_the_second_round_takes_the_steps_of_the_runs_that_finished():
         own = STRIPES.arm(length, length, rate)
         assert trial.spec.regime.steps_of == f"{own}-{trial.spec.seed}"
         assert trial.spec.hyper_parameters["lr"] == rate
-
-
-def test_the_smoke_tier_has_one_rate_and_an_overridden_rate_is_the_only_one(store):
-    study, _, results = run_study("matched-step", store)
-    assert {item.spec.regime.steps_of is None for item in results} == {True, False}
-    table = study.tables(results)[1]
-    assert [row[0] for row in shown(table)] == [f"stripes, rho 0.5, {RATES[0]}"]
-    trials = study.trials(Plan("small", overrides={"lr": 0.5}), Results([]))
-    assert {trial.arm.settings["lr"] for trial in trials} == {0.5}

@@ -124,15 +124,15 @@ def test_the_threats_are_those_of_appendix_e():
     for condition in find_study("f4").on:
         task = find_task("adversarial", condition.real.options)
         threats[condition.label] = [
-            (each.norm, round(each.radius / radius, 6), each.steps)
+            (each.norm, round(each.radius / radius, 6), each.steps, round(each.step / radius, 6))
             for each in (task.threat, task.test_threat)
         ]
         if condition.label == "linf 8/255":  # the second row of Table E.2
             assert (task.harder_radius / radius, task.harder_steps) == (pytest.approx(8), 20)
     assert threats == {
-        "linf 8/255": [("linf", 4, 10), ("linf", 4, 10)],
-        "l2 1/2": [("l2", 80, 10), ("l2", 80, 10)],
-        "linf 16/255": [("linf", 8, 7), ("linf", 8, 20)],
+        "linf 8/255": [("linf", 4, 10, 2), ("linf", 4, 10, 2)],
+        "l2 1/2": [("l2", 80, 10, 20), ("l2", 80, 10, 20)],
+        "linf 16/255": [("linf", 8, 7, 2), ("linf", 8, 20, 2)],
     }
 
 

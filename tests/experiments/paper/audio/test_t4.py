@@ -6,7 +6,6 @@ from spherenorm.recipes import adam
 from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.paper.audio.t4 import RATES, adam_before_sgd
 from spherenorm_experiments.study import Plan, find_study
-from spherenorm_experiments.study._trials import apply_plan
 
 
 def trials(real):
@@ -43,20 +42,3 @@ def test_the_adam_of_the_mixture_is_adam():
 def test_all_have_one_grid_of_rates():
     study = find_study("t4")
     assert {tuple(study.search(each).over["lr"]) for each in study.contenders} == {RATES}
-
-
-@pytest.mark.parametrize("real", [False, True])
-def test_a_setting_of_adams_holds_for_the_sgd_that_follows(real):
-    study = find_study("t4")
-    plan = Plan("small", seeds=(0,), real=real, overrides={"lr": 2e-3, "weight_decay": 0.5})
-    asked = apply_plan(plan, study.trials(plan, Results([])))
-    mixed = [t.spec for t in asked if t.arm.settings["contender"] == "Adam + SGD"]
-    assert len(mixed) == (3 if real else 9)  # three factors
-    for spec in mixed:
-        turns = spec.regime.then
-        factor = spec.hyper_parameters["sgd_factor"]
-        given = {"lr": 2e-3, "weight_decay": 0.5, "sgd_factor": factor}
-        assert spec.hyper_parameters == given
-        rates = [2e-3 * factor, 2e-4 * factor, 2e-5 * factor]
-        assert [turn["lr"] for turn in turns] == pytest.approx(rates)
-        assert [turn["weight_decay"] for turn in turns] == [0.5] * 3

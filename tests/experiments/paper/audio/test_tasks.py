@@ -2,15 +2,10 @@
 
 import pytest
 import torch
-from miniatures import write_speech_commands
-from running import folder_of
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
-from spherenorm import audit
-from spherenorm_experiments.core import Spec, find_task
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.core import find_task
 from spherenorm_experiments.paper.audio.tasks import f1_of_items
-from spherenorm_experiments.paper.shared.layout import FOLDER
 
 
 def merged(task, model, *batches):
@@ -68,27 +63,3 @@ def test_scores_are_averaged_over_the_chunks_of_a_clip():
     found = merged(find_task("keywords"), lambda x: x[:, :3], (chunks, words))
     told = torch.softmax(chunks[..., :3], dim=-1).mean(dim=1).argmax(1)
     assert found["accuracy"] == pytest.approx(100 * (told == words).float().mean().item())
-
-
-@pytest.mark.parametrize("name", ["tagging", "keywords", "events"])
-def test_all_weights_before_normalization_are_found_invariant(name):
-    task = find_task(name)
-    torch.manual_seed(0)
-    model = task.model()
-    views = {finding.name: finding.view for finding in audit(model, *task.audit_inputs())}
-    assert views.pop("head.weight") is None
-    matrices = {k for k, weight in model.named_parameters() if weight.ndim > 1} - {"head.weight"}
-    assert {k for k, view in views.items() if view == "channel"} == matrices
-
-
-def test_a_run_on_files_is_that_of_any_task(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    write_speech_commands(tmp_path)
-    options = {"data_set": "speech_commands", "width": 4}
-    spec = Spec("keywords", "adamp", {"lr": 0.01}, options, epochs=1, batch_size=18)
-    outcome = execute_spec(spec, tmp_path / "runs")
-    assert outcome.state == "finished", outcome.error
-    summary = folder_of(spec, tmp_path / "runs").summary()
-    assert summary["steps"] == 2
-    assert 0 <= summary["test"] <= 100
-    assert list(summary["views"].values()).count("channel") == 13

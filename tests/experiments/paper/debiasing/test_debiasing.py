@@ -4,24 +4,15 @@ import copy
 
 import pytest
 import torch
-from miniatures import write_nine_class
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm import audit
 from spherenorm_experiments.core import find_task
-from spherenorm_experiments.paper.debiasing.biased import COLOURS, PARTS, handwritten_digits
+from spherenorm_experiments.paper.debiasing.biased import COLOURS
 from spherenorm_experiments.paper.debiasing.debiasing import grouped_accuracy, hsic
-from spherenorm_experiments.paper.shared.layout import FOLDER
 
 
 def _values(shares):
     return {name: share.value([share.state]) for name, share in shares.items()}
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    return tmp_path
 
 
 def test_one_gradient_is_that_of_the_two_losses_of_rebias():
@@ -40,34 +31,6 @@ def test_one_gradient_is_that_of_the_two_losses_of_rebias():
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.allclose(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
     assert hsic(f_features, g_features, 1.0) > 1e-3  # else the signs do not matter
-
-
-@pytest.mark.parametrize("images", ["digits", "stripes"])
-def test_all_convolutions_of_both_networks_are_scale_invariant(images):
-    task = find_task("debiasing", {"data_set": images})
-    torch.manual_seed(0)
-    model = task.model()
-    found = audit(model, *task.audit_inputs(), views=("channel", "layer"))
-    variant = [finding.name for finding in found if finding.view is None]
-    heads = {"digits": "f.head.weight", "stripes": "f.network.head.3.weight"}
-    assert variant == [heads[images], "g.head.weight"]
-
-
-def test_no_writer_is_in_two_parts():
-    """Each writer has filled in a form, which begins with 0 to 9, twice; the labels are in order.
-
-    So a part begins with a form, but for the rest of a form that no part has.
-    """
-    _, labels = handwritten_digits()
-    forms = [k for k in range(len(labels) - 20) if labels[k : k + 20].tolist() == [*range(10)] * 2]
-    ends = [part.indices(len(labels))[:2] for part in PARTS]
-    owners = [
-        {max(k for k in forms if k <= digit) for digit in range(first, last)}
-        for first, last in ends
-    ]
-    assert not owners[0] & owners[1]
-    assert not owners[1] & owners[2]
-    assert not owners[0] & owners[2]
 
 
 def _tenth(labels):
@@ -112,25 +75,3 @@ def test_grouped_accuracy_equals_a_plain_loop():
         repeats.append(sum(means) / len(means))
     expected = sum(repeats) / 3
     assert grouped_accuracy(hits, labels, clusters, least=15) == pytest.approx(expected, abs=1e-9)
-
-
-def test_the_metrics_of_nine_classes(folder):
-    write_nine_class(folder, each=2, per_class=20)
-    task = find_task("debiasing", {"data_set": "nine-class", "dependence": 1.0})
-    items = [
-        (torch.zeros(3, 1, 1), int(label), part, cluster)
-        for pictures, part in zip(task.data().test.datasets, (0, 1), strict=True)
-        for label, cluster in zip(pictures.labels, pictures.columns[1], strict=True)
-    ]
-    assert len(items) == len(task.data().test) == 9 * 20 + 9
-    batch = task.collate(items)
-
-    class AlwaysDog(torch.nn.Module):
-        def forward(self, x):
-            return (F.one_hot(torch.zeros(len(x), dtype=torch.long), 9).float(),)
-
-    found = _values(task.evaluate(AlwaysDog(), batch))
-    for name in ("unbiased accuracy", "biased accuracy", "ImageNet-A accuracy"):
-        assert found[name] == pytest.approx(100 / 9), name
-    held = task.collate([(image, label, 2, x) for image, label, _, x in items[:180]])
-    assert set(_values(task.evaluate(AlwaysDog(), held))) == {"unbiased accuracy"}

@@ -15,9 +15,7 @@ from spherenorm_experiments.paper.shared.augmentation import (
     centre,
     cutmix,
     normalized,
-    rand_augment,
     random_crop,
-    random_flip,
 )
 
 WIDTH, HEIGHT = 240, 160
@@ -55,13 +53,6 @@ def test_a_random_crop_has_the_area_and_the_shape_it_was_asked_for(map_of_places
     assert areas.mean() == pytest.approx(area[fits].mean(), abs=4 * areas.std() / 20)
 
 
-def test_a_picture_too_narrow_for_any_crop_gives_its_middle():
-    narrow = Image.fromarray(np.arange(0, 200, dtype=np.uint8)[:, None, None].repeat(3, -1))
-    values = np.asarray(random_crop(narrow.resize((2, 200)), 3))
-    assert abs(values.mean() - 99.5) < 2
-    assert np.ptp(values) <= 3
-
-
 def test_the_centre_is_that_of_the_resized_picture(map_of_places):
     cut = np.asarray(centre(map_of_places, 56)).astype(float)  # 56 / 0.875 = 64 of 160 pixels
     assert cut.shape == (56, 56, 3)
@@ -69,13 +60,6 @@ def test_the_centre_is_that_of_the_resized_picture(map_of_places):
     assert abs(cut[..., 0].mean() - (WIDTH - 1) / 2) < 1
     assert abs(cut[..., 1].mean() - (HEIGHT - 1) / 2) < 1
     assert abs(np.ptp(cut[..., 1]) - 55 * scale) < 2
-
-
-def test_half_of_the_flips_are_mirror_images(map_of_places):
-    torch.manual_seed(0)
-    firsts = [np.asarray(random_flip(map_of_places))[0, 0, 0] for _ in range(200)]
-    assert set(firsts) == {0, WIDTH - 1}
-    assert 70 < firsts.count(0) < 130
 
 
 def test_normalized_pixels_are_those_of_the_formula(map_of_places):
@@ -117,15 +101,6 @@ def test_every_operation_keeps_the_size_and_changes_something(name, map_of_place
     found = OPERATIONS[name](map_of_places, 0.9)
     assert (found.size, found.mode) == (map_of_places.size, "RGB")
     assert (np.asarray(found) != np.asarray(map_of_places)).any()
-
-
-def test_randaugment_draws_from_the_global_state_alone(map_of_places):
-    drawn = []
-    for seed in (0, 0, 1, 2, 3):
-        torch.manual_seed(seed)
-        drawn.append(np.asarray(rand_augment(map_of_places)))
-    assert (drawn[0] == drawn[1]).all()
-    assert any((drawn[0] != other).any() for other in drawn[2:])
 
 
 def test_cutmix_pastes_and_mixes_in_the_same_proportion():

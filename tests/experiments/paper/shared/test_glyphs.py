@@ -5,16 +5,6 @@ import pytest
 
 from spherenorm_experiments.paper.shared import glyphs
 
-
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others():
-    first, labels = glyphs.glyph_images(20, 3, size=16)
-    again, _ = glyphs.glyph_images(20, 3, size=16)
-    other, _ = glyphs.glyph_images(20, 4, size=16)
-    assert (first == again).all()
-    assert (first != other).any()
-    assert np.bincount(labels).max() - np.bincount(labels, minlength=20)[:20].min() <= 1
-
-
 FONTS = [*glyphs.TRAIN_FONTS, *glyphs.VALIDATION_FONTS, *glyphs.TEST_FONTS]
 
 
@@ -44,8 +34,3 @@ def test_a_blend_is_the_ground_outside_and_the_fill_inside():
     assert image[1, 2].tolist() == [200] * 3
     assert image[3, 3].tolist() == [105] * 3
     assert (image == 10).all(axis=-1).sum() == 14
-
-
-def test_a_missing_glyph_is_an_error_that_names_it():
-    with pytest.raises(ValueError, match=r"'cmr10.ttf' has no glyph for ' '"):
-        glyphs.mask(" ", "cmr10.ttf", 10)
