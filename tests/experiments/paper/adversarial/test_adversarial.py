@@ -64,23 +64,3 @@ def test_the_loss_is_that_of_attacked_images_and_counts_statistics_once():
     assert torch.equal(loss, expected)
     assert loss > F.cross_entropy(other(batch[0]), batch[1])
     assert int(model.norm.num_batches_tracked) == 1  # the attack leaves BatchNorm alone
-
-
-def test_threats_follow_from_the_options():
-    task = Adversarial(norm="linf", radius=0.1, steps=5)
-    assert task.threat == task.test_threat
-    assert task.threat.step == pytest.approx(2.5 * 0.1 / 5)
-    madry = Adversarial(radius=8 / 255, steps=7, step=2 / 255, test_steps=20)
-    assert (madry.threat.steps, madry.test_threat.steps) == (7, 20)
-    assert madry.threat.step == madry.test_threat.step == 2 / 255
-    assert madry.test_threat.radius == 8 / 255
-
-
-def test_glyphs_of_test_and_training_are_apart():
-    train, validation, test = Adversarial().data()
-    for images, labels in (train, validation, test):
-        assert images.shape[1:] == (3, 12, 12)
-        assert 0 <= images.min() <= images.max() <= 1
-        assert labels.bincount().max() - labels.bincount().min() <= 1
-    seen = {image.numpy().tobytes() for image in train[0]}
-    assert not any(image.numpy().tobytes() in seen for image in torch.cat([validation[0], test[0]]))

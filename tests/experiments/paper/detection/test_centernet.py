@@ -5,15 +5,12 @@ import math
 import pytest
 import torch
 
-from spherenorm import audit
 from spherenorm_experiments.paper.detection.centernet import (
-    CenterNet,
     centernet_detections,
     centernet_loss,
     heat,
     radius,
 )
-from spherenorm_experiments.paper.shared.resnet import ResNet
 
 
 def drawn(*shape, seed=0):
@@ -119,18 +116,3 @@ def test_detections_are_the_peaks():
                 expected.append([*box, 4 * (v + height / 2), score, c])
         expected.sort(key=lambda row: -row[4])
         torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-5)
-
-
-def test_the_audit_knows_the_scale_invariant_weights():
-    model = CenterNet(2, ResNet("basic", (1, 1), 4, stem="small"), widths=(8,), head=4)
-    views = {
-        each.name: each.view
-        for each in audit(model, drawn(8, 3, 12, 12), views=("channel", "layer"))
-    }
-    assert views["up.0.0.weight"] == "channel"  # deformable, before BatchNorm
-    assert views["up.0.3.weight"] == "layer"  # transposed: its units are on the second dimension
-    assert views["up.0.0.offset.weight"] is None
-    assert all(
-        view is None for name, view in views.items() if name.startswith(("heat", "size", "shift"))
-    )
-    assert all(view == "channel" for name, view in views.items() if name.startswith("trunk"))

@@ -7,7 +7,6 @@ import pytest
 import torch
 from plain_boxes import greedy, overlap
 
-from spherenorm import audit
 from spherenorm_experiments.paper.detection.boxes import centered, cornered
 from spherenorm_experiments.paper.detection.ssd import (
     CANDIDATES,
@@ -106,19 +105,6 @@ def test_full_size_has_8732_default_boxes_where_their_places_see():
     assert boxes[-4:, 2].tolist() == pytest.approx([300 * size for size in sizes])
 
 
-def test_default_boxes_are_those_of_a_loop():
-    expected = []
-    for level, (height, width) in enumerate(SHAPES):
-        for i in range(height):
-            for j in range(width):
-                s, t = SMALL.scales[level : level + 2]
-                sizes = [(s, s), (math.sqrt(s * t), math.sqrt(s * t))]
-                for ratio in SMALL.ratios[level]:
-                    sizes += [(s * ratio**0.5, s / ratio**0.5), (s / ratio**0.5, s * ratio**0.5)]
-                expected += [((j + 0.5) / width, (i + 0.5) / height, *size) for size in sizes]
-    torch.testing.assert_close(default_boxes(SHAPES, SMALL), torch.tensor(expected))
-
-
 def test_encoding_is_undone_and_is_the_formula():
     boxes, places = centered(BOXES[1] / 32), default_boxes(SHAPES, SMALL)[:3]
     offsets = encoded(boxes, places)
@@ -182,14 +168,3 @@ def test_detections_are_those_of_a_loop(candidates):
         kept = [row for row, out in zip(every, gone, strict=True) if not out][:100]
         assert candidates == 9 or sum(gone) > 0
         torch.testing.assert_close(found, torch.tensor(kept), rtol=1e-5, atol=1e-5)
-
-
-def test_the_audit_knows_the_scale_invariant_weights():
-    model = SSD(2, ((4,), (4,)), 8, 1, (), SMALL)
-    views = {
-        each.name: each.view
-        for each in audit(model, drawn(8, 3, 12, 12), views=("channel", "layer"))
-    }
-    invariant = {name for name, view in views.items() if view is not None}
-    assert invariant == {"stages.0.0.weight", "stages.1.0.weight"}
-    assert {views[name] for name in invariant} == {"channel"}

@@ -70,14 +70,6 @@ def test_table_d2_has_the_techniques_of_its_title():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("better", "found"), [("AdamW", FOR), ("Adam", AGAINST)])
-def test_the_claim_about_decay_goes_either_way(better, found):
-    def score(_, contender, seed):
-        return 80 + 5 * (contender == better) + noise(seed + (contender == "AdamW"))
-
-    assert verdict("t2", "AdamW scores higher than Adam (ResNet-18)", score) in found
-
-
 @pytest.mark.parametrize(("sign", "found"), [(1, FOR), (-1, AGAINST)])
 def test_the_claims_about_large_batches_go_either_way(sign, found):
     place = {"batch 32": 0, "batch 96": 1, "batch 288": 2}

@@ -4,12 +4,8 @@ import pytest
 import torch
 
 from spherenorm_experiments.paper.language.texts import (
-    MODULES,
     Windows,
-    _source,
-    _vocabulary,
     corpus,
-    source_corpus,
 )
 from spherenorm_experiments.paper.shared.layout import FOLDER
 
@@ -42,22 +38,3 @@ def test_windows_score_each_token_once_after_those_before_it(count):
                 assert window[:place].tolist() == before[-place:]
                 scored.append(target)
     assert scored == list(range(101, 100 + count))
-
-
-def test_a_last_short_segment_is_left_out_of_training():
-    tokens = torch.arange(11, dtype=torch.int32)
-    windows = Windows(tokens, 2, 3, complete=True)
-    assert len(windows) == 3
-    assert min(int(window.min()) for (window,) in (windows[i] for i in range(3))) >= 0
-    with pytest.raises(ValueError, match="segments of 20 need a longer text, got 11 tokens"):
-        Windows(tokens, 2, 20, complete=True)
-
-
-def test_the_librarys_source_comes_back_from_its_tokens():
-    count, tokens = source_corpus()
-    numbers = _vocabulary([x for m in MODULES["train"] for x in _source(m)], "<eos>", "<unk>")
-    symbols = {number: word for word, number in numbers.items()} | {0: "\n"}
-    assert count == len(numbers)
-    assert [len(x) for x in tokens.values()] == [60_000, 8_000, 8_000]
-    text = "".join(symbols[token] for token in tokens["train"].tolist()[:1000])
-    assert text == "\n".join(_source("argparse"))[:1000]

@@ -1,6 +1,7 @@
 """Retrieval: recall@1 against the library and a loop, losses against plain formulas, batches."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,29 +25,14 @@ def library(query, query_labels, reference, reference_labels, same):
     return 100 * found["precision_at_1"]
 
 
-def by_loop(x, labels, roles):
-    hits = []
-    for i, role in enumerate(roles.tolist()):
-        if role == GALLERY:
-            continue
-        others = [j for j, r in enumerate(roles.tolist()) if j != i and r != QUERY]
-        if not any(labels[j] == labels[i] for j in others):
-            continue
-        nearest = max(others, key=lambda j: float(x[i] @ x[j]))
-        hits.append(labels[nearest] == labels[i])
-    return 100 * sum(map(float, hits)) / len(hits)
-
-
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("divided", [False, True])
-def test_recall_is_that_of_the_library_and_of_a_loop(seed, divided, monkeypatch):
+def test_recall_is_that_of_the_library(divided, monkeypatch):
     monkeypatch.setattr("spherenorm_experiments.paper.retrieval.retrieval.CHUNK", 7)
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     labels = torch.cat([torch.randint(8, (59,)), torch.tensor([99])])  # one has no match
     x = F.normalize(torch.randn(60, 8) + 2 * F.one_hot(labels % 8, 8))
     roles = torch.randint(2, (60,)) if divided else torch.full((60,), BOTH)
     found = recall_at_1(x, labels, roles)
-    assert found == pytest.approx(by_loop(x, labels, roles), abs=1e-6)
     q, g = roles != GALLERY, roles != QUERY
     theirs = library(x[q], labels[q], x[g], labels[g], not divided)
     assert found == pytest.approx(theirs, abs=1e-6)
@@ -95,29 +81,6 @@ def test_the_proxy_anchor_loss_is_the_papers_formula():
     torch.testing.assert_close(model(images, labels), expected)
 
 
-@pytest.mark.parametrize("objective", ["triplet", "proxy-anchor"])
-def test_the_audit_finds_the_last_layer_and_the_proxies(objective):
-    options = {"objective": objective, "proxy_factor": 100.0}
-    training = Training(*_run(options))
-    views = training.watched.views
-    assert views["embedding.linear.weight"] == "layer"
-    assert all(view == "channel" for name, view in views.items() if "trunk" in name)
-    rates = {len(group["params"]): group["lr"] for group in training.optimizer.param_groups}
-    if objective == "proxy-anchor":
-        assert views["criterion.proxies"] == "channel"
-        assert rates[1] == 100 * 1e-2
-    else:
-        assert len(rates) == 1
-
-
-def test_half_precision_leaves_the_proxies_in_float32():
-    task = find_task("retrieval", {"objective": "proxy-anchor"})
-    model, (images, labels, _) = task.model(), task.data().train
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        model(images[:4], labels[:4]).backward()
-    assert model.criterion.proxies.dtype == torch.float32
-
-
 def test_balanced_batches_have_a_few_images_of_each_of_some_classes():
     labels = torch.tensor([0] * 9 + [1] * 9 + [2] * 9 + [3] * 9 + [4] * 2)
     order = balanced(labels, 3, 38, 12, torch.Generator().manual_seed(0))
@@ -134,19 +97,16 @@ def test_balanced_batches_have_a_few_images_of_each_of_some_classes():
 
 
 def test_the_last_layer_trains_alone_in_so_many_steps():
-    steps = _run({"per_class": 4})[0].steps_per_epoch
-    run, task = _run({"per_class": 4}, regime=Regime(frozen=("embedding.trunk.", 2 / steps)))
-    training = Training(run, task)
+    options = {"per_class": 4}
+    task, spec = find_task("retrieval", options), Spec("retrieval", "adamp", {"lr": 1e-2}, options)
+    spec = replace(spec, batch_size=60)
+    epochs = 2 / run_of(spec).steps_per_epoch
+    spec = replace(spec, regime=Regime(frozen=("embedding.trunk.", epochs)))
+    training = Training(run_of(spec), task)
     stem = training.module.embedding.trunk.stem
     start = [x.detach().clone() for x in stem.parameters()]
     moved = []
     for step in range(4):
         training.step(step)
-        same = all(map(torch.equal, stem.parameters(), start))
-        moved.append(not same)
+        moved.append(not all(map(torch.equal, stem.parameters(), start)))
     assert moved == [False, False, True, True]
-
-
-def _run(options, batch_size=60, lr=1e-2, **more):
-    spec = Spec("retrieval", "adamp", {"lr": lr}, options, batch_size=batch_size, **more)
-    return run_of(spec), find_task("retrieval", options)
