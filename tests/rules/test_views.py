@@ -53,7 +53,9 @@ def test_reductions_go_over_the_units(name, shape):
     if x.numel() and shape:
         along = 0 if view.dim is None else view.dim
         at_each_index = (x * y).movedim(along, 0).flatten(1).sum(1) if x.ndim > 1 else x * y
-        close(view.of_indices(at_each_index), products)
+        for batch in ((), (2,), (3, 2)):  # in front of the indices
+            found = view.of_indices(at_each_index.expand(*batch, -1))
+            close(found, torch.stack(products).expand(*batch, -1))
 
 
 def test_what_is_no_view_and_weights_without_such_units_are_refused():
