@@ -1,4 +1,4 @@
-"""What a step cannot do is refused by name, and leaves the step undone.
+"""A step that cannot be done is refused by name, and left undone.
 
 A kernel that would give other numbers than the rule's own code is found before a weight moves.
 """

@@ -111,7 +111,7 @@ def first_row(x: Tensor, factor: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Moved:
-    """What a manifold says of a step."""
+    """The facts of a manifold that a step reads."""
 
     weight: Tensor
     transport: Callable[[Tensor], Tensor]

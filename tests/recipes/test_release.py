@@ -122,7 +122,7 @@ CASE = {"family": "row_tangential", "shape": (6, 5)}
 
 
 def apart(oracle, settings, oracle_settings):
-    """How far our steps and the oracle's end apart, relative to the way."""
+    """The distance between our end and the oracle's, relative to the way."""
     recipe = "adamp" if oracle is adamp.AdamP else "sgdp"
     run = Run(Row(recipe, settings, oracle, oracle_settings), CASE)
     [ours], [theirs] = list(by_rule(run))[-1], list(by_oracle(run))[-1]

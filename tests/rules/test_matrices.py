@@ -45,7 +45,7 @@ def of_values(values, m, n):
 
 
 def polynomial(values, table):
-    """What the iteration makes of singular values: x <- a x + b x^3 + c x^5, from x / |x| on."""
+    """The singular values after the iteration: x <- a x + b x^3 + c x^5, from x / |x| on."""
     x = values / (values**2).sum().sqrt()
     for a, b, c in table:
         x = a * x + b * x**3 + c * x**5

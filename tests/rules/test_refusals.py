@@ -1,4 +1,4 @@
-"""What no rule takes: numbers outside their interval, other shapes, missing tests, zero units."""
+"""Refusals of rules: numbers outside their interval, other shapes, missing tests, zero units."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What the two processes run: a sharded weight, and the same one whole beside it."""
+"""The cases of the two processes: a sharded weight, and the same one whole beside it."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def models_apart(recipe: str, settings: dict[str, Any], full: bool) -> list[floa
 
 
 def flattened() -> list[str]:
-    """What optimizers say of the parameters of FullyShardedDataParallel."""
+    """The answer of optimizers to parameters of FullyShardedDataParallel."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     said = []
@@ -307,7 +307,7 @@ def probed() -> list[Any]:
 
 
 def explained_alone() -> str:
-    """What one process is told, while the other does something else."""
+    """The word that one process gets, while the other does something else."""
     _, parts = many([(4, 3)])
     optimizer = optim.AdamP(parts)
     return [line.path for line in sn.explain(optimizer)] if dist.get_rank() == 0 else []

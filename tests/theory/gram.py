@@ -59,7 +59,9 @@ def _read(step, hypers, w, g, state):
 
 def assert_is_the_step(law, shape, numbers, generator, orthogonal=True):
     """`law.evaluate` is `rule.step` along a run of a weight of this shape, within the law."""
-    rule = law.step.traced.build({n: torch.tensor(x).double() for n, x in numbers.items()})
+    rule = law.step.traced.build(
+        {n: torch.tensor(x, dtype=torch.float64) for n, x in numbers.items()}
+    )
     view = law.agreement.view
     weight = torch.randn(shape, dtype=torch.float64, generator=generator)
     state = rule.init(weight)
