@@ -56,7 +56,7 @@ def of_fault(reaches, planted, path, most):
                 yield derivatives.outcome(case)
 
 
-LONG = ()
+LONG = ("dampening dropped", "a state transposed")
 """Faults that take a search of seconds to find."""
 
 
