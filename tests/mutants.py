@@ -239,7 +239,9 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
         verdict, test = "noticed", "the tests do not end"
     elif code == 0:
         verdict, test = "missed", None
-    else:  # 5: none was collected, which the code as it is does not do either
+    elif "(no match in any of" in output:  # the reach is of other tests: measure it again
+        verdict, test = "not judged", "a test has another name now"
+    else:
         verdict, test = "noticed", failed[1] if failed else f"pytest ends with {code}"
     taken = time.perf_counter() - start
     return {
