@@ -17,20 +17,7 @@ RECIPES = ["sgd", "sgdp", "adamw", "adamp", "sgdg"]
 ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
-def test_a_rules_step_under_torch_compile_agrees():
-    step_of = find_recipe("adamp")(lr=0.1, weight_decay=0.1)
-    torch._dynamo.reset()
-    compiled = torch.compile(step_of.step, fullgraph=True)
-    weight = torch.randn(4, 6, dtype=torch.float64)
-    eager, eager_state = weight, step_of.init(weight)
-    fast, fast_state = weight, step_of.init(weight)
-    for step in range(5):
-        grad = gradient("alternating", eager, torch.Generator().manual_seed(step), step)
-        eager, eager_state = step_of.step(eager, grad, eager_state)
-        fast, fast_state = compiled(fast, grad, fast_state)
-    torch.testing.assert_close(fast, eager, rtol=1e-12, atol=1e-12)
-
-
+@pytest.mark.long
 def test_a_users_rule_that_multiplies_matrices_is_compiled():
     """Whose scaled sum behind a product torch 2.13's Inductor gets wrong."""
     mine = rule(
@@ -101,6 +88,7 @@ for row, dtype in ((adamp, torch.float32), (unit, torch.float64)):
 """
 
 
+@pytest.mark.long
 def test_triton_kernels_step_as_the_rule_under_the_interpreter(tmp_path):
     """In a process of its own: whether Triton interprets is settled when it is imported."""
     pytest.importorskip("triton")

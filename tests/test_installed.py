@@ -66,6 +66,9 @@ def installed(request, tmp_path):
     return request.getfixturevalue(install), tmp_path
 
 
+FROM_A_WHEEL = pytest.mark.parametrize("installed", [["wheel", "packages"]], indirect=True)
+
+
 def run(site, folder, *command):
     """A process in a user's folder, with our packages from `site` alone, and what it points to."""
     pointers = [line for path in site.glob("*.pth") for line in path.read_text().splitlines()]
@@ -91,9 +94,9 @@ def test_the_wheel_has_every_file_of_the_packages(wheel):
         assert there == here
         assert Path(package.name, "py.typed") in there
     packages = {path.name for path in wheel.iterdir() if path.suffix != ".dist-info"}
-    assert packages == {Path(name).name for name in PACKAGES}
+    assert packages == {"spherenorm_command.py", *(Path(name).name for name in PACKAGES)}
     entries = next(wheel.glob("*.dist-info")) / "entry_points.txt"
-    assert "spherenorm = spherenorm.__main__:main" in entries.read_text()
+    assert "spherenorm = spherenorm_command:main" in entries.read_text()
 
 
 def test_the_readme_runs_in_a_project_of_ones_own(installed):
@@ -108,11 +111,13 @@ def test_the_readme_runs_in_a_project_of_ones_own(installed):
     run(site, project, "readme.py")
 
 
+@FROM_A_WHEEL
 def test_the_module_is_the_command(installed):
     site, project = installed
     assert "t1 Table 1" in run(site, project, "-m", "spherenorm", "list")
 
 
+@FROM_A_WHEEL
 def test_the_console_script_is_the_command(installed):
     """The script that pip writes into `bin/` for the entry point."""
     site, project = installed
@@ -124,5 +129,5 @@ def test_the_console_script_is_the_command(installed):
         "    return net, torch.randn(16, 6)\n"
     )
     script = project.parent / "script.py"
-    script.write_text("import sys\nfrom spherenorm.__main__ import main\nsys.exit(main())\n")
+    script.write_text("import sys\nfrom spherenorm_command import main\nsys.exit(main())\n")
     assert "scale-invariant" in run(site, project, script, "audit", "experiments.models:model")

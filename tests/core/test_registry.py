@@ -181,20 +181,6 @@ if __name__ == "__main__":
     assert run(script) == ["True", "True", "f" if also_imported else "__main__", "True", "True"]
 
 
-def test_a_run_is_the_same_from_the_script_that_has_the_recipe_and_from_elsewhere(tmp_path):
-    asks = """
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine.door import resolve
-from spherenorm_experiments.engine import Store
-
-if __name__ == "__main__":
-    print(resolve(Spec("rosenbrock", "f:mine"), Store(".")).id)
-"""
-    (tmp_path / "f.py").write_text(MODULE.format(recipe="mine", lr=0.1) + asks)
-    (tmp_path / "other.py").write_text(asks)
-    assert run(tmp_path / "f.py") == run(tmp_path / "other.py")
-
-
 # Bound to values.
 
 

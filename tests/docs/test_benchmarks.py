@@ -79,6 +79,7 @@ def test_the_command(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.long
 def test_first_steps_and_sweeps():
     first = first_steps("resnet18", "cpu", Console())
     assert first["cold"]["recompilations"] == 0
@@ -124,7 +125,9 @@ def test_peak_memory_is_what_was_taken_in_between():
     assert peak_memory_of(lambda: None, "cpu") < 0.1 * size
 
 
-@pytest.mark.parametrize("malloc", ["default", "resident"])
+@pytest.mark.parametrize(
+    "malloc", [pytest.param("default", marks=pytest.mark.long), "resident"]
+)
 def test_malloc_is_fixed_whatever_the_environment_says(malloc):
     imported = "from benchmarks._measure import _malloc, fix_malloc"
     code = f"{imported}; fix_malloc({malloc!r}); print(_malloc())"

@@ -44,13 +44,13 @@ def test_links_within_the_repository_lead_somewhere(page):
         assert made or (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_that_a_page_names_exist(page):
+def test_files_that_pages_name_exist():
     """`spherenorm/record.py`, `_record.py` and `compile/` are all names of what is there."""
     there = {
         f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.py") if ".venv" not in path.parts
     }
     folders = {f"{Path(path).parent}/" for path in there}
-    for name in re.findall(r"`([\w/]*\w(?:\.py|/))`", page.read_text()):
-        if name not in ("_name.py", "my_optimizers.py", "waves.py", "plans/", "runs/"):
-            assert any(path.endswith(f"/{name}") for path in there | folders), name
+    for page in PAGES:
+        for name in re.findall(r"`([\w/]*\w(?:\.py|/))`", page.read_text()):
+            if name not in ("_name.py", "my_optimizers.py", "waves.py", "plans/", "runs/"):
+                assert any(path.endswith(f"/{name}") for path in there | folders), (page, name)

@@ -45,20 +45,16 @@ def _added(command: Callable[..., None]) -> Callable[[Sequence[str]], None]:
     """The function of a command that is added to the app."""
     name = command.__name__.rstrip("_")
     app.command(name)(_guarded(command))
-    return _as_function(name, command.__doc__)
+    return functools.partial(_run_app, name)
 
 
-def _as_function(name: str, about: str | None) -> Callable[[Sequence[str]], None]:
-    def function(arguments: Sequence[str]) -> None:
-        warnings.showwarning = _show_warning
-        faulthandler.enable()  # a crash in a user's code names its line
-        try:
-            app([name, *arguments], prog_name="spherenorm")
-        finally:
-            hush()
-
-    function.__doc__ = about
-    return function
+def _run_app(name: str, arguments: Sequence[str]) -> None:
+    warnings.showwarning = _show_warning
+    faulthandler.enable()  # a crash in a user's code names its line
+    try:
+        app([name, *arguments], prog_name="spherenorm")
+    finally:
+        hush()
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
@@ -76,5 +72,11 @@ gc = _added(_stored.gc)
 report = _added(_report.report)
 results = _added(_report.results)
 export = _added(_report.export)
-app.add_typer(_stored.data, name="data")
-data = _as_function("data", _stored.DATA)
+
+
+def data(arguments: Sequence[str]) -> None:
+    """The paper's data sets on disk, held against their official layouts and counts."""
+    _run_app("data", arguments)
+
+
+app.add_typer(_stored.data, name="data", help=data.__doc__)

@@ -35,9 +35,7 @@ from spherenorm_experiments.store import BULKY, RunFolder, Store, read_progress
 if TYPE_CHECKING:
     from spherenorm_experiments.paper.shared.layout import Layout
 
-DATA = "The paper's data sets on disk, held against their official layouts and counts."
-
-data = typer.Typer(no_args_is_help=True, help=DATA)
+data = typer.Typer(no_args_is_help=True)
 
 RunName = Annotated[str, typer.Argument(help="The beginning of its name, or of the hash in it.")]
 

@@ -15,7 +15,7 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path):
     """The one test of the command as a process of its own."""
     command = process("run", STUDY, "--tier", "smoke", "--out", tmp_path, "--jobs", "2")
     child = subprocess.Popen(
-        [*command, "--set", "delay=0.15"],
+        [*command, "--set", "delay=0.08"],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,14 +1,17 @@
 """The command lists what there is, says which extra is missing, and imports little."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from commands import ROOT, STUDY, invoke
 
 from spherenorm import bind, recipe_names
-from spherenorm_experiments.cli._app import app
 from spherenorm_experiments.core import find_task_class, places
 from spherenorm_experiments.study import find_study, study_classes
 
@@ -16,29 +19,47 @@ HEAVY = ("torch._dynamo", "plotly", "pandas", "sympy", "sklearn")
 
 
 def console_script(*arguments, before="", after=""):
-    """The console script in a process of its own, and lines around it."""
+    """The console script and lines around it, as a process of its own."""
     code = f"import sys\n{before}\nsys.argv = ['spherenorm', *{[*map(str, arguments)]!r}]\n"
-    code += "from spherenorm.__main__ import main\ntry:\n    code = main()\n"
+    code += "from spherenorm_command import main\ntry:\n    code = main()\n"
     code += f"except SystemExit as end:\n    code = end.code\n{after}\nsys.exit(code)"
-    command = [sys.executable, "-c", code]
+    return [sys.executable, "-c", code]
+
+
+def ended(*arguments, **around):
+    command = console_script(*arguments, **around)
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_without_an_extra_the_help_and_its_commands_name_it():
-    helped = console_script("--help", before="sys.modules['typer'] = None")
-    lines = {line.split()[0]: line for line in helped.stdout.splitlines() if line[:2] == "  "}
-    for command in app.registered_commands:
-        assert "pip install 'spherenorm[experiments]'" in lines[command.name]
-    assert "pip install 'spherenorm[theory]'" in lines["theory"]
-    assert "pip" not in lines["audit"]
-    ran = console_script("run", "t1", before="sys.modules['typer'] = None")
+def test_the_help_has_every_command_and_imports_none_of_them():
+    loaded = "print([name for name in sys.modules if name.endswith(('torch', 'typer'))])"
+    helped = ended("--help", after=loaded)
+    lines = {line.split()[0]: line.split()[1:] for line in helped.stdout.splitlines() if line}
+    assert helped.stdout.endswith("[]\n")
+    for entry in entry_points(group="spherenorm.commands"):
+        assert len(lines[entry.name]) > 2
+
+
+def test_a_missing_extra_is_one_line():
+    ran = ended("run", "t1", before="sys.modules['typer'] = None")
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert "pip install 'spherenorm[experiments]'" in ran.stderr
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc")
+def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
+    command = console_script("run", STUDY, "--out", tmp_path / "out")
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=300)
+    assert (process.returncode, stderr) == (130, "interrupted, nothing ran\n")
+
+
 def test_what_only_looks_imports_little(ran):
     loaded = f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
-    result = console_script("status", "--out", ran, after=loaded)
+    result = ended("status", "--out", ran, after=loaded)
     assert (result.returncode, result.stderr) == (0, "[]\n")
 
 

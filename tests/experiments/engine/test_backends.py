@@ -56,6 +56,7 @@ def test_a_run_that_takes_longer_than_its_limit_is_stopped(tmp_path):
         Runner(time_limit=0)
 
 
+@pytest.mark.long
 def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, expected):
     """On submitit's local processes, which get Slurm's signal and are requeued as its jobs are."""
     pytest.importorskip("submitit")

@@ -35,6 +35,8 @@ CASES = {
     ),
 }  # fmt: skip
 
+SLOW = "ssd random", "music tags", "sound events", "stripes, rho 0.5"
+
 # The paper's hyper-parameters, epochs, batch and schedule.
 SETTINGS = {
     ("t3", "centernet"): ({"lr": 2.5e-4, "weight_decay": 1e-5}, 140, 64, "cosine"),
@@ -76,7 +78,10 @@ def task_of(name, label, **changes):
     return find_task(condition.task, {**condition.real.options, **changes})
 
 
-@pytest.mark.parametrize(("name", "label"), CASES)
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [pytest.param(*at, marks=[pytest.mark.long] * (at[1] in SLOW)) for at in CASES],
+)
 def test_the_papers_network_has_a_gradient_on_the_official_layout(name, label, root, monkeypatch):
     monkeypatch.setenv(FOLDER, str(root))
     smaller, items, parameters, metrics = CASES[name, label]

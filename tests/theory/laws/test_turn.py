@@ -49,7 +49,7 @@ def test_a_hyperball_turns_less_the_longer_it_remembers(lr, beta):
 RUNS = [
     ("adamh", {"lr": 0.0625, "betas": (0.9, 0.99), "view": "channel"}),
     ("hyperball(sgd)", {"lr": 0.06, "nesterov": True, "dampening": 0.0, "view": "channel"}),
-    ("radial_brake(adamw)", {"lr": 0.03, "view": "channel"}),
+    pytest.param("radial_brake(adamw)", {"lr": 0.03, "view": "channel"}, marks=pytest.mark.long),
     ("nora", {"lr": 0.1, "weight_decay": 0.1}),
 ]
 
@@ -74,9 +74,9 @@ def test_a_rule_of_ones_own():
 @pytest.mark.parametrize(
     ("name", "values", "why"),
     [
-        ("sgd", {"weight_decay": 0.0}, "do not rest"),
+        pytest.param("sgd", {"weight_decay": 0.0}, "do not rest", marks=pytest.mark.long),
         ("hyperball(lion)", {}, "not linear in the gradients"),
-        ("hyperball(muon)", {}, "grew beyond"),
+        pytest.param("hyperball(muon)", {}, "grew beyond", marks=pytest.mark.long),
         ("ngpt", {}, "changes with the lengths"),
         ("rotational(adamw)", {}, "random gradients do not fix"),
     ],
