@@ -12,27 +12,16 @@ from spherenorm import (
     toys,
     wrappers,
 )
-from spherenorm._chain import Chain, Combination, chain, sphere_of
 from spherenorm._explanation import explain
-from spherenorm._fields import (
-    Interval,
-    OptionalViewField,
-    ViewField,
-    ViewsField,
-    choice,
-    hyper,
-    view,
-    views,
-)
-from spherenorm._hooks import State
-from spherenorm._manifold import Euclidean, Manifold, Retraction, Sphere
+from spherenorm._fields import Interval, choice, hyper, view, views
+from spherenorm._invariance import Invariance
+from spherenorm._manifold import Euclidean, Manifold, Sphere
 from spherenorm._numerics import Scalar, when
 from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
-from spherenorm._rule import Rule, scalar_state
-from spherenorm._update import Invariance, Update
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit import audit, param_groups, roles
 from spherenorm.compile import BackendError
+from spherenorm.core import Chain, Rule, State, Update, chain, sphere_of
 from spherenorm.optim import torch_optimizer
 from spherenorm.probes import probe
 
@@ -40,23 +29,18 @@ __all__ = [
     "BackendError",
     "Bound",
     "Chain",
-    "Combination",
     "Euclidean",
     "Interval",
     "Invariance",
     "Manifold",
-    "OptionalViewField",
     "Recipe",
-    "Retraction",
     "Rule",
     "Scalar",
     "Sphere",
     "State",
     "Update",
     "View",
-    "ViewField",
     "ViewLike",
-    "ViewsField",
     "as_view",
     "audit",
     "bind",
@@ -76,7 +60,6 @@ __all__ = [
     "recipes",
     "roles",
     "rules",
-    "scalar_state",
     "sphere_of",
     "support",
     "testing",

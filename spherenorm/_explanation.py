@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from spherenorm._tree import init_apart
+from spherenorm._steps import init_apart
 from spherenorm.compile import BackendError, Group, Work
 from spherenorm.optim import RecipeOptimizer, unwrap
 from spherenorm.support import columns
@@ -123,7 +123,7 @@ def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> Group:
     works = []
     for weight in group["params"]:
         old = optimizer.state.get(weight, {})
-        fits = old.keys() == set(rule.keys(weight))
+        fits = old.keys() == set(rule.keys)
         fresh = {} if fits else init_apart(rule, weight)
         # (as a step would, which copies what a rule may begin with: the weight itself)
         state = dict(old) if fits else {name: value.clone() for name, value in fresh.items()}

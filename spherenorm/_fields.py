@@ -1,10 +1,11 @@
-"""The fields of rules and manifolds: each converts and checks its own value.
+"""The fields of rules and manifolds: each says what it may hold, and is checked on construction.
 
-A rule is a frozen dataclass. Three kinds of fields know what they may hold:
+A rule is a frozen dataclass. Four kinds of fields know what they may hold:
 
-    nu: Scalar = hyper("(0, inf)")           # a number in an interval, or a tensor
-    view: ViewField = view("channel")        # a view, given by name or as a View
-    per: Per = choice("tensor", "unit")      # one of a few values, by default the first
+    nu: Scalar = hyper("(0, inf)")              # a number in an interval, or a tensor
+    view: View = view("channel")                # a view, given by name or as a View
+    views: tuple[View, ...] = views("channel")  # several
+    per: Per = choice("tensor", "unit")         # one of a few values, by default the first
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ from __future__ import annotations
 import math
 import re
 import typing
-from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Real
-from typing import Any, Generic, TypeVar, overload
+from typing import Any
 
 from torch import Tensor
 
 from spherenorm._numerics import as_number
-from spherenorm._views import View, ViewLike, as_view
+from spherenorm._views import ViewLike, as_view
 
 _SPELLING = re.compile(r"([\[(])(\S+), (\S+)([\])])")
 
@@ -76,72 +76,7 @@ def _shown(end: float) -> str:
     return f"{end:g}" if math.isfinite(end) else "∞" if end > 0 else "-∞"
 
 
-Given = TypeVar("Given")
-Kept = TypeVar("Kept")
-
-
-class ConvertedField(Generic[Given, Kept]):
-    """A dataclass field that converts its value once, when it is set; frozen classes included.
-
-    Args:
-        convert: takes a value and the field's name in messages, such as "UnitClip: view"; returns
-            what the field holds, or raises.
-        default: the field's default, unconverted; `dataclasses.MISSING` for none.
-    """
-
-    def __init__(self, convert: Callable[[Given, str], Kept], default: Any = MISSING) -> None:
-        self.convert, self.default = convert, default
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Given: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> Kept: ...
-    def __get__(self, instance: object | None, owner: type) -> Given | Kept:
-        if instance is not None:
-            kept: Kept = instance.__dict__[self.name]
-            return kept
-        if self.default is MISSING:  # so that dataclass sees no default
-            raise AttributeError(self.name)
-        default: Given = self.default
-        return default
-
-    def __set__(self, instance: object, value: Given) -> None:
-        instance.__dict__[self.name] = self.convert(
-            value, f"{type(instance).__name__}: {self.name}"
-        )
-
-
-ViewField = ConvertedField[ViewLike, View]
-"""The type of a field made by `view("channel")`: set to a name or a `View`, read as a `View`.
-
-Example:
-    >>> sn.rules.UnitClip(0.1, "layer").view
-    View(dim=None, groups=None)
-"""
-OptionalViewField = ConvertedField[ViewLike | None, View | None]
-"""The type of a field made by `view(None)`: as `ViewField`, or None.
-
-Example:
-    >>> print(sn.rules.RadialProjection().view, sn.rules.RadialProjection("channel").view)
-    None channel
-"""
-ViewsField = ConvertedField[Sequence[ViewLike], tuple[View, ...]]
-"""The type of a field made by `views(...)`: set to names or Views, read as a tuple of Views.
-
-Example:
-    >>> [str(each) for each in sn.rules.ScaleInvarianceTest().views]
-    ['channel', 'layer']
-"""
-
-
-@overload
-def view(default: ViewLike = ...) -> ViewField: ...
-@overload
-def view(default: None) -> OptionalViewField: ...
-def view(default: Any = MISSING) -> Any:
+def view(default: ViewLike | None = "channel") -> Any:
     """A dataclass field for a view, which takes a name or a `View` and holds a `View`.
 
     Args:
@@ -151,22 +86,15 @@ def view(default: Any = MISSING) -> Any:
         ValueError: on construction, when a name is no view's.
 
     Example:
-        >>> @dataclass(frozen=True)
-        ... class Halved(Rule):
-        ...     view: ViewField = view("channel")
+        >>> class Halved(Rule):
+        ...     view: View = view("channel")
         >>> Halved("layer").view
         View(dim=None, groups=None)
     """
-
-    def convert(value: ViewLike | None, what: str) -> View | None:
-        if value is None and default is None:
-            return None
-        return as_view(value)  # type: ignore[arg-type]
-
-    return ConvertedField(convert, default)
+    return field(default=default, metadata={"kind": "view"})
 
 
-def views(*default: ViewLike) -> ViewsField:
+def views(*default: ViewLike) -> Any:
     """A dataclass field for several views, which takes names or Views and holds a tuple of Views.
 
     Args:
@@ -177,22 +105,15 @@ def views(*default: ViewLike) -> ViewsField:
         ValueError: on construction, when a name is no view's.
 
     Example:
-        >>> @dataclass(frozen=True)
-        ... class Tested(Rule):
-        ...     views: ViewsField = views("channel", "layer")
+        >>> class Tested(Rule):
+        ...     views: tuple[View, ...] = views("channel", "layer")
         >>> [str(each) for each in Tested(["dim=1"]).views]
         ['dim=1']
     """
-
-    def convert(value: Sequence[ViewLike], what: str) -> tuple[View, ...]:
-        if isinstance(value, str):
-            raise TypeError(f"{what} must be a sequence of views, got {value!r}")
-        return tuple(map(as_view, value))
-
-    return ConvertedField(convert, default)
+    return field(default=default, metadata={"kind": "views"})
 
 
-def choice(*allowed: Given) -> ConvertedField[Given, Given]:
+def choice(*allowed: Any) -> Any:
     """A dataclass field for one of some values.
 
     Args:
@@ -202,8 +123,7 @@ def choice(*allowed: Given) -> ConvertedField[Given, Given]:
         ValueError: on construction, when the value is another one.
 
     Example:
-        >>> @dataclass(frozen=True)
-        ... class Tested(Rule):
+        >>> class Tested(Rule):
         ...     per: str = choice("tensor", "unit")
         >>> Tested().per
         'tensor'
@@ -211,18 +131,11 @@ def choice(*allowed: Given) -> ConvertedField[Given, Given]:
         Traceback (most recent call last):
         ValueError: Tested: per must be "tensor" or "unit", got 'row'
     """
-
-    def convert(value: Given, what: str) -> Given:
-        if value not in allowed:
-            known = " or ".join(f'"{each}"' for each in allowed)
-            raise ValueError(f"{what} must be {known}, got {value!r}")
-        return value
-
-    return ConvertedField(convert, allowed[0])
+    return field(default=allowed[0], metadata={"kind": "choice", "allowed": allowed})
 
 
 def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) -> Any:
-    """A dataclass field of a rule for a number, checked on construction unless it is a tensor.
+    """A dataclass field for a number, checked on construction unless it is a tensor.
 
     It holds a number of any type as Python's own, with which a rule computes in double.
 
@@ -238,8 +151,7 @@ def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) 
             0-dim.
 
     Example:
-        >>> @dataclass(frozen=True)
-        ... class Halved(Rule):
+        >>> class Halved(Rule):
         ...     share: Scalar = hyper("[0, 1)", 0.5)
         >>> Halved(1.0)
         Traceback (most recent call last):
@@ -247,30 +159,45 @@ def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) 
     """
     numbers = Interval.parse(interval)
     _INTERVALS[str(numbers)] = numbers
-    metadata = {"interval": numbers, "through_zero": through_zero}
+    metadata = {"kind": "number", "interval": numbers, "through_zero": through_zero}
     return field(default=default, metadata=metadata)
 
 
-def check_numbers(rule: Any) -> None:
-    """Check and convert the fields of a dataclass that are numbers or truth values; see `hyper`.
+def check_fields(holder: Any) -> None:
+    """Check and convert the fields of a frozen dataclass, those declared as bool included.
 
     Raises:
-        TypeError: a field that is declared as bool is not True or False; and as `hyper`.
-        ValueError: as `hyper`.
+        TypeError, ValueError: naming the class, the field and the value.
     """
-    cls: Any = type(rule)
-    for name, interval, optional in _checked_fields(cls):
-        value, what = getattr(rule, name), f"{cls.__name__}: {name} must be"
-        if interval is None:
-            if not isinstance(value, bool):
-                raise TypeError(f"{what} True or False, got {value!r}")
-        elif not (optional and value is None):
-            kept = _checked_number(value, _INTERVALS[interval], what)
+    cls: Any = type(holder)
+    for name, kind, allowed, optional in _declared(cls):
+        value = getattr(holder, name)
+        if not (optional and value is None):
+            kept = _checked(value, kind, allowed, f"{cls.__name__}: {name} must be")
             if kept is not value:
-                object.__setattr__(rule, name, kept)  # the class is frozen
+                object.__setattr__(holder, name, kept)  # the class is frozen
 
 
-def _checked_number(value: Any, interval: Interval, what: str) -> float | Tensor:
+def _checked(value: Any, kind: str, allowed: Any, what: str) -> Any:
+    if kind == "number":
+        return checked_number(value, _INTERVALS[allowed], what)
+    if kind == "view":
+        return as_view(value)
+    if kind == "views":
+        if isinstance(value, str):
+            raise TypeError(f"{what} a sequence of views, got {value!r}")
+        return tuple(map(as_view, value))
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise TypeError(f"{what} True or False, got {value!r}")
+    elif value not in allowed:
+        known = " or ".join(f'"{each}"' for each in allowed)
+        raise ValueError(f"{what} {known}, got {value!r}")
+    return value
+
+
+def checked_number(value: Any, interval: Interval, what: str) -> float | Tensor:
+    """A number of an interval as Python's own, or a 0-dim tensor; see `hyper` for what is raised."""
     if isinstance(value, Tensor):
         if value.ndim:
             shape = tuple(value.shape)
@@ -286,29 +213,27 @@ def _checked_number(value: Any, interval: Interval, what: str) -> float | Tensor
 
 _INTERVALS: dict[str, Interval] = {}
 """The intervals of all fields, as they print."""
-_Checked = tuple[tuple[str, str | None, bool], ...]
-_CHECKED: dict[type, _Checked] = {}
+_DECLARED: dict[type, tuple[tuple[str, str, Any, bool], ...]] = {}
 """The checked fields of classes that were read once, since rules are made anew at every step."""
 
 
-def _checked_fields(cls: type) -> _Checked:
-    """The fields that are numbers or truth values: name, interval of a number, may it be None."""
-    if cls not in _CHECKED:
+def _declared(cls: type) -> tuple[tuple[str, str, Any, bool], ...]:
+    """The fields that are checked: name, kind, what is allowed, and whether None is."""
+    if cls not in _DECLARED:
         try:
-            declared = typing.get_type_hints(cls)
+            hints = typing.get_type_hints(cls)
         except Exception:  # an annotation need not be resolvable; then its own words count
-            declared = {f.name: f.type for f in fields(cls)}
-        numbers = {
-            f.name: str(f.metadata["interval"]) for f in fields(cls) if "interval" in f.metadata
-        }
-        _CHECKED[cls] = tuple(
-            (f.name, numbers.get(f.name), f.default is None)
-            for f in fields(cls)
-            if f.name in numbers or declared.get(f.name) in (bool, "bool")
-        )
-    return _CHECKED[cls]
+            hints = {f.name: f.type for f in fields(cls)}
+        found = []
+        for f in fields(cls):
+            kind = f.metadata.get("kind") or ("bool" if hints[f.name] in (bool, "bool") else None)
+            if kind is not None:
+                allowed = str(f.metadata.get("interval")) if kind == "number" else None
+                found.append((f.name, kind, f.metadata.get("allowed", allowed), f.default is None))
+        _DECLARED[cls] = tuple(found)
+    return _DECLARED[cls]
 
 
 # As `torch.compiler.assume_constant_result` does, which imports the compiler. It works for plain
 # constants, and so intervals are named by strings.
-_checked_fields._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_declared._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from spherenorm._fields import ViewField, view
+from spherenorm._fields import check_fields, view
 from spherenorm._numerics import derivatives_are_taken, root, working
 from spherenorm._views import View, replicate
 
@@ -19,22 +19,7 @@ NEAR, TERMS = 1e-3, 6
 to 1e-15; a closed form loses all digits of its second derivative there."""
 
 
-class Retraction(Protocol):
-    """A finished step of a weight along its manifold.
-
-    Example:
-        >>> weight, momentum = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])
-        >>> step = Sphere().retract(weight, torch.tensor([[0.0, -torch.pi / 2]]))  # a right angle
-        >>> step.weight.round(), step.transport(momentum).round()
-        (tensor([[-0., 1.]]), tensor([[-2., -0.]]))
-    """
-
-    @property
-    def weight(self) -> Tensor:
-        """The new weight."""
-
-    def transport(self, vector: Tensor) -> Tensor:
-        """The parallel transport of a tangent vector at the old weight to the new one."""
+Tangents = Mapping[str, Tensor]
 
 
 @runtime_checkable
@@ -46,15 +31,25 @@ class Manifold(Protocol):
 
     Example:
         >>> class Positive:
-        ...     def retract(self, weight, direction):  # w' = w exp(-d)
-        ...         return sn.Euclidean().retract(weight, weight - weight * torch.exp(-direction))
+        ...     def move(self, weight, direction, tangents):
+        ...         return weight * torch.exp(-direction), tangents
         >>> rule = sn.chain(sn.rules.StepSize(0.1), manifold=Positive())
         >>> rule.step(torch.tensor([1.0]), torch.tensor([5.0]), {})[0]
         tensor([0.6065])
     """
 
-    def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
-        """Move `weight` by minus `direction`, both of the same shape."""
+    def move(
+        self, weight: Tensor, direction: Tensor, tangents: Tangents
+    ) -> tuple[Tensor, Tangents]:
+        """Move `weight` by minus `direction`, and tangent vectors at it along, by parallel transport.
+
+        Args:
+            weight, direction: of one shape.
+            tangents: vectors at the weight, such as momenta, by name.
+
+        Returns:
+            The new weight, and the vectors there.
+        """
 
 
 @runtime_checkable
@@ -73,66 +68,21 @@ class SelectiveManifold(Manifold, Protocol):
 
 
 @dataclass(frozen=True)
-class Translation:
-    """w' = w - d; vectors stay as they are."""
-
-    weight: Tensor
-
-    def transport(self, vector: Tensor) -> Tensor:
-        return vector
-
-
-@dataclass(frozen=True)
 class Euclidean:
-    """Flat space: w' = w - d, transport is the identity.
+    """Flat space: w' = w - d, and vectors stay as they are.
 
     Example:
-        >>> Euclidean().retract(torch.tensor([1.0]), torch.tensor([0.25])).weight
+        >>> Euclidean().move(torch.tensor([1.0]), torch.tensor([0.25]), {})[0]
         tensor([0.7500])
     """
 
-    def retract(self, weight: Tensor, direction: Tensor) -> Translation:
-        return Translation(weight - direction)
+    def move(
+        self, weight: Tensor, direction: Tensor, tangents: Tangents
+    ) -> tuple[Tensor, Tangents]:
+        return weight - direction, tangents
 
 
 EUCLIDEAN = Euclidean()
-
-
-@dataclass(frozen=True)
-class Geodesic:
-    """The arc from w along -d, |d| long, on the sphere of radius |w|, for each unit (see `Sphere`).
-
-    Attributes:
-        start: w, the weight before the step.
-        direction: d, tangent at w.
-        squared_radius: |w|^2, or 1 for a zero unit; this and the angle broadcast against w.
-        angle: |d| / |w|, in radians.
-        squared_angle: the square of it.
-        view: splits w into its units.
-    """
-
-    start: Tensor
-    direction: Tensor
-    squared_radius: Tensor
-    angle: Tensor
-    squared_angle: Tensor
-    view: View
-
-    @property
-    def weight(self) -> Tensor:
-        cos = _smooth(torch.cos, self.angle, self.squared_angle, 0)
-        return cos * self.start - self._sinc() * self.direction
-
-    def transport(self, vector: Tensor) -> Tensor:
-        along = self.view.inner(self.direction, vector) / self.squared_radius
-        bend = 0.5 * self._sinc(parts=2) ** 2
-        return vector + along * (self._sinc() * self.start - bend * self.direction)
-
-    def _sinc(self, parts: int = 1) -> Tensor:
-        """sin(x) / x, 1 at 0, where x is one of so many equal parts of the angle."""
-        if parts == 1:
-            return _smooth(_sinc, self.angle, self.squared_angle, 1)
-        return _smooth(_sinc, self.angle / parts, self.squared_angle / parts**2, 1)
 
 
 @dataclass(frozen=True)
@@ -162,23 +112,40 @@ class Sphere:
 
     Example:
         >>> weight = torch.tensor([[1.0, 0.0]])
-        >>> Sphere().retract(weight, torch.tensor([[0.0, torch.pi / 2]])).weight.round()
-        tensor([[-0., -1.]])
+        >>> step, momentum = torch.tensor([[0.0, -torch.pi / 2]]), torch.tensor([[0.0, 2.0]])
+        >>> moved, carried = Sphere().move(weight, step, {"momentum": momentum})  # a right angle
+        >>> moved.round(), carried["momentum"].round()
+        (tensor([[-0., 1.]]), tensor([[-2., -0.]]))
 
     Source: Cho and Lee 2017, *Riemannian approach to batch normalization*, arXiv:1709.09603.
     """
 
-    view: ViewField = view("channel")
+    view: View = view("channel")
 
-    def retract(self, weight: Tensor, direction: Tensor) -> Geodesic:
-        squared = self.view.inner(weight, weight)
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def move(
+        self, weight: Tensor, direction: Tensor, tangents: Tangents
+    ) -> tuple[Tensor, Tangents]:
+        inner, squared = self.view.inner, self.view.inner(weight, weight)
         exists = squared > 0
         safe = torch.where(exists, squared, 1)
         radial = self.view.radial_coefficient(weight, direction)
-        tangent = torch.addcmul(direction, -radial, weight)
-        tangent = torch.where(exists, tangent, 0)
-        squared_angle = self.view.inner(tangent, tangent) / safe
-        return Geodesic(weight, tangent, safe, root(squared_angle), squared_angle, self.view)
+        tangent = torch.where(exists, torch.addcmul(direction, -radial, weight), 0)
+        square = inner(tangent, tangent) / safe
+        angle = root(square)
+        cos, sinc = _smooth(torch.cos, angle, square, 0), _smooth(_sinc, angle, square, 1)
+        moved = cos * weight - sinc * tangent
+        if not tangents:
+            return moved, tangents
+        bend = 0.5 * _smooth(_sinc, angle / 2, square / 4, 1) ** 2
+
+        def carried(vector: Tensor) -> Tensor:
+            along = inner(tangent, vector) / safe
+            return vector + along * (sinc * weight - bend * tangent)
+
+        return moved, {name: carried(vector) for name, vector in tangents.items()}
 
     def check_shape(self, weight: Tensor) -> None:
         """Refuse a weight that has no units of this view.

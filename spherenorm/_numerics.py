@@ -38,8 +38,6 @@ def as_number(value: Any) -> Any:
 
 
 HALF = (torch.float16, torch.bfloat16)
-LARGE = 2**15
-"""From this many entries on, a step reuses the memory of intermediate results."""
 ORDERS = 4
 """The highest derivative of a power by its base that is right at a base of 0."""
 TINY = 1e-60
@@ -102,7 +100,7 @@ def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
         past = cast_like(beta, past) * past
         return torch.addcmul(past, cast_like(1 - beta, entering) * entering, entering)
     past = beta * past
-    return torch.addcmul(past, entering, entering, value=1 - beta, out=spare(past))
+    return torch.addcmul(past, entering, entering, value=1 - beta)
 
 
 def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
@@ -119,11 +117,11 @@ def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
 
 
 def scaled_plus(scale: Scalar, x: Tensor, shift: Scalar) -> Tensor:
-    """scale x + shift, where nobody else has `x`, an intermediate result."""
+    """scale x + shift, as one operation where both are numbers."""
     if isinstance(scale, Tensor) or isinstance(shift, Tensor):
         return cast_like(scale, x) * x + cast_like(shift, x)
     added: Any = shift  # (torch takes a number here, which its annotations leave out)
-    return torch.add(added, x, alpha=scale, out=spare(x))
+    return torch.add(added, x, alpha=scale)
 
 
 def total_share(beta: Scalar, step: Tensor) -> Scalar:
@@ -201,18 +199,6 @@ def readable(x: Tensor) -> bool:
     )
 
 
-def spare(x: Tensor) -> Tensor | None:
-    """`x` as the place of the next result, for `out=`: an intermediate result that nobody else has.
-
-    A large tensor in new memory takes several times as long as one in the cache. None, which leaves
-    the place to torch, where `x` is small or torch would refuse the write. A mode that watches
-    torch's functions, as the theory's does, is asked nothing: the place changes no number.
-    """
-    if torch.is_grad_enabled() or torch._C._len_torch_function_stack():
-        return None
-    return x if x.numel() >= LARGE and not derivatives_are_taken(x) and readable(x) else None
-
-
 def _is_transformed() -> bool:
     """True within a transform of torch.func, such as vmap."""
     return torch._C._functorch.peek_interpreter_stack() is not None
@@ -241,13 +227,13 @@ def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
     if not isinstance(condition, Tensor) or condition.ndim:
         shape = tuple(condition.shape) if isinstance(condition, Tensor) else repr(condition)
         raise ValueError(f"when: condition must be a 0-dim tensor, got {shape}")
-    if _decides(condition):
+    if can_decide(condition):
         return fresh() if condition else kept
     chosen: T = pytree.tree_map(lambda new, old: torch.where(condition, new, old), fresh(), kept)
     return chosen
 
 
-def _decides(condition: Tensor) -> bool:
+def can_decide(condition: Tensor) -> bool:
     """True if the value may decide what runs: it is one, and no recorder is at work."""
     if torch.compiler.is_compiling() or condition.is_meta or _get_current_dispatch_mode_stack():
         return False

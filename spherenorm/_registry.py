@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from spherenorm._chain import Chain, refuse_lost_manifold
 from spherenorm._numerics import as_number
-from spherenorm._rule import Rule
+from spherenorm.core import Rule
 from spherenorm.support import did_you_mean, file_of, look_up, unknown_name
 
 Recipe = Callable[..., Rule]
@@ -197,7 +196,7 @@ class Bound:
 
     Example:
         >>> bound = bind("sgdp", momentum=0.9)
-        >>> print(bound, bound.rule.state_names)
+        >>> print(bound, bound.rule.keys)
         sgdp(momentum=0.9) ('momentum',)
         >>> print(bound.replace(lr=0.1))
         sgdp(lr=0.1, momentum=0.9)
@@ -236,8 +235,6 @@ class Bound:
         try:
             self._refuse_other_betas()
             rule = self.recipe(**self.hyper_parameters)
-            if isinstance(rule, Rule) and not isinstance(rule, Chain):
-                refuse_lost_manifold(rule)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self}: {error}") from error
         if not isinstance(rule, Rule):
@@ -285,7 +282,7 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
 
     Example:
         >>> bound = bind("sgdp", lr=0.1)
-        >>> bound.name, bound.hyper_parameters["momentum"], bound.rule.state_names
+        >>> bound.name, bound.hyper_parameters["momentum"], bound.rule.keys
         ('sgdp', 0.0, ('momentum',))
     """
     function = find_recipe(recipe)

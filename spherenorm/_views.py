@@ -19,11 +19,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from spherenorm._numerics import ratio, root
+from spherenorm._numerics import can_decide, ratio, root
 
 
 @dataclass(frozen=True)
@@ -143,13 +144,8 @@ class View:
         return ratio(self.inner(weight, x), self.inner(weight, weight))
 
 
-ViewLike = str | View
-"""A view, or its name; see `as_view`.
-
-Example:
-    >>> [str(sn.as_view(each)) for each in ("channel", sn.View(1))]
-    ['channel', 'dim=1']
-"""
+ViewLike = Any
+"""A `View`, or its name; a field for a view takes both and holds a View (see `as_view`)."""
 
 
 def replicate(x: Tensor) -> Tensor:
@@ -162,6 +158,12 @@ def replicate(x: Tensor) -> Tensor:
     everywhere = [Replicate()] * mesh.ndim
     whole: Tensor = x.redistribute(placements=everywhere)  # type: ignore[attr-defined]
     return whole
+
+
+def some_zero(x: Tensor) -> bool:
+    """True if an entry of `x` is 0, as far as its values can be read (not under a transform)."""
+    zero = (replicate(x.detach()) == 0).any()
+    return can_decide(zero) and bool(zero)
 
 
 def _reduced(view: View, x: Tensor, reduce: Callable[..., Tensor]) -> Tensor:

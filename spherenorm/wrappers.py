@@ -14,11 +14,10 @@ that both have is one where the defaults agree, and else the recipe's is called 
 from __future__ import annotations
 
 from spherenorm import rules as r
-from spherenorm._chain import Chain, chain
 from spherenorm._numerics import Scalar
 from spherenorm._registry import wrapper
-from spherenorm._rule import Rule
 from spherenorm._views import ViewLike
+from spherenorm.core import Chain, Rule, chain
 
 __all__ = ["hyperball", "radial_brake", "rotational"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from spherenorm._registry import Bound
-from spherenorm._tree import Node
 from spherenorm.audit._treatment import Treatment
 from spherenorm.audit._uses import MATRICES, ROLES, RoleName
+from spherenorm.core import Rule
 from spherenorm.rules import InvarianceTest, NormalizedUpdate, Orthogonalize, RadiusPin
 
 
@@ -80,7 +80,7 @@ class Routes:
         return bound
 
 
-def is_for_matrices(rule: Node) -> bool:
+def is_for_matrices(rule: Rule) -> bool:
     """True for a rule that orthogonalizes, holds a norm, or gives steps a length of 1."""
     return any(
         isinstance(each, Orthogonalize | RadiusPin)

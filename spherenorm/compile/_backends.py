@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from spherenorm._hooks import State
-from spherenorm._rule import Rule
-from spherenorm._step import Measured
+from spherenorm.core import Rule, State
 
 BACKENDS = ("auto", "rule", "compiled")
 """The values of `backend=`; `spherenorm.compile` explains them."""
@@ -69,10 +67,10 @@ class Group:
     """The weights of a param_group, and the rule that steps them.
 
     Attributes:
-        measured: the sums over all weights of what the rule measures; None: it measures nothing.
+        sums: over all weights, of what rules measure; None: no rule measures.
     """
 
     rule: Rule
     backend: str
     works: Sequence[Work]
-    measured: Measured | None = None
+    sums: Mapping[str, Tensor] | None = None

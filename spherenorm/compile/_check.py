@@ -11,10 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State
 from spherenorm._numerics import working, working_dtype
-from spherenorm._rule import Rule
-from spherenorm._tree import init_apart
+from spherenorm._steps import init_apart
+from spherenorm.core import Rule, State
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 """Of a step, relative to its length: far above rounding, far below a wrong formula."""

@@ -8,14 +8,12 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from torch import Tensor, strided
-from torch.nn import Parameter
+from torch import Tensor
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from spherenorm._hooks import State
-from spherenorm._watch import INSTEAD, InPlaceError, Watched
+from spherenorm._steps import InPlaceError
 from spherenorm.compile._backends import BackendError, Group, Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._inductor import Inductor
@@ -30,6 +28,7 @@ from spherenorm.compile._paths import (
 )
 from spherenorm.compile._plan import GroupPaths, Plan
 from spherenorm.compile._shards import largest_of_all, part_of
+from spherenorm.core import State
 
 T = TypeVar("T")
 MOST_RULES = 32
@@ -135,21 +134,20 @@ class Dispatcher:
         value it has to see.
         """
         results: list[tuple[Work, Tensor, State]] = []
-        size, watched = 0, Watched(())
+        size = 0
         for each in assigned:
             proven = self._proven_of(each, most)
             for work, path in each:
                 if isinstance(path, Specialization | BackendError):
                     continue
                 if size > HELD or work.overlaps:
-                    yield _apart(results, watched)
-                    results, size, watched = [], 0, Watched(())
+                    yield results
+                    results, size = [], 0
                 whole = work.whole or work
                 moved, new = _result(each, path, whole, proven)
                 results.append((whole, moved, new))
-                watched.watch([moved, *new.values()])
                 size += moved.nbytes + sum(value.nbytes for value in new.values())
-        yield _apart(results, watched)
+        yield results
 
     def _proven_of(self, each: GroupPaths, most: int) -> set[Any]:
         """The kinds of weights that a group's rule has stepped out of place."""
@@ -286,72 +284,34 @@ def _asked(group: Group) -> GroupPaths:
     return GroupPaths(group, guard, None if reason is None else OwnCode(reason, passing))
 
 
-def _apart(results: list[T], watched: Watched) -> list[T]:
-    """Results of several weights, none of which was written to by the step of a later one.
-
-    Raises:
-        InPlaceError: a rule or a manifold returns memory that it uses again.
-    """
-    if watched.written() is not None:
-        which = "a rule or a manifold writes into what it has returned for another weight"
-        raise InPlaceError(f"{which}; {INSTEAD}")
-    return results
-
-
 def _result(
     each: GroupPaths, path: OwnCode | Inductor, work: Work, proven: set[Any]
 ) -> tuple[Tensor, State]:
     """The new weight and state by the rule's own code, or by Inductor's.
 
-    At the first weight of a kind, what a rule has written into its arguments is undone.
+    At the first weight of a kind, torch's counts of writes say if the rule is pure.
 
     Args:
         proven: the kinds of weights that the rule has stepped; this one is added.
 
     Raises:
-        InPlaceError: it has written into one of them.
+        InPlaceError: the rule has written into its arguments.
         BackendError: torch.compile cannot take the step.
         Exception: of any type, which the rule raises.
     """
     weight, grad, state, *_ = work
-    rule = each.group.rule
-
-    def step() -> tuple[Tensor, State]:
-        if isinstance(path, OwnCode):
-            return rule.step(weight, grad, state, each.group.measured)
-        return _by_inductor(path, work, each.guard)
-
-    kind = path.name, weight.shape, weight.dtype
-    if kind in proven:
-        return step()
-    given = [(x, x.clone(), Watched([x])) for x in (weight, grad, *state.values())]
-    try:
-        result = step()
-    finally:
-        undone = [
-            x.copy_(before)
-            for x, before, watched in given
-            if watched.written() is not None or _differs(x, before)
-        ]
-    if undone:  # past what counts writes, such as through `.data`
-        name = type(rule).__name__
-        raise InPlaceError(f"{name}: a rule writes into what it is given; {INSTEAD}")
+    rule, kind = each.group.rule, (path.name, weight.shape, weight.dtype)
+    given = () if kind in proven else (weight, grad, *state.values())
+    before = [0 if x.is_inference() else x._version for x in given]
+    if isinstance(path, OwnCode):
+        result = rule.step(weight, grad, state, each.group.sums)
+    else:
+        result = _by_inductor(path, work, each.guard)
+    if before != [0 if x.is_inference() else x._version for x in given]:
+        tell = "run spherenorm.testing.check on its recipe, which names the rule and the argument"
+        raise InPlaceError(f"{type(rule).__name__} writes into what it is given; {tell}")
     proven.add(kind)
     return result
-
-
-def _differs(x: Tensor, before: Tensor) -> bool:
-    """True if entries of a plain tensor on the CPU have changed, to which no other process writes.
-
-    Of a GPU, an answer would wait for the device.
-    """
-    if type(x) not in (Tensor, Parameter) or not x.is_cpu or x.layout is not strided:
-        return False
-    if x.is_shared():  # type: ignore[no-untyped-call]
-        return False
-    if x.itemsize == 1:  # torch compares no floats of 8 bits
-        x, before = x.float(), before.float()
-    return not bool(((x == before) | (x.isnan() & before.isnan())).all())
 
 
 def _path(guard: Guard, records: Paths, backend: str, work: Work) -> Path:
@@ -394,9 +354,8 @@ _warned: list[str] = []
 
 
 def _by_inductor(path: Inductor, work: Work, guard: Guard) -> tuple[Tensor, State]:
-    watched = Watched((work.weight, work.grad, work.state))
     try:
-        result = path.result(work.weight, work.grad, work.state, guard.numbers)
+        return path.result(work.weight, work.grad, work.state, guard.numbers)
     except Exception as error:
         # A shape that Dynamo compiles anew may show it what it cannot take.
         first = str(error).strip().partition("\n")[0]
@@ -404,9 +363,6 @@ def _by_inductor(path: Inductor, work: Work, guard: Guard) -> tuple[Tensor, Stat
         raise BackendError(
             f'backend="compiled" cannot take the step for a weight of shape {shape}: {first}'
         ) from error
-    if watched.written() is not None:
-        raise InPlaceError(f"{guard.names}: the rule writes into what it is given; {INSTEAD}")
-    return result
 
 
 def _modes() -> list[str]:

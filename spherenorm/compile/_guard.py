@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Real
 from types import (
@@ -27,11 +28,10 @@ import torch
 from torch import Tensor
 
 from spherenorm import rules
-from spherenorm._chain import Chain
 from spherenorm._manifold import Euclidean, Sphere
 from spherenorm._numerics import Scalar
-from spherenorm._rule import Rule
 from spherenorm._views import View
+from spherenorm.core import Chain, Rule
 
 
 class UnsupportedRuleError(Exception):
@@ -84,7 +84,7 @@ class Guard:
     @property
     def names(self) -> str:
         """The classes to name in an error: those that are not the library's, else the rules."""
-        rules = (self.rule, *self.rule.children())
+        rules = (self.rule, *self.rule.within)
         return ", ".join(self.foreign or [type(rule).__name__ for rule in rules])
 
     @property
@@ -154,7 +154,7 @@ class _Reader:
         cls = type(value)
         if isinstance(value, Rule):
             what = cls.__name__  # wherever in a chain it is
-            if value.defines("measure"):
+            if type(value).measure is not Rule.measure:
                 self.refusals.append(f"{what} measures all weights together")
         own = self._is_own(value)
         if not own:
@@ -258,9 +258,10 @@ def _declared(cls: type) -> Mapping[str, tuple[bool, bool]]:
 
 
 def _held(value: Any) -> dict[str, Any]:
-    """The attributes of an instance; one with slots has no others than its fields."""
+    """The attributes of an instance, without those that are derived from others and cached."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
-    return held
+    cls = type(value)
+    return {n: x for n, x in held.items() if type(getattr(cls, n, None)) is not cached_property}
 
 
 def _own_code(cls: type) -> Key:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State
 from spherenorm._numerics import Scalar
 from spherenorm.compile._guard import Guard
 from spherenorm.compile._memory import commit
+from spherenorm.core import State
 
 
 class Inductor:

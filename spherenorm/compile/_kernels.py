@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State
 from spherenorm._numerics import Scalar
 from spherenorm.compile import cpp, gpu
 from spherenorm.compile._backends import Work
 from spherenorm.compile._graph import StepGraph
 from spherenorm.compile._guard import UnsupportedRuleError
 from spherenorm.compile.gpu import DEVICES, Array, launcher, upload
+from spherenorm.core import State
 
 GRAD = 1
 """The column of gradients in a kernel's table."""

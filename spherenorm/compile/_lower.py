@@ -16,10 +16,10 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from spherenorm._numerics import working_dtype
-from spherenorm._rule import Rule
 from spherenorm.compile._graph import Extent, GrowingGraph, Node, StepGraph
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._products import by_products
+from spherenorm.core import Rule
 from spherenorm.operations import OPERATIONS, of_overload
 from spherenorm.record import Call, Recorder, RecordError, Value
 

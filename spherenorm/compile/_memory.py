@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch._C._dynamo.guards import TensorGuards
 
-from spherenorm._hooks import State
 from spherenorm.compile._backends import Group, Work
 from spherenorm.compile._shards import PLAIN, held
+from spherenorm.core import State
 
 Span = tuple[int, int]
 """The beginning and the end of a tensor in memory."""

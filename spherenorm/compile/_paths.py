@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State
-from spherenorm._rule import Rule
-from spherenorm._tree import init_apart
+from spherenorm._steps import init_apart
 from spherenorm.compile._backends import BackendError, Work
 from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
@@ -23,6 +21,7 @@ from spherenorm.compile._memory import misfit
 from spherenorm.compile._shards import PLAIN
 from spherenorm.compile.cpp import BuildError
 from spherenorm.compile.gpu import refuse_capture
+from spherenorm.core import Rule, State
 
 NOT_BUILT = (BuildError, ImportError)
 """The errors of kernels that more software on this machine would make possible."""

@@ -13,10 +13,10 @@ from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from spherenorm._hooks import State
 from spherenorm._numerics import as_number
 from spherenorm._registry import Bound, Recipe, bind, is_own
 from spherenorm.compile import Guard
+from spherenorm.core import State
 from spherenorm.functional._parameters import Params, init, step
 from spherenorm.support import require_module
 

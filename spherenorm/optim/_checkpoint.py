@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
-from spherenorm._rule import Rule
-from spherenorm._tree import init_apart, refuse_renamed
+from spherenorm._steps import init_apart
+from spherenorm.core import Rule
 from spherenorm.optim._arguments import HOW, OTHER_NAMES, require_truth
 from spherenorm.optim._group import ParamGroup, checked_rule
 from spherenorm.optim._weights import describe
@@ -85,10 +85,8 @@ def _fit_group(
     group = ParamGroup({**present, **copy.deepcopy(entries)}, present.how)
     require_truth(group["maximize"])
     rule = checked_rule(recipe, group)
-    pairs = [(saver.rule.keys(w), rule.keys(w)) for w in present["params"]] if saver else []
-    others = [(theirs, own) for theirs, own in pairs if set(theirs) != set(own)]
-    if saver and others:
-        states = " and ".join(str(sorted(keys)) for keys in others[0])
+    if saver and set(saver.rule.keys) != set(rule.keys):
+        states = f"{sorted(saver.rule.keys)} and {sorted(rule.keys)}"
         both = f"of recipe {saver.name!r}, the param_group of {present['recipe']!r}"
         raise ValueError(f"the state_dict is {both}: their states are {states}")
     return group, rule
@@ -138,8 +136,6 @@ def _fit_state(saved: Mapping[str, Any], template: Mapping[str, Tensor]) -> dict
     if saved and not saved.keys() >= template.keys():
         held = f"the state_dict holds {sorted(saved)}"
         raise ValueError(f"{held}, the recipe's state is {sorted(template)}")
-    if saved:
-        refuse_renamed(saved, template)
     state = {}
     for name, fresh in template.items() if saved else ():
         value = torch.as_tensor(saved[name])

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, find_recipe, name_of
-from spherenorm._rule import Rule
 from spherenorm.compile import require_backend
+from spherenorm.core import Rule
 from spherenorm.optim._arguments import (
     HOW,
     SHARED,

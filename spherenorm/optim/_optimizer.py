@@ -13,8 +13,8 @@ import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of
-from spherenorm._rule import Rule
 from spherenorm.compile import Dispatcher
+from spherenorm.core import Rule
 from spherenorm.optim._arguments import (
     SHARED,
     bind_arguments,
@@ -24,7 +24,7 @@ from spherenorm.optim._arguments import (
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._group import bind_group, checked_rule, complete_group
 from spherenorm.optim._help import class_doc
-from spherenorm.optim._step import gather_at_points
+from spherenorm.optim._step import gather
 from spherenorm.optim._weights import (
     check_gradients,
     check_weights,
@@ -137,7 +137,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
             loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
-        groups, new = gather_at_points(rules, self.param_groups, self.state, closure)
+        groups, new = gather(rules, self.param_groups, self.state)
         with naming_changed_weights(self.param_groups, rules, self.state):
             self._dispatcher.step(groups)
         self.state.update(new)

@@ -8,18 +8,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from spherenorm._chain import Chain, Combination
-from spherenorm._hooks import State
-from spherenorm._numerics import is_zero
-from spherenorm._rule import Rule
-from spherenorm._step import refuse_unless_real
-from spherenorm._tree import Node, Part, init_apart
-from spherenorm._watch import called
+from spherenorm._steps import init_apart
 from spherenorm.compile import refusal
-from spherenorm.rules import DecoupledDecay, InvarianceTest, RadialProjection, RadiusPin, StepSize
+from spherenorm.core import Rule, State, refuse_unless_real
 
 
 def check_weights(params: Any, rule: Rule, first: int) -> None:
@@ -33,9 +26,8 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
     Raises:
         TypeError: a weight is complex or integer.
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
-            in its shape, or refuses its values; a rule needs a test that does not come before it.
+            in its shape, or refuses its values.
     """
-    _refuse_missing_test(rule)
     entries = list(_entries(params, first))
     for index, name, weight in entries:
         refuse_unless_real(weight, describe(index, weight, name))
@@ -43,18 +35,13 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
         _refuse_flattened(index, weight, name)
     for index, name, weight in entries:
         try:
-            empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
-            with contextlib.suppress(RuntimeError, NotImplementedError):
-                # (a rule that reads a value of the weight is asked again by the first step)
-                called(Part(rule, {}), rule.init, empty)
-            for each in rule.tree():
-                each.check_weight(weight)
+            init_apart(rule, weight.detach())
         except ValueError as error:
             raise ValueError(f"{describe(index, weight, name)}: {error}") from error
 
 
 def warn_of_weights(optimizer: str, params: Any, rule: Rule, first: int) -> None:
-    """Warn of weights that do not suit the rule, and of an unusual order of its rules.
+    """Warn of weights that do not suit the rule.
 
     Args:
         optimizer: the name of the class, for the message.
@@ -62,7 +49,7 @@ def warn_of_weights(optimizer: str, params: Any, rule: Rule, first: int) -> None
         rule: is to step them.
     """
     warned: dict[str, list[str]] = {}
-    sentences = _order_warnings(rule)
+    sentences: list[str] = []
     for index, name, weight in _entries(params, first):
         for warning in rule.weight_warnings(weight):
             warned.setdefault(warning, []).append(name or describe(index, weight))
@@ -176,48 +163,3 @@ def _refuse_flattened(index: int, weight: Tensor, name: str | None) -> None:
             f"{describe(index, weight, name)} was flattened by FullyShardedDataParallel"
             " and has no rows any more; use torch.distributed.fsdp.fully_shard"
         )
-
-
-def _refuse_missing_test(rule: Node) -> None:
-    """Refuse a chain in which a rule needs the decision of a test that does not come before it.
-
-    A user's rule may decide, too: behind one nothing is refused.
-
-    Raises:
-        ValueError: naming the rule and its need.
-    """
-    for each in _in_order(rule):
-        if isinstance(each, InvarianceTest) or not _is_ours(each):
-            return
-        if isinstance(each, RadialProjection | DecoupledDecay) and each.need is not None:
-            raise ValueError(each.need)
-
-
-def _order_warnings(rule: Node) -> list[str]:
-    """Sentences on chains of the library's rules that hardly anyone wants."""
-    rules = list(_in_order(rule))
-    if not all(map(_is_ours, rules)):
-        return []  # a user's rule may scale the step
-    sizes = [place for place, each in enumerate(rules) if isinstance(each, StepSize)]
-    if not sizes:
-        return ["the chain has no StepSize, so weights move by the whole direction"]
-    behind = rules[sizes[-1] :]
-    if any(isinstance(each, DecoupledDecay) and not is_zero(each.weight_decay) for each in behind):
-        by = "weights lose weight_decay w at each step, whatever the learning rate is"
-        return [f"DecoupledDecay comes behind StepSize: {by}"]
-    chains = (each.rules for each in rule.tree() if isinstance(each, Chain))
-    if any(isinstance(each, RadiusPin) for rules in chains for each in rules[:-1]):
-        return ["RadiusPin does not come last: what follows moves the weight off its sphere"]
-    return []
-
-
-def _in_order(rule: Node) -> Iterator[Node]:
-    """The rules that are no combinations, in the order in which they are applied."""
-    for child in rule.children() if isinstance(rule, Combination) else ():
-        yield from _in_order(child)
-    if not isinstance(rule, Combination):
-        yield rule
-
-
-def _is_ours(rule: Node) -> bool:
-    return type(rule).__module__.startswith("spherenorm.rules.")

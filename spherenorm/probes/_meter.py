@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State
 from spherenorm._measures import chord, cosine_of, move_of_sums
 from spherenorm._numerics import wide_dtype, working_dtype
+from spherenorm.core import State
 from spherenorm.probes._measurement import Measurement, Units
 from spherenorm.probes._sums import Stack, count_units, plain
 from spherenorm.probes._weights import Watched

@@ -10,9 +10,8 @@ from typing import Any
 from torch import Tensor, distributed
 from torch.optim.optimizer import Optimizer
 
-from spherenorm._chain import sphere_of
-from spherenorm._rule import Rule
 from spherenorm._views import View, ViewLike, as_view
+from spherenorm.core import Rule, sphere_of
 from spherenorm.optim import RecipeOptimizer
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
 from spherenorm.support import did_you_mean

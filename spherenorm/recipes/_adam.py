@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from spherenorm import rules as r
-from spherenorm._chain import Chain, chain
+from spherenorm._invariance import Per
 from spherenorm._numerics import Scalar
 from spherenorm._registry import recipe
-from spherenorm._update import Per
 from spherenorm._views import ViewLike
+from spherenorm.core import Chain, chain
 from spherenorm.recipes._sgd import CHANNEL_THEN_LAYER, Views, torch_momentum
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from spherenorm import rules as r
-from spherenorm._chain import Chain, chain
 from spherenorm._numerics import Scalar
 from spherenorm._registry import recipe
-from spherenorm._rule import Rule
 from spherenorm._views import ViewLike
+from spherenorm.core import Chain, Rule, chain
 
 
 @recipe

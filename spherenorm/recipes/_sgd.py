@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from spherenorm import rules as r
-from spherenorm._chain import Chain, chain
+from spherenorm._invariance import Per
 from spherenorm._numerics import Scalar, is_zero
 from spherenorm._registry import recipe
-from spherenorm._rule import Rule
-from spherenorm._update import Per
 from spherenorm._views import ViewLike
+from spherenorm.core import Chain, Rule, chain
 
 Views = Sequence[ViewLike]
 CHANNEL_THEN_LAYER = ("channel", "layer")

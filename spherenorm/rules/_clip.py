@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm._fields import ViewField, hyper, view
-from spherenorm._hooks import State
+from spherenorm._fields import hyper, view
 from spherenorm._numerics import Scalar, cast_like
-from spherenorm._rule import Rule
-from spherenorm._update import Update
+from spherenorm._views import View
+from spherenorm.core import Rule, State, Update
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,7 @@ class UnitClip(Rule):
     """
 
     nu: Scalar = hyper("(0, inf)")
-    view: ViewField = view("channel")
-
-    state_names = ()
+    view: View = view("channel")
 
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units
@@ -67,9 +64,7 @@ class UpdateFloor(Rule):
     """
 
     share: Scalar = hyper("(0, inf)")
-    view: ViewField = view("layer")
-
-    state_names = ()
+    view: View = view("layer")
 
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units

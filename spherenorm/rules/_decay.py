@@ -23,12 +23,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm._fields import ViewField, hyper, view
-from spherenorm._hooks import State
+from spherenorm._fields import hyper, view
 from spherenorm._numerics import Scalar, is_zero, plus_scaled
-from spherenorm._rule import Rule
-from spherenorm._update import Update
-from spherenorm.rules._radius import RadiusField, RadiusRule, radius
+from spherenorm._views import View
+from spherenorm.core import Rule, State, Update
+from spherenorm.rules._radius import Radius, RadiusRule
 
 
 @dataclass(frozen=True)
@@ -126,8 +125,8 @@ class TargetNormDecay(RadiusRule):
     """
 
     weight_decay: Scalar = hyper("[0, inf)")
-    view: ViewField = view("layer")
-    radius: RadiusField = radius("initial")
+    view: View = view("layer")
+    radius: Radius = "initial"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
@@ -161,9 +160,7 @@ class OrthogonalityRegularization(Rule):
     """
 
     alpha: Scalar = hyper("[0, inf)")
-    view: ViewField = view("channel")
-
-    state_names = ()
+    view: View = view("channel")
 
     def init(self, weight: Tensor) -> State:
         if weight.ndim >= 2:

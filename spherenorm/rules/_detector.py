@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm._fields import ConvertedField, ViewsField, choice, hyper, views
-from spherenorm._hooks import State
+from spherenorm._fields import choice, hyper, views
+from spherenorm._invariance import Invariance, Per, all_units, total_of_units
 from spherenorm._numerics import Scalar, is_finite
-from spherenorm._update import Invariance, Per, all_units, total_of_units
 from spherenorm._views import View
+from spherenorm.core import State
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 
 RATE = math.sqrt(6 / math.pi)
@@ -79,8 +79,8 @@ class AccumulatedInvarianceTest(InvarianceTest):
 
     delta: Scalar = hyper("(0, inf)", 0.1)
     memory: Scalar = hyper("[0, 1)", 0.9)
-    views: ViewsField = views("channel", "layer")
-    per: ConvertedField[Per, Per] = choice("tensor", "unit")
+    views: tuple[View, ...] = views("channel", "layer")
+    per: Per = choice("tensor", "unit")
     level: Scalar = hyper("(0, 1]", 0.02)
 
     @property

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from spherenorm._hooks import State
-from spherenorm._numerics import readable, spare
-from spherenorm._rule import Rule
-from spherenorm._update import Invariance, Per, Update
+from spherenorm._invariance import Invariance, Per
 from spherenorm._views import View
+from spherenorm.core import Rule, State, Update
 
 _OF_NO_UNITS = Invariance()
 
@@ -64,7 +61,7 @@ class InvarianceTest(Rule):
 
     Example:
         >>> class Always(InvarianceTest):
-        ...     views: sn.ViewsField = sn.views("layer")
+        ...     views: tuple[View, ...] = sn.views("layer")
         ...     per: str = "tensor"
         ...     def decide(self, sums, state):
         ...         passes = [each.squared_norm > 0 for each in sums]
@@ -84,16 +81,11 @@ class InvarianceTest(Rule):
         @property
         def per(self) -> Per: ...
 
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        return ()
-
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
         """The decision of one step, and the new state.
 
         Args:
-            sums: of the weight and its gradient, for each of `views`; they may be computed as they
-                are read, so that a decision which needs no further view costs none.
+            sums: of the weight and its gradient, for each of `views`.
             state: as `init` or the last decision returned it.
         """
         raise TypeError(f"{type(self).__name__} does not define decide(sums, state)")
@@ -111,45 +103,16 @@ class InvarianceTest(Rule):
         weight, grad = update.weight, update.grad
         if weight.ndim < 2:
             return update.changed(invariance=_OF_NO_UNITS), dict(state)
-        # What no decision can read is computed for all views, of the same products.
-        read = len(self.views) > 1 and readable(grad)
-        sums = SumsInTurn(self.views, weight, grad) if read else sums_of(self.views, weight, grad)
-        found, new = self.decide(sums, state)
+        found, new = self.decide(sums_of(self.views, weight, grad), state)
         return update.changed(invariance=found), new
 
 
 def sums_of(views: Sequence[View], weight: Tensor, grad: Tensor) -> list[UnitSums]:
     """The sums of a weight and its gradient, for each view."""
-    totals, place = [], None
-    for x, y in ((weight, weight), (grad, grad), (weight, grad)):
-        product = torch.mul(x, y, out=place)
-        totals.append([view.total(product) for view in views])
-        place = spare(product)
+    products = weight * weight, grad * grad, weight * grad
+    totals = [[view.total(product) for view in views] for product in products]
     sums = []
     for view, *of_units in zip(views, *totals, strict=True):
         size = max(view.size(weight), 1)
         sums.append(UnitSums(view, size, weight.numel() // size, *of_units))
     return sums
-
-
-class SumsInTurn(Sequence[UnitSums]):
-    """As `sums_of`, those of each view computed when they are first read."""
-
-    def __init__(self, views: Sequence[View], weight: Tensor, grad: Tensor) -> None:
-        self._views, self._of = views, (weight, grad)
-        self._known: dict[int, UnitSums] = {}
-
-    def __len__(self) -> int:
-        return len(self._views)
-
-    @overload
-    def __getitem__(self, place: int) -> UnitSums: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[UnitSums]: ...
-    def __getitem__(self, place: int | slice) -> UnitSums | list[UnitSums]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        place = range(len(self))[place]  # which refuses one outside
-        if place not in self._known:
-            [self._known[place]] = sums_of([self._views[place]], *self._of)
-        return self._known[place]

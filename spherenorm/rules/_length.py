@@ -8,12 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from spherenorm._chain import Combination
-from spherenorm._fields import ConvertedField, ViewField, choice, hyper, view
-from spherenorm._hooks import State
+from spherenorm._fields import choice, hyper, view
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, ratio, root, total_share
-from spherenorm._rule import Rule
-from spherenorm._update import Update
+from spherenorm._views import View
+from spherenorm.core import COUNTER, Rule, State, Update
 
 Length = Literal["one", "weight"]
 
@@ -48,23 +46,21 @@ class NormalizedUpdate(Rule):
     optimizers), Algorithm 1.
     """
 
-    view: ViewField = view("layer")
-    length: ConvertedField[Length, Length] = choice("one", "weight")
+    view: View = view("layer")
+    length: Length = choice("one", "weight")
     beta: Scalar = hyper("[0, 1)", 0.0)
     eps: Scalar = hyper("[0, inf)", 0.0)
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return () if is_zero(self.beta) else ("squared_length",)
-
-    @property
-    def needs_step(self) -> bool:
-        return not is_zero(self.beta)
+        return () if is_zero(self.beta) else (COUNTER, "squared_length")
 
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units
-        zeros = super().init(weight)
-        return {name: torch.zeros_like(self.view.total(x)) for name, x in zeros.items()}
+        state = super().init(weight)
+        if state:
+            state["squared_length"] = torch.zeros_like(self.view.total(state["squared_length"]))
+        return state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction, new = update.direction, {}
@@ -72,7 +68,7 @@ class NormalizedUpdate(Rule):
         if not is_zero(self.beta):
             squared = averaged(state["squared_length"], squared, self.beta)
             new["squared_length"] = squared
-            squared = squared / cast_like(total_share(self.beta, update.step), squared)
+            squared = squared / cast_like(total_share(self.beta, state[COUNTER]), squared)
         length = root(squared) + cast_like(self.eps, squared)
         if self.length == "weight":
             norm = self.view.norm(update.weight)
@@ -83,7 +79,7 @@ class NormalizedUpdate(Rule):
 
 
 @dataclass(frozen=True)
-class SameLength(Combination):
+class SameLength(Rule):
     """Apply a rule, and give its direction the length that the direction had before.
 
     Args:
@@ -99,10 +95,10 @@ class SameLength(Combination):
     """
 
     rule: Rule
-    view: ViewField = view("layer")
+    view: View = view("layer")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         before = self.view.norm(update.direction)
-        update, state = self.apply_children(update, state)
+        update, state = self.apply(self.rule, update, state)
         scale = ratio(before, self.view.norm(update.direction))
         return update.changed(direction=scale * update.direction), state

@@ -16,15 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from spherenorm._chain import Combination
-from spherenorm._fields import ConvertedField, ViewField, choice, view
-from spherenorm._hooks import State
-from spherenorm._numerics import ratio, readable, working
-from spherenorm._rule import Rule
-from spherenorm._step import apply
-from spherenorm._tree import Part
-from spherenorm._update import Update
-from spherenorm._views import replicate
+from spherenorm._fields import choice, view
+from spherenorm._numerics import ratio, working
+from spherenorm._views import View, some_zero
+from spherenorm.core import Rule, State, Update
 
 Start = Literal["norm", "one"]
 _ONE = math.log(math.e - 1)
@@ -32,7 +27,7 @@ _ONE = math.log(math.e - 1)
 
 
 @dataclass(frozen=True)
-class Gain(Combination):
+class Gain(Rule):
     """A gain for each unit, and the rest of the weight, each stepped by a rule of its own: w = g v.
 
     With G the gradient by w, that by v is g G, and that by g is <v, G>:
@@ -53,7 +48,7 @@ class Gain(Combination):
 
     Raises:
         ValueError: a unit of the weight is 0, and the gain starts at its norm; `free` with a gain
-            that starts at one; a rule within it has a hook that is for the model's weight.
+            that starts at one; a rule within it measures all weights.
 
     Example:
         >>> rule = Gain(StepSize(0.0), StepSize(1.0), "layer")
@@ -66,8 +61,8 @@ class Gain(Combination):
 
     direction: Rule
     gain: Rule
-    view: ViewField = view("channel")
-    start: ConvertedField[Start, Start] = choice("norm", "one")
+    view: View = view("channel")
+    start: Start = choice("norm", "one")
     free: bool = False
     buffer: str = "gain"
 
@@ -76,53 +71,46 @@ class Gain(Combination):
         if self.free and self.start == "one":
             norms = "w = g v / |v| would move each unit to a norm of 1"
             raise ValueError(f'Gain: free=True needs start="norm", got "one": {norms}')
-        for rule in (each for child in self.children() for each in child.tree()):
-            for hook in ("after", "measure", "evaluate_at"):
-                if rule.defines(hook):
-                    where = f"{hook} of {type(rule).__name__} is for the model's weight"
-                    raise ValueError(f"Gain: {where}, which it does not see within a Gain")
+        if self.direction.measures or self.gain.measures:
+            raise ValueError("Gain: a rule that measures all weights does not see them within it")
 
     @property
-    def own_names(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         return (self.buffer, "length") if self.free else (self.buffer,)
-
-    def check_weight(self, weight: Tensor) -> None:
-        """Refuse a weight with a unit of 0, which has no direction.
-
-        Raises:
-            ValueError: there is one, and the gain starts at its norm.
-        """
-        if self.start == "one" or weight.is_meta or not weight.numel():
-            return
-        if bool((self.view.norm(working(replicate(weight.detach()))) == 0).any()):
-            instead = "start from other values, or give the weight another recipe"
-            raise ValueError(f"Gain: a unit of view {self.view} is 0, without direction; {instead}")
 
     def init(self, weight: Tensor) -> State:
         weight = working(weight)
-        if readable(weight.detach()):
-            self.check_weight(weight)
         norm = self.view.norm(weight)
+        if self.start == "norm" and some_zero(norm):
+            instead = "start from other values, or give the weight another recipe"
+            raise ValueError(f"Gain: a unit of view {self.view} is 0, without direction; {instead}")
         gain = norm.clone() if self.start == "norm" else torch.full_like(norm, _ONE)
         state = {self.buffer: gain, "length": norm} if self.free else {self.buffer: gain}
-        direction, own = self.held(weight)
-        rest = weight / _safe(self._scale(state))
-        return state | _init(direction, rest) | _init(own, gain)
+        state |= self.init_of(self.direction, weight / _safe(self._scale(state)))
+        return state | self.init_of(self.gain, gain)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        direction, own = self.held(update.weight)
         scale = self._scale(state)
         rest = update.weight / _safe(scale)
-        moved, new = _stepped(direction, update, rest, scale * update.direction, state)
+        moved, new = self._stepped(self.direction, update, rest, scale * update.direction, state)
         slope = self.view.inner(rest, update.direction)
         if self.free:
             slope = ratio(slope, state["length"])
             new["length"] = self.view.norm(moved)
         if self.start == "one":
             slope = slope * torch.sigmoid(state[self.buffer])  # the derivative of softplus
-        new[self.buffer], more = _stepped(own, update, state[self.buffer], slope, state)
+        gain = state[self.buffer]
+        new[self.buffer], more = self._stepped(self.gain, update, gain, slope, state)
         change = update.weight - self._scale(new) * moved
         return update.changed(direction=change), {**new, **more}
+
+    def _stepped(
+        self, rule: Rule, update: Update, weight: Tensor, grad: Tensor, state: State
+    ) -> tuple[Tensor, State]:
+        """A factor after a step of its rule, and the rule's new states."""
+        given = update.changed(weight=weight, grad=grad, direction=grad)
+        after, new = self.apply(rule, given, state)
+        return weight - after.direction, new
 
     def _scale(self, state: State) -> Tensor:
         """w / v for each unit."""
@@ -132,18 +120,3 @@ class Gain(Combination):
 
 def _safe(scale: Tensor) -> Tensor:
     return torch.where(scale == 0, 1, scale)
-
-
-def _init(part: Part, weight: Tensor) -> State:
-    """The states of a rule, without the counter, which the outermost chain keeps."""
-    own = part.rule.init(weight)
-    return part.renamed({key: own[key] for key in part.keys})
-
-
-def _stepped(
-    part: Part, update: Update, weight: Tensor, grad: Tensor, state: State
-) -> tuple[Tensor, State]:
-    """A factor after a step of its rule, and the rule's new states."""
-    given = update.changed(weight=weight, grad=grad, direction=grad)
-    after, new = apply(part, given, state)
-    return weight - after.direction, new

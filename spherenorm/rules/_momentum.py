@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from spherenorm._chain import Combination
 from spherenorm._fields import hyper
-from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, total_share
-from spherenorm._rule import Rule
-from spherenorm._update import Update
+from spherenorm.core import COUNTER, Rule, State, Update
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class HeavyBall(Rule):
 
 
 @dataclass(frozen=True)
-class FeedbackMomentum(Combination):
+class FeedbackMomentum(Rule):
     """Momentum that remembers the result of a rule: p_t = rule(beta p_{t-1} + (1 - dampening) d_t).
 
     With a projection as `rule` this is the released SGDP without Nesterov momentum, which projects
@@ -81,7 +78,7 @@ class FeedbackMomentum(Combination):
         buffer: the name of p in the state.
 
     Example:
-        >>> FeedbackMomentum(RadialProjection("channel"), 0.9).state_names
+        >>> FeedbackMomentum(RadialProjection("channel"), 0.9).keys
         ('momentum',)
     """
 
@@ -91,7 +88,7 @@ class FeedbackMomentum(Combination):
     buffer: str = "momentum"
 
     @property
-    def own_names(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         return (self.buffer,)
 
     @property
@@ -101,7 +98,7 @@ class FeedbackMomentum(Combination):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering = cast_like(1 - self.dampening, update.direction) * update.direction
         momentum = plus_scaled(entering, self.beta, state[self.buffer])
-        update, inner = self.apply_children(update.changed(direction=momentum), state)
+        update, inner = self.apply(self.rule, update.changed(direction=momentum), state)
         return update, {self.buffer: update.direction, **inner}
 
 
@@ -116,7 +113,7 @@ class ExponentialAverage(Rule):
         bias_correction: divide by the weights' sum, which is 1 in the limit.
 
     Example:
-        >>> rule = chain(ExponentialAverage(0.9, bias_correction=True))
+        >>> rule = ExponentialAverage(0.9, bias_correction=True)
         >>> weight = torch.tensor([0.0])
         >>> rule.step(weight, torch.tensor([1.0]), rule.init(weight))[0]
         tensor([-1.])
@@ -127,18 +124,17 @@ class ExponentialAverage(Rule):
     beta: Scalar = hyper("[0, 1)")
     bias_correction: bool = False
 
-    state_names = ("exp_avg",)
     tangent_names = ("exp_avg",)
 
     @property
-    def needs_step(self) -> bool:
-        return self.bias_correction
+    def state_names(self) -> tuple[str, ...]:
+        return (COUNTER, "exp_avg") if self.bias_correction else ("exp_avg",)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         average = averaged(state["exp_avg"], update.direction, self.beta)
         direction = average
         if self.bias_correction:
-            direction = average / cast_like(total_share(self.beta, update.step), average)
+            direction = average / cast_like(total_share(self.beta, state[COUNTER]), average)
         return update.changed(direction=direction), {"exp_avg": average}
 
 

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm._fields import ConvertedField, ViewField, choice, view
-from spherenorm._hooks import State
+from spherenorm._fields import choice, view
 from spherenorm._numerics import root
-from spherenorm._rule import Rule
-from spherenorm._update import Update
 from spherenorm._views import View, replicate
+from spherenorm.core import Rule, State, Update
 
 Polynomial = tuple[float, float, float]
-_Name = ConvertedField[str, str]
+_Name = str
 
 _SAFETY = 1.01
 _POLAR_EXPRESS: tuple[Polynomial, ...] = (
@@ -148,10 +146,8 @@ class Orthogonalize(Rule):
     steps: int | None = None
     scale: _Name = choice("none", "original", "match_rms_adamw", "spectral", "aspect")
     precision: _Name = choice("weight", "float32", "bfloat16")
-    view: ViewField = view("layer")
+    view: View = view("layer")
     eps: float = 1e-7
-
-    state_names = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm._fields import ViewField, hyper, view
-from spherenorm._hooks import State
+from spherenorm._fields import hyper, view
 from spherenorm._numerics import (
     Scalar,
     averaged,
@@ -16,11 +15,10 @@ from spherenorm._numerics import (
     cast_like,
     root,
     scaled_plus,
-    spare,
     total_shares,
 )
-from spherenorm._rule import Rule
-from spherenorm._update import Update
+from spherenorm._views import View
+from spherenorm.core import COUNTER, Rule, State, Update
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class AdaptiveMoments(Rule):
             printed.
 
     Example:
-        >>> rule = chain(AdaptiveMoments(0.9, 0.999))
+        >>> rule = AdaptiveMoments(0.9, 0.999)
         >>> weight = torch.tensor([0.0])
         >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0].round(decimals=4)
         tensor([-1.])
@@ -57,12 +55,11 @@ class AdaptiveMoments(Rule):
     nesterov: bool = False
     bias_correction: bool = True
 
-    needs_step = True
-    state_names = ("exp_avg", "exp_avg_sq")
+    state_names = (COUNTER, "exp_avg", "exp_avg_sq")
     tangent_names = ("exp_avg",)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, update.step
+        entering, step = update.direction, state[COUNTER]
         average = averaged(state["exp_avg"], entering, self.beta1)
         square = averaged_square(state["exp_avg_sq"], entering, self.beta2)
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
@@ -72,8 +69,8 @@ class AdaptiveMoments(Rule):
             first, second = total_shares(step, self.beta1, self.beta2)
             length = scaled_plus(first / second**0.5, length, first * self.eps)
         else:
-            length = torch.add(length, cast_like(self.eps, length), out=spare(length))
-        direction = torch.div(numerator, length, out=spare(length))
+            length = length + cast_like(self.eps, length)
+        direction = numerator / length
         notes = {**update.notes, "second_moment": square}
         new = {"exp_avg": average, "exp_avg_sq": square}
         return update.changed(direction=direction, notes=notes), new
@@ -94,7 +91,7 @@ class RootMeanSquare(Rule):
         centered: reduce v_t by the square of the running mean of d.
 
     Example:
-        >>> rule = chain(RootMeanSquare(alpha=0.0, eps=0.0))
+        >>> rule = RootMeanSquare(alpha=0.0, eps=0.0)
         >>> weight = torch.tensor([0.0])
         >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0]
         tensor([-1.])
@@ -106,11 +103,10 @@ class RootMeanSquare(Rule):
     eps: Scalar = hyper("[0, inf)", 1e-8)
     centered: bool = False
 
-    needs_step = True  # for the checkpoints of torch.optim alone
-
     @property
     def state_names(self) -> tuple[str, ...]:
-        return ("square_avg", "grad_avg") if self.centered else ("square_avg",)
+        names = ("square_avg", "grad_avg") if self.centered else ("square_avg",)
+        return (COUNTER, *names)  # counted for the checkpoints of torch.optim alone
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering = update.direction
@@ -143,7 +139,7 @@ class UnitMoments(Rule):
     Example:
         >>> rule = UnitMoments(0.9, 0.99)
         >>> {name: tuple(value.shape) for name, value in rule.init(torch.ones(3, 4)).items()}
-        {'exp_avg': (3, 4), 'exp_avg_sq': (3, 1)}
+        {'step': (), 'exp_avg': (3, 4), 'exp_avg_sq': (3, 1)}
 
     Source: Cho and Lee 2017, Adam-G.
     """
@@ -151,10 +147,9 @@ class UnitMoments(Rule):
     beta1: Scalar = hyper("[0, 1)")
     beta2: Scalar = hyper("[0, 1)")
     eps: Scalar = hyper("[0, inf)", 1e-8)
-    view: ViewField = view("channel")
+    view: View = view("channel")
 
-    needs_step = True
-    state_names = ("exp_avg", "exp_avg_sq")
+    state_names = (COUNTER, "exp_avg", "exp_avg_sq")
     tangent_names = ("exp_avg",)
 
     def init(self, weight: Tensor) -> State:
@@ -162,7 +157,7 @@ class UnitMoments(Rule):
         return {**state, "exp_avg_sq": torch.zeros_like(self.view.total(state["exp_avg"]))}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, update.step
+        entering, step = update.direction, state[COUNTER]
         average = averaged(state["exp_avg"], entering, self.beta1)
         squared_norm = self.view.inner(entering, entering)
         square = averaged(state["exp_avg_sq"], squared_norm, self.beta2)

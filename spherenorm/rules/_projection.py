@@ -10,19 +10,15 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import (
-    ConvertedField,
-    OptionalViewField,
-    ViewField,
-    ViewsField,
     choice,
     hyper,
     view,
     views,
 )
-from spherenorm._hooks import State
+from spherenorm._invariance import Invariance, Per
 from spherenorm._numerics import Scalar, cast_like, is_finite, is_zero
-from spherenorm._rule import Rule
-from spherenorm._update import Invariance, Per, Update
+from spherenorm._views import View
+from spherenorm.core import Rule, State, Update
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 
 
@@ -61,22 +57,20 @@ class ScaleInvarianceTest(InvarianceTest):
     """
 
     delta: Scalar = hyper("(0, inf)", 0.1)
-    views: ViewsField = views("channel", "layer")
-    per: ConvertedField[Per, Per] = choice("tensor", "unit")
+    views: tuple[View, ...] = views("channel", "layer")
+    per: Per = choice("tensor", "unit")
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
-        found = Invariance()
+        passes, silent = [], []
         for unit in sums:
-            norms = unit.squared_norm.sqrt() * unit.squared_grad.sqrt()
-            bound = self.delta / math.sqrt(unit.size) * norms
+            both = unit.squared_norm.sqrt() * unit.squared_grad.sqrt()
+            bound = self.delta / math.sqrt(unit.size) * both
             # (a sum that has overflowed says nothing of the cosine)
-            passing = (unit.product.abs() < bound) & is_finite(bound)
-            found = found.decided_on(
-                unit.view, passing, bound == 0, unit.squared_norm, self.per, unit.over
-            )
-            if found.is_final:  # the sums of the next view would take as long again
-                return found.without_a_turn(self.views[len(found.views) :]), {}
-        return found, {}
+            passes.append((unit.product.abs() < bound) & is_finite(bound))
+            silent.append(bound == 0)
+        norms = [unit.squared_norm for unit in sums]
+        over = sums[0].over if sums else None
+        return Invariance.decided(self.views, passes, silent, norms, self.per, over), {}
 
 
 @dataclass(frozen=True)
@@ -108,11 +102,9 @@ class RadialProjection(Rule):
     Source: Heo et al. 2021 (AdamP), Eq. 11 and 12.
     """
 
-    view: OptionalViewField = view(None)
+    view: View | None = view(None)
     outward: Scalar = hyper("[0, 1]", 0.0)
     inward: Scalar = hyper("[0, 1]", 0.0)
-
-    state_names = ()
 
     @property
     def need(self) -> str | None:
@@ -168,9 +160,7 @@ class Centralization(Rule):
     Source: Yong et al. 2020 (gradient centralization), Eq. 1.
     """
 
-    view: ViewField = view("channel")
-
-    state_names = ()
+    view: View = view("channel")
 
     def init(self, weight: Tensor) -> State:
         if weight.ndim >= 2:

@@ -9,50 +9,24 @@ so that it acts within other rules. Hyperball is a base optimizer, a `Normalized
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from spherenorm._fields import ConvertedField, Interval, ViewField, view
-from spherenorm._hooks import State
+from spherenorm._fields import Interval, checked_number, view
 from spherenorm._numerics import (
     Scalar,
-    as_number,
     cast_like,
     ratio,
-    readable,
     wide_dtype,
     working,
 )
-from spherenorm._rule import Rule
-from spherenorm._update import Update
-from spherenorm._views import View, replicate
+from spherenorm._views import View, replicate, some_zero
+from spherenorm.core import Rule, State, Update
 
 Radius = Literal["initial", "current", "intended"] | Scalar
-RadiusField = ConvertedField[Radius, Radius]
 _POSITIVE = Interval.parse("(0, inf)")
-
-
-def radius(*names: str) -> RadiusField:
-    """A dataclass field for a radius: a positive number or one of `names`, by default the first.
-
-    Raises:
-        TypeError, ValueError: on construction, when it is something else.
-    """
-
-    def convert(value: Radius, what: str) -> Radius:
-        value = as_number(value)
-        if isinstance(value, Tensor) or value in names:
-            return value
-        if isinstance(value, bool | str) or not isinstance(value, int | float):
-            known = ", ".join(f'"{name}"' for name in names)
-            raise ValueError(f"{what} must be {known} or a number, got {value!r}")
-        if value not in _POSITIVE:
-            raise ValueError(f"{what} must be in {_POSITIVE}, got {value!r}")
-        return float(value)
-
-    return ConvertedField(convert, names[0])
 
 
 class RadiusRule(Rule):
@@ -68,30 +42,34 @@ class RadiusRule(Rule):
         @property
         def radius(self) -> Radius: ...
 
+    radii: ClassVar[tuple[str, ...]] = ("initial",)
+    """The names that `radius` takes beside a positive number."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.radius, Tensor) or self.radius in self.radii:
+            return
+        what = f"{type(self).__name__}: radius must be"
+        if isinstance(self.radius, bool | str):
+            known = ", ".join(f'"{name}"' for name in self.radii)
+            raise ValueError(f"{what} {known} or a number, got {self.radius!r}")
+        object.__setattr__(self, "radius", checked_number(self.radius, _POSITIVE, what))
+
     @property
     def state_names(self) -> tuple[str, ...]:
         return ("radius",) if isinstance(self.radius, str) and self.radius == "initial" else ()
 
-    def check_weight(self, weight: Tensor) -> None:
-        """Refuse a weight whose radius would be 0.
-
-        Raises:
-            ValueError: a unit is 0, and the radius is the initial or the current norm.
-        """
-        held = isinstance(self.radius, str) and self.radius in ("initial", "current")
-        if not held or weight.is_meta or not weight.numel():
-            return
-        if bool((self.view.norm(working(replicate(weight.detach()))) == 0).any()):
-            name, own = type(self).__name__, self.view.dim is None
-            zero = "the weight is 0" if own else f"a unit of view {self.view} is 0"
-            instead = "start from other values, or give the weight a recipe without a radius"
-            raise ValueError(f"{name}: {zero}, and a radius of 0 never changes; {instead}")
-
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units
-        if readable(weight.detach()):
-            self.check_weight(weight)
-        if not self.state_names:
+        if not isinstance(self.radius, str) or self.radius == "intended":
+            return {}
+        if some_zero(self.view.norm(working(weight))):
+            own = self.view.dim is None
+            zero = "the weight is 0" if own else f"a unit of view {self.view} is 0"
+            instead = "start from other values, or give the weight a recipe without a radius"
+            never = f"and a radius of 0 never changes; {instead}"
+            raise ValueError(f"{type(self).__name__}: {zero}, {never}")
+        if self.radius == "current":
             return {}
         if self.view.dim is not None:
             return {"radius": self.view.norm(working(weight))}
@@ -161,8 +139,10 @@ class RadiusPin(RadiusRule):
     Source: Wen et al. 2026 (Hyperball); the radial brake of modded-nanogpt, track 3.
     """
 
-    view: ViewField = view("layer")
-    radius: RadiusField = radius("initial", "current", "intended")
+    view: View = view("layer")
+    radius: Radius = "initial"
+
+    radii = ("initial", "current", "intended")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.weight - update.direction

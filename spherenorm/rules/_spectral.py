@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import hyper
-from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, cast_like, ratio, root
-from spherenorm._rule import Rule
-from spherenorm._update import Update
 from spherenorm._views import replicate
+from spherenorm.core import Rule, State, Update
 
 DOUBLINGS = 12
 """Squarings of a Gram matrix: 2^13 steps of a power iteration, from all starts at once."""
@@ -45,8 +43,6 @@ class SpectralPin(Rule):
     """
 
     radius: Scalar = hyper("(0, inf)", 1.0)
-
-    state_names = ()
 
     def init(self, weight: Tensor) -> State:
         if weight.ndim < 2:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spherenorm._fields import hyper
-from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, cast_like
-from spherenorm._rule import Rule
-from spherenorm._update import Update
+from spherenorm.core import Rule, State, Update
 
 
 @dataclass(frozen=True)

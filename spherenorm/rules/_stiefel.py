@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from spherenorm._chain import Combination
-from spherenorm._hooks import State
-from spherenorm._rule import Rule
-from spherenorm._update import Update
+from spherenorm.core import Rule, State, Update
 
 
 @dataclass(frozen=True)
-class EndsAt(Combination):
+class EndsAt(Rule):
     """A step that ends where a rule maps its end: d <- w - rule(w - d).
 
     A retraction by projection: `Orthogonalize("plain")` maps to the nearest point of the Stiefel
@@ -35,7 +32,7 @@ class EndsAt(Combination):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.changed(direction=update.weight - update.direction)
-        after, state = self.apply_children(end, state)
+        after, state = self.apply(self.rule, end, state)
         return update.changed(direction=update.weight - after.direction), state
 
 
@@ -58,8 +55,6 @@ class StiefelProjection(Rule):
 
     Source: Edelman, Arias and Smith 1998.
     """
-
-    state_names = ()
 
     def init(self, weight: Tensor) -> State:
         if weight.ndim < 2:

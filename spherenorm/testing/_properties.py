@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._tree import init_apart
+from spherenorm._steps import init_apart
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart, named
+from spherenorm.testing._writes import writes_of
 
 ROUNDING = 1e-10
 """Of float64, through the cancellations of a projection."""
@@ -37,19 +38,13 @@ def pure(subject: Subject) -> str:
 
 
 def writes_into_nothing(subject: Subject) -> str:
-    """The arguments of a step stay as they are."""
+    """The arguments of each rule's `init`, `measure` and `update` stay as they are."""
     rule = subject.rule()
     for weight, grad, state in subject.warm():
-        given = {"the weight": weight, "the gradient": grad}
-        given |= {f"the state {name!r}": value for name, value in state.items()}
-        before = {what: (x._version, x.clone()) for what, x in given.items()}
-        keys = list(state)
-        rule.step(weight, grad, state)  # which refuses what it sees
-        for what, x in given.items():
-            version, copy = before[what]
-            same = x._version == version and torch.equal(x.nan_to_num(), copy.nan_to_num())
-            assert same, f"the rule writes into {what}; return new tensors instead"
-        assert list(state) == keys, "the rule adds to the state that it is given"
+        with writes_of(rule) as writes, named(f"a step of shape {tuple(weight.shape)}"):
+            rule.init(weight)
+            rule.step(weight, grad, state)
+        assert not writes, f"{writes[0]}; return new tensors instead"
     return "weight, gradient and state are as before"
 
 
@@ -155,8 +150,8 @@ def _numbers(
             near = [0.9 * entry, 0.95 * entry, entry] if entry else [0.0, 0.01, 0.02]
             values = [value for value in near if _is_taken(subject, enter(value))]
             if not entry and values:  # a Python 0 may leave a term out, and its state with it
-                names = subject.rule(**enter(values[-1])).state_names
-                values = [v for v in values if subject.rule(**enter(v)).state_names == names]
+                names = subject.rule(**enter(values[-1])).keys
+                values = [v for v in values if subject.rule(**enter(v)).keys == names]
             if values:
                 what = f"{name}[{i}]" if isinstance(default, tuple | list) else name
                 yield what, values, enter
@@ -217,21 +212,7 @@ def _trained(
                 file.seek(0)
                 optimizer = made()
                 optimizer.load_state_dict(torch.load(file, weights_only=True))
-            if subject.evaluates_elsewhere:
-                optimizer.step(_closure(subject, weights, step))
-                continue
             for weight in weights:
                 weight.grad = subject.grad(weight, step)
             optimizer.step()
     return [(w.detach(), {k: x.detach() for k, x in optimizer.state[w].items()}) for w in weights]
-
-
-def _closure(subject: Subject, weights: list[Tensor], step: int) -> Callable[[], float]:
-    """A closure whose gradients depend on where the weights are."""
-
-    def closure() -> float:
-        for weight in weights:
-            weight.grad = subject.grad(weight, step) + 0.1 * weight.detach()
-        return 0.0
-
-    return closure

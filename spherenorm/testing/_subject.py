@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State
 from spherenorm._registry import Bound
-from spherenorm._rule import Rule
-from spherenorm._tree import init_apart
+from spherenorm._steps import InPlaceError, init_apart
 from spherenorm._views import View
-from spherenorm._watch import InPlaceError
+from spherenorm.core import Rule, State
 
 SHAPES = ((4, 3), (3, 5), (3, 2, 2, 2), (5,), (), (1, 4), (0, 3))
 """Wide and tall matrices, a convolution, a bias, a number, a single unit, and nothing at all."""
@@ -68,16 +66,9 @@ class Subject:
         for shape in SHAPES:
             try:
                 init_apart(bound.rule, torch.ones(shape))
-            except InPlaceError:
-                pass  # no refusal of the shape; "writes into nothing" names it
             except ValueError as error:
                 refused[shape] = str(error)
         return cls(bound, [shape for shape in SHAPES if shape not in refused], refused)
-
-    @property
-    def evaluates_elsewhere(self) -> bool:
-        """True if the rule asks for the gradient at another point than the weight."""
-        return any(each.defines("evaluate_at") for each in self.rule().tree())
 
     def rule(self, **replaced: Any) -> Rule:
         """The recipe's rule, made anew."""

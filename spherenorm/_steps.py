@@ -1,0 +1,65 @@
+"""What surrounds a step: the state that it begins with, and sums over all weights."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm._numerics import wide_dtype
+from spherenorm.core import Rule, State
+
+
+class InPlaceError(ValueError):
+    """A rule writes into its arguments."""
+
+
+def init_apart(rule: Rule, weight: Tensor) -> State:
+    """`rule.init(weight)`, which leaves the states of the random generators as they were."""
+    devices = [weight.device] if weight.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        return rule.init(weight)
+
+
+def sums_over(weights: Iterable[tuple[Rule, Tensor, Tensor, State]]) -> dict[str, Tensor]:
+    """The sums over all weights of what their rules measure, by name.
+
+    Sums are in float64 (where the device has it). Parts of sharded weights take one collective.
+
+    Args:
+        weights: (rule, weight, gradient, state) of each.
+
+    Raises:
+        TypeError, ValueError: a rule measures what is no 0-dim tensor.
+    """
+    sums: dict[str, Tensor] = {}
+    parts: defaultdict[Any, defaultdict[str, list[Tensor]]] = defaultdict(lambda: defaultdict(list))
+    for rule, weight, grad, state in weights:
+        if not rule.measures:
+            continue
+        for name, value in rule.measure(rule.begin(weight, grad, state), state).items():
+            number: Any = _number(value, rule, name)
+            if mesh := getattr(number, "device_mesh", None):
+                parts[mesh, number.placements][name].append(number.to_local())
+            else:
+                sums[name] = sums[name] + number.to(sums[name].device) if name in sums else number
+    for (mesh, placements), by_name in parts.items():
+        from torch.distributed.tensor import DTensor
+
+        local = torch.stack([torch.stack(values).sum() for values in by_name.values()])
+        whole = DTensor.from_local(local, mesh, placements, run_check=False).full_tensor()
+        for name, value in zip(by_name, whole, strict=True):
+            sums[name] = sums[name] + value if name in sums else value
+    return sums
+
+
+def _number(value: Any, rule: Rule, name: str) -> Tensor:
+    what = f"{type(rule).__name__}: measure()[{name!r}] must be"
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{what} a tensor, got {value!r}")
+    if value.ndim:
+        raise ValueError(f"{what} 0-dim, got shape {tuple(value.shape)}")
+    return value.to(wide_dtype(value.device))

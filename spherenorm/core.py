@@ -1,0 +1,477 @@
+"""The core: what flows (`Update`), what acts (`Rule`), what composes (`Chain`), and one step.
+
+A step gives the gradient to a rule as the direction, lets the rule change it, and moves the weight
+by minus the direction, straight or along a manifold. All of it is pure: new tensors come out, the
+arguments stay as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from typing_extensions import Self, dataclass_transform
+
+from spherenorm._fields import check_fields
+from spherenorm._invariance import Invariance
+from spherenorm._manifold import EUCLIDEAN, Manifold, Sphere, check_shape, weight_warnings
+from spherenorm._numerics import wide_dtype, working
+
+COUNTER = "step"
+"""The state that counts the steps from 1, in float64 (where the device has it). All rules of a
+chain share it."""
+
+State = dict[str, Tensor]
+"""The state of one weight tensor, by name.
+
+Example:
+    >>> sn.recipes.sgdp(momentum=0.9).init(torch.ones(2))
+    {'momentum': tensor([0., 0.])}
+"""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of one weight tensor, under construction. All tensors have the weight's shape.
+
+    Attributes:
+        weight: the weight before the step.
+        grad: the raw gradient; no rule changes it.
+        direction: the step so far; in flat space the weight moves by minus this.
+        invariance: set by a scale-invariance test, read by projection and decay; None before any
+            test.
+        notes: what rules tell the rules behind them, by name: `AdaptiveMoments` and its kin note
+            their "second_moment". Sums over all weights (`Rule.measure`) are there from the start.
+
+    Example:
+        >>> weight, grad = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25])
+        >>> update, _ = sn.rules.StepSize(0.1).update(Update(weight, grad, grad), {})
+        >>> update.direction
+        tensor([0.0500, 0.0250])
+    """
+
+    weight: Tensor
+    grad: Tensor
+    direction: Tensor
+    invariance: Invariance | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def noting(self, **notes: Any) -> Update:
+        """This update with further notes.
+
+        Example:
+            >>> zero = torch.zeros(2)
+            >>> Update(zero, zero, zero).noting(second_moment=zero).notes
+            {'second_moment': tensor([0., 0.])}
+        """
+        return self.changed(notes={**self.notes, **notes})
+
+    def changed(self, **values: Any) -> Update:
+        """This update with other values of some attributes, as `dataclasses.replace` makes it.
+
+        Raises:
+            TypeError: an update has no attribute of that name.
+
+        Example:
+            >>> zero = torch.zeros(2)
+            >>> Update(zero, zero, zero).changed(direction=zero + 1).direction
+            tensor([1., 1.])
+        """
+        if is_compiling() or values.keys() - self.__dict__.keys():
+            return replace(self, **values)
+        # `replace` sets each attribute of a frozen class by itself, as slow as a small operation.
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, **values)
+        return changed
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+@dataclass(frozen=True)
+class Rule:
+    """A pure update rule for one weight tensor.
+
+    A subclass is a frozen dataclass (the decorator may be left out). Its author writes:
+
+    - fields: its hyper-parameters (`hyper`, `choice`, `view`, `views`), and rules within it.
+    - `state_names`: its states, zeros shaped as the weight unless `init` says otherwise. "step" is
+      t, the number of the step from 1, which all rules of a chain share.
+    - `tangent_names`: the states that are tangent vectors, which move along on a manifold.
+    - `update(update, state)`: returns the new `Update`, and the new values of its states ("step"
+      may be left out). It reads nothing else that changes, writes into nothing that it is given,
+      and takes no Python branch on a tensor's values, so that it compiles, vmaps and traces.
+
+    `spherenorm.testing.check` holds a rule against these promises. A rule within a rule is applied
+    by `self.apply(self.rule, update, state)`.
+
+    Args:
+        name: put before the names of this rule's states, to tell them from another rule's. Rules
+            without a name get a number instead: `exp_avg`, `exp_avg_2`.
+
+    Raises:
+        TypeError, ValueError: a field holds what it does not declare.
+
+    Example:
+        >>> class SignDescent(Rule):
+        ...     def update(self, update, state):
+        ...         return update.changed(direction=update.direction.sign()), {}
+        >>> SignDescent().step(torch.tensor([1.0]), torch.tensor([0.3]), {})
+        (tensor([0.]), {})
+    """
+
+    name: str | None = field(default=None, kw_only=True, repr=False)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in inspect.get_annotations(cls):
+            taken = "every rule has a field `name`, which tells its states apart"
+            raise TypeError(f"{cls.__name__}: {taken}; call yours otherwise")
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = Rule.__repr__  # type: ignore[method-assign]  # dataclass keeps it then
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        for each in reversed(cls.__mro__) if "__dataclass_fields__" not in cls.__dict__ else ():
+            if issubclass(each, Rule) and "__dataclass_fields__" not in each.__dict__:
+                made = getattr(each.__init__, "__code__", None)  # of a base, by dataclass
+                dataclass(frozen=True, init=bool(made and made.co_filename == "<string>"))(each)
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for rule in self.within:
+            if rule.manifold not in (EUCLIDEAN, self.manifold):
+                raise ValueError(
+                    f"{type(self).__name__}: an inner chain has manifold={rule.manifold!r}, which "
+                    "would be lost; give it to the outermost chain, which moves the weight"
+                )
+
+    def __repr__(self) -> str:
+        shown = [each.name for each in fields(self) if each.repr]
+        shown += ["name"] if self.name else []
+        return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of this rule's own states; see the class."""
+        return ()
+
+    @property
+    def tangent_names(self) -> tuple[str, ...]:
+        """Those of its own states that are tangent vectors."""
+        return ()
+
+    @property
+    def manifold(self) -> Manifold:
+        """The space in which a step moves the weight; only a chain has another than flat space."""
+        return EUCLIDEAN
+
+    def init(self, weight: Tensor) -> State:
+        """The state before the first step: zeros, and what the rules within it begin with.
+
+        Raises:
+            ValueError: the rule cannot step a weight of this shape, or of these values.
+        """
+        like = working(weight)
+        state = {n: torch.zeros_like(like) for n in self.state_names if n != COUNTER}
+        for rule in self.within:
+            state |= self.init_of(rule, like)
+        if COUNTER in self.keys:
+            counter = torch.zeros((), dtype=wide_dtype(weight.device), device=weight.device)
+            state = {COUNTER: counter, **state}
+        return state
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        """The update after this rule, and the new values of its states.
+
+        Args:
+            update: the step so far.
+            state: this rule's states, the rules' within it included.
+        """
+        raise TypeError(f"{type(self).__name__} does not define update(update, state)")
+
+    def measure(self, update: Update, state: State) -> Mapping[str, Tensor]:
+        """Numbers of one weight, by name; their sums over all weights are in `update.notes`.
+
+        They are measured once a step, before the first rule.
+
+        Raises:
+            ValueError: two rules within this one measure something under one name.
+        """
+        found: dict[str, Tensor] = {}
+        for rule in self.within:
+            own = rule.measure(update, self._own(rule, state)) if rule.measures else {}
+            if twice := found.keys() & own.keys():
+                raise ValueError(f"{type(rule).__name__}: an earlier rule measures {min(twice)!r}")
+            found |= own
+        return found
+
+    def weight_warnings(self, weight: Tensor) -> list[str]:
+        """Sentences on why this rule does not suit a weight; see `Sphere.weight_warnings`."""
+        return [each for rule in self.within for each in rule.weight_warnings(weight)]
+
+    def step(
+        self, weight: Tensor, grad: Tensor, state: State, sums: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """One whole step.
+
+        Args:
+            weight: of any shape; half precision is computed with in float32.
+            grad: the raw gradient, shaped as the weight.
+            state: as `init` or the last step returned it.
+            sums: over all weights, of what rules measure; None: this is the only weight.
+
+        Returns:
+            The new weight, in the old one's dtype, and the new state.
+
+        Raises:
+            TypeError: the weight is complex or integer, or the gradient is complex.
+            ValueError: the gradient, the state, or what a rule returns has another shape, or other
+                names, than it must.
+        """
+        update = self.begin(weight, grad, state)
+        if COUNTER in self.keys:
+            state = {**state, COUNTER: state[COUNTER] + 1}
+        if self.measures:
+            update = update.changed(notes=sums or self.measure(update, state))
+        after, new = self.update(update, dict(state))
+        after = _fitted(self, update, after)
+        new = {**state, **new}
+        tangents = {key: new[key] for key in self.tangent_keys}
+        moved, tangents = self.manifold.move(update.weight, after.direction, tangents)
+        new |= tangents
+        for key, old in state.items():
+            new[key] = _like(old, new[key], f"{type(self).__name__}: the state {key!r}")
+            if _shares_memory(new[key], update.weight) or _shares_memory(new[key], update.grad):
+                new[key] = new[key].clone()  # momentum at 0 is the gradient, and loops write there
+        return (moved if moved.dtype is weight.dtype else moved.to(weight.dtype)), new
+
+    def begin(self, weight: Tensor, grad: Tensor, state: State) -> Update:
+        """The update before the first rule.
+
+        Raises:
+            TypeError, ValueError: as `step`.
+        """
+        refuse_unless_real(weight, "weight")
+        if not isinstance(grad, Tensor) or grad.is_complex():
+            kind = f"complex ({grad.dtype})" if isinstance(grad, Tensor) else type(grad).__name__
+            raise TypeError(f"grad must be a real tensor, got {kind}")
+        if grad.shape != weight.shape:
+            shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
+            raise ValueError(f"grad must be shaped as the weight, {shapes}")
+        if state.keys() != set(self.keys):
+            both = f"{sorted(self.keys)}, got {sorted(state)}"
+            raise ValueError(f"{type(self).__name__}: the state must have {both}")
+        start = working(weight)
+        grad = grad if grad.dtype is start.dtype else grad.to(start.dtype)
+        return Update(start, grad, grad)
+
+    # ------------------------------------------------------------- rules within rules
+
+    @cached_property
+    def within(self) -> tuple[Rule, ...]:
+        """The rules among the fields, in order, those of a tuple one by one."""
+        values = [getattr(self, each.name) for each in fields(self)]
+        each = [x for value in values for x in (value if type(value) is tuple else (value,))]
+        return tuple(x for x in each if isinstance(x, Rule))
+
+    def tree(self) -> Iterator[Rule]:
+        """This rule and all rules within it, the outer ones first."""
+        yield self
+        for rule in self.within:
+            yield from rule.tree()
+
+    def apply(self, rule: Rule, update: Update, state: State) -> tuple[Update, State]:
+        """`rule.update` of a rule within this one, on its part of this rule's state.
+
+        Returns:
+            The update after it, and its new states under the keys of this rule's state.
+
+        Raises:
+            ValueError: it returns other states than its own, or a direction of another shape.
+        """
+        after, new = rule.update(update, self._own(rule, state))
+        keys = self._outer[id(rule)]
+        if new.keys() - {COUNTER} != keys.keys() - {COUNTER}:
+            both = f"{sorted(new)}, its states are {sorted(keys)}"
+            raise ValueError(f"{type(rule).__name__}: update returns the state {both}")
+        return _fitted(rule, update, after), {keys[key]: value for key, value in new.items()}
+
+    def init_of(self, rule: Rule, weight: Tensor) -> State:
+        """`rule.init` of a rule within this one, under the keys of this rule's state.
+
+        Raises:
+            TypeError: it returns other states than its own.
+        """
+        keys, own = self._outer[id(rule)], rule.init(weight)
+        if own.keys() != keys.keys():
+            both = f"{sorted(own)}, state_names says {sorted(keys)}"
+            raise TypeError(f"{type(rule).__name__}: init returns {both}")
+        return {keys[k]: x.clone() if _shares_memory(x, weight) else x for k, x in own.items()}
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the state: this rule's own, and those of the rules within it."""
+        inner = [key for rule in self.within for key in self._outer[id(rule)].values()]
+        return tuple(dict.fromkeys((*self.state_names, *inner)))
+
+    @cached_property
+    def tangent_keys(self) -> tuple[str, ...]:
+        """Those of `keys` that are tangent vectors."""
+        outer = [[self._outer[id(r)][key] for key in r.tangent_keys] for r in self.within]
+        return (*self.tangent_names, *(key for keys in outer for key in keys))
+
+    @cached_property
+    def measures(self) -> bool:
+        """True if this rule, or one within it, measures something of all weights."""
+        own = type(self).measure is not Rule.measure
+        return own or any(rule.measures for rule in self.within)
+
+    @cached_property
+    def _outer(self) -> dict[int, dict[str, str]]:
+        """By the id of a rule within this one: its keys, and this rule's keys for them.
+
+        A rule's `name` comes before its keys. Where an earlier rule has one of them, all keys of
+        the rule get a number behind: `exp_avg_2`. So a rule that is added behind changes no key.
+        """
+        taken, found = {*self.state_names}, {}
+        for rule in self.within:
+            own = [key for key in rule.keys if key != COUNTER]
+            named = {key: f"{rule.name}_{key}" if rule.name else key for key in own}
+            number, keys = 1, named
+            while not taken.isdisjoint(keys.values()):
+                number += 1
+                keys = {key: f"{outer}_{number}" for key, outer in named.items()}
+            taken.update(keys.values())
+            found[id(rule)] = {COUNTER: COUNTER, **keys} if COUNTER in rule.keys else keys
+        if len(found) < len(self.within):
+            alone = "give each place a rule of its own"
+            raise ValueError(f"{type(self).__name__} holds one rule object twice; {alone}")
+        return found
+
+    def _own(self, rule: Rule, state: State) -> State:
+        return {key: state[outer] for key, outer in self._outer[id(rule)].items()}
+
+
+@dataclass(frozen=True)
+class Chain(Rule):
+    """Rules applied one after another, and a manifold. Made by `chain`.
+
+    Attributes:
+        rules: in the order in which they are applied.
+        manifold: moves the weight by minus the direction that the last rule returns.
+
+    Example:
+        >>> rule = sn.recipes.adamp()
+        >>> rule.rules[0], rule.rules[-1]
+        (AdaptiveMoments(...), StepSize(lr=0.001))
+        >>> rule.manifold
+        Euclidean()
+    """
+
+    rules: tuple[Rule, ...]
+    manifold: Manifold = EUCLIDEAN
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.manifold, Manifold):
+            known = 'a Manifold such as Sphere("channel")'
+            raise TypeError(f"chain: manifold must be {known}, got {self.manifold!r}")
+        for rule in self.rules:
+            if not isinstance(rule, Rule):
+                raise TypeError(f"chain takes rules, got {rule!r}")
+        super().__post_init__()
+
+    def init(self, weight: Tensor) -> State:
+        check_shape(self.manifold, weight)
+        return super().init(weight)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        new: State = {}
+        for rule in self.rules:
+            update, own = self.apply(rule, update, state)
+            new |= own
+        return update, new
+
+    def weight_warnings(self, weight: Tensor) -> list[str]:
+        return weight_warnings(self.manifold, weight) + super().weight_warnings(weight)
+
+
+def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
+    """Compose rules: each takes the update of the one before it; their states lie in one dict.
+
+    Where two rules have a state of one name, the later one's gets a number behind, or its rule's
+    `name` before it.
+
+    The first rule sees `direction = grad`; after the last, `manifold` moves the weight by minus the
+    direction. A chain is a rule, so chains nest; the outermost one has the manifold.
+
+    Args:
+        *rules: in the order in which they are applied.
+        manifold: where the weight lives; by default flat space, in which w' = w - d.
+
+    Raises:
+        TypeError: an argument is not a rule, or `manifold` is not a manifold.
+        ValueError: an inner chain has a manifold of its own.
+
+    Example:
+        >>> rule = chain(rules.HeavyBall(0.9), rules.HeavyBall(0.5), rules.StepSize(0.1))
+        >>> rule.keys
+        ('momentum', 'momentum_2')
+    """
+    own: list[Rule] = []
+    for rule in rules:  # one that is given twice steps twice, with a state for each
+        again = isinstance(rule, Rule) and any(rule is each for each in own)
+        own.append(replace(rule) if again else rule)
+    return Chain(tuple(own), manifold)
+
+
+def sphere_of(rule: Rule | None) -> Sphere | None:
+    """The sphere that a rule keeps weights on; None if it keeps them on none.
+
+    Example:
+        >>> sphere_of(sn.bind("sgdg").rule).view.name, sphere_of(sn.bind("sgd").rule)
+        ('channel', None)
+    """
+    return rule.manifold if rule is not None and isinstance(rule.manifold, Sphere) else None
+
+
+def refuse_unless_real(weight: Tensor, what: str) -> None:
+    """Refuse a complex or integer weight: steps of an integer weight would be truncated.
+
+    Raises:
+        TypeError: the weight is no tensor, or complex, or of integers; it is called `what`.
+    """
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{what} must be a tensor, got {type(weight).__name__}")
+    if not weight.is_floating_point():
+        kind = "complex" if weight.is_complex() else "integer"
+        only = "only real floating-point weights can be optimized"
+        raise TypeError(f"{what} is {kind} ({weight.dtype}); {only}")
+
+
+def _fitted(rule: Rule, before: Update, after: Update) -> Update:
+    """The update after a rule, with a direction like the weight: a counter may have promoted it."""
+    direction = after.direction
+    if direction.dtype is before.weight.dtype and direction.shape == before.weight.shape:
+        return after
+    what = f"{type(rule).__name__}: the direction"
+    return after.changed(direction=_like(before.weight, direction, what))
+
+
+def _like(old: Tensor, new: Tensor, what: str) -> Tensor:
+    """`new` in the dtype of `old`.
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    if new.shape != old.shape:
+        raise ValueError(f"{what} must have shape {tuple(old.shape)}, got {tuple(new.shape)}")
+    return new if new.dtype is old.dtype else new.to(old.dtype)
+
+
+def _shares_memory(x: Tensor, y: Tensor) -> bool:
+    return x is y if is_compiling() else torch._C._is_alias_of(x, y)  # type: ignore[attr-defined]
