@@ -13,15 +13,18 @@ from __future__ import annotations
 import math
 import re
 import typing
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Real
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from spherenorm._numerics import as_number
 from spherenorm._views import ViewLike, as_view
 
+T = TypeVar("T")
 _SPELLING = re.compile(r"([\[(])(\S+), (\S+)([\])])")
 
 
@@ -76,7 +79,7 @@ def _shown(end: float) -> str:
     return f"{end:g}" if math.isfinite(end) else "∞" if end > 0 else "-∞"
 
 
-def view(default: ViewLike | None = "channel") -> Any:
+def view(default: ViewLike | None = MISSING) -> Any:
     """A dataclass field for a view, which takes a name or a `View` and holds a `View`.
 
     Args:
@@ -163,6 +166,25 @@ def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) 
     return field(default=default, metadata=metadata)
 
 
+class derived(Generic[T]):
+    """A property that a frozen dataclass computes once, from its fields.
+
+    (That of functools has a lock before Python 3.12, which torch.compile cannot enter.)
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function = function
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name, self.__doc__ = name, self.function.__doc__
+
+    def __get__(self, holder: Any, owner: type) -> T:
+        value = self.function(holder) if holder is not None else self
+        if holder is not None and not is_compiling():
+            object.__setattr__(holder, self.name, value)
+        return value  # type: ignore[return-value]
+
+
 def check_fields(holder: Any) -> None:
     """Check and convert the fields of a frozen dataclass, those declared as bool included.
 
@@ -197,7 +219,7 @@ def _checked(value: Any, kind: str, allowed: Any, what: str) -> Any:
 
 
 def checked_number(value: Any, interval: Interval, what: str) -> float | Tensor:
-    """A number of an interval as Python's own, or a 0-dim tensor; see `hyper` for what is raised."""
+    """A number of an interval as Python's own, or a 0-dim tensor; `hyper` says what is raised."""
     if isinstance(value, Tensor):
         if value.ndim:
             shape = tuple(value.shape)

@@ -41,7 +41,7 @@ class Manifold(Protocol):
     def move(
         self, weight: Tensor, direction: Tensor, tangents: Tangents
     ) -> tuple[Tensor, Tangents]:
-        """Move `weight` by minus `direction`, and tangent vectors at it along, by parallel transport.
+        """Move `weight` by minus `direction`, and carry tangent vectors along.
 
         Args:
             weight, direction: of one shape.

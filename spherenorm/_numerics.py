@@ -83,6 +83,48 @@ def cast_like(value: Scalar, x: Tensor) -> Scalar:
     return value
 
 
+def like(old: Tensor, new: Any, whose: str, what: str) -> Tensor:
+    """`new` in the dtype of `old`.
+
+    Args:
+        whose, what: of the message, as in "HeavyBall: momentum must have shape (2,), got (3,)".
+
+    Raises:
+        TypeError, ValueError: it has another shape, or a dtype that would lose more than precision.
+    """
+    if not isinstance(new, Tensor):
+        raise TypeError(f"{whose}: {what!r} must be a tensor, got {new!r}")
+    if new.shape != old.shape:
+        shapes = f"{tuple(old.shape)}, got {tuple(new.shape)}"
+        raise ValueError(f"{whose}: {what!r} must have shape {shapes}")
+    if new.dtype is old.dtype:
+        return new
+    if new.is_complex() or (new.is_floating_point() and not old.is_floating_point()):
+        raise ValueError(f"{whose}: {what!r} must be {old.dtype}, got {new.dtype}")
+    return new.to(old.dtype)
+
+
+def shares_memory(x: Tensor, y: Tensor) -> bool:
+    """True if one is a view of the other, as far as known: of values under torch.compile, if one
+    is the other."""
+    alias = torch._C._is_alias_of  # type: ignore[attr-defined]
+    return x is y if torch.compiler.is_compiling() else alias(x, y)
+
+
+def refuse_unless_real(weight: Tensor, what: str) -> None:
+    """Refuse a complex or integer weight: steps of an integer weight would be truncated.
+
+    Raises:
+        TypeError: the weight is no tensor, or complex, or of integers; it is called `what`.
+    """
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{what} must be a tensor, got {type(weight).__name__}")
+    if not weight.is_floating_point():
+        kind = "complex" if weight.is_complex() else "integer"
+        only = "only real floating-point weights can be optimized"
+        raise TypeError(f"{what} is {kind} ({weight.dtype}); {only}")
+
+
 def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
     """beta past + (1 - beta) entering, exactly `entering` at beta = 0."""
     if isinstance(beta, Tensor):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from spherenorm._numerics import wide_dtype
-from spherenorm.core import Rule, State
+
+if TYPE_CHECKING:
+    from spherenorm.core import Rule, State
 
 
 class InPlaceError(ValueError):

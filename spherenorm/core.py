@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,10 +17,11 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from typing_extensions import Self, dataclass_transform
 
-from spherenorm._fields import check_fields
+from spherenorm._fields import check_fields, derived
 from spherenorm._invariance import Invariance
 from spherenorm._manifold import EUCLIDEAN, Manifold, Sphere, check_shape, weight_warnings
-from spherenorm._numerics import wide_dtype, working
+from spherenorm._numerics import like, refuse_unless_real, shares_memory, wide_dtype, working
+from spherenorm._steps import sums_over
 
 COUNTER = "step"
 """The state that counts the steps from 1, in float64 (where the device has it). All rules of a
@@ -176,10 +176,10 @@ class Rule:
         Raises:
             ValueError: the rule cannot step a weight of this shape, or of these values.
         """
-        like = working(weight)
-        state = {n: torch.zeros_like(like) for n in self.state_names if n != COUNTER}
+        start = working(weight)
+        state = {n: torch.zeros_like(start) for n in self.state_names if n != COUNTER}
         for rule in self.within:
-            state |= self.init_of(rule, like)
+            state |= self.init_of(rule, start)
         if COUNTER in self.keys:
             counter = torch.zeros((), dtype=wide_dtype(weight.device), device=weight.device)
             state = {COUNTER: counter, **state}
@@ -204,7 +204,11 @@ class Rule:
         """
         found: dict[str, Tensor] = {}
         for rule in self.within:
-            own = rule.measure(update, self._own(rule, state)) if rule.measures else {}
+            own = (
+                rule.measure(update, {k: state[o] for k, o in self._outer[id(rule)].items()})
+                if rule.measures
+                else {}
+            )
             if twice := found.keys() & own.keys():
                 raise ValueError(f"{type(rule).__name__}: an earlier rule measures {min(twice)!r}")
             found |= own
@@ -237,17 +241,16 @@ class Rule:
         if COUNTER in self.keys:
             state = {**state, COUNTER: state[COUNTER] + 1}
         if self.measures:
-            update = update.changed(notes=sums or self.measure(update, state))
-        after, new = self.update(update, dict(state))
-        after = _fitted(self, update, after)
+            alone = [(self, weight, grad, state)] if sums is None else []
+            update = update.changed(notes=sums_over(alone) if alone else sums)
+        after, new = _updated(self, update, dict(state))
         new = {**state, **new}
         tangents = {key: new[key] for key in self.tangent_keys}
         moved, tangents = self.manifold.move(update.weight, after.direction, tangents)
-        new |= tangents
-        for key, old in state.items():
-            new[key] = _like(old, new[key], f"{type(self).__name__}: the state {key!r}")
-            if _shares_memory(new[key], update.weight) or _shares_memory(new[key], update.grad):
-                new[key] = new[key].clone()  # momentum at 0 is the gradient, and loops write there
+        new |= {key: like(new[key], x, "a moved state", key) for key, x in tangents.items()}
+        for key, value in new.items():
+            if shares_memory(value, update.weight) or shares_memory(value, update.grad):
+                new[key] = value.clone()  # momentum at 0 is the gradient, and loops write there
         return (moved if moved.dtype is weight.dtype else moved.to(weight.dtype)), new
 
     def begin(self, weight: Tensor, grad: Tensor, state: State) -> Update:
@@ -272,7 +275,7 @@ class Rule:
 
     # ------------------------------------------------------------- rules within rules
 
-    @cached_property
+    @derived
     def within(self) -> tuple[Rule, ...]:
         """The rules among the fields, in order, those of a tuple one by one."""
         values = [getattr(self, each.name) for each in fields(self)]
@@ -294,12 +297,9 @@ class Rule:
         Raises:
             ValueError: it returns other states than its own, or a direction of another shape.
         """
-        after, new = rule.update(update, self._own(rule, state))
         keys = self._outer[id(rule)]
-        if new.keys() - {COUNTER} != keys.keys() - {COUNTER}:
-            both = f"{sorted(new)}, its states are {sorted(keys)}"
-            raise ValueError(f"{type(rule).__name__}: update returns the state {both}")
-        return _fitted(rule, update, after), {keys[key]: value for key, value in new.items()}
+        after, new = _updated(rule, update, {key: state[outer] for key, outer in keys.items()})
+        return after, {keys[key]: value for key, value in new.items()}
 
     def init_of(self, rule: Rule, weight: Tensor) -> State:
         """`rule.init` of a rule within this one, under the keys of this rule's state.
@@ -311,27 +311,28 @@ class Rule:
         if own.keys() != keys.keys():
             both = f"{sorted(own)}, state_names says {sorted(keys)}"
             raise TypeError(f"{type(rule).__name__}: init returns {both}")
-        return {keys[k]: x.clone() if _shares_memory(x, weight) else x for k, x in own.items()}
+        return {keys[k]: x.clone() if shares_memory(x, weight) else x for k, x in own.items()}
 
-    @cached_property
+    @derived
     def keys(self) -> tuple[str, ...]:
-        """The keys of the state: this rule's own, and those of the rules within it."""
+        """The keys of the state: the counter, this rule's own, those of the rules within it."""
         inner = [key for rule in self.within for key in self._outer[id(rule)].values()]
-        return tuple(dict.fromkeys((*self.state_names, *inner)))
+        every = dict.fromkeys((*self.state_names, *inner))
+        return tuple(sorted(every, key=lambda key: key != COUNTER))
 
-    @cached_property
+    @derived
     def tangent_keys(self) -> tuple[str, ...]:
         """Those of `keys` that are tangent vectors."""
         outer = [[self._outer[id(r)][key] for key in r.tangent_keys] for r in self.within]
         return (*self.tangent_names, *(key for keys in outer for key in keys))
 
-    @cached_property
+    @derived
     def measures(self) -> bool:
         """True if this rule, or one within it, measures something of all weights."""
         own = type(self).measure is not Rule.measure
         return own or any(rule.measures for rule in self.within)
 
-    @cached_property
+    @derived
     def _outer(self) -> dict[int, dict[str, str]]:
         """By the id of a rule within this one: its keys, and this rule's keys for them.
 
@@ -352,9 +353,6 @@ class Rule:
             alone = "give each place a rule of its own"
             raise ValueError(f"{type(self).__name__} holds one rule object twice; {alone}")
         return found
-
-    def _own(self, rule: Rule, state: State) -> State:
-        return {key: state[outer] for key, outer in self._outer[id(rule)].items()}
 
 
 @dataclass(frozen=True)
@@ -439,39 +437,20 @@ def sphere_of(rule: Rule | None) -> Sphere | None:
     return rule.manifold if rule is not None and isinstance(rule.manifold, Sphere) else None
 
 
-def refuse_unless_real(weight: Tensor, what: str) -> None:
-    """Refuse a complex or integer weight: steps of an integer weight would be truncated.
-
-    Raises:
-        TypeError: the weight is no tensor, or complex, or of integers; it is called `what`.
-    """
-    if not isinstance(weight, Tensor):
-        raise TypeError(f"{what} must be a tensor, got {type(weight).__name__}")
-    if not weight.is_floating_point():
-        kind = "complex" if weight.is_complex() else "integer"
-        only = "only real floating-point weights can be optimized"
-        raise TypeError(f"{what} is {kind} ({weight.dtype}); {only}")
-
-
-def _fitted(rule: Rule, before: Update, after: Update) -> Update:
-    """The update after a rule, with a direction like the weight: a counter may have promoted it."""
-    direction = after.direction
-    if direction.dtype is before.weight.dtype and direction.shape == before.weight.shape:
-        return after
-    what = f"{type(rule).__name__}: the direction"
-    return after.changed(direction=_like(before.weight, direction, what))
-
-
-def _like(old: Tensor, new: Tensor, what: str) -> Tensor:
-    """`new` in the dtype of `old`.
-
-    Raises:
-        ValueError: it has another shape.
-    """
-    if new.shape != old.shape:
-        raise ValueError(f"{what} must have shape {tuple(old.shape)}, got {tuple(new.shape)}")
-    return new if new.dtype is old.dtype else new.to(old.dtype)
-
-
-def _shares_memory(x: Tensor, y: Tensor) -> bool:
-    return x is y if is_compiling() else torch._C._is_alias_of(x, y)  # type: ignore[attr-defined]
+def _updated(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
+    """`rule.update`, whose result fits; a counter may have promoted the direction of a number."""
+    result, name = rule.update(update, state), type(rule).__name__
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Update)):
+        each = result if isinstance(result, tuple) else (result,)
+        kinds = ", ".join(type(x).__name__ for x in each)  # not its tensors: they are long
+        raise TypeError(f"{name}: update must return (update, state), it returned {kinds}")
+    after, new = result
+    if (new.keys() ^ state.keys()) - {COUNTER}:
+        both = f"{sorted(new)}, its states are {sorted(state)}"
+        raise ValueError(f"{name}: update returns the state {both}")
+    if after.weight is not update.weight or after.grad is not update.grad:
+        only = "a rule may only change the direction"
+        raise ValueError(f"{name}: update returns another weight or gradient; {only}")
+    new = {key: like(state[key], value, name, key) for key, value in new.items()}
+    direction = like(update.weight, after.direction, name, "the direction")
+    return (after if direction is after.direction else after.changed(direction=direction)), new

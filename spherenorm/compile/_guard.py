@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Real
 from types import (
@@ -28,6 +27,7 @@ import torch
 from torch import Tensor
 
 from spherenorm import rules
+from spherenorm._fields import derived
 from spherenorm._manifold import Euclidean, Sphere
 from spherenorm._numerics import Scalar
 from spherenorm._views import View
@@ -261,7 +261,7 @@ def _held(value: Any) -> dict[str, Any]:
     """The attributes of an instance, without those that are derived from others and cached."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
     cls = type(value)
-    return {n: x for n, x in held.items() if type(getattr(cls, n, None)) is not cached_property}
+    return {n: x for n, x in held.items() if type(getattr(cls, n, None)) is not derived}
 
 
 def _own_code(cls: type) -> Key:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from spherenorm._numerics import refuse_unless_real
 from spherenorm._steps import sums_over
-from spherenorm.core import Rule, State, refuse_unless_real
+from spherenorm.core import Rule, State
 
 Params = dict[str, Tensor]
 """The parameters of a model, by name.

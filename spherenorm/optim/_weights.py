@@ -10,9 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
+from spherenorm._numerics import refuse_unless_real
 from spherenorm._steps import init_apart
 from spherenorm.compile import refusal
-from spherenorm.core import Rule, State, refuse_unless_real
+from spherenorm.core import Rule, State
 
 
 def check_weights(params: Any, rule: Rule, first: int) -> None:

@@ -81,7 +81,7 @@ class Gain(Rule):
     def init(self, weight: Tensor) -> State:
         weight = working(weight)
         norm = self.view.norm(weight)
-        if self.start == "norm" and some_zero(norm):
+        if self.start == "norm" and weight.numel() and some_zero(norm):
             instead = "start from other values, or give the weight another recipe"
             raise ValueError(f"Gain: a unit of view {self.view} is 0, without direction; {instead}")
         gain = norm.clone() if self.start == "norm" else torch.full_like(norm, _ONE)

@@ -63,7 +63,7 @@ class RadiusRule(Rule):
         self.view.size(weight)  # which refuses a weight without such units
         if not isinstance(self.radius, str) or self.radius == "intended":
             return {}
-        if some_zero(self.view.norm(working(weight))):
+        if weight.numel() and some_zero(self.view.norm(working(weight))):
             own = self.view.dim is None
             zero = "the weight is 0" if own else f"a unit of view {self.view} is 0"
             instead = "start from other values, or give the weight a recipe without a radius"

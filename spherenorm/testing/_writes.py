@@ -16,12 +16,13 @@ METHODS = "init", "measure", "update"
 
 @contextlib.contextmanager
 def writes_of(rule: Rule) -> Iterator[list[str]]:
-    """Meanwhile, note each write into an argument: the rule's class, the method, the argument.
+    """Meanwhile, note each write into an argument: the class, the method, the argument.
 
     Values are compared, so that a write through `.data` is seen, too. Inner rules come first.
     """
     found: list[str] = []
     own = {(type(each), name) for each in rule.tree() for name in METHODS}
+    own |= {(type(rule.manifold), "move")}
     before = [(cls, name, vars(cls).get(name)) for cls, name in own]
     for cls, name, _ in before:
         setattr(cls, name, _watched(getattr(cls, name), name, found))
@@ -33,8 +34,8 @@ def writes_of(rule: Rule) -> Iterator[list[str]]:
 
 
 def _watched(method: Callable[..., Any], name: str, found: list[str]) -> Callable[..., Any]:
-    def watched(rule: Rule, *given: Any) -> Any:
-        tensors = {what: x for each in given for what, x in _tensors(each).items()}
+    def watched(rule: Any, *given: Any) -> Any:
+        tensors = {what: x for each in reversed(given) for what, x in _tensors(each).items()}
         copies = {what: x.clone() for what, x in tensors.items()}
         keys = [list(each) for each in given if isinstance(each, dict)]
         result = method(rule, *given)

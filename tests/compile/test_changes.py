@@ -77,7 +77,7 @@ class ByHand:
 
     def _move(self, made, weight, grad):
         state = self.state[weight]
-        if state.keys() != set(made.state_names):
+        if state.keys() != set(made.keys):
             state = {name: state.get(name, new) for name, new in made.init(weight).items()}
         moved, new = made.step(weight, grad, state)
         self.state[weight] = {name: value.clone() for name, value in new.items()}
@@ -396,8 +396,8 @@ def a_subclass_of_the_sphere():
     class Slow(sn.Sphere):
         pace = 1.0
 
-        def retract(self, weight, direction):
-            return super().retract(weight, self.pace * direction)
+        def move(self, weight, direction, tangents):
+            return super().move(weight, self.pace * direction, tangents)
 
     yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5), r.StepSize(lr), manifold=Slow("layer")))
     for Slow.pace in (0.5, 1.0):

@@ -124,6 +124,8 @@ def test_the_step_takes_the_path_that_is_said(backend, steps):
 
 def test_a_state_that_begins_as_the_weight_takes_the_path_of_the_step():
     class Start(sn.Rule):
+        state_names = ("start",)
+
         def init(self, weight):
             return {"start": weight}
 

@@ -19,9 +19,9 @@ from tests.harness import refuses
 class Fields(sn.Rule):
     """A field of each kind."""
 
-    view: sn.ViewField = sn.view()
-    other: sn.OptionalViewField = sn.view(None)
-    several: sn.ViewsField = sn.views("channel", "dim=1")
+    view: sn.View = sn.view()
+    other: sn.View | None = sn.view(None)
+    several: tuple[sn.View, ...] = sn.views("channel", "dim=1")
     per: str = sn.choice("tensor", "unit")
     share: sn.Scalar = sn.hyper("[0, 1)", 0.5)
     bound: sn.Scalar | None = sn.hyper("(0, inf)", None)

@@ -16,13 +16,12 @@ class SecondMoment(sn.Rule):
 
     beta: sn.Scalar = sn.hyper("[0, 1)")
 
-    def init(self, weight):
-        return {"exp_avg_sq": torch.zeros_like(weight), "t": sn.scalar_state(weight)}
+    state_names = ("step", "exp_avg_sq")
 
     def update(self, update, state):
-        t = state["t"] + 1
+        t = state["step"]
         square = self.beta * state["exp_avg_sq"] + (1 - self.beta) * update.grad**2
-        return update.noting(second=square / (1 - self.beta**t)), {"exp_avg_sq": square, "t": t}
+        return update.noting(second=square / (1 - self.beta**t)), {"exp_avg_sq": square}
 
 
 class DividedByItsRoot(sn.Rule):
@@ -56,7 +55,7 @@ def test_a_note_ends_with_its_step_and_changes_no_update():
     weight = torch.ones(2)
     alone = sn.chain(DividedByItsRoot())
     sn.chain(sn.chain(SecondMoment(0.5)), DividedByItsRoot()).step(
-        weight, 5 * weight, {"exp_avg_sq": weight, "t": sn.scalar_state(weight)}
+        weight, 5 * weight, {"exp_avg_sq": weight, "step": torch.zeros(())}
     )
     assert torch.equal(alone.step(weight, weight, {})[0], weight - 1)
     update = sn.Update(weight, weight, weight)

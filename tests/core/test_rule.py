@@ -98,6 +98,8 @@ def test_a_step_leaves_its_arguments_alone_with_and_without_derivatives(name, si
 class Keeps(sn.Rule):
     """Keeps the weight and the gradient themselves."""
 
+    state_names = ("start", "last")
+
     def init(self, weight):
         return {"start": weight.detach(), "last": weight.view(-1)}
 
@@ -121,6 +123,8 @@ def test_states_do_not_change_when_the_loop_writes_into_weights_and_gradients(ba
 
 def test_a_state_that_begins_as_half_precision_is_float32():
     class Start(sn.Rule):
+        state_names = ("start",)
+
         def init(self, weight):
             return {"start": weight}
 
@@ -152,7 +156,7 @@ def test_an_init_may_read_the_weight():
         state_names = ("scale",)
 
         def init(self, weight):
-            return {"scale": sn.scalar_state(weight) + float(weight.norm())}
+            return {"scale": torch.zeros(()) + float(weight.norm())}
 
         def update(self, update, state):
             return replace(update, direction=state["scale"] * update.direction), state
@@ -189,11 +193,13 @@ class Fourth(sn.Rule):
 
     calls: list
 
+    state_names = ("step", "kept")
+
     def init(self, weight):
-        return {"kept": sn.scalar_state(weight), "t": sn.scalar_state(weight)}
+        return super().init(weight) | {"kept": torch.zeros((), dtype=torch.float64)}
 
     def update(self, update, state):
-        t = state["t"] + 1
+        t = state["step"]
 
         def work():
             self.calls.append(1)
@@ -201,7 +207,7 @@ class Fourth(sn.Rule):
 
         kept = sn.when(t % 4 == 1, work, state["kept"])
         direction = kept.to(update.direction.dtype) * update.direction
-        return replace(update, direction=direction), {"kept": kept, "t": t}
+        return replace(update, direction=direction), {"kept": kept}
 
 
 def test_work_is_done_at_its_steps_only_and_where_values_are_batched_at_all():

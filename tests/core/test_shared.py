@@ -1,4 +1,4 @@
-"""Sums over all weights, by name: taken once a step before the rules, for each place in a chain."""
+"""Sums over all weights, by name: taken once a step before the rules."""
 
 from dataclasses import replace
 
@@ -8,6 +8,7 @@ import torch
 import spherenorm as sn
 from spherenorm import functional
 from spherenorm import rules as r
+from tests.harness import refuses
 
 SHAPES = ((4, 3), (5,), ())
 
@@ -21,7 +22,7 @@ class GlobalClip(sn.Rule):
         return {"squared_norm": (update.direction**2).sum()}
 
     def update(self, update, state):
-        norm = update.shared["squared_norm"].sqrt() + 1e-6
+        norm = update.notes["squared_norm"].sqrt() + 1e-6
         share = (self.most / norm).clamp(max=1).to(update.direction.dtype)
         return replace(update, direction=share * update.direction), {}
 
@@ -94,37 +95,10 @@ def test_a_global_norm_is_torchs_clip(way):
         torch.testing.assert_close(step(grads), expected, rtol=1e-12, atol=1e-13)
 
 
-class GrownBySteps(sn.Rule):
-    """d (1 + |a|^2), a the sum of its steps so far, |a|^2 over all weights."""
-
-    state_names = ("a",)
-
-    def measure(self, update, state):
-        return {"size": (state["a"] ** 2).sum()}
-
-    def update(self, update, state):
-        direction = update.direction * (1 + update.shared["size"])
-        return replace(update, direction=direction), {"a": state["a"] + direction}
-
-
-def test_each_place_in_a_chain_has_its_own_sums(way):
-    """One rule twice: each place reads what it has measured of its own state before the step."""
-
-    def grown_twice(lr=0.1):
-        again = GrownBySteps()
-        return sn.chain(again, r.StepSize(0.5), sn.chain(again), r.StepSize(lr))
-
-    expected, step = weights(), way(grown_twice, weights())
-    first, second = ([torch.zeros_like(w) for w in expected] for _ in range(2))
-    for _ in range(3):
-        grads = [0.2 * w for w in expected]
-        sizes = [1 + sum((a**2).sum() for a in place) for place in (first, second)]
-        steps = [g * sizes[0] for g in grads]
-        first = [a + d for a, d in zip(first, steps, strict=True)]
-        steps = [0.5 * d * sizes[1] for d in steps]
-        second = [a + d for a, d in zip(second, steps, strict=True)]
-        expected = [w - 0.1 * d for w, d in zip(expected, steps, strict=True)]
-        torch.testing.assert_close(step(grads), expected, rtol=1e-13, atol=1e-14)
+def test_two_rules_that_measure_under_one_name_are_refused():
+    rule, weight = sn.chain(sn.chain(GlobalClip(1.0)), GlobalClip(2.0)), weights()[0]
+    with refuses("GlobalClip", "squared_norm"):
+        rule.step(weight, weight, {})
 
 
 class Counted(sn.Rule):
@@ -135,7 +109,7 @@ class Counted(sn.Rule):
         return {"all": entries, **({"matrices": entries} if update.grad.ndim == 2 else {})}
 
     def update(self, update, state):
-        shared = update.shared
+        shared = update.notes
         both = shared["all"] + 100 * shared.get("matrices", 0)
         return replace(update, direction=both.to(update.grad.dtype) * update.direction), {}
 
@@ -160,7 +134,7 @@ def test_sums_of_half_precision_are_wide():
 
     class Square(GlobalClip):
         def update(self, update, state):
-            total = update.shared["squared_norm"]
+            total = update.notes["squared_norm"]
             assert total.dtype is torch.float64
             return replace(update, direction=update.direction * (total**2 / 2**28).float()), {}
 

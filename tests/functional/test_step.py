@@ -32,7 +32,7 @@ class Whole(sn.Rule):
         return {"squared": (update.grad**2).sum()}
 
     def update(self, update, state):
-        return replace(update, direction=update.direction / update.shared["squared"].sqrt()), state
+        return replace(update, direction=update.direction / update.notes["squared"].sqrt()), state
 
 
 def whole(lr=0.1):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -109,35 +109,25 @@ def first_row(x: Tensor, factor: float) -> Tensor:
     return torch.cat([factor * x[:1], x[1:]]) if x.ndim else x
 
 
-@dataclass(frozen=True)
-class Moved:
-    """The facts of a manifold that a step reads."""
-
-    weight: Tensor
-    transport: Callable[[Tensor], Tensor]
-
-
-def sphere(retract: Callable[..., Any]) -> Planted:
-    usual = sn.Sphere.retract
-    return lambda: mock.patch.object(sn.Sphere, "retract", lambda *of: retract(usual, *of))
+def sphere(move: Callable[..., Any]) -> Planted:
+    usual = sn.Sphere.move
+    return lambda: mock.patch.object(sn.Sphere, "move", lambda *of: move(usual, *of))
 
 
 def turned(factor: float) -> Planted:
-    return sphere(lambda usual, at, weight, d: usual(at, weight, first_row(d, factor)))
+    return sphere(lambda usual, at, weight, d, x: usual(at, weight, first_row(d, factor), x))
 
 
-def carried_too_far(usual: Any, at: sn.Sphere, weight: Tensor, direction: Tensor) -> Any:
-    step = usual(at, weight, direction)
-    return Moved(step.weight, lambda x: first_row(step.transport(x), 1.01))
+def carried_too_far(usual: Any, at: sn.Sphere, weight: Tensor, d: Tensor, x: Any) -> Any:
+    moved, carried = usual(at, weight, d, x)
+    return moved, {name: first_row(each, 1.01) for name, each in carried.items()}
 
 
-def lost_on_a_long_move(usual: Any, at: sn.Sphere, weight: Tensor, direction: Tensor) -> Any:
+def lost_on_a_long_move(usual: Any, at: sn.Sphere, weight: Tensor, d: Tensor, x: Any) -> Any:
     """Of a move of many turns, rounding decides the end."""
-    step, view = usual(at, weight, direction), sn.as_view(at.view)
-    far = view.norm(direction) > 1e3 * view.norm(weight)
-    return Moved(
-        torch.where(far, first_row(step.weight, float("nan")), step.weight), step.transport
-    )
+    (moved, carried), view = usual(at, weight, d, x), sn.as_view(at.view)
+    far = view.norm(d) > 1e3 * view.norm(weight)
+    return torch.where(far, first_row(moved, float("nan")), moved), carried
 
 
 def squared_first(past: Tensor, entering: Tensor, beta: Any, share: Any) -> Tensor:

@@ -83,9 +83,8 @@ class Notes(sn.Rule):
 class Pushes:
     """A manifold that moves the weight in its own memory."""
 
-    def retract(self, weight: Any, direction: Any) -> Any:
-        weight.sub_(direction)
-        return sn.Euclidean().retract(weight, 0 * direction)
+    def move(self, weight: Any, direction: Any, tangents: Any) -> Any:
+        return weight.sub_(direction), tangents
 
 
 class Tagged(torch.Tensor):
@@ -203,7 +202,7 @@ ROWS = [
     row(
         "a manifold writes into the weight",
         WRITES,
-        "manifold",
+        "Pushes.move writes into the weight",
         {"manifold": Pushes(), "named": False},
     ),
     *(

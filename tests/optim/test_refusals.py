@@ -39,10 +39,6 @@ def no_names(*rates):
     return sn.chain(r.StepSize(rates[0]))
 
 
-def untested(lr=0.1):
-    return sn.chain(r.RadialProjection(), r.StepSize(lr))
-
-
 ARGUMENTS = [
     # hyper-parameters
     ("AdamP", {"lr": -1}, ["lr", -1], ValueError),
@@ -110,7 +106,6 @@ GROUPS = [
     ({"params": [weight()], "recipe": no_rule}, ["no_rule", 3], TypeError),
     ({"params": [weight()], "recipe": no_names}, ["no_names", "rates"], TypeError),
     ({"params": [weight()], "recipe": needs_lr}, ["needs_lr", "lr"], ValueError),
-    ({"params": [weight()], "recipe": untested}, ["InvarianceTest"], ValueError),
     ({"params": [weight()], "recipe": lambda lr=0.1: r.StepSize(lr)}, ["lambda"], ValueError),
 ]
 

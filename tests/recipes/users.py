@@ -8,7 +8,7 @@
 | adafactor | states of other shapes than the weight's, and empty ones |
 | soap | a branch on the step, and matrices alone |
 | prodigy | sums over all weights, and a number for a state |
-| lookahead_adamw, schedule_free_adamw | the weight after the step |
+| lookahead_adamw, schedule_free_adamw | the end of the step, as the last rule |
 
 Periods and first distances are short, so that a few steps see them; the papers' are longer.
 """
@@ -28,14 +28,16 @@ def averaged(past, x, beta):
     return beta * past + (1 - beta) * x
 
 
-class Mix(sn.Combination):
+class Mix(sn.Rule):
     fast: sn.Rule
     slow: sn.Rule
     alpha: float
 
     def update(self, update, state):
-        (fast, slow), state = self.apply_each(update, state)
-        return replace(update, direction=fast.direction + self.alpha * slow.direction), state
+        fast, new = self.apply(self.fast, update, state)
+        slow, more = self.apply(self.slow, update, state)
+        direction = fast.direction + self.alpha * slow.direction
+        return update.changed(direction=direction), new | more
 
 
 class SecondMoment(sn.Rule):
@@ -43,12 +45,11 @@ class SecondMoment(sn.Rule):
 
     beta: float
     eps: float
-    needs_step = True
-    state_names = ("exp_avg_sq",)
+    state_names = ("step", "exp_avg_sq")
 
     def update(self, update, state):
         square = averaged(state["exp_avg_sq"], update.grad**2, self.beta)
-        length = (square / (1 - self.beta**update.step)).sqrt() + self.eps
+        length = (square / (1 - self.beta ** state["step"])).sqrt() + self.eps
         return replace(update, direction=update.direction / length), {"exp_avg_sq": square}
 
 
@@ -65,13 +66,15 @@ def ademamix(lr=1e-3, betas=(0.9, 0.999, 0.9999), alpha=5.0, eps=1e-8, weight_de
     )
 
 
-class Mean(sn.Combination):
+class Mean(sn.Rule):
     rules: tuple[sn.Rule, ...]
 
     def update(self, update, state):
-        updates, state = self.apply_each(update, state)
-        direction = sum(each.direction for each in updates) / len(updates)
-        return replace(update, direction=direction), state
+        total, new = 0, {}
+        for rule in self.rules:
+            after, own = self.apply(rule, update, state)
+            total, new = total + after.direction, new | own
+        return update.changed(direction=total / len(self.rules)), new
 
 
 def aggmo(lr=0.1, betas=(0.0, 0.9, 0.99)):
@@ -83,10 +86,11 @@ class RmsClip(sn.Rule):
 
     beta: float
     eps: float
-    needs_step = True
+
+    state_names = ("step",)
 
     def update(self, update, state):
-        expected = update.notes["second_moment"] / (1 - self.beta**update.step)
+        expected = update.notes["second_moment"] / (1 - self.beta ** state["step"])
         surprise = (update.grad**2 / expected.clamp(min=self.eps**2)).mean().sqrt()
         return replace(update, direction=update.direction / surprise.clamp(min=1)), {}
 
@@ -106,16 +110,17 @@ class Adafactor(sn.Rule):
     decay: float
     longest: float
     eps: float
-    needs_step = True
+
+    state_names = ("step", "row", "col", "square")
 
     def init(self, weight):
         none = weight.flatten()[:0]
         row, col = (weight.sum(-1), weight.sum(-2)) if weight.ndim >= 2 else (none, none)
         new = {"row": row, "col": col, "square": none if weight.ndim >= 2 else weight}
-        return {name: torch.zeros_like(x) for name, x in new.items()}
+        return super().init(weight) | {name: torch.zeros_like(x) for name, x in new.items()}
 
     def update(self, update, state):
-        beta, x = 1 - update.step**-self.decay, update.grad**2 + self.eps
+        beta, x = 1 - state["step"] ** -self.decay, update.grad**2 + self.eps
         new = dict(state)
         if x.ndim < 2:
             square = new["square"] = averaged(state["square"], x, beta)
@@ -139,21 +144,23 @@ class Soap(sn.Rule):
     beta2: float
     eps: float
     every: int
-    needs_step = True
+
+    state_names = ("step", "exp_avg", "exp_avg_sq", "side", "basis")
 
     def init(self, weight):
         if weight.ndim < 2:
             raise ValueError(f"a matrix is needed, got shape {tuple(weight.shape)}")
         x = self.wide(weight)
         zero, square = torch.zeros_like(x), torch.zeros_like(x @ x.mT)
-        return {"exp_avg": zero, "exp_avg_sq": zero, "side": square, "basis": square}
+        new = {"exp_avg": zero, "exp_avg_sq": zero, "side": square, "basis": square}
+        return super().init(weight) | new
 
     def wide(self, x):
         rows = ROWS.rows(x)
         return rows if rows.shape[0] <= rows.shape[1] else rows.mT
 
     def update(self, update, state):
-        x, t = self.wide(update.direction), update.step
+        x, t = self.wide(update.direction), state["step"]
         side = averaged(state["side"], x @ x.mT, self.beta2)
         refresh = (t - 1) % self.every == 0
         basis = sn.when(refresh, lambda: torch.linalg.eigh(side)[1], state["basis"])
@@ -177,8 +184,10 @@ class Prodigy(sn.Rule):
     eps: float
     d0: float
 
+    state_names = ("start", "s", "exp_avg", "exp_avg_sq", "r", "d")
+
     def init(self, weight):
-        zero, number = torch.zeros_like(weight), sn.scalar_state(weight)
+        zero, number = torch.zeros_like(weight), torch.zeros((), dtype=torch.float64)
         moments = {"exp_avg": zero, "exp_avg_sq": zero}
         return {"start": weight, "s": zero, **moments, "r": number, "d": number + self.d0}
 
@@ -190,7 +199,7 @@ class Prodigy(sn.Rule):
         return {"along": along, "size": self.sum_of_gradients(update, state).abs().sum()}
 
     def update(self, update, state):
-        d, g, shared = state["d"], update.grad, update.shared
+        d, g, shared = state["d"], update.grad, update.notes
         r = averaged(state["r"], self.lr * d**2 * shared["along"], self.beta2**0.5)
         m = averaged(state["exp_avg"], d * g, self.beta1)
         v = averaged(state["exp_avg_sq"], (d * g) ** 2, self.beta2)
@@ -208,15 +217,17 @@ class ScheduleFree(sn.Rule):
     """Gradients at y, between the iterate z and the average x of all iterates."""
 
     beta: float
-    needs_step = True
+
+    state_names = ("step", "z", "x")
 
     def init(self, weight):
-        return {"z": weight, "x": weight}
+        return super().init(weight) | {"z": weight, "x": weight}
 
-    def after(self, before, weight, state):
-        z = state["z"] + (weight - before.weight)
-        x = state["x"] + (z - state["x"]) / before.step
-        return averaged(z, x, 1 - self.beta), {"z": z, "x": x}
+    def update(self, update, state):
+        z = state["z"] - update.direction
+        x = state["x"] + (z - state["x"]) / state["step"]
+        y = averaged(z, x, 1 - self.beta)
+        return update.changed(direction=update.weight - y), {"z": z, "x": x}
 
 
 def schedule_free_adamw(lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
@@ -231,16 +242,19 @@ def schedule_free_adamw(lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
 class Lookahead(sn.Rule):
     alpha: float
     every: int
-    needs_step = True
+
+    state_names = ("step", "slow")
 
     def init(self, weight):
-        return {"slow": weight}
+        return super().init(weight) | {"slow": weight}
 
-    def after(self, before, weight, state):
-        slow = state["slow"]
-        merged = slow + self.alpha * (weight - slow)
-        now = before.step % self.every == 0
-        return torch.where(now, merged, weight), {"slow": torch.where(now, merged, slow)}
+    def update(self, update, state):
+        slow, fast = state["slow"], update.weight - update.direction
+        merged = slow + self.alpha * (fast - slow)
+        now = state["step"] % self.every == 0
+        moved = torch.where(now, merged, fast)
+        new = {"slow": torch.where(now, merged, slow)}
+        return update.changed(direction=update.weight - moved), new
 
 
 def lookahead_adamw(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, alpha=0.5, every=2):

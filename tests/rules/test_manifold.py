@@ -33,24 +33,26 @@ def test_the_move_is_the_exponential_map_and_transport_is_parallel(
     """Against rotations: by |d| / |w| in the plane of w and d; what is across stays as it is."""
     weight, direction, x = (radius * randn(4, 3, 2, seed=seed + i, dtype=dtype) for i in range(3))
     direction = length * direction
-    path = sn.Sphere(view).retract(weight, direction)
+    sphere = sn.Sphere(view)
     w, d = rows(weight.double(), view), tangent(weight.double(), direction.double(), view)
     v = tangent(weight.double(), x.double(), view)
     r_, l_ = w.norm(dim=1, keepdim=True), d.norm(dim=1, keepdim=True)
     angle, u = l_ / r_, d / torch.where(l_ > 0, l_, 1)
     n = w / r_
     tol, size = 1e4 * torch.finfo(dtype).eps, radius
-    moved = rows(path.weight.double(), view)
+    given_ = rows_of(v, x, view).to(dtype)
+    ahead = rows_of(d, x, view).to(dtype)
+    end, carried = sphere.move(weight, direction, {"x": given_, "ahead": ahead})
+    moved = rows(end.double(), view)
     close(moved, r_ * (angle.cos() * n - angle.sin() * u), tol, size)
     # The part along the path turns with it, from u to cos u + sin n.
     along = (u * v).sum(1, keepdim=True)
     expected = v - along * u + along * (angle.cos() * u + angle.sin() * n)
-    given_ = rows_of(v, x, view).to(dtype)
-    close(rows(path.transport(given_).double(), view), expected, tol, size)
+    close(rows(carried["x"].double(), view), expected, tol, size)
     # Along the transported direction, the other way, the path leads home.
-    home = sn.Sphere(view).retract(path.weight, -path.transport(rows_of(d, x, view).to(dtype)))
-    close(home.weight, weight, tol, size)
-    close(home.transport(path.transport(given_)), given_, tol, size)
+    home, back = sphere.move(end, -carried["ahead"], {"x": carried["x"]})
+    close(home, weight, tol, size)
+    close(back["x"], given_, tol, size)
 
 
 def rows_of(values, like, view):
@@ -64,15 +66,15 @@ def rows_of(values, like, view):
 def test_a_zero_unit_stays_and_disturbs_no_other():
     weight, direction = randn(2, 3), randn(2, 3, seed=1)
     weight[0] = 0
-    path = sn.Sphere().retract(weight, direction)
-    assert not path.weight[0].any()
-    alone = sn.Sphere().retract(weight[1:], direction[1:])
-    assert torch.equal(path.weight[1:], alone.weight)
-    assert torch.equal(path.transport(direction)[0], direction[0])
+    moved, carried = sn.Sphere().move(weight, direction, {"d": direction})
+    assert not moved[0].any()
+    alone, _ = sn.Sphere().move(weight[1:], direction[1:], {})
+    assert torch.equal(moved[1:], alone)
+    assert torch.equal(carried["d"][0], direction[0])
     close(sn.Sphere().normalize(weight).norm(dim=1), [0.0, 1.0])
-    flat = sn.Euclidean().retract(weight, direction)
-    assert torch.equal(flat.weight, weight - direction)
-    assert flat.transport(direction) is direction
+    flat, kept = sn.Euclidean().move(weight, direction, {"d": direction})
+    assert torch.equal(flat, weight - direction)
+    assert kept["d"] is direction
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -112,7 +114,7 @@ def test_a_sphere_complains_of_weights_that_cannot_move(view, shape, still):
     """As the moves themselves say."""
     sphere = sn.Sphere(view)
     weight = sphere.normalize(randn(*shape))
-    moved = sphere.retract(weight, randn(*shape, seed=1)).weight
+    moved, _ = sphere.move(weight, randn(*shape, seed=1), {})
     assert torch.allclose(moved, weight, rtol=0, atol=1e-12) == still
     assert len(sphere.weight_warnings(2 * weight)) == 1
     assert len(sphere.weight_warnings(weight)) == still

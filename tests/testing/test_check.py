@@ -46,7 +46,7 @@ class Clip(sn.Rule):
         return {"square": (update.grad**2).sum()}
 
     def update(self, update, state):
-        length = update.shared["square"].sqrt().to(update.direction.dtype)
+        length = update.notes["square"].sqrt().to(update.direction.dtype)
         return replace(update, direction=update.direction / (1 + length)), {}
 
 

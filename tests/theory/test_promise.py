@@ -18,20 +18,11 @@ class Clip(sn.Rule):
         return {"squared": (update.grad**2).sum()}
 
     def update(self, update, state):
-        return replace(update, direction=update.direction / update.shared["squared"].sqrt()), {}
-
-
-class Ascends(sn.Rule):
-    def evaluate_at(self, update, state):
-        return update.weight + update.grad
+        return replace(update, direction=update.direction / update.notes["squared"].sqrt()), {}
 
 
 def clipped(lr=0.1):
     return sn.chain(Clip(), r.StepSize(lr))
-
-
-def ascending(lr=0.1):
-    return sn.chain(Ascends(), r.StepSize(lr))
 
 
 def two_momenta(lr=0.1, fast=0.5, slow=0.9):

@@ -30,7 +30,7 @@ from spherenorm_experiments.core._equal_sources import EQUAL_SOURCES
 OURS = ("spherenorm", "spherenorm_experiments")
 CORE = "spherenorm_experiments.core"
 PARTS = (
-    *("_chain", "_fields", "_interval", "_manifold", "_numerics", "_rule", "_update", "_views"),
+    *("core", "_fields", "_invariance", "_manifold", "_numerics", "_steps", "_views"),
     *("metrics", "rules"),
 )
 """The modules of spherenorm that rules are made of."""

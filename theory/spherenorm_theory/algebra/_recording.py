@@ -233,17 +233,14 @@ class _Build:
 
 
 def _refuse_more_than_a_step(rule: Rule) -> None:
-    """Refuse rules whose steps are of more than one weight, and one gradient at it.
+    """Refuse rules whose steps are of more than one weight.
 
     Raises:
         TraceError: naming the rule.
     """
     for each in rule.tree():
-        if each.defines("measure"):
+        if type(each).measure is not Rule.measure:
             why = "measures all weights together, and a law is of one"
-            raise TraceError(f"{type(each).__name__} {why}")
-        if each.defines("evaluate_at"):
-            why = "takes the gradient at another point than the weight, so <w, g> is not known"
             raise TraceError(f"{type(each).__name__} {why}")
 
 

@@ -101,7 +101,7 @@ def measure(
 
 
 def _refuse_other_states(law: NormGrowth, rule: Rule) -> None:
-    expected, present = law.step.traced.outputs[1:], rule.state_names
+    expected, present = law.step.traced.outputs[1:], rule.keys
     if set(present) != set(expected):
         raise ValueError(
             f"the law was derived for a step with the states {sorted(expected)}, "
