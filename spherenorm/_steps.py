@@ -43,7 +43,7 @@ def sums_over(weights: Iterable[tuple[Rule, Tensor, Tensor, State]]) -> dict[str
         if not rule.measures:
             continue
         for name, value in rule.measure(rule.begin(weight, grad, state), state).items():
-            number: Any = _number(value, rule, name)
+            number: Any = summand(value, rule, name)
             if mesh := getattr(number, "device_mesh", None):
                 parts[mesh, number.placements][name].append(number.to_local())
             else:
@@ -58,7 +58,12 @@ def sums_over(weights: Iterable[tuple[Rule, Tensor, Tensor, State]]) -> dict[str
     return sums
 
 
-def _number(value: Any, rule: Rule, name: str) -> Tensor:
+def summand(value: Any, rule: Rule, name: str) -> Tensor:
+    """A number that a rule measures, in float64 (where the device has it).
+
+    Raises:
+        TypeError, ValueError: it is no 0-dim tensor.
+    """
     what = f"{type(rule).__name__}: measure()[{name!r}] must be"
     if not isinstance(value, Tensor):
         raise TypeError(f"{what} a tensor, got {value!r}")

@@ -21,7 +21,7 @@ from spherenorm._fields import check_fields, derived
 from spherenorm._invariance import Invariance
 from spherenorm._manifold import EUCLIDEAN, Manifold, Sphere, check_shape, weight_warnings
 from spherenorm._numerics import like, refuse_unless_real, shares_memory, wide_dtype, working
-from spherenorm._steps import sums_over
+from spherenorm._steps import summand, sums_over
 
 COUNTER = "step"
 """The state that counts the steps from 1, in float64 (where the device has it). All rules of a
@@ -211,7 +211,7 @@ class Rule:
             )
             if twice := found.keys() & own.keys():
                 raise ValueError(f"{type(rule).__name__}: an earlier rule measures {min(twice)!r}")
-            found |= own
+            found |= {key: summand(value, rule, key) for key, value in own.items()}
         return found
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
@@ -451,6 +451,6 @@ def _updated(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
     if after.weight is not update.weight or after.grad is not update.grad:
         only = "a rule may only change the direction"
         raise ValueError(f"{name}: update returns another weight or gradient; {only}")
-    new = {key: like(state[key], value, name, key) for key, value in new.items()}
+    new = {key: like(state[key], value, name, key) for key, value in new.items() if key != COUNTER}
     direction = like(update.weight, after.direction, name, "the direction")
     return (after if direction is after.direction else after.changed(direction=direction)), new

@@ -48,7 +48,7 @@ def adam(
     """Adam's rule, and how it may be wrong: `late` steps in the correction, eps in the root."""
 
     def update(rule: Any, given: sn.Update, state: sn.State) -> tuple[sn.Update, sn.State]:
-        entering, step = given.direction, given.step + late
+        entering, step = given.direction, state["step"] + late
 
         def like(x: Any) -> Any:
             return x.to(entering.dtype) if isinstance(x, Tensor) else x

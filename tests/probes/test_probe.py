@@ -6,12 +6,12 @@ import math
 
 import pytest
 import torch
-from spherenorm._update import Update
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import spherenorm as sn
 from spherenorm import metrics
+from spherenorm.core import Update
 from tests.harness.refusals import refuses
 from tests.probes.models import OPTIMIZERS, Model, its_test, loss_of, root_mean_square, train
 

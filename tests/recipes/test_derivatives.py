@@ -119,7 +119,7 @@ def test_derivatives_by_all_hyper_parameters(row, zeros):
 
 @pytest.mark.parametrize(
     ("row", "zeros"),
-    cases(few_rows(), slow=[*MATRICES, *(row for row in ROWS if str(row).startswith("adamg"))]),
+    cases(few_rows(), slow=SLOW),
 )
 def test_derivatives_of_second_order(row, zeros):
     loss, x = loss_of(row, zeros)

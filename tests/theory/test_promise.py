@@ -38,7 +38,6 @@ def two_projected(lr=0.1, beta=0.9):
     ("recipe", "reason"),
     [
         (clipped, "Clip measures all weights together"),
-        (ascending, "Ascends takes the gradient at another point"),
     ],
 )
 def test_steps_that_are_not_of_one_weight_are_refused(recipe, reason):

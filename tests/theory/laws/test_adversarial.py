@@ -61,12 +61,12 @@ def test_an_assumption_of_the_first_step_alone_is_said():
         def at_times(w, d, t, every):
             return torch.where((t + 1) % every == 0, d + 0.1 * w, d), t + 1
 
-        return chain(Keeps(at_times, names="step", numbers=(every,)), r.StepSize(lr))
+        return chain(Keeps(at_times, names="times", numbers=(every,)), r.StepSize(lr))
 
     law = norm_growth(recipe)
     assert "every != 0" in law.assumptions
     assert "Mod(1, every) != 0 in the first step" in law.assumptions
-    new, _ = law.evaluate(W, G, {"step": torch.tensor(2)}, lr=1.0)
+    new, _ = law.evaluate(W, G, {"times": torch.tensor(2)}, lr=1.0)
     torch.testing.assert_close(new, (W - G - 0.1 * W).double())
     with refuses("Mod", by=OutsideError):
-        law.evaluate(W, G, {"step": torch.tensor(0)}, lr=1.0, every=1.0)
+        law.evaluate(W, G, {"times": torch.tensor(0)}, lr=1.0, every=1.0)
