@@ -8,7 +8,6 @@ must end elsewhere.
 
 import collections
 import contextlib
-import copy
 import functools
 import inspect
 import math
@@ -562,16 +561,6 @@ def a_gradient_in_another_layout():
         yield
 
 
-@case(backends=BOTH)
-def a_gradient_that_is_missing_at_some_steps():
-    opt = yield start(decayed)
-    weight = opt.param_groups[0]["params"][0]
-    weight.given = lambda g: None
-    yield
-    del weight.given
-    yield
-
-
 # A mode of torch changes.
 
 
@@ -623,17 +612,6 @@ def two_optimizers_of_one_recipe():
 
 
 @case(backends=BOTH)
-def a_state_and_hyper_parameters_that_are_loaded():
-    opt = yield start(SGD, momentum=0.5)
-    saved = copy.deepcopy(opt.state_dict())
-    opt.param_groups[0]["weight_decay"] = 0.3
-    yield
-    saved["param_groups"][0].update(lr=0.3, nesterov=True, weight_decay=0.1)
-    opt.load_state_dict(saved)
-    yield
-
-
-@case(backends=BOTH)
 def groups_that_are_added_and_exchange_their_numbers():
     opt = yield start(decayed)
     late = start(decayed, shapes=[(4, 3), (2, 5)]).weights()
@@ -643,15 +621,6 @@ def groups_that_are_added_and_exchange_their_numbers():
     one, other = opt.param_groups
     one["betas"], other["betas"] = other["betas"], one["betas"]
     one["weight_decay"], other["weight_decay"] = other["weight_decay"], one["weight_decay"]
-    yield
-
-
-@case(backends=BOTH)
-def a_group_of_another_recipe():
-    opt = yield start(SGD, momentum=0.5)
-    late = start(SGD, shapes=[(4, 3)]).weights()
-    opt.add_param_group({"params": late, "recipe": "sgdw", "momentum": 0.5, "weight_decay": 0.5})
-    opt.param_groups[0]["weight_decay"] = 0.5
     yield
 
 
