@@ -112,12 +112,6 @@ def test_the_readme_runs_in_a_project_of_ones_own(installed):
 
 
 @FROM_A_WHEEL
-def test_the_module_is_the_command(installed):
-    site, project = installed
-    assert "t1 Table 1" in run(site, project, "-m", "spherenorm", "list")
-
-
-@FROM_A_WHEEL
 def test_the_console_script_is_the_command(installed):
     """The script that pip writes into `bin/` for the entry point."""
     site, project = installed

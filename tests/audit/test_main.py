@@ -39,9 +39,6 @@ def raising():
 
 def of_another_shape():
     return small()[0], torch.randn(16, 7)
-
-def of_one_item():
-    return small()[0], torch.randn(1, 6)
 """
 
 
@@ -96,7 +93,6 @@ def test_json(run, name):
         (("own_models",), ["own_models", "module:function"]),
         (("own_models:raising",), ["own_models:raising", "no data", "own_models.py, line"]),
         (("own_models:of_another_shape",), ["own_models:of_another_shape", "mat1"]),
-        (("own_models:of_one_item",), ["own_models:of_one_item", "more than 1 value"]),
     ],
 )
 def test_wrong_requests(run, arguments, named):

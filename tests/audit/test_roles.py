@@ -158,23 +158,6 @@ def test_a_weight_is_followed_through_what_is_made_of_it():
     }
 
 
-@pytest.mark.parametrize(
-    ("form", "role"), [("direct", "matrix"), ("projected", "matrix"), ("shifted", "vector")]
-)
-def test_learned_queries(form, role):
-    """A factor of a product with the keys, or with their projection; the batch may join before."""
-
-    def forward(self, x):
-        asked = self.queries + x.mean(1, keepdim=True) if form == "shifted" else self.queries
-        asked = asked.expand(len(x), -1, -1)
-        asked = asked if form == "direct" else self.project(asked)
-        return self.last(F.scaled_dot_product_attention(asked, self.key(x), x).mean(1))
-
-    net = Net(forward, project=linear(8, 8), key=linear(8, 8), last=linear(8, 3))
-    net.queries = parameter(5, 8)
-    assert found(sn.roles(net, torch.randn(2, 6, 8)))["queries"] == role
-
-
 @pytest.mark.parametrize(("cell", "length"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 3)])
 def test_recurrent_layers_and_the_head_behind_them(cell, length):
     """Their products with the state, of zeros at first, become sums in place."""

@@ -5,7 +5,7 @@ import torch
 
 from spherenorm import audit
 from tests.audit.by_hand import true_views
-from tests.audit.zoo import CASES, attention, between, build, check, sequences, shapes
+from tests.audit.zoo import CASES, between, build, check, sequences, shapes
 
 VERDICTS = {
     "batch_norm_of_two": {"0.weight": "no evidence", "2.weight": "no evidence"},
@@ -58,7 +58,7 @@ BY_HAND = [
     for name, make in CASES.items()
     if name in MOVED
     or (
-        (make.__module__ in {room.__name__ for room in (attention, between, sequences, shapes)})
+        (make.__module__ in {room.__name__ for room in (between, sequences, shapes)})
         and name not in OUT_OF_REACH
     )
 ]

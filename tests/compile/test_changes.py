@@ -8,11 +8,9 @@ must end elsewhere.
 
 import collections
 import contextlib
-import copy
 import functools
 import inspect
 import math
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -159,10 +157,8 @@ def live_through(story, make, unchanged_for=0):
                 said = told.send(trainings[-1].optimizer)
             except StopIteration:
                 break
-            if isinstance(said, Start):
+            if said is not None:
                 trainings.append(Training(begin(said)))
-            elif said is not None:
-                trainings[-1].optimizer = said
     return trainings
 
 
@@ -316,20 +312,6 @@ def a_tensor_that_a_recipe_reads():
         yield
 
 
-@case
-def a_recipe_that_makes_another_chain_at_every_other_step():
-    trainer = SimpleNamespace(epoch=0)
-
-    def recipe(lr=0.1):
-        if trainer.epoch % 2:
-            return sn.chain(r.ExponentialAverage(0.9, bias_correction=True), r.StepSize(lr))
-        return heavy(r.CoupledDecay(0.1 * trainer.epoch), lr=lr)
-
-    yield start(recipe)
-    for trainer.epoch in range(1, 5):
-        yield
-
-
 # A user's rule, whose code runs at every step, reads something that changes.
 
 
@@ -352,29 +334,12 @@ def own(factor, thing=None, **options):
     return start(lambda lr=0.1: heavy(cls(thing), lr=lr), **options)
 
 
-def in_a_field(make, read, write):
-    """A story in which what a user's rule holds comes to hold 3 inside, and 1 again."""
-
-    def story():
-        thing = make()
-        yield own(lambda rule, update: read(rule.thing), thing)
-        for value in (3.0, 1.0):
-            write(thing, value)
-            yield
-
-    return story
-
-
-enter(
-    a_dict_that_is_a_field=in_a_field(
-        lambda: {"factor": 1.0}, lambda x: x["factor"], lambda x, v: x.update(factor=v)
-    ),
-    a_random_generator_of_torch=in_a_field(
-        lambda: torch.Generator().manual_seed(0),
-        lambda x: torch.rand((), generator=x, dtype=torch.float64),
-        lambda x, v: x.manual_seed(int(v)),
-    ),
-)
+@case
+def a_dict_that_is_a_field():
+    thing = {"factor": 1.0}
+    yield own(lambda rule, update: rule.thing["factor"], thing)
+    for thing["factor"] in (3.0, 1.0):
+        yield
 
 
 @case
@@ -389,44 +354,6 @@ def a_number_that_the_rule_itself_counts():
     yield own(factor)
     counter.value = 0
     yield
-
-
-@case
-def a_subclass_of_the_sphere():
-    class Slow(sn.Sphere):
-        pace = 1.0
-
-        def move(self, weight, direction, tangents):
-            return super().move(weight, self.pace * direction, tangents)
-
-    yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5), r.StepSize(lr), manifold=Slow("layer")))
-    for Slow.pace in (0.5, 1.0):
-        yield
-
-
-def doubled(x):
-    return 2 * x
-
-
-def written_around(factor):
-    """A user's rule with a closure, a function of its module, a default and a class attribute."""
-
-    class Mine(sn.Rule):
-        share = 0.5
-
-        def update(self, update, state, times=1.0, *, more=1.0):
-            direction = factor * self.share * times * more * doubled(update.direction)
-            return replace(update, direction=direction), {}
-
-    return Mine
-
-
-enter(
-    BOTH,
-    a_users_class_that_is_made_anew=of_a_recipe(
-        lambda factor: heavy(written_around(factor)()), 1.0, 3.0, 1.0
-    ),
-)
 
 
 # The hyper-parameters of a group change.
@@ -557,11 +484,6 @@ def a_weight_in_other_memory(state, *weights):
         weight.data = 2 * weight.data
 
 
-@once(start(decayed, shapes=PAIR))
-def two_weights_that_share_memory(state, one, other):
-    other.data = one.data
-
-
 @once(start(decayed))
 def a_weight_of_another_shape(state, weight, *others):
     weight.grad = None
@@ -572,16 +494,6 @@ def a_weight_of_another_shape(state, weight, *others):
 @once(start(decayed))
 def a_gradient_in_the_weights_memory(state, weight, *others):
     weight.given = lambda g: weight.data
-
-
-@once(start(decayed, shapes=PAIR), backends=BOTH)
-def a_gradient_in_a_states_memory(state, one, other):
-    other.given = lambda g: state[one]["exp_avg"]
-
-
-@once(start(decayed), backends=BOTH)
-def a_gradient_whose_memory_is_read_in_another_order(state, weight, *others):
-    weight.given = lambda g: g.as_strided((4, 3), (1, 4))
 
 
 @once(start(paced), backends=BOTH)
@@ -649,16 +561,6 @@ def a_gradient_in_another_layout():
         yield
 
 
-@case(backends=BOTH)
-def a_gradient_that_is_missing_at_some_steps():
-    opt = yield start(decayed)
-    weight = opt.param_groups[0]["params"][0]
-    weight.given = lambda g: None
-    yield
-    del weight.given
-    yield
-
-
 # A mode of torch changes.
 
 
@@ -678,33 +580,19 @@ class Dispatch(TorchDispatchMode):
         return out + out + out if func is torch.ops.aten.mul.Tensor else out
 
 
-def within(said, context):
-    """A story in which a context is entered, and left."""
-
-    def story():
-        yield said
-        with context():
+@case
+def modes_around_the_librarys_rules():
+    yield start(decayed)
+    for mode in (Function, Dispatch):
+        with mode():
             yield
         yield
 
-    return story
 
-
-def inference(rule, update):
-    return 3.0 if torch.is_inference_mode_enabled() else 1.0
-
-
-enter(
-    inference_mode=within(own(inference), torch.inference_mode),
-    a_mode_of_functions_around_the_librarys_rules=within(start(decayed), Function),
-    a_mode_of_dispatch_around_the_librarys_rules=within(start(paced), Dispatch),
-)
-
-
-@case(tolerance=1e-5)
-def autocast_around_the_librarys_rules():
-    yield start(sn.recipes.sgdg, [(8, 8), (4, 3)], torch.float32, lr=0.5, nu=None)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+@case
+def inference_mode():
+    yield own(lambda rule, update: 3.0 if torch.is_inference_mode_enabled() else 1.0)
+    with torch.inference_mode():
         yield
     yield
 
@@ -723,34 +611,6 @@ def two_optimizers_of_one_recipe():
     yield
 
 
-@case
-def an_optimizer_that_is_copied():
-    opt = yield start(paced)
-    again = yield copy.deepcopy(opt)
-    again.param_groups[0]["lr"] = 0.3
-    opt.param_groups[0]["lr"] = 0.7
-    yield
-
-
-@case
-def an_optimizer_that_is_pickled():
-    opt = yield start(ADAM, betas=(0.5, 0.9), lr=0.1)
-    again = yield pickle.loads(pickle.dumps(opt))
-    again.param_groups[0]["betas"] = (0.9, 0.0)
-    yield
-
-
-@case(backends=BOTH)
-def a_state_and_hyper_parameters_that_are_loaded():
-    opt = yield start(SGD, momentum=0.5)
-    saved = copy.deepcopy(opt.state_dict())
-    opt.param_groups[0]["weight_decay"] = 0.3
-    yield
-    saved["param_groups"][0].update(lr=0.3, nesterov=True, weight_decay=0.1)
-    opt.load_state_dict(saved)
-    yield
-
-
 @case(backends=BOTH)
 def groups_that_are_added_and_exchange_their_numbers():
     opt = yield start(decayed)
@@ -761,15 +621,6 @@ def groups_that_are_added_and_exchange_their_numbers():
     one, other = opt.param_groups
     one["betas"], other["betas"] = other["betas"], one["betas"]
     one["weight_decay"], other["weight_decay"] = other["weight_decay"], one["weight_decay"]
-    yield
-
-
-@case(backends=BOTH)
-def a_group_of_another_recipe():
-    opt = yield start(SGD, momentum=0.5)
-    late = start(SGD, shapes=[(4, 3)]).weights()
-    opt.add_param_group({"params": late, "recipe": "sgdw", "momentum": 0.5, "weight_decay": 0.5})
-    opt.param_groups[0]["weight_decay"] = 0.5
     yield
 
 

@@ -167,16 +167,3 @@ def test_a_gradient_of_another_dtype(backend):
     optim.AdamP([weight], backend="auto").step()
     optim.AdamP([twin], backend="rule").step()
     torch.testing.assert_close(weight.detach(), twin.detach(), rtol=2e-5, atol=2e-6)
-
-
-def test_no_gradient_and_no_replaced_state_is_kept_alive():
-    import weakref
-
-    weights = two_weights()
-    optimizer = sgdw(weights, "auto")
-    optimizer.step()
-    state = optimizer.state[weights[0]]
-    kept = [weakref.ref(x) for x in (weights[0].grad, state["momentum_buffer"])]
-    weights[0].grad = None
-    state["momentum_buffer"] = torch.zeros_like(weights[0])
-    assert [each() for each in kept] == [None, None]

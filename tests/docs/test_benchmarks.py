@@ -2,10 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +12,6 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import _engine, _training
 from benchmarks._engine import engine_overhead, large_store
 from benchmarks._first import first_steps
-from benchmarks._measure import MALLOC, peak_memory_of
 from benchmarks._shapes import SETS
 from benchmarks._sharded import sharded_step
 from benchmarks._sweep import sweep_throughput
@@ -42,10 +37,9 @@ def test_parameter_sets(name, tensors, count):
 
 
 @pytest.fixture(autouse=True)
-def _stay(monkeypatch, request):
+def _stay(monkeypatch):
     """Starting again would start the tests again."""
-    if "malloc" not in request.node.name:
-        monkeypatch.setattr(benchmarks, "fix_malloc", lambda name: None)
+    monkeypatch.setattr(benchmarks, "fix_malloc", lambda name: None)
 
 
 def test_the_command(tmp_path, monkeypatch):
@@ -115,35 +109,6 @@ def test_the_engine_and_the_commands(monkeypatch):
     assert numbers["ratio"] == pytest.approx(numbers["engine ms"] / numbers["bare ms"])
     monkeypatch.setattr(_engine, "COMMANDS", {"status": ("status",)})
     assert large_store(Console(), runs=2).keys() == {"status"}
-
-
-def test_peak_memory_is_what_was_taken_in_between():
-    size = 2**26
-    assert (
-        0.9 * size < peak_memory_of(lambda: bytearray(b"x" * 10) * (size // 10), "cpu") < 1.3 * size
-    )
-    assert peak_memory_of(lambda: None, "cpu") < 0.1 * size
-
-
-@pytest.mark.parametrize("malloc", [pytest.param("default", marks=pytest.mark.long), "resident"])
-def test_malloc_is_fixed_whatever_the_environment_says(malloc):
-    imported = "from benchmarks._measure import _malloc, fix_malloc"
-    code = f"{imported}; fix_malloc({malloc!r}); print(_malloc())"
-    environment = {
-        **os.environ,
-        "MALLOC_ARENA_MAX": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == str(MALLOC[malloc])
-
-
-def test_unknown_names():
-    result = CliRunner().invoke(benchmarks.app, ["--sets", "resnet51"], env={"COLUMNS": "200"})
-    assert result.exit_code == 2
-    assert "'resnet51' is not one of small-resnet, small-gpt" in result.output
 
 
 @pytest.mark.parametrize(

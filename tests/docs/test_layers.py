@@ -1,4 +1,4 @@
-"""Imports go one way: between packages, between the rooms of a package, and within a room."""
+"""Imports go one way: between packages and rooms; classes are short, docstrings state."""
 
 import ast
 import subprocess
@@ -155,11 +155,30 @@ def test_the_library_does_no_input_or_output():
         assert not calls & {"print", "open", "input"}, path
 
 
-def test_importing_the_library_imports_no_compiler():
+def test_importing_the_library_imports_no_compiler_and_no_package_of_a_writer():
     """Dynamo takes as long to import as torch itself."""
     heavy = ["torch._dynamo", "torch._inductor", "triton", "sympy", "rich"]
+    heavy += ["pyarrow", "tensorboard", "lightning", "transformers"]
     code = f"import sys, spherenorm; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+FOLDERS = ("spherenorm", "theory", "experiments", "benchmarks", "docs", "tests")
+LONGEST_CLASS = 120
+QUESTIONS = ("What", "How", "Where", "Whether", "Whatever")
+"""A docstring that starts so describes its subject by a riddle."""
+EVERY_FILE = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", EVERY_FILE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_classes_are_short_and_docstrings_state(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        # of a module, class or function, and below a constant or a field
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))) if text.strip():
+                assert text.split()[0].strip(",:") not in QUESTIONS, text
+        if isinstance(node, ast.ClassDef):
+            assert node.end_lineno - node.lineno < LONGEST_CLASS, node.name

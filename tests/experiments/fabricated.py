@@ -1,4 +1,7 @@
-"""Results that no run has made: worlds of random numbers, in which a claim may be true or false."""
+"""Results that no run has made, and claims about numbers that are given.
+
+In a world of random numbers a claim may be true or false.
+"""
 
 import functools
 import zlib
@@ -8,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from spherenorm_experiments.analysis import Result, Results
+from spherenorm_experiments.analysis import MARGIN, Claim, Result, Results, evaluate
 from spherenorm_experiments.core import Spec, rows_of
 from spherenorm_experiments.study import Plan, find_study
 
@@ -45,6 +48,18 @@ def result(arm, seed=0, spec=None, records=(), name="made", **summary):
     metrics = SimpleNamespace(read=lambda *_: records)
     folder = SimpleNamespace(name=name, metrics=metrics, read_json=lambda _: (), path=name)
     return Result(name, spec, {}, {"diverged_at": None, **summary}, folder, arm=arm)
+
+
+def decided(left, relation, right, name="claim", text="", **more):
+    """A claim about numbers by seed, or about a number without randomness."""
+    sides = (left, right if isinstance(right, float) else lambda _: right)
+    return evaluate(Claim(name, text, lambda _: sides[0], relation, sides[1], **more), Results([]))
+
+
+def scores(ours, baseline, margin=MARGIN, **more):
+    """A claim that a score is higher than another."""
+    performance = {"performance": True, "unit": "pp", "equivalent": margin}
+    return decided(ours, ">", baseline, **performance | more)
 
 
 def compared(study, plan, lost=lambda arm: False):

@@ -23,9 +23,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from interrupted import assert_same_end, ended  # noqa: E402
 from ranked import WORLD, join_and_run  # noqa: E402
-from running import folder_of, run_of  # noqa: E402
+from running import assert_same_end, ended, folder_of, run_of  # noqa: E402
 from spherenorm_pictures import picture_spec  # noqa: E402
 
 from spherenorm_experiments.core import Regime  # noqa: E402

@@ -1,9 +1,13 @@
-"""Runs of specs, and of whole studies in the smoke tier."""
+"""Runs of specs, those that are interrupted, and whole studies in the smoke tier."""
 
 import copy
 
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.engine.door import Door, resolve
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves_with_path
+
+from spherenorm_experiments.engine import RunFolder, Store
+from spherenorm_experiments.engine.door import Door, execute_spec, resolve
 from spherenorm_experiments.study import Campaign, Plan, find_study
 
 
@@ -14,6 +18,41 @@ def run_of(spec, root="nowhere"):
 
 def folder_of(spec, root):
     return run_of(spec, root).folder
+
+
+def ended(spec, root):
+    """Everything that a run leaves."""
+    folder = folder_of(spec, root)
+    return folder.summary(), folder.metrics.read(), folder.load_checkpoint()
+
+
+def assert_same_end(a, b):
+    """Equal to the last bit."""
+    assert a[0] == b[0]
+    assert a[1] == b[1]
+    first, second = (dict(tree_leaves_with_path(each[2])) for each in (a, b))
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        same = torch.equal if isinstance(value, torch.Tensor) else lambda x, y: x == y
+        assert same(value, second[name]), name
+
+
+def stop_after(spec, root, checkpoints, **flags):
+    """Interrupt a run, as Ctrl-C would, when it has written so many checkpoints."""
+    original, written = RunFolder.save_checkpoint, []
+
+    def saving(folder, state):
+        original(folder, state)
+        written.append(state["done"])
+        if len(written) == checkpoints:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "save_checkpoint", saving)
+        with pytest.raises(KeyboardInterrupt):
+            execute_spec(spec, root, checkpoint_seconds=0.0, **flags)
+    assert folder_of(spec, root).status()["state"] == "interrupted"
+    return written
 
 
 def run_study(name_or_study, store, only=(), **plan):
@@ -33,10 +72,6 @@ def run_study(name_or_study, store, only=(), **plan):
     outcomes = campaign.run(lambda *_: None)
     assert all(outcome.state != "failed" for outcome in outcomes.values()), outcomes
     return study, *campaign.trials(study)
-
-
-def labels(results):
-    return [arm.label for arm in results.arms]
 
 
 def shown(table):

@@ -39,8 +39,16 @@ from torch import Tensor
 
 import spherenorm as sn
 from tests.fuzz.cases import STEPS, Case, Place
-from tests.fuzz.nudges import Reordered, Rounded, nudge_of
-from tests.fuzz.reference import Gradients, Moment, Trajectory, reference, working_dtype
+from tests.fuzz.reference import (
+    Gradients,
+    Moment,
+    Reordered,
+    Rounded,
+    Trajectory,
+    nudge_of,
+    reference,
+    working_dtype,
+)
 
 CONSTANT = 16
 ROUNDINGS = 8

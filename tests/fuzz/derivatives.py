@@ -28,8 +28,7 @@ from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
 from spherenorm import rules as r
 from tests.fuzz.cases import Case, Group
 from tests.fuzz.compare import Outcome, raised
-from tests.fuzz.nudges import generator_of, nudge_of
-from tests.fuzz.reference import Nudge, reference
+from tests.fuzz.reference import Nudge, generator_of, nudge_of, reference
 
 ORDERS = 3
 RESOLVED = 1e-4

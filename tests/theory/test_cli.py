@@ -1,11 +1,11 @@
-"""`spherenorm theory`, as a newcomer uses it."""
+"""`spherenorm theory`, as a newcomer uses it, and the forms of its reports."""
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from spherenorm_theory.cli import app
-from spherenorm_theory.report import Job, Row
+from spherenorm_theory.report import Job, Row, paper_jobs, recipe_jobs, to_latex, to_markdown
 
 
 def invoke(*arguments):
@@ -128,11 +128,38 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
     assert "FAILED: ArithmeticError: one two" in result.stdout
 
 
-def test_markup_is_text_and_narrow_tables_break_formulas_at_operators(monkeypatch):
+def test_markup_is_text(monkeypatch):
     result = report(monkeypatch, Row("[s]", "[n]", "[f]", "[/t]"))
     assert all(text in result.stdout for text in ("[s]", "[n]", "[f]", "[/t]")), result.output
-    monkeypatch.setattr("spherenorm_theory.cli.console", Console(width=60))
-    row = Row("s", "n", "2*learning_rate*weight_decay*momentum*wd_ratio", "fine")
-    output = report(monkeypatch, row).stdout
-    names = "learning_rate*", "weight_decay*", "momentum*", "wd_ratio"
-    assert all(name in output for name in names), output
+
+
+def test_reports_escape():
+    rows = [Row("a_b", "n", "|w|^2", "100 % & _")]
+    assert r"a\_b" in to_latex(rows)
+    assert r"100 \% \& \_" in to_latex(rows)
+    assert r"`\|w\|^2`" in to_markdown(rows)
+    assert r"| equilibrium: \|w\|^4 |  | a\*b, \<i> |" in to_markdown(
+        [Row("s", "equilibrium: |w|^4", "", "a*b, <i>")]
+    )
+
+
+def test_the_paper_has_every_statement():
+    names = {job.name for job in paper_jobs()}
+    assert {
+        "equation_4",
+        "lemma_2_1",
+        "lemma_2_2",
+        "corollary_2_3",
+        "equation_14",
+        "proposition_3_1",
+        "false positives",
+    } <= names
+
+
+def test_given_numbers_print_as_they_were_given():
+    rows = recipe_jobs("sgdp", momentum=0.9)[0].run()
+    assert (
+        r"| law | `\|w'\|^2 = \|s\|^2 + \|w\|^2*(1 - 10*lr*wd_ratio*weight_decay)^2` |"
+        in to_markdown(rows)
+    )
+    assert r"\left(1 - 10 \eta \rho \lambda\right)^{2}" in to_latex(rows)

@@ -9,7 +9,6 @@ import torch
 
 import spherenorm as sn
 from tests.audit.zoo import (
-    attention,
     between,
     evidence,
     interfaces,
@@ -18,7 +17,6 @@ from tests.audit.zoo import (
     residual,
     sequences,
     shapes,
-    wrapped,
 )
 from tests.audit.zoo.case import CASES, Case
 
@@ -27,12 +25,10 @@ ROOMS = (
     shapes,
     between,
     reparametrized,
-    attention,
     sequences,
     residual,
     evidence,
     interfaces,
-    wrapped,
 )
 
 

@@ -23,8 +23,7 @@ from spherenorm_experiments.core import Spec
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.report.page._findings import outcome
 from spherenorm_experiments.study import Condition, Contender, TunedComparison, arm_of
-from tests.experiments.deciding import decided
-from tests.experiments.fabricated import result
+from tests.experiments.fabricated import decided, result
 
 REFUTED = ("not reproduced", "does not hold")
 TOLD = ("supported", "contradicted", "mixed")

@@ -1,8 +1,13 @@
-"""Results by arm: which are picked, and the numbers and curves that are read of them."""
+"""Results by arm, and all runs of a store as one frame."""
 
 import numpy as np
+import pytest
+from spherenorm_tiny import tiny_spec
 
+import spherenorm_experiments
 from spherenorm_experiments.analysis import Arm, Results, metric_on_test
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine.door import execute_spec
 from tests.experiments.fabricated import result
 
 ARM = Arm("SGDP, wd 1e-5", "sgdp", {"weight_decay": 1e-5, "nu": None, "schedule": "step"})
@@ -39,3 +44,28 @@ def test_an_infinite_score_is_lost_and_not_left_out():
         assert (list(sample), sample.diverged) == ([1], {0})
     assert results.values(metric_on_test("accuracy")) == {0: 50.0, 1: 60.0}
     assert not results.values("norm_last").diverged
+
+
+def test_a_frame_has_a_row_for_each_run_however_it_was_computed(tmp_path):
+    pytest.importorskip("pandas")
+    points = {"lr": [0.01, 1e300], "momentum": 0.9}
+    execute_spec(Spec("cosine", "sgd", points, seeds=(0, 1, 2), epochs=3, probes=()), tmp_path)
+    execute_spec(tiny_spec(), tmp_path)
+    frame = spherenorm_experiments.load(tmp_path)
+    assert len(frame) == frame.run.nunique() == 7
+    toys = frame[frame.task == "cosine"]
+    assert sorted(toys.seed) == [0, 0, 1, 1, 2, 2]
+    assert set(toys.lr) == {0.01, 1e300}
+    pivot = toys.pivot_table("final_gap", "lr", "seed", dropna=False)
+    assert pivot.loc[0.01].notna().all()
+    assert toys[toys.lr == 0.01].diverged_at.isna().all()
+    (tiny,) = frame[frame.task != "cosine"].to_dict("records")
+    assert tiny["test"] == tiny["test.score"]
+
+
+def test_a_run_that_two_commands_have_computed_at_once_is_one_row(tmp_path):
+    pytest.importorskip("pandas")
+    for seeds in ((0, 1), (1, 2)):
+        spec = Spec("cosine", "sgd", {"lr": [0.01]}, seeds=seeds, epochs=3, probes=())
+        execute_spec(spec, tmp_path)
+    assert sorted(spherenorm_experiments.load(tmp_path).seed) == [0, 1, 2]

@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from deciding import decided, scores
 from scipy import stats
 
 from spherenorm_experiments.analysis import (
@@ -25,6 +24,7 @@ from spherenorm_experiments.analysis import (
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.report.page._findings import outcome
+from tests.experiments.fabricated import decided, scores
 
 QUOTED = Statement("paper", "Table 1", "as it says")
 
@@ -114,6 +114,8 @@ def test_a_difference_shown_to_be_small_is_equivalent():
     near = {seed: 97.0 + (0.2 if seed % 2 else -0.2) for seed in range(8)}
     assert scores(near, base, cites=QUOTED).verdict == "equivalent"
     assert scores(near, base, cites=QUOTED, margin=0.1).verdict == "inconclusive"
+    # Nor are they equivalent to an effect of 0.1, which narrows the margin of one point.
+    assert scores(near, base, cites=QUOTED, paper=Cell(0.1)).verdict == "inconclusive"
     far = {seed: value + 0.9 for seed, value in near.items()}
     assert scores(far, base, cites=QUOTED).verdict == "reproduced"
     assert f"within ±{MARGIN:g} pp" in scores(near, base).detail
@@ -280,14 +282,6 @@ def test_what_so_many_seeds_cannot_find_is_marked_whatever_they_found():
     # It takes no part in the family, and costs the others nothing.
     assert adjusted([marked, tested])[1].p == adjusted([tested])[0].p
     assert claim().verdict == "reproduced"  # no effect, no mark
-
-
-def test_an_effect_smaller_than_the_margin_narrows_it():
-    """Scores within one point are not equivalent to an effect of 0.1."""
-    base = dict.fromkeys(range(8), 97.0)
-    near = {seed: 97.0 + (0.2 if seed % 2 else -0.2) for seed in range(8)}
-    assert scores(near, base, cites=QUOTED).verdict == "equivalent"
-    assert scores(near, base, cites=QUOTED, paper=Cell(0.1)).verdict == "inconclusive"
 
 
 def test_numbers_at_a_limit_are_decided_by_their_signs():

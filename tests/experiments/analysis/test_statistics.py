@@ -1,16 +1,21 @@
-"""Statistics against scipy, and against their definitions."""
+"""Statistics against scipy and their definitions; tests on recorded statistics."""
 
 import math
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
+from spherenorm import Update, metrics
+from spherenorm import rules as r
 from spherenorm_experiments.analysis import (
     LEVEL,
     PERFORMANCE_SEEDS,
     POWER,
     Sample,
+    WeightStatistic,
+    accumulated,
     advantage,
     best_of,
     combined,
@@ -20,6 +25,7 @@ from spherenorm_experiments.analysis import (
     paired_values,
     range_test,
     sign_test,
+    single_step,
     spread,
     t_test,
     worst_of,
@@ -133,3 +139,38 @@ def test_the_best_and_the_worst_of_arms_count_runs_that_diverged():
     assert (dict(worst), worst.diverged) == ({0: 4.0}, {1, 2, 3})
     ours = advantage(Sample({0: 3.0}, frozenset({1})), Sample({0: 1.0, 1: 1.0}, frozenset({2})))
     assert (dict(ours), ours.diverged) == ({0: 2.0}, {1})
+
+
+def recorded(rows, size, steps, scale):
+    """A weight, its gradients, and the statistics that a run would have recorded of them."""
+    weight = torch.randn(rows, size, dtype=torch.float64)
+    free = torch.randn(steps, rows, size, dtype=torch.float64)
+    unit = weight / weight.norm(dim=1, keepdim=True)
+    grads = free - (1 - scale) * (free * unit).sum(2, keepdim=True) * unit
+    grads[torch.rand(steps, rows) < 0.5] = 0
+
+    def statistic(grad, view):
+        n = size if view == "channel" else rows * size
+        return (metrics.cosine(weight, grad, view).abs() * math.sqrt(n)).tolist()
+
+    channels, layer = (
+        np.array([statistic(grad, view) for grad in grads]) for view in ("channel", "layer")
+    )
+    return weight, grads, WeightStatistic("w", None, channels, layer)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6])
+@pytest.mark.parametrize("scale", [0.003, 0.03, 0.2])
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_they_decide_as_the_rules_do(rows, scale, memory):
+    weight, grads, statistic = recorded(rows, 30, 60, scale)
+    accumulating = r.AccumulatedInvarianceTest(memory=memory)
+    for rule, decided in (
+        (r.ScaleInvarianceTest(), single_step(statistic, 0.1)),
+        (accumulating, accumulated(statistic, 0.1, memory)),
+    ):
+        state, verdicts = rule.init(weight), []
+        for grad in grads:
+            update, state = rule.update(Update(weight, grad, grad), state)
+            verdicts.append(any(bool(flag.any()) for flag in update.invariance.flags))
+        assert decided.tolist() == verdicts

@@ -1,4 +1,4 @@
-"""The command lists what there is, says which extra is missing, and imports little."""
+"""Commands that run nothing: they list, check data, say which extra is missing, import little."""
 
 import json
 import signal
@@ -13,6 +13,8 @@ from commands import ROOT, STUDY, invoke
 
 from spherenorm import bind, recipe_names
 from spherenorm_experiments.core import find_task_class, places
+from spherenorm_experiments.paper.shared import layout as layout_module
+from spherenorm_experiments.paper.shared.layout import FOLDER, Layout
 from spherenorm_experiments.study import find_study, study_classes
 
 HEAVY = ("torch._dynamo", "plotly", "pandas", "sympy", "sklearn")
@@ -92,3 +94,43 @@ def test_a_missing_extra_is_named_before_anything_runs(
     assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
     assert f"pip install 'spherenorm[{extra}]'" in result.output
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.fixture
+def pair(monkeypatch):
+    """One layout, of two files, in place of the real ones."""
+    layout = Layout("pair", "A Pair", "pair/\n  a.txt\n  b.txt", ("a.txt", "b.txt"),
+                    {"lines": (2, _lines)}, "a test")  # fmt: skip
+    monkeypatch.setattr(layout_module, "layouts", lambda: {"pair": layout})
+    return layout
+
+
+def command(*arguments):
+    result = invoke(*arguments)
+    return result.exit_code, result.output
+
+
+def _lines(folder):
+    return sum(len(path.read_text().splitlines()) for path in folder.iterdir())
+
+
+def test_check_compares_counts_and_names_what_is_missing(pair, tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, "")
+    folder = tmp_path / "pair"
+    folder.mkdir()
+    (folder / "a.txt").write_text("x\n")
+    code, text = command("data", "check", "--data", tmp_path)
+    assert code == 1
+    assert "lacks b.txt; expected\npair/" in text
+    (folder / "b.txt").write_text("y\nz\n")
+    code, text = command("data", "check", "pair", "--data", tmp_path)
+    assert code == 1
+    assert "lines: 3 (expected: 2) differs" in text
+    (folder / "b.txt").write_text("y\n")
+    assert command("data", "check", "pair", "--data", tmp_path)[0] == 0
+
+
+def test_wrong_names_and_folders_are_usage_errors(pair, tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, "")
+    assert "there is no such folder" in command("data", "check", "--data", tmp_path / "no")[1]
+    assert "no data set is named 'pear'" in command("data", "check", "pear", "--data", tmp_path)[1]

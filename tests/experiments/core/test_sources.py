@@ -9,11 +9,10 @@ import torch
 from miniatures import write_speech_commands
 from running import run_of
 from spherenorm_odd import Arrays
-from spherenorm_tiny import Tiny, tiny_spec
+from spherenorm_tiny import tiny_spec
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm_experiments.core import SCHEDULES, Spec, Splits
-from spherenorm_experiments.core import _identity as identity_module
 from spherenorm_experiments.core._task import fingerprint_of
 from spherenorm_experiments.paper.shared.layout import FOLDER
 
@@ -104,20 +103,6 @@ def test_an_item_on_the_other_side_of_a_split_makes_other_data():
     splits = [Splits([a, b], [c], [d]), Splits([a], [b, c], [d]), Splits([a], [b], [c, d])]
     splits += [Splits([(1, 23)], [a], [a]), Splits([(12, 3)], [a], [a])]
     assert len(set(map(fingerprint_of, splits))) == len(splits)
-
-
-def test_the_data_of_a_task_are_in_the_identity(monkeypatch):
-    before = run_of(tiny_spec())
-    original = Tiny.data
-
-    def changed(self):
-        train, validation, (x, y) = original(self)
-        return Splits(train, validation, (x, y + 1))
-
-    monkeypatch.setattr(Tiny, "data", changed)
-    identity_module._data_fingerprint.cache_clear()
-    assert run_of(tiny_spec()).id != before.id
-    identity_module._data_fingerprint.cache_clear()
 
 
 def test_another_folder_of_data_sets_has_other_data_and_other_runs(tmp_path, monkeypatch):

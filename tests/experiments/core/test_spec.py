@@ -1,14 +1,32 @@
-"""Wrong specs are refused, before anything runs."""
+"""Specs: wrong ones are refused, things are found by name; schedules and points of a search."""
 
+import importlib
+import inspect
+import math
+import pkgutil
 import sys
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.core import Spec
+import spherenorm_experiments.extra
+import spherenorm_experiments.paper
+from spherenorm_experiments.core import (
+    SCHEDULES,
+    PureTask,
+    Spec,
+    Task,
+    find_task,
+    find_task_class,
+    places,
+    points,
+)
+from spherenorm_experiments.core._task import fingerprint_of
 from spherenorm_experiments.engine import rehearse
+from spherenorm_experiments.study import Study
 from tests.harness import refuses
 
 
@@ -42,3 +60,112 @@ def test_a_module_that_exits_does_not_end_the_program(tmp_path, monkeypatch):
         with refuses("exiting:thing", "exiting.py, line 2"):
             run_of(replace(tiny_spec(), **changed))
     sys.modules.pop("exiting", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "milestones"),
+    [
+        ("step-50-75", 200, (100, 150)),
+        ("step-25-50-75", 80, (20, 40, 60)),
+        ("step-70-90", 100, (70, 90)),
+    ],
+)
+def test_a_tenth_from_each_milestone_on(name, epochs, milestones):
+    """Appendix E: at epochs 100 and 150 of 200; every 20 epochs of 80."""
+    factor = SCHEDULES[name]
+    for epoch in range(epochs):
+        passed = sum(epoch >= milestone for milestone in milestones)
+        assert factor(epoch / epochs) == pytest.approx(0.1**passed)
+
+
+def test_the_rate_of_retrieval_is_halved_every_five_epochs():
+    for epoch in range(60):
+        assert SCHEDULES["halving"]((epoch + 0.5) / 60) == 0.5 ** (epoch // 5)
+
+
+def test_search_points_fill_the_ranges_evenly_and_are_the_same_each_time():
+    space = {"lr": (1e-3, 1e-1), "rest": (1e-2, 1.0)}
+    halton = points(space, 16)
+    assert halton == points(space, 16)
+    assert halton[:8] == points(space, 8)  # a larger budget adds to a smaller one
+    for name, (low, high) in space.items():
+        shares = [math.log(point[name] / low) / math.log(high / low) for point in halton]
+        assert all(0 < share < 1 for share in shares)
+        assert all(
+            sum(i / 4 <= share < (i + 1) / 4 for share in shares) in (3, 4, 5) for i in range(4)
+        )
+    assert [point["lr"] for point in points({"lr": (1e-3, 1e-1)}, 3, "grid")] == pytest.approx(
+        [1e-3, 1e-2, 1e-1]
+    )
+    assert len(points(space, 9, "grid")) == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (({"lr": (0.1, 0.01)}, 3), "range of lr must be positive and rising"),
+        (({"lr": (0.01, 0.1), "rest": (0.1, 1.0)}, 5, "grid"), "does not fill 2 dimensions"),
+        (({"lr": (0.01, 0.1)}, 5, "haltn"), "did you mean halton"),
+    ],
+)
+def test_wrong_searches_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        points(*arguments)
+
+
+TRAINED = [name for name in places("TASKS") if issubclass(find_task_class(name), Task)]
+
+
+def modules():
+    for top in (spherenorm_experiments.paper, spherenorm_experiments.extra):
+        for info in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
+            yield importlib.import_module(info.name)
+
+
+@pytest.mark.parametrize(("kind", "bases"), [("TASKS", (Task, PureTask)), ("STUDIES", (Study,))])
+def test_a_table_has_each_class_with_a_name(kind, bases):
+    defined = {
+        value.name: f"{module.__name__}:{variable}"
+        for module in modules()
+        for variable, value in vars(module).items()
+        if _is_one(value, bases) and _defines(module, variable, value)
+    }
+    assert places(kind) == dict(sorted(defined.items()))
+
+
+def _is_one(value, bases):
+    """True for a class with a name, and for an instance: a study may be either."""
+    return issubclass(value if inspect.isclass(value) else type(value), bases) and hasattr(
+        value, "name"
+    )
+
+
+def _defines(module, variable, value):
+    """True unless the module has it from another one."""
+    if inspect.isclass(value):
+        return value.__module__ == module.__name__
+    return f"\n{variable} = " in inspect.getsource(module)
+
+
+PRINTS = {}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_splits_do_not_overlap_and_their_fingerprint_is_theirs_alone(name):
+    task = find_task(name)
+    splits = task.data()
+    rows = [{x.numpy().tobytes() for x in split[0]} for split in splits]
+    if name != "debiasing":  # few pixels and few colours: two writers may make the same image
+        assert [len(r) for r in rows] == [len(split[0]) for split in splits]
+        assert all(a.isdisjoint(b) for a, b in combinations(rows, 2))
+    assert all(len({len(x) for x in split}) == 1 for split in splits)
+    assert PRINTS.setdefault(fingerprint_of(splits), name) == name
+
+
+def test_lists_of_a_command_line_are_the_tuples_of_an_option():
+    name = "spherenorm_odd:Shaped"
+    task = find_task(name, {"widths": [4, 4], "sides": [1, [2, 3]]})
+    assert (task.widths, task.sides) == ((4, 4), (1, (2, 3)))
+    assert len({task, find_task(name)}) == 2
+    with refuses("widths", name):
+        find_task(name, {"widths": [4, "a"]})

@@ -1,4 +1,4 @@
-"""The same runs on processes and submitit; one that dies costs its own run only."""
+"""The same runs on processes and submitit; one that dies or is killed costs nothing but itself."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from kills import WAYS, check
 from running import folder_of, run_of
 from spherenorm_tiny import tiny_spec
 
@@ -79,3 +80,8 @@ def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, expected):
     assert found.state == "finished", found
     assert summaries(SPECS[:1], tmp_path) == expected[:1]
     assert any("preempt" in log.read_text() for log in (tmp_path / "slurm").glob("*_log.*"))
+
+
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[2]], ids=lambda way: way.name)
+def test_a_run_that_is_killed_equals_one_that_is_not(tmp_path, forkserver, way):
+    assert check(forkserver, way, 3, 2, tmp_path)

@@ -1,22 +1,21 @@
-"""Nothing that happens to the process of a run changes its result."""
+"""Nothing that happens to the process of a run changes its result; what cannot run is refused."""
 
 import errno
 import os
 import re
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from interrupted import assert_same_end, ended, stop_after
-from running import folder_of, run_of
+from running import assert_same_end, ended, folder_of, run_of, stop_after
 from spherenorm_tiny import TASK, tiny_spec
 
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store, StoreError
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.engine import Store, StoreError, rehearse
+from spherenorm_experiments.engine.door import Door, execute_spec
+from spherenorm_experiments.study import Campaign, Plan, find_study, study_classes
 from tests.harness import refuses
 
 
@@ -114,20 +113,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_a_result(tmp_path):
     assert 1 <= folder_of(unwatched, tmp_path).summary()["diverged_at"] <= 3
 
 
-def test_two_processes_share_a_run_without_doing_it_twice(tmp_path, forkserver):
-    spec = tiny_spec(epochs=20, delay=0.01)
-    child = forkserver.Process(target=execute_spec, args=(spec, tmp_path))
-    child.start()
-    folder = folder_of(spec, tmp_path)
-    while not (folder.path / "status.json").exists():
-        time.sleep(0.01)
-    assert execute_spec(spec, tmp_path).state == "busy"
-    waited = execute_spec(spec, tmp_path, wait=-1)
-    child.join()
-    assert child.exitcode == 0
-    assert waited.cached
-
-
 def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path):
     spec = replace(tiny_spec(), task="spherenorm_odd:Warmed")
     assert execute_spec(spec, tmp_path / "whole").state == "finished"
@@ -180,3 +165,30 @@ def test_data_that_differ_on_each_call_are_refused(task, options):
     """The number of workers would decide them, and no checkpoint has their state."""
     with refuses():
         run_of(replace(tiny_spec(), task=f"spherenorm_odd:{task}", options=options))
+
+
+PLACE = r" \(spherenorm_tiny.py, line \d+\)$"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (tiny_spec("spherenorm_tiny:raising", at=0.0), "this recipe gave up" + PLACE),
+        (tiny_spec("spherenorm_tiny:mistyped", lr=0.1), "no attribute 'directoin'" + PLACE),
+        (replace(tiny_spec(), task="spherenorm_tiny:Mistaken"), "'evaluations'.*" + PLACE),
+        (Spec("cosine", "spherenorm_tiny:mistyped", epochs=5, probes=()), "'directoin'"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_file_and_line(spec, message):
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match=message):
+        rehearse(run_of(spec))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tier", ["small", "full"])
+def test_every_study_starts_at_this_tier(tier, tmp_path):
+    """The smoke tier, which the suite runs, has but the first condition of a comparison."""
+    studies = [find_study(name) for name in study_classes()]
+    Campaign(studies, Plan(tier), Door(Store(tmp_path))).rehearse()

@@ -1,15 +1,23 @@
-"""Records as lines of JSON, and the progress of a run while it trains."""
+"""Records while a run trains, scores of the split that they name, metrics of whole splits."""
 
 import json
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from interrupted import stop_after
-from running import folder_of, run_of
+import torch
+from running import folder_of, run_of, stop_after
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from spherenorm_pictures import PictureTask, picture_spec, recall_at_1
 from spherenorm_tiny import tiny_spec
+from torch import nn
+from torch.nn.functional import cross_entropy
 
+from spherenorm_experiments.core import Mean, Spec, Sums
 from spherenorm_experiments.engine import (
     Training,
+    execute,
 )
 from spherenorm_experiments.engine.door import execute_spec
 from spherenorm_experiments.store import Records
@@ -86,3 +94,116 @@ def test_a_probe_of_ones_own_is_named_by_its_module_and_may_lack_a_number(tmp_pa
     spec = replace(spec, probes=names[1:])
     assert execute_spec(spec, tmp_path).state == "finished"  # 0/0 is no divergence
     assert not any("ratio" in record for record in folder_of(spec, tmp_path).metrics.read())
+
+
+def test_validation_and_test_are_of_their_own_splits(tmp_path):
+    """Against the checkpoint's weights, in a model that the engine has not seen."""
+    spec = picture_spec(epochs=2)
+    assert execute_spec(spec, tmp_path).state == "finished"
+    folder, run = folder_of(spec, tmp_path), run_of(spec)
+    model = run.task.model()
+    model.load_state_dict(folder.load_checkpoint()["model"])
+    model.eval()
+    expected = {}
+    for name in ("train", "validation", "test"):
+        split = getattr(run.splits, name)
+        with torch.no_grad():
+            losses = torch.nn.functional.cross_entropy(model(split.x), split.labels)
+        expected[name] = losses.exp().item()
+    assert len({round(x, 4) for x in expected.values()}) == 3
+    summary, records = folder.summary(), folder.metrics.read()
+    for name in ("validation", "test"):
+        found = summary[f"{name}_metrics"]
+        assert found["perplexity"] == pytest.approx(expected[name], rel=1e-5)
+        assert summary[name] == found["accuracy"]
+    assert records[-1]["validation"] == summary["validation"]
+    in_training = records[-1]["validation/perplexity"]
+    assert in_training == pytest.approx(expected["validation"], rel=1e-5)
+    assert [record["step"] for record in records if "validation" in record] == [5, 10]
+
+
+@pytest.mark.parametrize(
+    ("task", "batch_size"),
+    [("tagging", 1024), ("retrieval", 600)],
+)
+def test_outputs_that_are_no_numbers_have_no_score(task, batch_size, tmp_path):
+    """The weights are finite after the one step, but not what comes out of the network.
+
+    An accuracy of chance would be no worse than that of a run at too low a rate; and an error of a
+    library would stop a search.
+    """
+    common = {"epochs": 1, "batch_size": batch_size, "schedule": "constant", "probes": ()}
+    spec = Spec(task, "adamw", {"lr": 1e12}, **common)
+    assert execute_spec(spec, tmp_path).state == "diverged"
+    assert folder_of(spec, tmp_path).summary()["test"] is None
+
+
+def test_a_model_that_changes_its_inputs_in_place_leaves_the_splits_alone(tmp_path):
+    """Else each evaluation would be of other data, in this run and in the next one."""
+    spec = replace(tiny_spec("sgd"), task="spherenorm_tiny:ScalesInPlace")
+    run = run_of(spec, tmp_path)
+    before = [x.clone() for split in run.splits for x in split]
+    run.task.rehearse()
+    assert execute(run).state == "finished"
+    after = [x for split in run.splits for x in split]
+    assert all(map(torch.equal, before, after))
+
+
+@pytest.mark.parametrize(("fill", "state"), [(-torch.inf, "finished"), (torch.inf, "diverged")])
+def test_logits_that_a_mask_fills_are_no_divergence(tmp_path, fill, state):
+    """The loss and all scores are finite: the classes after the third do not exist."""
+
+    class Masked(PictureTask):
+        def model(self):
+            class Model(nn.Linear):
+                def forward(self, x):
+                    return super().forward(x).masked_fill(torch.arange(5) > 2, fill)
+
+            return Model(6, 5)
+
+        def loss(self, model, batch):
+            return cross_entropy(model(batch[0])[:, :3], batch[1])
+
+        def evaluate(self, model, batch):
+            return {"accuracy": Mean(100.0 * (model(batch[0]).argmax(1) == batch[1]))}
+
+    run = run_of(picture_spec(tensors=True, noisy=False, augment=False), tmp_path)
+    outcome = execute(replace(run, task=Masked(tensors=True, noisy=False, augment=False)))
+    assert outcome.state == state, outcome.error
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_metrics_of_a_run_are_the_libraries(workers):
+    run = run_of(picture_spec())
+    training = Training(run, run.task, workers=workers)
+    found = training.metrics(run.splits.test)
+    x, y = run.splits.test.x, run.splits.test.labels
+    with torch.no_grad():
+        logits = training.module.eval()(x)
+    one = (y == 1).numpy()
+    assert next(iter(found)) == "accuracy"
+    assert found["accuracy"] == pytest.approx(100 * (logits.argmax(1) == y).double().mean().item())
+    entropy = torch.nn.functional.cross_entropy(logits, y).item()
+    assert found["perplexity"] == pytest.approx(math.exp(entropy), rel=1e-6)
+    assert found["f1"] == pytest.approx(f1_score(one, (logits.argmax(1) == 1).numpy()))
+    assert found["auc"] == pytest.approx(roc_auc_score(one, logits[:, 1]))
+    assert found["ap"] == pytest.approx(average_precision_score(one, logits[:, 1]))
+    assert found["recall@1"] == pytest.approx(recall_at_1(logits, y).item())
+    assert found["boxes"] == len(y)
+    assert found["attacked"] <= found["accuracy"]
+    assert found == training.metrics(run.splits.test)  # the attack's noise has its own keys
+
+
+def test_sums_and_means_add_up_by_items_and_not_by_batches():
+    values = torch.arange(10.0)
+    shares = [Mean(values[:7]), Mean(values[7:])]
+    assert shares[0].value([share.state for share in shares]) == pytest.approx(4.5)
+    ratio = [Sums(lambda a, b: a / b, x, x + 1) for x in (values[:2], values[2:])]
+    assert ratio[1].value([share.state for share in ratio]) == pytest.approx(45 / 55)
+    assert np.isnan(Mean(values[:0]).value([Mean(values[:0]).state]))
+
+
+def test_a_perplexity_that_is_too_large_is_infinite():
+    """`math.exp` would raise, and a run that diverges would have failed."""
+    share = Mean(torch.tensor([1e3]), then=math.exp)
+    assert share.value([share.state]) == math.inf

@@ -1,17 +1,20 @@
-"""Options of a run against plain torch: warm-up, accumulation, averages, turns, groups."""
+"""Options of a run against plain torch: warm-up, accumulation, averages, turns, given steps."""
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
-from interrupted import assert_same_end, ended, stop_after
-from running import folder_of, run_of
+from running import assert_same_end, ended, folder_of, run_of, stop_after
 from spherenorm_pictures import PictureTask, picture_spec
 from torch.nn.functional import cross_entropy
 
+from spherenorm import as_view, metrics
 from spherenorm_experiments.core import SCHEDULES, Regime, Spec
 from spherenorm_experiments.engine import Training, execute
+from spherenorm_experiments.engine._given_steps import turn_by
 from spherenorm_experiments.engine.door import execute_spec
 from tests.harness import refuses
 
@@ -295,3 +298,50 @@ def test_a_schedule_tells_adamc_its_largest_rate(tmp_path):
     found = losses(plain_spec(recipe="adamc", **given), tmp_path)
     assert found == losses(told, tmp_path)
     assert found[1:] != losses(plain_spec(recipe="adamw", **given), tmp_path)[1:]
+
+
+SETTING = {"lr": 0.05, "weight_decay": 0.1}
+
+
+def wide_spec(recipe, steps_of=None, **changed):
+    fields = {"epochs": 3, "batch_size": 16, "probes": ("norms", "steps"), **changed}
+    regime = Regime(steps_of=steps_of)
+    return Spec("spherenorm_tiny:Wide", recipe, SETTING, regime=regime, **fields)
+
+
+def records(spec, root):
+    run = run_of(spec, root)
+    outcome = execute(run)
+    assert outcome.state == "finished", outcome.error
+    return run, run.folder.metrics.read()
+
+
+def test_a_run_takes_the_effective_steps_of_another_one(tmp_path):
+    recipe, other = "adam", "adamp"
+    reference, theirs = records(wide_spec(other), tmp_path)
+    _, own = records(wide_spec(recipe), tmp_path)
+    _, given = records(wide_spec(recipe, reference.id), tmp_path)
+    views = reference.folder.summary()["views"]
+    assert [views[name] for name in theirs[0]["steps"]] == ["channel", "layer"]
+    for a, b in zip(given, theirs, strict=True):
+        assert a["steps"] == pytest.approx(b["steps"], rel=1e-9)
+    apart = [a["effective_step"] / b["effective_step"] for a, b in zip(own, theirs, strict=True)]
+    assert max(abs(np.log(apart))) > 0.1  # by itself it takes others
+    assert given[-1]["loss"] != theirs[-1]["loss"]  # its directions are its own
+
+
+@pytest.mark.parametrize("view", ["channel", "layer"])
+def test_units_turn_in_their_own_direction_to_their_own_norm(view):
+    generator = torch.Generator().manual_seed(0)
+    units = as_view(view)
+    for size in (1e-6, 0.1, 1.0):
+        before = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+        after = before + size * torch.randn(5, 4, generator=generator, dtype=torch.float64)
+        own = metrics.angular_update(before, after, view)
+        target = float((2 * torch.sin(0.7 * own / 2)).mean())
+        new = turn_by(units, before, after, target)
+        close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-15)
+        close(metrics.angular_update(before, new, view), 0.7 * own)
+        close(metrics.norm(new, view), metrics.norm(after, view))
+        # before, new and after lie in a plane, in this order
+        close(metrics.angular_update(new, after, view), 0.3 * own)

@@ -1,10 +1,11 @@
-"""The study of weights in equilibrium."""
+"""The study of weights in equilibrium, and its network of scale-invariant weights only."""
 
 import pytest
-from running import run_study, shown
+import torch
+from running import run_study
 
-from spherenorm_experiments.engine import Store
 from spherenorm_experiments.extra.equilibrium import predict
+from spherenorm_experiments.extra.mlp import Mlp
 
 
 def test_the_norm_in_equilibrium_is_predicted_from_the_gradients(store):
@@ -22,16 +23,30 @@ def test_the_norm_in_equilibrium_is_predicted_from_the_gradients(store):
         assert law.step == pytest.approx((2 * lr * decay / 1.9) ** 0.5, rel=0.01)
 
 
-def test_a_partly_diverged_sweep_is_in_the_table_with_what_survived(tmp_path):
-    study, _, results = run_study(
-        "equilibrium", Store(tmp_path), only=("sgd",), overrides={"lr": [0.1, 0.2, 0.1, 1e300]}
-    )
-    rows = shown(study.tables(results)[0])
+def test_every_weight_of_the_mlp_is_invariant_row_by_row():
+    task = Mlp()
+    params, batch = task.start(3), task.batches(3)(5)
+    reference = task.loss(params, batch)
+    for name, weight in params.items():
+        factors = torch.rand(len(weight), 1, dtype=torch.float64) + 0.5
+        torch.testing.assert_close(
+            task.loss({**params, name: factors * weight}, batch),
+            reference,
+            rtol=1e-9,
+            atol=0,
+        )
+    assert torch.equal(task.batches(3)(5)[0], batch[0])
+    assert not torch.equal(task.batches(4)(5)[0], batch[0])
+
+
+def test_the_mlp_measures_gradients_that_do_not_depend_on_the_norm():
+    task = Mlp()
+    params = {name: weight[None] for name, weight in task.start(0).items()}
+    size, count = task.gradients(params)
+    again, _ = task.gradients({name: 3 * weight for name, weight in params.items()})
+    torch.testing.assert_close(size, again, rtol=1e-6, atol=0)
+    alive = len([x for x in task.batches(0)(0)[0].T if x.std() > 0])
     assert (
-        [row[4] == "diverged" for row in rows]
-        == [row[7] == "diverged" for row in rows]
-        == [False, False, False, True]
-    )
-    study.pictures(results)
-    claim = study.evaluated(results)[0]  # on the worst point, which diverged
-    assert (claim.ours, claim.supported) == ("– (1 diverged)", False)
+        24**2 < 2 * count.item() - 24**2 <= 64**2
+    )  # the second layer's units have 24 weights, the first one's up to 64
+    assert 2 * count.item() - 24**2 >= alive**2  # one batch shows some of the pixels that change

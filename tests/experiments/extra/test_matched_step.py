@@ -1,7 +1,9 @@
-"""The study of AdamP's effective steps under Adam's directions, and the reverse."""
+"""Effective steps: AdamP's under Adam's directions and the reverse, and their link to scores."""
 
 import math
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from spherenorm_experiments.analysis import Results, Sample, difference
@@ -13,6 +15,12 @@ from spherenorm_experiments.extra.matched_step import (
     KINDS,
     MatchedStep,
     gap_in_parts,
+)
+from spherenorm_experiments.extra.mechanism import (
+    answer_table,
+    grow,
+    scores_picture,
+    scores_table,
 )
 from spherenorm_experiments.study import Plan
 from tests.experiments.fabricated import result
@@ -42,18 +50,6 @@ def made(gains=(0.0, 0.0), lost=(), seeds=6, **summary):
                 numbers |= {"norm_start": 1.0, "norm_last": 2.0, "diverged_at": diverged}
                 items.append(result(arm, seed, spec, name=f"{arm}-{seed}", **numbers))
     return Results(items)
-
-
-def test_both_parts_add_up_to_the_gap():
-    scores = {
-        kind: Sample({seed: (seed + 1) ** place for seed in range(4)})
-        for place, kind in enumerate(KINDS)
-    }
-    gap, length, direction = (difference(*pair).value for pair in gap_in_parts(scores))
-    assert gap == pytest.approx(length + direction)
-    # by hand, for the seeds 0 to 3 and s = (1, x, x^2, x^3)
-    xs = [1, 2, 3, 4]
-    assert length == pytest.approx(sum((x + x**3 - 1 - x**2) / 2 for x in xs) / 4)
 
 
 def test_the_parts_add_up_over_the_seeds_that_all_four_have():
@@ -111,3 +107,48 @@ def test_the_second_round_takes_the_steps_of_the_runs_that_finished():
         own = STRIPES.arm(length, length, rate)
         assert trial.spec.regime.steps_of == f"{own}-{trial.spec.seed}"
         assert trial.spec.hyper_parameters["lr"] == rate
+
+
+def test_by_hand_a_projected_step_grows_the_norm_by_its_turn():
+    turns = [0.3, 0.2, 0.1]
+    norms = 2.0 / np.cumprod([1.0, *np.cos(turns)])
+    spec = Spec("digits", "sgdp", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.0})
+    assert grow(spec, norms, np.array(turns), 3) == pytest.approx((norms[-1] / 2,) * 2, rel=1e-12)
+
+
+def framed(score):
+    """Two optimizers of which the second takes twice the step at an equal rate."""
+    rows = [
+        {"condition": "c", "optimizer": name, "lr": lr, "seed": seed, "step_last": lr * factor,
+         "test": score(lr * factor, name) + seed}
+        for name, factor in (("adam", 1.0), ("adamp", 2.0))
+        for lr in (0.01, 0.02, 0.04, 0.08)
+        for seed in range(4)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("score", "at_rate", "at_step"),
+    [
+        (lambda step, _: 10 * np.log(step), 10 * np.log(2), 0.0),  # the step alone decides
+        (lambda step, name: np.log(step) + 5 * (name == "adamp"), np.log(2) + 5, 5.0),
+    ],
+)
+def test_a_gain_that_is_a_matter_of_the_step_is_gone_at_an_equal_step(score, at_rate, at_step):
+    frame = framed(score)
+    (row,) = scores_table(frame).rows
+    assert [float(cell.value) for cell in row[-2:]] == pytest.approx([at_rate, at_step], abs=1e-9)
+    assert min(float(row[3].value), float(row[4].value)) > 0.98  # ranks within an optimizer
+    scattered = scores_picture(frame).figure.data
+    assert sum(len(trace.x) for trace in scattered) == len(frame) / 4  # seeds
+
+
+def test_one_curve_of_the_step_explains_all_where_the_step_alone_decides():
+    """And not where the optimizer decides: by hand, of scores without any other difference."""
+    follows = answer_table(framed(lambda step, _: 10 * np.log(step))).rows
+    assert float(follows[0][1].value) == pytest.approx(1.0)
+    assert float(follows[1][1].value) < 0.95
+    own = answer_table(framed(lambda _, name: 5.0 * (name == "adamp"))).rows
+    assert float(own[1][1].value) == pytest.approx(0.0, abs=1e-9)  # both have every rate
+    assert float(own[2][1].value) == pytest.approx(float(own[0][1].value))

@@ -1,8 +1,10 @@
-"""Every claim can be confirmed and refuted, and no run that diverged vanishes from one."""
+"""Claims in worlds of random numbers may go either way; what tables of norms say beside them."""
 
+import math
 from collections import defaultdict
 
 import pytest
+from running import shown
 
 from spherenorm_experiments.analysis import (
     FOR,
@@ -16,8 +18,16 @@ from spherenorm_experiments.analysis import (
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra import equilibrium
 from spherenorm_experiments.paper.norms.t1 import _correlation
-from spherenorm_experiments.study import TunedComparison, find_study
-from tests.experiments.fabricated import fabricated
+from spherenorm_experiments.paper.shared.claims import ratio_at_equal_rates
+from spherenorm_experiments.study import (
+    Condition,
+    Contender,
+    Plan,
+    TunedComparison,
+    arm_of,
+    find_study,
+)
+from tests.experiments.fabricated import fabricated, result
 
 WORLDS = 80
 STUDIES = ("t1", "weight-decay", "g1", "h6", "c1", "f1", "f3")
@@ -107,3 +117,64 @@ def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
         c for c in find_study("c1").evaluated(results) if c.claim.text.startswith("The cosines")
     ]
     assert found[0].ours == "no results"
+
+
+def test_the_projected_optimizers_have_92_percent_of_the_steps():
+    trials = find_study("h7").trials(Plan("small"), Results([]))
+    steps = {trial.arm.settings["contender"]: trial.spec.epochs for trial in trials}
+    assert steps["SGD"] == steps["AdamP"] == 240
+    assert steps["SGDP, 92 %"] == steps["AdamP, 92 %"] == round(0.92 * 240)
+
+
+def test_the_laws_of_momentum_stand_beside_the_numbers():
+    """1 + 2 beta / (1 - beta) for heavy ball, and 1 with the projection."""
+    norms = next(
+        table for table in find_study("h6").tables(fabricated("h6", 0)) if "Norms" in table.title
+    )
+    column = list(map(str, norms.columns)).index("paper growth / steps²")
+    laws = {row[0]: row[column] for row in shown(norms)}
+    for beta in (0.5, 0.8, 0.9, 0.95, 0.975):
+        assert float(laws[f"heavy ball: SGD, β = {beta:g}"]) == round(1 + 2 * beta / (1 - beta))
+        assert laws[f"heavy ball: SGDP, β = {beta:g}"] == "1"
+
+
+ON = [Condition(label, "digits") for label in ("a", "b")]
+PAIR = Contender("Adam"), Contender("AdamP")
+
+
+def run(condition, contender, rate, seed, path, lost=False):
+    arm = arm_of(condition, contender)
+    spec = Spec("digits", arm.recipe, {"lr": rate}, seed=seed, probes=("norms",))
+    return result(
+        arm, seed, spec, total_effective_step=path, **({"diverged_at": 3} if lost else {})
+    )
+
+
+def ratios(items, on=ON):
+    return ratio_at_equal_rates(Results(items), on, PAIR, "total_effective_step")
+
+
+def test_only_rates_that_both_have_are_compared_and_conditions_weigh_alike():
+    """Tuned to 0.1 and 0.2 the second would be 8 times as far; at 0.1 it is twice."""
+    adam, adamp = PAIR
+    items = [
+        run(ON[0], adam, 0.1, 0, 1.0), run(ON[0], adamp, 0.1, 0, 2.0),
+        run(ON[0], adamp, 0.2, 0, 8.0),
+        *(run(ON[1], adam, rate, 0, 1.0) for rate in (0.1, 0.2, 0.4)),
+        *(run(ON[1], adamp, rate, 0, 8.0) for rate in (0.1, 0.2, 0.4)),
+    ]  # fmt: skip
+    assert ratios(items) == {0: pytest.approx(math.sqrt(2 * 8))}
+    assert ratios(items[:3], ON[:1]) == {0: pytest.approx(2.0)}
+    assert ratios(items[:1]) is None
+    assert ratios([items[0], items[2]]) is None
+
+
+def test_a_run_that_diverged_counts_against_the_projected_one_alone():
+    adam, adamp = PAIR
+    both = [run(ON[0], each, 0.1, seed, 1.0) for each in PAIR for seed in (0, 1)]
+    ours = [run(ON[0], adam, 0.2, 1, 1.0), run(ON[0], adamp, 0.2, 1, None, lost=True)]
+    found = ratios([*both, *ours])
+    assert (dict(found), found.diverged) == ({0: 1.0}, {1})
+    theirs = [run(ON[0], adam, 0.2, 1, None, lost=True), run(ON[0], adamp, 0.2, 1, 1.0)]
+    found = ratios([*both, *theirs])
+    assert (dict(found), found.diverged) == ({0: 1.0, 1: 1.0}, frozenset())

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from running import run_study, shown
+from running import shown
 from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
 from spherenorm_experiments.analysis import (
@@ -21,8 +21,6 @@ from spherenorm_experiments.analysis import (
     with_tuned,
 )
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.paper.shared.claims import of_metric
 from spherenorm_experiments.study import (
     Condition,
     Contender,
@@ -158,16 +156,6 @@ def test_points_are_compared_on_the_same_seeds(ended_on, rates, seeds):
     assert tried.left_out == len(ended_on) - len(rates)
 
 
-def test_a_choice_whose_own_seed_is_lost_is_counted():
-    items = [result(grid_arm(Arm("a", "sgd", {}), ["lr"]), seed, Spec("digits", "sgd", {"lr": lr},
-             seed=seed), validation=None, test=None, diverged_at=2) for lr in (0.1, 0.2)
-             for seed in (0, 1)]  # fmt: skip
-    items[1] = replace(items[1], summary={"validation": 1.0, "test": 5.0, "diverged_at": None})
-    (own,) = [arm for arm in with_tuned(Results(items)).arms if arm.label == "a"]
-    sample = with_tuned(Results(items)).arm(own).values("test")
-    assert (dict(sample), sample.diverged) == ({1: 5.0}, {0})
-
-
 def test_a_seed_without_a_validation_score_has_no_score_and_the_row_says_so(ended):
     """Though each of its runs has a test score: the first point is no choice."""
     study, results = ended
@@ -245,12 +233,6 @@ def test_the_papers_runs_have_the_papers_settings_and_no_search():
     assert by_recipe["sgd"].options == {"variant": "residual"}
 
 
-def test_one_rate_for_all_is_a_grid_of_one_point():
-    results = compared(SMALL_TABLE, Plan("small", overrides={"lr": 0.05}))
-    assert _rates(results) == {"sgd": [0.05], "sgdp": [0.05]}
-    assert len(results) == 2 * 3
-
-
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -282,15 +264,6 @@ def test_a_contender_without_a_search_that_fits_is_refused(plan, named):
         SMALL_TABLE.trials(Plan("smoke", optimizers=(OWN,), **plan), Results([]))
 
 
-def test_a_benchmark_runs_with_a_contender_that_is_searched_as_another(tmp_path):
-    study = small_table(tune={"lr": [0.1]}, seeds={"smoke": 1})
-    _, _, results = run_study(study, Store(tmp_path), ("sgdg",), optimizers=("sgdg",), like="sgd")
-    (item,) = results
-    assert item.spec.hyper_parameters["momentum"] == 0.9
-    # its invariant weights stay on the sphere that they are put on
-    assert item.summary["norm_last"] == pytest.approx(1.0, abs=1e-5)
-
-
 def test_an_added_contender_is_tuned_in_as_many_trials_and_adds_to_what_is_there():
     """Over its own range, or as another one is; the trials of the others stay as they are."""
     alone = SMALL_TABLE.trials(Plan("small"), Results([]))
@@ -307,20 +280,6 @@ def test_an_added_contender_is_tuned_in_as_many_trials_and_adds_to_what_is_there
     assert [t.spec.hyper_parameters for t in own[::3]] == [
         {"momentum": 0.9, "lr": 0.01}, {"momentum": 0.9, "lr": 0.1}
     ]  # fmt: skip
-
-
-def test_an_infinite_metric_counts_against_the_claim_about_it():
-    """Left out, the seeds on which an optimizer failed would speak for it."""
-    study = SMALL_TABLE
-    sgd, sgdp = (arm_of(study.on[0], contender) for contender in study.contenders)
-    values = {sgd: [1.0] * 8, sgdp: [None] * 7 + [2.0]}
-    items = [
-        result(arm, seed, test_metrics={"accuracy": value})
-        for arm, row in values.items()
-        for seed, value in enumerate(row)
-    ]
-    claim = evaluate(of_metric(PLAIN, "accuracy", SGD, SGDP), Results(items))
-    assert (claim.seeds, claim.numbers[0].diverged, claim.supported) == (8, 7, False)
 
 
 def test_the_best_and_the_worst_have_no_mean_over_the_seeds_that_were_not_lost():

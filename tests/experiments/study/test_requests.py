@@ -1,12 +1,29 @@
-"""Requests are read in the order in which they were asked, whatever happens to their files."""
+"""Requests in the order in which they were asked, estimates of time, and what `compare` shows."""
 
-from running import run_study
+from dataclasses import replace
 
-from spherenorm_experiments.analysis import Arm, Trial
-from spherenorm_experiments.core import Spec
+import pytest
+from running import run_of, run_study
+from spherenorm_tiny import tiny_spec
+
+from spherenorm_experiments.analysis import Arm, Results, Sample, Trial
+from spherenorm_experiments.core import Spec, Task
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.report.page import sections
-from spherenorm_experiments.study import Plan, Request, Study, read_requests
+from spherenorm_experiments.study import (
+    Comparing,
+    Plan,
+    Request,
+    Study,
+    _campaign,
+    comparison_of,
+    estimate,
+    find_study,
+    read_requests,
+    time_steps,
+)
+from spherenorm_experiments.study._shown import range_table
+from tests.experiments.fabricated import result
 
 STUDY = "spherenorm_tiny:TinyStudy"
 
@@ -52,3 +69,94 @@ def test_a_trial_that_gets_longer_has_all_of_its_runs(tmp_path):
     _, planned, results = run_study(Growing(), Store(tmp_path))
     assert len(planned) == 1
     assert sorted(item.spec.hyper_parameters["lr"] for item in results) == [0.01, 0.02, 0.04]
+
+
+def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
+    store = Store(tmp_path)
+
+    def ended(spec, seconds):
+        run = run_of(spec, tmp_path)
+        run.folder.write_config(run.config)
+        run.folder.write_status("finished", seconds=seconds)
+
+    long = run_of(tiny_spec(epochs=40), tmp_path)
+    guess = estimate(store, [long])[long.id]
+    ended(tiny_spec(epochs=1), 400.0)
+    ended(replace(tiny_spec(epochs=40, seed=1), batch_size=8), 400.0)
+    assert estimate(store, [long])[long.id] == guess
+    ended(tiny_spec(epochs=20), 30.0)
+    assert estimate(store, [long])[long.id] == pytest.approx(60.0)
+
+
+def test_a_step_that_is_timed_tells_what_no_run_tells(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    short, long = (run_of(tiny_spec(epochs=count), tmp_path) for count in (1, 40))
+    toy = run_of(Spec("cosine", "sgd", {"lr": 0.1}), tmp_path)
+    asked = []
+    monkeypatch.setattr(_campaign, "time_step", lambda run: asked.append(run.id) or 2.0)
+    timed = time_steps([short, long, toy])
+    assert len(asked) == 1  # both runs are of one kind, and a toy is not timed
+    costs = estimate(store, [short, long, toy], timed)
+    assert (costs[short.id], costs[long.id]) == (2.0 * short.steps, 2.0 * long.steps)
+    assert costs[toy.id] == estimate(store, [toy])[toy.id]
+    short.folder.write_config(short.config)
+    short.folder.write_status("finished", seconds=5.0)
+    assert estimate(store, [short], timed)[short.id] == 5.0
+
+
+def comparison(numbers, metric="accuracy (%)"):
+    """A comparison of arms with these test scores; None for a seed on which the run diverged."""
+    study = comparison_of(Comparing("digits", tuple(numbers), {"lr": (0.1, 1.0)}, 1))
+    items = []
+    for contender in study.contenders:
+        arm = study.grid(Plan(), study.on[0], contender)
+        for seed, number in enumerate(numbers[arm.recipe]):
+            summary = {"diverged_at": 3 if number is None else None, "metric": metric}
+            summary |= {"validation": number, "test": number, "score": "score"}
+            summary["test_metrics"] = {} if number is None else {"score": number}
+            spec = Spec("digits", arm.recipe, {"lr": 0.5}, seed=seed)
+            items.append(result(arm, seed, spec, **summary))
+    return study, Results(items)
+
+
+def test_the_seeds_of_an_arm_that_diverged_are_counted():
+    lost = [None, 72.0, 73.0, None, 71.0, 74.0, 70.0]
+    study, results = comparison({"sgd": [71.0] * 7, "adam": lost})
+    table = study.tables(results)[0]
+    place = [str(column) for column in table.columns].index("seeds")
+    assert [str(row[place]) for row in table.rows] == ["7", "7"]
+
+
+def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
+    """Shares between 0 and 1 would be equivalent whatever they are."""
+    scores = {"sgd": [0.51, 0.62, 0.43, 0.55, 0.61, 0.48], "adam": [0.9, 0.4, 0.7, 0.5, 0.8, 0.4]}
+    study, results = comparison(scores, Task.metric)
+    (claim,) = study.decided(results)
+    assert (claim.verdict, claim.p_equivalent) == ("inconclusive", None)
+    assert not claim.ours.endswith("pp")
+
+
+def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the_comparison():
+    fixed = {"sgdp:momentum": 0.9, "adamw:betas": [0.5, 0.9]}
+    ranges = {"lr": (0.1, 1.0)}
+    request = Comparing("digits", ("sgd", "sgdp", "adamw"), ranges, 1, fixed=fixed)
+    assert Comparing.from_text(str(request)) == request
+    study = find_study(str(request))
+    given = {
+        trial.spec.recipe: trial.spec.hyper_parameters
+        for trial in study.trials(Plan("smoke"), Results([]))
+    }
+    assert {name: sorted(values) for name, values in given.items()} == {
+        "sgd": ["lr"], "sgdp": ["lr", "momentum"], "adamw": ["betas", "lr"]
+    }  # fmt: skip
+    assert given["sgdp"]["momentum"] == 0.9
+
+
+def test_an_optimizer_that_diverged_does_not_narrow_the_seeds_of_best_and_worst():
+    arms = [Arm(name, "sgd", {"contender": name}) for name in "abc"]
+    a = Sample({0: 0.0, 1: 1.0, 2: 2.0, 3: 6.0, 4: 8.0, 5: 10.0})
+    b = Sample({seed: seed + 0.1 * (seed % 2) for seed in range(6)})
+    lost = Sample({0: 1.0, 1: 2.0}, diverged=frozenset({2}))
+    row = range_table({"x": dict(zip(arms, (a, b, lost), strict=True))}).rows[0]
+    assert [str(cell) for cell in row[1:4]] == ["a", "b", "+1.95"]
+    assert row[3].n == 6

@@ -1,16 +1,26 @@
-"""A run that is asked for again is not computed again: point by point, and seed by seed."""
+"""The trials of a plan; a run that is asked for again is not computed again."""
 
 import importlib
 import linecache
 import sys
 from dataclasses import replace
 
-from spherenorm_experiments.analysis import Arm, Trial
+import pytest
+from spherenorm_tiny import TinyStudy
+
+from spherenorm_experiments.analysis import Arm, Results, Trial
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store, rows_in
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.report.page import sections
-from spherenorm_experiments.study import Campaign, Plan, Study, find_study, read_requests
+from spherenorm_experiments.study import (
+    Campaign,
+    Plan,
+    Study,
+    apply_plan,
+    find_study,
+    read_requests,
+)
 
 
 class Few(Study):
@@ -127,3 +137,38 @@ def test_runs_of_an_edited_recipe_replace_those_of_the_one_before(tmp_path, monk
         found = sorted({item.spec.seed for item in section.results})
         assert found == {1: [0, 1], 2: [0, 1, 2], 3: [3, 4], 4: [3, 4, 5]}[len(requests)]
         assert section.older == []
+
+
+def trials_of(study, plan):
+    """The first round, as the plan wants it."""
+    return apply_plan(plan, study.trials(plan, Results([])))
+
+
+def test_settings_reach_the_runs_that_know_them():
+    study = TinyStudy()
+    settings = {"lr": 0.3, "epochs": 1, "delta": 0.2, "scale": 2.0}
+    trials = trials_of(study, Plan("smoke", overrides=settings))
+    by_recipe = {trial.spec.recipe: trial.spec for trial in trials}
+    assert by_recipe["sgd"].hyper_parameters == {"lr": 0.3, "momentum": 0.9}
+    assert by_recipe["sgdp"].hyper_parameters == {"lr": 0.3, "momentum": 0.9, "delta": 0.2}
+    assert by_recipe["sgd"].epochs == 1
+    assert by_recipe["sgd"].options == {"scale": 2.0}
+    with pytest.raises(ValueError, match="no run has a setting 'momentun'; did you mean momentum"):
+        trials_of(study, Plan("smoke", overrides={"momentun": 0.3}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "points"),
+    [
+        ({"lr": 0.5, "weight_decay": 0.3}, {"lr": [0.5], "weight_decay": [0.3]}),
+        ({"weight_decay": 0.3, "lr": 0.5}, {"lr": [0.5], "weight_decay": [0.3]}),
+        ({"lr": 0.5}, {"lr": [0.5, 0.5], "weight_decay": [0.0, 0.1]}),
+        ({"weight_decay": 0.3, "lr": [1.0, 2.0, 3.0]},
+         {"lr": [1.0, 2.0, 3.0], "weight_decay": [0.3] * 3}),
+    ],
+)  # fmt: skip
+def test_each_of_several_settings_holds_at_the_points_of_a_sweep(settings, points):
+    grid = {"lr": [0.1, 0.2, 0.1, 0.2], "weight_decay": [0.0, 0.0, 0.1, 0.1]}
+    trial = Trial(Arm("SGD", "sgd"), Spec("cosine", "sgd", grid, seeds=(0,)))
+    (applied,) = apply_plan(Plan(overrides=settings), [trial])
+    assert applied.spec.hyper_parameters == points

@@ -1,5 +1,6 @@
-"""Traces: symbols, and errors that name what they are about."""
+"""Traces: symbols, formal vectors, and errors that name what they are about."""
 
+import numpy as np
 import pytest
 import sympy as sp
 import torch
@@ -7,8 +8,10 @@ import torch
 from spherenorm import Interval, Rule, bind, chain
 from spherenorm import rules as r
 from spherenorm_theory import TraceError, norm_growth, trace
+from spherenorm_theory.algebra import Space, Vector
 from tests.harness import refuses
-from tests.theory.recipes import By, law_of
+from tests.theory.gram import assert_matches_a_float64_step
+from tests.theory.recipes import NUMBERS, By, by, law_of, scaled
 
 
 def test_hyper_parameters_become_symbols():
@@ -154,3 +157,48 @@ def test_an_operation_of_another_library_has_no_meaning_by_its_name():
         square = torch.ops.spherenorm_theory.square
         with refuses("spherenorm_theory.square", by=TraceError):
             norm_growth(ruled(By(lambda w, d: square(d))))
+
+
+def test_space():
+    space = Space({("w", "g"): sp.Integer(0)})
+    w, g = Vector.atom("w"), Vector.atom("g")
+    assert space.inner(w + g, w - g) == space.gram("w", "w") - space.gram("g", "g")
+    assert space.gram("m", "w") == space.gram("w", "m")
+    assert (w - w).terms == {}
+    assert str(w * sp.Integer(2) - g) == "2*w - g"
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_functions_of_the_norms_match_a_float64_step(name):
+    law = assert_matches_a_float64_step(
+        scaled(NUMBERS[name]), {"lr": 0.3, "momentum": 0.6}, np.random.default_rng(7)
+    )
+    assert str(law.recursion[sp.Symbol("<w,m>", real=True)]) == "<w,m>*momentum - |s|^2/lr", (
+        "Lemma 2.2, whatever scales the direction"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (lambda w, d: d * d.norm(p=1), ["ord=2", "ord=1", "test_trace.py"]),
+        (lambda w, d: d @ (w.T * w), ["entries of a unit are paired with other ones"]),
+    ],
+)
+def test_what_is_of_no_inner_product_is_refused(function, named):
+    with refuses(*named, by=TraceError):
+        norm_growth(by(function))
+
+
+def test_shapes_are_followed():
+    """The radial part by way of the transposed weight, whose sums are those of all entries."""
+
+    def transposed(lr=0.1, momentum=0.9):
+        def tangent(w, d):
+            return d - (w.T * d.T).sum(0) / (w.T * w.T).sum(0) * w
+
+        return chain(r.HeavyBall(momentum), By(tangent), r.StepSize(lr))
+
+    law = norm_growth(transposed)
+    assert law.cross == 0
+    assert law.agreement.note.startswith("the weight is one unit")

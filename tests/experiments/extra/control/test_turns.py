@@ -22,7 +22,6 @@ from tests.experiments.fabricated import result
 
 STEPS = 100
 VIEWS = {"blocks.0.query.weight": "layer", "blocks.0.value.weight": None, "head.weight": "layer"}
-HIDDEN = ("blocks.0.query.weight", "blocks.0.value.weight")
 
 
 def run(spec, turn, norm=lambda step: 1.0, gradient=lambda step: 1.0, views=None, **summary):

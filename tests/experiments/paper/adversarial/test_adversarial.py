@@ -1,14 +1,22 @@
-"""Adversarial training: the loss, and the metrics against a closed form."""
+"""Adversarial training: attacks, loss and metrics, CIFAR-10, and the claims of Figure 4."""
 
 import copy
+import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
+from scipy.stats import binomtest
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import find_task, preserved_randomness
-from spherenorm_experiments.paper.adversarial.adversarial import Adversarial
+from spherenorm_experiments.analysis import Result, Results
+from spherenorm_experiments.core import Spec, find_task, preserved_randomness
+from spherenorm_experiments.paper.adversarial.adversarial import Adversarial, Threat
+from spherenorm_experiments.paper.adversarial.cifar import CifarImages
+from spherenorm_experiments.paper.adversarial.f4 import _last, _share_until
+from spherenorm_experiments.study import find_study
+from spherenorm_experiments.study._condition import arm_of
 
 
 class Linear(nn.Module):
@@ -64,3 +72,107 @@ def test_the_loss_is_that_of_attacked_images_and_counts_statistics_once():
     assert torch.equal(loss, expected)
     assert loss > F.cross_entropy(other(batch[0]), batch[1])
     assert int(model.norm.num_batches_tracked) == 1  # the attack leaves BatchNorm alone
+
+
+THREATS = [
+    Threat("linf", 8 / 255, 7, 2 / 255),
+    Threat("linf", 4 / 255, 10, 1 / 255),
+    Threat("l2", 80 / 255, 10, 20 / 255),
+    Threat("l2", 2.0, 3, 1.5),
+]
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 5)
+    network = nn.Sequential(*layers)
+    network(torch.rand(32, 3, 8, 8))  # statistics of BatchNorm, which attacks use
+    return network
+
+
+@pytest.mark.parametrize("threat", THREATS, ids=str)
+def test_equals_torchattacks(threat, model):
+    torchattacks = pytest.importorskip("torchattacks")
+    images, labels = torch.rand(16, 3, 8, 8), torch.randint(5, (16,))
+    kind = torchattacks.PGD if threat.norm == "linf" else torchattacks.PGDL2
+    theirs = kind(model, eps=threat.radius, alpha=threat.step, steps=threat.steps)
+    torch.manual_seed(3)
+    expected = theirs(images, labels)
+    torch.manual_seed(3)
+    found = threat.attack(model, images, labels)
+    assert (found - expected).abs().max() < 1e-6
+    assert (found - images).abs().max() > 0.5 * min(threat.radius, 0.1)  # it moved
+
+
+def test_leaves_the_model_as_it_was(model):
+    model.train()
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    with torch.no_grad():  # as in an evaluation
+        found = THREATS[0].attack(model, torch.rand(4, 3, 8, 8), torch.zeros(4, dtype=torch.long))
+    assert model.training
+    assert not found.requires_grad
+    assert all(weight.grad is None for weight in model.parameters())
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_a_vanishing_gradient_moves_nothing():
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+    nn.init.zeros_(flat[1].weight)
+    images = torch.full((2, 3, 1, 1), 0.5)
+    found = Threat("l2", 0.1, 2, 0.1).attack(flat, images, torch.tensor([0, 1]))
+    assert found.isfinite().all()
+    assert (found - images).flatten(1).norm(dim=1).max() <= 0.1
+
+
+def test_augmentation_shifts_and_flips_and_draws_from_the_global_state():
+    image = torch.arange(1, 3 * 32 * 32 + 1).remainder(251).add(1).to(torch.uint8)
+    image = image.reshape(1, 3, 32, 32)
+    padded = torch.nn.functional.pad(image[0], (4,) * 4)
+    shifted = [padded[:, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
+    possible = {(crop.float() / 255).numpy().tobytes() for crop in shifted}
+    possible |= {(crop.flip(2).float() / 255).numpy().tobytes() for crop in shifted}
+    items = CifarImages(image, torch.tensor([7]), augment=True)
+    torch.manual_seed(0)
+    drawn = [items[0][0].numpy().tobytes() for _ in range(200)]
+    torch.manual_seed(0)
+    assert drawn[:5] == [items[0][0].numpy().tobytes() for _ in range(5)]
+    assert set(drawn) <= possible
+    assert len(set(drawn)) > 100
+    plain = CifarImages(image, torch.tensor([7]))
+    assert torch.equal(plain[0][0], image[0] / 255)
+    assert plain.fingerprint() != items.fingerprint()
+
+
+def _item(losses, seed=0, per_epoch=2):
+    return SimpleNamespace(
+        metrics=[{"step": k + 1, "loss": loss} for k, loss in enumerate(losses)],
+        summary={"steps_per_epoch": per_epoch},
+        spec=SimpleNamespace(seed=seed),
+    )
+
+
+def test_the_share_of_steps_until_the_other_run_s_last_loss():
+    slow, fast = _item([8, 6, 4, 2]), _item([4, 2, 1, 1])
+    assert _last(slow) == 3  # the mean over the last epoch
+    assert _share_until(fast, {0: _last(slow)}) == 0.5  # 4 and 2 have the mean 3, after two steps
+    assert _share_until(slow, {0: _last(fast)}) == 1.0  # never
+
+
+def test_a_run_of_adamp_that_diverged_counts_against_its_speed():
+    """Left out, the seeds on which it failed would speak for it."""
+    study = find_study("f4")
+    setting, (adam, adamp) = study.on[0], study.contenders
+    losses = {adam: [8, 6, 4, 2, 2, 2], adamp: [2, 2, 1, 1, 1, 1]}
+    items = []
+    for contender, seed in itertools.product((adam, adamp), range(8)):
+        lost = {adam: seed == 7, adamp: seed in (5, 6, 7)}[contender]
+        arm = arm_of(setting, contender)
+        spec = Spec("adversarial", arm.recipe, seed=seed)
+        summary = {"diverged_at": 1 if lost else None, "steps_per_epoch": 2}
+        item = Result("", spec, {}, summary, None, arm=arm)
+        vars(item)["metrics"] = _item(losses[contender]).metrics
+        items.append(item)
+    claim = next(c for c in study.evaluated(Results(items)) if "less than half" in c.claim.text)
+    assert (claim.seeds, claim.numbers[0].n, claim.numbers[0].diverged) == (7, 5, 2)
+    assert claim.p == binomtest(5, 7).pvalue

@@ -1,12 +1,22 @@
-"""Audio files become waves of one length at 16 kHz."""
+"""Audio: files become waves, the Harmonic CNN, the metrics of each task, the runs of Table 4."""
+
+import math
 
 import numpy as np
 import pytest
 import soundfile
 import torch
 from miniatures import tone, write
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
+from spherenorm.recipes import adam
+from spherenorm_experiments.analysis import Results
+from spherenorm_experiments.core import find_task
 from spherenorm_experiments.paper.audio._audio import Clips, length_of, read_wave
+from spherenorm_experiments.paper.audio.harmonic_cnn import HarmonicFilters
+from spherenorm_experiments.paper.audio.t4 import RATES, adam_before_sgd
+from spherenorm_experiments.paper.audio.tasks import f1_of_items
+from spherenorm_experiments.study import Plan, find_study
 
 
 @pytest.mark.parametrize("ending", ["wav", "flac"])
@@ -70,3 +80,131 @@ def test_chunks_are_evenly_spaced_and_short_clips_have_zeros_around_them(tmp_pat
     place = int(random.nonzero()[0])
     assert torch.equal(random[place : place + 1000], wave)
     assert random.count_nonzero() == 1000
+
+
+def test_filters_are_triangles_around_harmonics():
+    filters = HarmonicFilters()
+    with torch.no_grad():
+        filters.q.fill_(1.3)
+    weights = filters.weights().detach().double().numpy()
+    notes = [440 * 2 ** ((24 + k / 2 - 69) / 12) for k in range(128)]  # C1 to E6, two a semitone
+    assert filters.bands == 128
+    assert notes[-1] < 8000 / 6 * 2 ** (1 / 24)
+    for n, k in ((1, 0), (1, 127), (3, 50), (6, 0), (6, 127)):
+        centre = n * notes[k]
+        width = (0.1079 * centre + 24.7) / 1.3
+        expected = []
+        for i in range(257):
+            x = 8000 * i / 256
+            rising, falling = 2 * x / width + 1 - 2 * centre / width, 2 * (centre - x) / width + 1
+            expected.append(max(0.0, min(rising, falling)))
+        assert max(expected) > 0
+        np.testing.assert_allclose(weights[(n - 1) * 128 + k], expected, atol=2e-5)
+
+
+def test_the_spectrum_is_that_of_a_plain_fourier_sum():
+    torch.manual_seed(0)
+    filters = HarmonicFilters(rate=800, window=16, harmonics=2, per_semitone=1, lowest=40).double()
+    filters.hann = torch.hann_window(16, dtype=torch.float64)
+    wave = torch.randn(1, 40, dtype=torch.float64)
+    padded = torch.nn.functional.pad(wave[None], (8, 8), mode="reflect")[0, 0]
+    powers = []
+    for start in range(0, 41, 8):
+        frame = [
+            0.5 * (1 - math.cos(2 * math.pi * i / 16)) * float(padded[start + i]) for i in range(16)
+        ]
+        at = [
+            sum(x * complex(math.cos(a := 2 * math.pi * i * b / 16), -math.sin(a))
+                for i, x in enumerate(frame))
+            for b in range(9)
+        ]  # fmt: skip
+        powers.append([abs(x) ** 2 for x in at])
+    expected = filters.weights().detach().numpy() @ np.array(powers).T
+    expected = 10 * np.log10(np.maximum(expected, 1e-10)).reshape(1, 2, filters.bands, 6)
+    np.testing.assert_allclose(filters(wave).detach().numpy(), expected, atol=1e-9)
+
+
+def merged(task, model, *batches):
+    """The metrics of some batches together."""
+    shares = [task.evaluate(model, batch) for batch in batches]
+    return {
+        name: share.value([each[name].state for each in shares])
+        for name, share in shares[0].items()
+    }
+
+
+def some_labels(labels, items=90):
+    """Logits with ties, and labels that go with them somewhat."""
+    random = torch.Generator().manual_seed(labels)
+    logits = (4 * torch.randn(items, labels, generator=random)).round() / 4
+    chance = torch.sigmoid(logits - 1 + torch.randn(items, labels, generator=random))
+    return logits, (torch.rand(items, labels, generator=random) < chance).float()
+
+
+def test_areas_are_those_of_scikit_learn():
+    logits, tags = some_labels(7)
+    batches = [(logits[a:b], tags[a:b]) for a, b in ((0, 40), (40, 80), (80, 90))]
+    found = merged(find_task("tagging"), lambda x: x, *batches)
+    scores = torch.sigmoid(logits)
+    expected = roc_auc_score(tags, scores), average_precision_score(tags, scores)
+    assert list(found) == ["ROC-AUC", "PR-AUC"]
+    assert list(found.values()) == pytest.approx([100 * x for x in expected], abs=1e-6)
+
+
+def test_f1_is_the_mean_over_clips_of_the_events_above_a_tenth():
+    logits, heard = some_labels(5)
+    heard[3], logits[3] = 0, -9  # nothing heard, nothing told
+    found = merged(find_task("events"), lambda x: x, (logits[:64], heard[:64]),
+                   (logits[64:], heard[64:]))  # fmt: skip
+    told = torch.sigmoid(logits) > 0.1
+    expected = f1_score(heard, told, average="samples", zero_division=0)
+    assert found == {"F1": pytest.approx(100 * expected, abs=1e-6)}
+    assert f1_of_items(heard, told)[3] == 0
+
+
+def test_scores_are_averaged_over_the_chunks_of_a_clip():
+    chunks = torch.randn(6, 4, 10)  # each chunk's first numbers are its logits
+    tags = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 0, 1]]).float()
+    found = merged(find_task("tagging"), lambda x: x[:, :3], (chunks, tags))
+    mean = torch.sigmoid(chunks[..., :3]).mean(dim=1)
+    assert found["ROC-AUC"] == pytest.approx(100 * roc_auc_score(tags, mean), abs=1e-6)
+    words = torch.tensor([0, 1, 2, 0, 1, 2])
+    found = merged(find_task("keywords"), lambda x: x[:, :3], (chunks, words))
+    told = torch.softmax(chunks[..., :3], dim=-1).mean(dim=1).argmax(1)
+    assert found["accuracy"] == pytest.approx(100 * (told == words).float().mean().item())
+
+
+def trials(real):
+    return find_study("t4").trials(Plan("small", real=real), Results([]))
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_sgd_takes_over_from_adam_at_a_factor_of_its_rate_and_lowers_it_twice(real):
+    mixed = [t.spec for t in trials(real) if t.arm.settings["contender"] == "Adam + SGD"]
+    assert mixed
+    for spec in mixed:
+        rate = spec.hyper_parameters["lr"] * spec.hyper_parameters["sgd_factor"]
+        turns = spec.regime.then
+        assert spec.schedule == "constant"
+        assert [turn["recipe"] for turn in turns] == ["sgd"] * 3
+        assert [turn["after"] * 200 for turn in turns] == pytest.approx([60, 80, 100])
+        assert [turn["lr"] for turn in turns] == pytest.approx([rate, rate / 10, rate / 100])
+        assert spec.hyper_parameters["weight_decay"] == turns[0]["weight_decay"] == 1e-4
+    others = [t.spec for t in trials(real) if t.arm.settings["contender"] != "Adam + SGD"]
+    assert all(s.schedule == "cosine" and not s.regime.then for s in others)
+    assert (
+        {s.hyper_parameters["sgd_factor"] for s in mixed} == {1.0} if real else {1.0, 10.0, 100.0}
+    )
+    assert ({s.epochs for s in others}, {s.epochs for s in mixed}) == (
+        ({30, 100}, {200}) if real else ({8}, {16})
+    )
+
+
+def test_the_adam_of_the_mixture_is_adam():
+    given = {"lr": 0.1, "weight_decay": 0.2}
+    assert adam_before_sgd(**given, sgd_factor=10.0) == adam(**given)
+
+
+def test_all_have_one_grid_of_rates():
+    study = find_study("t4")
+    assert {tuple(study.search(each).over["lr"]) for each in study.contenders} == {RATES}

@@ -1,14 +1,25 @@
-"""ReBias: one loss for both networks, what the metrics count, and the official files."""
+"""ReBias: biased images, HSIC, one loss for two networks, and what the metrics count."""
 
 import copy
+from itertools import permutations
 
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.core import find_task
-from spherenorm_experiments.paper.debiasing.biased import COLOURS
+from spherenorm_experiments.paper.debiasing.biased import (
+    COLOURS,
+    colour_strokes,
+    draw_grounds,
+    handwritten_digits,
+    stripe_strokes,
+)
 from spherenorm_experiments.paper.debiasing.debiasing import grouped_accuracy, hsic
+from spherenorm_experiments.paper.debiasing.rebias import (
+    BagNet18,
+    ConvStack,
+)
 
 
 def _values(shares):
@@ -75,3 +86,128 @@ def test_grouped_accuracy_equals_a_plain_loop():
         repeats.append(sum(means) / len(means))
     expected = sum(repeats) / 3
     assert grouped_accuracy(hits, labels, clusters, least=15) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(("rho", "own"), [(1.0, 100), (0.95, 95), (0.1, 10), (0.0, 0)])
+def test_so_many_images_have_the_ground_of_their_class(rho, own):
+    labels = torch.arange(1000) % 10
+    grounds = draw_grounds(labels, rho, 10, seed=0)
+    for label in range(10):
+        counts = torch.bincount(grounds[labels == label], minlength=10)
+        assert counts[label] == own
+        others = counts[torch.arange(10) != label]
+        assert others.max() - others.min() <= 1  # evenly among the others
+
+
+def test_strokes_are_white_on_the_colour_of_the_ground():
+    strokes = torch.tensor([[[0, 1], [200, 0]]], dtype=torch.uint8).repeat(10, 1, 1)
+    images = colour_strokes(strokes, torch.arange(10))
+    assert images.shape == (10, 3, 2, 2)
+    for image, colour in zip(images, COLOURS, strict=True):
+        assert image[:, 0, 1].tolist() == image[:, 1, 0].tolist() == [255] * 3
+        assert image[:, 0, 0].tolist() == image[:, 1, 1].tolist() == list(colour)
+    assert len(set(COLOURS)) == 10
+
+
+def test_stripes_are_told_by_direction_and_width_whatever_the_shape():
+    strokes, _ = handwritten_digits(12)
+    grounds = torch.arange(len(strokes)) % 10
+    images = stripe_strokes(torch.zeros(len(strokes), 32, 32), grounds, seed=0)
+    spectra = torch.fft.rfft2(images[:, 0].float() - images[:, 0].float().mean((1, 2), True)).abs()
+    peaks = spectra.flatten(1).argmax(1)
+    rows, columns = peaks // 17, peaks % 17
+    rows = torch.where(rows > 16, rows - 32, rows).float()
+    length = 32 / torch.hypot(rows, columns.float())
+    angle = torch.rad2deg(torch.atan2(rows, columns.float())) % 180
+    wanted = torch.tensor([3.0, 6.0])[grounds // 5]
+    assert ((length - wanted).abs() < 0.2 * wanted).float().mean() > 0.95
+    off = (angle - 36 * (grounds % 5) + 90) % 180 - 90
+    assert (off.abs() < 12).float().mean() > 0.95
+
+
+def _kernel(a, b, sigma):
+    return torch.exp(-((a - b) ** 2).sum() / (2 * sigma**2))
+
+
+def _of_quadruples(x, y, sigma):
+    """The mean of k_ij (l_ij + l_qr - 2 l_iq) over all i, j, q, r that differ (Song et al.)."""
+    total = []
+    for i, j, q, r in permutations(range(len(x)), 4):
+        k = _kernel(x[i], x[j], sigma)
+        same, far, crossed = (_kernel(y[a], y[b], sigma) for a, b in ((i, j), (q, r), (i, q)))
+        total.append(k * (same + far - 2 * crossed))
+    return torch.stack(total).mean()
+
+
+@pytest.fixture
+def features():
+    torch.manual_seed(0)
+    x = torch.randn(7, 3, dtype=torch.float64)
+    return x, 0.5 * x[:, :2] + 0.3 * torch.randn(7, 2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("sigma", [0.7, 1.0, 3.0])
+def test_equals_the_mean_over_quadruples(features, sigma):
+    expected = _of_quadruples(*features, sigma)
+    assert abs(hsic(*features, sigma) - expected) < 1e-12
+
+
+def test_the_median_kernel_does_not_change_with_the_scale(features):
+    x, y = features
+    assert torch.allclose(hsic(x, y), hsic(100 * x, 0.01 * y), atol=1e-12)
+    distances = [float(((a - b) ** 2).sum()) for a, b in permutations(x, 2)]
+    sigma = torch.tensor(distances).double().median().sqrt().item()
+    scaled = (
+        y
+        * sigma
+        / torch.tensor([((a - b) ** 2).sum() for a, b in permutations(y, 2)]).median().sqrt()
+    )
+    assert abs(hsic(x, y) - hsic(x, scaled, sigma)) < 1e-6
+
+
+def test_few_or_equal_items_give_zero_and_finite_gradients():
+    for x in (torch.randn(3, 2), torch.ones(8, 2)):
+        x.requires_grad_()
+        value = hsic(x, x)
+        value.backward()
+        assert value.isfinite()
+        assert x.grad.isfinite().all()
+    assert hsic(torch.randn(3, 2), torch.randn(3, 2)) == 0
+
+
+def _count(network):
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def _seen(maps, size):
+    """The side of the square of pixels on which one pixel of the last map depends."""
+    image = torch.rand(1, 3, size, size, requires_grad=True)
+    out = maps(image)
+    middle = out.shape[-1] // 2
+    out[0, :, middle, middle].sum().backward()
+    rows, columns = torch.nonzero(image.grad.abs().sum((0, 1)), as_tuple=True)
+    spans = {int(x.max() - x.min()) + 1 for x in (rows, columns)}
+    (side,) = spans
+    return side
+
+
+def test_bagnet_has_the_parameters_of_its_description():
+    """ResNet-18's widths and blocks; one block's kernel is 3 x 3, all others are 1 x 1."""
+
+    def block(inputs, outputs, kernel=1, shortcut=True):
+        weights = kernel**2 * inputs * outputs + outputs**2 + shortcut * inputs * outputs
+        return weights + (2 + shortcut) * 2 * outputs  # BatchNorm: a gain and a bias
+
+    stem = 3 * 64 + 9 * 64 * 64 + 2 * 64
+    pairs = ((64, 64, 3), (64, 128, 1), (128, 256, 1), (256, 512, 1))
+    groups = sum(block(a, b, kernel) + block(b, b, shortcut=False) for a, b, kernel in pairs)
+    assert _count(BagNet18(9)) == stem + groups + 512 * 9 + 9 == 1_480_905
+
+
+def test_a_feature_of_g_sees_little_and_one_of_f_much():
+    """No shape fits into one pixel, or into 5 x 5 of 224 x 224."""
+    torch.manual_seed(0)
+    bag = BagNet18(9, (16, 16, 16, 16)).eval()
+    assert _seen(lambda x: bag.blocks(bag.stem(x)), 64) == 5
+    assert _seen(ConvStack(1).eval().body, 9) == 1
+    assert _seen(ConvStack(7, (8, 8, 8, 8)).eval().body, 40) == 25

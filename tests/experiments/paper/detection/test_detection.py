@@ -1,23 +1,26 @@
-"""Object detection: COCO's average precision, both detectors on both kinds of data, both starts."""
+"""Object detection: average precision, both detectors and starts, and COCO's official layout."""
 
 import contextlib
 import io
 import math
+import random
 
 import pytest
 import torch
+from miniatures import BOXES, SIZE, write_coco
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from spherenorm_experiments.core import seed_everything
 from spherenorm_experiments.paper.detection._average_precision import average_precision
-from spherenorm_experiments.paper.detection.centernet import (
-    centernet_detections,
-    centernet_loss,
-    heat,
-)
+from spherenorm_experiments.paper.detection.coco import coco
 from spherenorm_experiments.paper.detection.detection import Detection, _trunk
 from spherenorm_experiments.paper.detection.ssd import vgg_stages
+from spherenorm_experiments.paper.detection.windows import (
+    overlapping_window,
+    scaled_window,
+    within,
+)
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import FOLDER
 from spherenorm_experiments.paper.shared.resnet import resnet18
@@ -146,24 +149,6 @@ def test_other_weights_are_refused_and_change_nothing(tmp_path):
         load_published(other["stages"][:1], tmp_path / "small.pth")
 
 
-def test_centernet_finds_the_objects_of_which_its_loss_is_least():
-    """Maps that are right everywhere are decoded as the truth."""
-    boxes, labels = torch.tensor([[[4.0, 8, 20, 20], [24, 20, 44, 44]]]), torch.tensor([[0, 1]])
-    hot = heat(boxes / 4, labels, 2, 12, 12)
-    sizes, shifts = torch.zeros(2, 1, 2, 12, 12)
-    for x0, y0, x1, y1 in (boxes[0] / 4).tolist():
-        x, y = (x0 + x1) / 2, (y0 + y1) / 2
-        sizes[0, :, int(y), int(x)] = torch.tensor([x1 - x0, y1 - y0])
-        shifts[0, :, int(y), int(x)] = torch.tensor([x - int(x), y - int(y)])
-    maps = torch.where(hot == 1, 14.0, -14.0), sizes, shifts  # a sure yes at the centers alone
-    ((first, second, *_),) = centernet_detections(maps, 4, count=2)
-    found = torch.stack([first, second])
-    found = found[found[:, 5].argsort()]
-    torch.testing.assert_close(found[:, :4], boxes[0])
-    assert found[:, 5].tolist() == [0, 1]
-    assert centernet_loss(maps, boxes, labels, 4) < 1e-6
-
-
 @pytest.mark.parametrize("detector", ["centernet", "ssd"])
 def test_every_shard_is_called_as_a_module(detector):
     """Fully sharded training gathers a shard's weights when the shard is called."""
@@ -175,3 +160,84 @@ def test_every_shard_is_called_as_a_module(detector):
         shard.register_forward_hook(lambda module, *_: called.append(module))
     model(torch.zeros(2, 3, 32, 32))
     assert {*called} == {*task.shards(model)}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_coco(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(root, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(root))
+
+
+def corners(n):
+    return torch.tensor([[x, y, x + w, y + h] for x, y, w, h in BOXES[n % 4]]).reshape(-1, 4)
+
+
+@pytest.mark.parametrize("way", ["centernet", "ssd"])
+@pytest.mark.usefixtures("folder")
+def test_images_that_are_not_trained_on_are_whole(way):
+    image, objects = coco(way, 48).test[1]
+    assert image.shape == (3, 48, 48)
+    scale = torch.tensor([48 / 96, 48 / 96 if way == "centernet" else 48 / 64] * 2)
+    shift = torch.tensor([0.0, 8.0 if way == "centernet" else 0.0] * 2)
+    torch.testing.assert_close(objects[:, :4], corners(1) * scale + shift)
+    x, y = (objects[0, :2] + objects[0, 2:4]).long().tolist()
+    red = image[:, y // 2, x // 2]
+    assert red[0] > 1.5
+    assert (red[1:] < -1).all()
+
+
+@pytest.mark.parametrize("way", ["centernet", "ssd"])
+@pytest.mark.usefixtures("folder")
+def test_training_images_have_their_objects_in_their_boxes(way):
+    """Each object is a plain rectangle, so the box's center has its colour in any window."""
+    train = coco(way, 64).train
+    seen, kept = 0, set()
+    for index in range(36):
+        seed_everything(index)
+        image, objects = train[index % len(train)]
+        boxes = objects[:, :4]
+        assert not objects[:, 5].any()
+        assert ((boxes >= 0) & (boxes <= 64)).all()
+        assert (boxes[:, 2:] - boxes[:, :2] >= 1).all()
+        kept.add(round(float(image.mean()), 3))
+        for box in boxes[(boxes[:, 2:] - boxes[:, :2] >= 6).all(1)]:
+            x, y = ((box[:2] + box[2:]) / 2).long().tolist()
+            inside = image[:, y, x] - image[:, y, x].mean()
+            assert inside.abs().max() > 0.5  # a colour, not the gray ground
+            seen += 1
+    assert seen > 20
+    assert len(kept) > 30
+    seed_everything(35)
+    assert torch.equal(train[35 % len(train)][0], image)
+
+
+def test_random_windows_have_the_released_ranges():
+    boxes = corners(0)
+    sides, flips, kinds = set(), [], {"expanded": 0, "part": 0, "whole": 0}
+    for seed in range(120):
+        random.seed(seed)
+        window = scaled_window(SIZE)
+        sides.add(round(window.width / 96, 6))
+        flips.append(window.flipped)
+        assert window.width == window.height
+        x, y = window.left + window.width / 2, window.top + window.height / 2
+        assert 32 <= x <= 64
+        assert 16 <= y <= 48
+        window = overlapping_window(SIZE, boxes)
+        left, top = window.left, window.top
+        part = torch.tensor([left, top, left + window.width, top + window.height])
+        assert within(boxes, part).any()
+        wider = window.width > 96 or window.height > 64
+        same = (window.width, window.height) == SIZE
+        kinds["expanded" if wider else "whole" if same else "part"] += 1
+        assert window.width <= 4 * 96
+    assert sides == {0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3}
+    assert 40 < sum(flips) < 80
+    assert min(kinds.values()) > 8
+    assert within(boxes, torch.tensor([0.0, 0, 40, 60])).tolist() == [True, False]

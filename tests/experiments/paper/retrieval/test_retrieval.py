@@ -1,4 +1,4 @@
-"""Retrieval: recall@1 against the library and a loop, losses against plain formulas, batches."""
+"""Retrieval: recall@1 against the library and a loop, losses, batches, and the embedding."""
 
 import math
 from dataclasses import replace
@@ -9,12 +9,15 @@ from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
 from running import run_of
+from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.core import Regime, Spec, find_task
 from spherenorm_experiments.engine import Training
+from spherenorm_experiments.paper.retrieval.embedding import Embedding
 from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.retrieval.retrieval import balanced, recall_at_1
+from spherenorm_experiments.paper.shared.resnet import ResNet
 
 
 def library(query, query_labels, reference, reference_labels, same):
@@ -110,3 +113,18 @@ def test_the_last_layer_trains_alone_in_so_many_steps():
         training.step(step)
         moved.append(not all(map(torch.equal, stem.parameters(), start)))
     assert moved == [False, False, True, True]
+
+
+def small(**options):
+    torch.manual_seed(0)
+    return Embedding(ResNet("basic", (1, 1), 4, stem="small", classes=3), 6, **options)
+
+
+def test_features_are_mean_plus_maximum_and_embeddings_have_length_1():
+    model, images = small().eval(), torch.randn(3, 3, 8, 8)
+    features = model.trunk.trunk(images)
+    mean, most = (
+        pool(1)(features).flatten(1) for pool in (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
+    )
+    expected = model.linear(mean + most)
+    torch.testing.assert_close(model(images), expected / expected.norm(dim=1, keepdim=True))

@@ -1,4 +1,4 @@
-"""Augmentation: what is cut out, turned and pasted, by pictures that carry their coordinates."""
+"""Pictures: what is cut out, turned, pasted and drawn."""
 
 import math
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.paper.shared.augmentation import (
     GRAY,
     MEAN,
@@ -117,3 +118,24 @@ def test_cutmix_pastes_and_mixes_in_the_same_proportion():
     # A side s = sqrt(u), u uniform, loses s^2 / 4 at the edges: the mean of (s - s^2 / 4)^2.
     expected = 1 / 2 - 1 / 5 + 1 / 48
     assert sum(shares) / len(shares) == pytest.approx(expected, abs=0.05)
+
+
+FONTS = [*glyphs.TRAIN_FONTS, *glyphs.VALIDATION_FONTS, *glyphs.TEST_FONTS]
+
+
+@pytest.mark.parametrize("font", FONTS)
+def test_every_font_has_every_character_and_no_two_look_the_same(font):
+    assert FONTS.count(font) == 1  # in one of the sets alone
+    drawn = [glyphs.mask(character, font, 24) for character in glyphs.CHARACTERS]
+    for alpha in drawn:
+        assert max(alpha.shape) == 24
+        assert alpha.max() > 0.5
+    flat = {alpha.tobytes() for alpha in drawn}
+    assert len(flat) == len(glyphs.CHARACTERS)
+
+
+def test_a_mask_fills_its_box_and_turns():
+    upright, turned = (glyphs.mask("L", "DejaVuSans.ttf", 40, angle=angle) for angle in (0, 90))
+    assert upright[-1].max() > 0.9  # the foot of the L
+    assert upright[0, -1] == 0  # nothing at its top right
+    assert turned.shape[1] > turned.shape[0]

@@ -1,23 +1,39 @@
-"""The report: one page with everything in it."""
+"""The report: one page with everything in it; the table of the thirteen benchmarks."""
 
 import base64
 import gzip
-import html
-import html.parser
 import json
+import math
 import re
+from decimal import Decimal
 
-import plotly.graph_objects as go
 import pytest
-from running import run_study
+from running import run_study, shown
+from spherenorm_bench import SMALL_TABLE
 from spherenorm_tiny import TinyStudy
 
 from spherenorm_experiments.analysis import Arm, Results
 from spherenorm_experiments.engine import Store
-from spherenorm_experiments.report.page import Section, sections, write_report
-from spherenorm_experiments.report.pictures import Picture
-from spherenorm_experiments.study import Plan, Request, find_study, read_requests, study_classes
-from tests.experiments.fabricated import fabricated
+from spherenorm_experiments.report.page import (
+    Section,
+    across,
+    sections,
+    thirteen_table,
+    write_report,
+)
+from spherenorm_experiments.study import (
+    THIRTEEN,
+    Condition,
+    Contender,
+    Plan,
+    Request,
+    TunedComparison,
+    arm_of,
+    find_study,
+    read_requests,
+    study_classes,
+)
+from tests.experiments.fabricated import fabricated, result
 
 ORDER = [
     "matched-step",  # the question that the page opens with
@@ -25,16 +41,7 @@ ORDER = [
     *("weight-decay", "g1", "h6", "h7", "detector", "end-of-training", "equilibrium"),
     *("lr-transfer", "norm-control", "warm-up"),
 ]
-SHOWN = ["f2", "t1", "tiny"]
-
-
-class Drawing(TinyStudy):
-    """A surface, and a path"""
-
-    def pictures(self, results):
-        surface = go.Figure(go.Surface(z=[[0.0, 1.0], [1.0, 2.0]]))
-        path = go.Figure(go.Scatter(x=[0, 1], y=[0, 1], name="path"))
-        return [Picture(surface, "A surface."), Picture(path, "A path.", wide=True)]
+SHOWN = ["f2", "t1"]
 
 
 @pytest.fixture(scope="module")
@@ -44,29 +51,9 @@ def page(tmp_path_factory):
     study, _, ran = run_study("f2", Store(folder))
     made = [Section(study, plan, ran)]
     made.append(Section(find_study("t1"), plan, fabricated("t1", 0)))
-    made.append(Section(Drawing(), plan, Results([])))
     page = write_report(made, folder / "report.html")
     assert not page.problems
     return folder / "report.html", page.claims
-
-
-class Outline(html.parser.HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.sections, self.plots, self.loaded, self.open = [], 0, [], []
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        self.sections += [attrs["id"]] if tag == "section" else []
-        self.plots += "data-figure" in attrs
-        self.loaded += [attrs[name] for name in ("src",) if name in attrs]
-        self.loaded += [attrs["href"]] if tag == "link" else []
-
-
-def outline(path):
-    parser = Outline()
-    parser.feed(path.read_text())
-    return parser
 
 
 def unpacked(text, name):
@@ -76,18 +63,17 @@ def unpacked(text, name):
 
 def test_the_page_holds_everything_and_loads_nothing(page):
     path, claims = page
-    seen = outline(path)
-    assert seen.sections == ["statements", *SHOWN, "scorecard"]
-    assert seen.loaded == []
     text = path.read_text()
+    sections = re.findall(r'<section id="([^"]+)"', text)
+    assert sections == ["statements", *SHOWN, "scorecard"]
+    assert not re.search(r"<link |<[^>]* src=", text)
     assert "Plotly.newPlot" in text
     assert len(text) < 3e6
     assert unpacked(text, "library").startswith("/**\n* plotly.js")
     assert text.count('<tr data-verdict="') == len(claims)
     figures = json.loads(unpacked(text, "figures"))
-    assert len(figures) == seen.plots >= 4
+    assert len(figures) == len(re.findall(r"<[^>]* data-figure", text)) >= 2
     assert all(figure["data"] for figure in figures.values())
-    assert any(trace["type"] == "surface" for trace in figures["figure-tiny-1"]["data"])
     for figure in figures.values():
         axes = [axis for name, axis in figure["layout"].items() if re.match("[xy]axis", name)]
         assert all(axis["exponentformat"] == "power" for axis in axes if axis.get("type") == "log")
@@ -115,3 +101,89 @@ def test_what_a_study_says_is_escaped(page, tmp_path):
 
     write_report([Section(Marked(), Plan("smoke"), Results([]))], tmp_path / "page.html")
     assert "&lt;b&gt;bold&lt;/b&gt; &amp; more" in (tmp_path / "page.html").read_text()
+
+
+def section(study, items):
+    return Section(study, Plan("small"), Results(items))
+
+
+def of_small_table(sgd_scores, sgdp_scores, lost=()):
+    sgd, sgdp = (arm_of(SMALL_TABLE.on[0], contender) for contender in SMALL_TABLE.contenders)
+    pairs = [(sgd, sgd_scores), (sgdp, sgdp_scores)]
+    made = [
+        result(arm, seed, test=score, test_metrics={})
+        for arm, scores in pairs
+        for seed, score in enumerate(scores)
+    ]
+    return [*made, *(result(sgdp, seed, diverged_at=3) for seed in lost)]
+
+
+def test_the_table_has_a_row_for_each_and_counts_verdicts():
+    made = section(SMALL_TABLE, of_small_table([50.0, 52.0, 51.0], [51.0, 52.5, 50.0]))
+    table = thirteen_table([made])
+    rows = shown(table)
+    assert [row[0].partition(":")[0] for row in rows] == list(THIRTEEN)
+    assert rows[0][:2] == ["ImageNet: plain (small-table)", "SGD → SGDP"]
+    assert rows[0][4] == made.decisions[0].ours
+    assert rows[1][0] == "MS-COCO: not run"
+    assert rows[0][-2:] == ["70.47 → 70.70", "+0.23"]
+    assert "Of 1 comparisons: 1 inconclusive." in table.about
+    assert thirteen_table([section(SMALL_TABLE, [])]) is None
+
+
+def test_the_table_has_no_mean_over_the_seeds_that_were_not_lost():
+    """Over them alone an optimizer that often diverges would look better than one that does not."""
+    items = of_small_table([50.0 + seed for seed in range(8)], [90.0, 90.0], lost=range(2, 7))
+    row = shown(thirteen_table([section(SMALL_TABLE, items)]))[0]
+    assert row[2:4] == ["53 ± 2.16", "– (5 diverged)"]  # seeds 0 to 6 have ended in both
+
+
+def of_benchmarks(gains, rows=1, few=()):
+    """A comparison on as many benchmarks, each with these gains in deviations, in several rows.
+
+    Args:
+        few: the benchmarks whose rows have two seeds.
+    """
+    on = [
+        Condition(f"{name} {row}", "digits", benchmark=name,
+                  paper={"accuracy": {"Adam": Decimal(0), "AdamP": Decimal(1)}})
+        for name in THIRTEEN[: len(gains)] for row in range(rows)
+    ]  # fmt: skip
+    adam, adamp = Contender("Adam"), Contender("AdamP")
+    study = TunedComparison(
+        "thirteen", baseline=adam, contenders=[adamp], tune={"lr": [0.1, 0.2]}, on=on
+    )
+    away = math.sqrt(5 / 6)
+    scores = [50.0 - away, 50.0 + away] * 3  # of deviation 1
+    items = [
+        result(arm_of(condition, each), seed, test=score + (gain if each is adamp else 0.0))
+        for condition, gain in zip(on, [g for g in gains for _ in range(rows)], strict=True)
+        for each in (adam, adamp)
+        for seed, score in enumerate(scores[: 2 if condition.benchmark in few else 6])
+    ]
+    return across([section(study, items)])
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_benchmark_counts_once_however_many_rows_it_has(rows):
+    ahead, over_spread = of_benchmarks([2.0] * 11 + [-0.5] * 2, rows)
+    assert (ahead.seeds, ahead.verdict) == (13, "reproduced")
+    assert ahead.detail == "11 of 13 benchmarks; not on In-Shop, SOP"
+    assert over_spread.verdict == "reproduced"
+    some, none = of_benchmarks([0.5] * 9 + [-0.5] * 4, rows)
+    assert (some.verdict, none.verdict) == ("inconclusive", "not reproduced")
+
+
+def test_few_benchmarks_decide_nothing():
+    assert {claim.verdict for claim in of_benchmarks([2.0] * 5)} == {"inconclusive"}
+    assert not any(claim.has_results for claim in across([]))
+
+
+def test_a_row_of_few_seeds_speaks_for_no_benchmark():
+    """Without any gain the mean of two is above their deviation in a quarter of all cases."""
+    gains = [2.0] * 9 + [-0.5, 9.0, 9.0, 9.0]
+    for claim in of_benchmarks(gains, rows=2, few=THIRTEEN[10:]):
+        assert claim.seeds == 10
+        below, few = THIRTEEN[9], ", ".join(THIRTEEN[10:])
+        assert claim.detail == f"9 of 10 benchmarks; not on {below}; no row with 6 seeds of {few}"
+    assert not any(claim.has_results for claim in of_benchmarks([2.0], few=THIRTEEN[:1]))

@@ -1,7 +1,10 @@
-"""The results in Markdown: an index of statements, and a page of claims for each study."""
+"""The results in Markdown, and marks of results that are of other code or decide nothing."""
 
+import json
 import re
 import shutil
+import sys
+from dataclasses import replace
 
 import pytest
 from commands import invoke, run_tiny
@@ -11,8 +14,8 @@ from spherenorm_tiny import TinyStudy
 from spherenorm_experiments.analysis import Claim
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.report.page import Section, findings, results_pages
-from spherenorm_experiments.study import Plan
+from spherenorm_experiments.report.page import Section, findings, results_pages, sections
+from spherenorm_experiments.study import Plan, read_requests
 
 KNOWN = says("t1.restrain")
 
@@ -93,3 +96,39 @@ def test_the_command_writes_the_pages(tmp_path):
     nowhere = invoke("results", "--out", tmp_path / "none", "--into", tmp_path / "x")
     assert nowhere.exit_code == 2
     assert not (tmp_path / "x").exists()
+
+
+def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
+    run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "1")
+    requests = read_requests(Store(tmp_path))[0]
+    (now,) = sections(Store(tmp_path), requests)
+    assert now.notes == []
+    # An edit: its default decides another rule.
+    tiny = sys.modules["spherenorm_tiny"]
+    usual = tiny.careful
+
+    def careful(lr=0.1, momentum=0.9, delta=0.2):
+        return usual(lr, momentum, delta)
+
+    monkeypatch.setattr(tiny, "careful", careful)
+    (later,) = sections(Store(tmp_path), requests)
+    marked = {note.rpartition(": ")[2] for note in later.notes}
+    assert marked == {arm.label for arm in later.results.arms if "careful" in arm.label}
+    assert replace(later, older=()).notes == []
+    for command in ("report", "export"):
+        assert "of other code than is here: " in invoke(command, "--out", tmp_path).stderr
+    told = json.loads(invoke("report", "--out", tmp_path, "--json").stdout)["notes"]
+    assert told == [f"{later.label}: {note}" for note in later.notes]
+
+
+def test_a_smoke_run_decides_nothing(tmp_path):
+    assert invoke("run", "f1", "--tier", "smoke", "--out", tmp_path).exit_code == 0
+    (section,) = sections(Store(tmp_path), read_requests(Store(tmp_path))[0])
+    decided = section.study.decided(section.results)
+    assert {each.verdict for each in decided} - {"inconclusive"}  # the same runs, in a larger tier
+    shown = json.loads(invoke("report", "--out", tmp_path, "--json").stdout)
+    verdicts = {claim["verdict"] for claim in shown["claims"]}
+    assert verdicts == {"inconclusive"}
+    for mine, theirs in zip(section.decisions, decided, strict=True):
+        assert mine.numbers == theirs.numbers
+        assert mine.detail.startswith("the smoke tier decides nothing")

@@ -1,0 +1,117 @@
+"""Tables as text, the forest plot, and axes and marks of pictures."""
+
+import csv
+import io
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from spherenorm_experiments.analysis import Arm, Cell, Statement, Table, paper, printed
+from spherenorm_experiments.report.pictures import (
+    best_scores,
+    claims_table,
+    finished,
+    forest,
+    lines,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+from tests.experiments.fabricated import decided
+
+THIRD = 1 / 3
+TABLE = Table(
+    "Norms & scores",
+    ("arm", "norm", *paper("norm"), "score"),
+    [
+        ("SGD_α", Cell(THIRD, ".2f"), *printed("1.30"), Cell(97.123456, ".2f", spread=THIRD, n=5)),
+        (
+            Cell("SGDP|x", diverged=1),
+            Cell(math.nan, ".2f"),
+            None,
+            Cell(98.0, ".1f", unit="%", interval=(97.5, 98.5), n=3, diverged=2),
+        ),
+    ],
+)
+
+
+def read(text):
+    return list(csv.reader(io.StringIO(text)))
+
+
+def test_csv_has_every_number_in_full():
+    head, first, second = read(to_csv(TABLE))
+    score = [f"score: {aspect}" for aspect in ("spread", "low", "high", "seeds", "diverged")]
+    assert head == ["arm", "arm: diverged", "norm", "paper norm", "score", *score]
+    assert first == ["SGD_α", "", repr(THIRD), "1.30", "97.123456", repr(THIRD), "", "", "5", ""]
+    assert second == ["SGDP|x", "1", "", "", "98.0", "", "97.5", "98.5", "3", "2"]
+
+
+def test_claims_export_with_their_numbers():
+    a, b = {0: 2.0, 1: 2.25, 2: 2.1}, {0: 1.0, 1: 1.25, 2: 1.0}
+    claims = [decided(a, ">", b, unit="pp", text="a > b"), decided(None, ">", 0.0, text="c")]
+    head, first, second = read(to_csv(claims_table(claims)))
+    row = dict(zip(head, first, strict=True))
+    assert "a > b" in first
+    assert float(row["number"]) == pytest.approx((1.0 + 1.0 + 1.1) / 3)
+    assert float(row["number: low"]) < float(row["number"]) < float(row["number: high"])
+    assert (row["verdict"], row["seeds"]) == ("holds", "3")
+    assert dict(zip(head, second, strict=True))["ours in words"] == "no results"
+
+
+@pytest.mark.parametrize("write", [to_latex, to_markdown])
+def test_latex_and_markdown_have_the_numbers_as_meant_in_a_line_per_row(write):
+    text = write(TABLE)
+    assert all(number in text for number in ("0.33", "1.30", "97.12", "98.0 [97.5, 98.5]"))
+    assert len([line for line in text.splitlines() if "SGD" in line]) == 2
+
+
+SAYS = Statement("paper", "Table 1", "so")
+VALUES = dict(enumerate([0.2, 0.3, 0.4]))
+
+
+def drawn(*claims):
+    rows = [{"label": f"t1.{i}", **claim.to_json()} for i, claim in enumerate(claims, 1)]
+    return forest(rows)
+
+
+def test_a_number_is_right_of_the_bound_where_the_claim_is_true():
+    picture = drawn(
+        decided(VALUES, "<", 0.5, cites=SAYS, paper=Cell(0.28), text="smaller"),
+        decided(VALUES, ">", 0.5, cites=SAYS, text="larger"),
+        decided(VALUES, "=", 0.3, margin=0.4, cites=SAYS, text="near"),
+    )
+    bars, *dots, theirs = picture.figure.data
+    assert list(bars.x) == [0.0, 1.0, None, 0.0, 1.0, None, -1.0, 1.0, None]
+    places = {label: x for trace in dots for label, x in zip(trace.y, trace.x, strict=True)}
+    assert places["t1.1"] == pytest.approx(-places["t1.2"], rel=1e-3)
+    assert places["t1.1"] > 0 > places["t1.2"]
+    assert places["t1.3"] == pytest.approx(0.0, abs=1e-9)
+    assert (theirs.name, list(theirs.y)) == ("paper", ["t1.1"])
+    assert theirs.x[0] > places["t1.1"] * 0.9
+    low = places["t1.1"] - dots[0].error_x.arrayminus[0]
+    assert -1.0 <= low <= places["t1.1"]
+
+
+def line(y, name="a", title="norm", log=False):
+    return lines({name: (range(len(y)), y)}, "step", title, "", {name: "#0072b2"}, log_y=log)
+
+
+def test_figures_with_the_same_axes_have_the_same_ranges():
+    low, high, other = finished([line([1, 2]), line([5, 9]), line([1, 2], title="loss")])
+    assert low.figure.layout.yaxis.range == high.figure.layout.yaxis.range
+    assert low.figure.layout.yaxis.range[0] < 1
+    assert low.figure.layout.yaxis.range[1] > 9
+    assert other.figure.layout.yaxis.range is None
+    a, _ = finished([line([1, 10], log=True), line([100, 0, 1000], log=True)])
+    assert a.figure.layout.yaxis.range == pytest.approx((-0.12, 3.12))
+
+
+def test_best_of_k_is_the_mean_over_all_choices_of_k_trials():
+    scores = [3.0, 1.0, 4.0, 1.5, 5.0]
+    drawn = best_scores({Arm("SGD", "sgd"): scores}, "score", "").figure.data[0].y
+    for k in range(1, 6):
+        exact = np.mean([max(chosen) for chosen in itertools.combinations(scores, k)])
+        assert drawn[k - 1] == pytest.approx(exact, rel=1e-4)
