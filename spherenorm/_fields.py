@@ -3,8 +3,8 @@
 A rule is a frozen dataclass. Four kinds of fields know what they may hold:
 
     nu: Scalar = hyper("(0, inf)")              # a number in an interval, or a tensor
-    view: View = view("channel")                # a view, given by name or as a View
-    views: tuple[View, ...] = views("channel")  # several
+    view: ViewLike = view("channel")                # a view, given by name or as a View
+    views: Sequence[ViewLike] = views("channel")  # several
     per: Per = choice("tensor", "unit")         # one of a few values, by default the first
 """
 
@@ -90,7 +90,7 @@ def view(default: ViewLike | None = MISSING) -> Any:
 
     Example:
         >>> class Halved(Rule):
-        ...     view: View = view("channel")
+        ...     view: ViewLike = view("channel")
         >>> Halved("layer").view
         View(dim=None, groups=None)
     """
@@ -109,7 +109,7 @@ def views(*default: ViewLike) -> Any:
 
     Example:
         >>> class Tested(Rule):
-        ...     views: tuple[View, ...] = views("channel", "layer")
+        ...     views: Sequence[ViewLike] = views("channel", "layer")
         >>> [str(each) for each in Tested(["dim=1"]).views]
         ['dim=1']
     """

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spherenorm._fields import hyper, view
 from spherenorm._numerics import Scalar, cast_like
-from spherenorm._views import View
+from spherenorm._views import ViewLike
 from spherenorm.core import Rule, State, Update
 
 
@@ -30,7 +30,7 @@ class UnitClip(Rule):
     """
 
     nu: Scalar = hyper("(0, inf)")
-    view: View = view("channel")
+    view: ViewLike = view("channel")
 
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units
@@ -64,7 +64,7 @@ class UpdateFloor(Rule):
     """
 
     share: Scalar = hyper("(0, inf)")
-    view: View = view("layer")
+    view: ViewLike = view("layer")
 
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from spherenorm._fields import hyper, view
 from spherenorm._numerics import Scalar, is_zero, plus_scaled
-from spherenorm._views import View
+from spherenorm._views import ViewLike
 from spherenorm.core import Rule, State, Update
 from spherenorm.rules._radius import Radius, RadiusRule
 
@@ -125,7 +125,7 @@ class TargetNormDecay(RadiusRule):
     """
 
     weight_decay: Scalar = hyper("[0, inf)")
-    view: View = view("layer")
+    view: ViewLike = view("layer")
     radius: Radius = "initial"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -160,7 +160,7 @@ class OrthogonalityRegularization(Rule):
     """
 
     alpha: Scalar = hyper("[0, inf)")
-    view: View = view("channel")
+    view: ViewLike = view("channel")
 
     def init(self, weight: Tensor) -> State:
         if weight.ndim >= 2:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from spherenorm._invariance import Invariance, Per
-from spherenorm._views import View
+from spherenorm._views import View, ViewLike
 from spherenorm.core import Rule, State, Update
 
 _OF_NO_UNITS = Invariance()
@@ -61,7 +61,7 @@ class InvarianceTest(Rule):
 
     Example:
         >>> class Always(InvarianceTest):
-        ...     views: tuple[View, ...] = sn.views("layer")
+        ...     views: Sequence[ViewLike] = sn.views("layer")
         ...     per: str = "tensor"
         ...     def decide(self, sums, state):
         ...         passes = [each.squared_norm > 0 for each in sums]
@@ -77,7 +77,7 @@ class InvarianceTest(Rule):
     if TYPE_CHECKING:  # fields of each subclass, in its own order
 
         @property
-        def views(self) -> tuple[View, ...]: ...
+        def views(self) -> Sequence[ViewLike]: ...
         @property
         def per(self) -> Per: ...
 

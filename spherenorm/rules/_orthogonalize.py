@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spherenorm._fields import choice, view
 from spherenorm._numerics import root
-from spherenorm._views import View, replicate
+from spherenorm._views import View, ViewLike, replicate
 from spherenorm.core import Rule, State, Update
 
 Polynomial = tuple[float, float, float]
@@ -146,7 +146,7 @@ class Orthogonalize(Rule):
     steps: int | None = None
     scale: _Name = choice("none", "original", "match_rms_adamw", "spectral", "aspect")
     precision: _Name = choice("weight", "float32", "bfloat16")
-    view: View = view("layer")
+    view: ViewLike = view("layer")
     eps: float = 1e-7
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from spherenorm._fields import (
 )
 from spherenorm._invariance import Invariance, Per
 from spherenorm._numerics import Scalar, cast_like, is_finite, is_zero
-from spherenorm._views import View
+from spherenorm._views import ViewLike
 from spherenorm.core import Rule, State, Update
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 
@@ -57,7 +57,7 @@ class ScaleInvarianceTest(InvarianceTest):
     """
 
     delta: Scalar = hyper("(0, inf)", 0.1)
-    views: tuple[View, ...] = views("channel", "layer")
+    views: Sequence[ViewLike] = views("channel", "layer")
     per: Per = choice("tensor", "unit")
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
@@ -102,7 +102,7 @@ class RadialProjection(Rule):
     Source: Heo et al. 2021 (AdamP), Eq. 11 and 12.
     """
 
-    view: View | None = view(None)
+    view: ViewLike = view(None)
     outward: Scalar = hyper("[0, 1]", 0.0)
     inward: Scalar = hyper("[0, 1]", 0.0)
 
@@ -160,7 +160,7 @@ class Centralization(Rule):
     Source: Yong et al. 2020 (gradient centralization), Eq. 1.
     """
 
-    view: View = view("channel")
+    view: ViewLike = view("channel")
 
     def init(self, weight: Tensor) -> State:
         if weight.ndim >= 2:

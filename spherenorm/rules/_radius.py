@@ -22,7 +22,7 @@ from spherenorm._numerics import (
     wide_dtype,
     working,
 )
-from spherenorm._views import View, replicate, some_zero
+from spherenorm._views import View, ViewLike, replicate, some_zero
 from spherenorm.core import Rule, State, Update
 
 Radius = Literal["initial", "current", "intended"] | Scalar
@@ -139,7 +139,7 @@ class RadiusPin(RadiusRule):
     Source: Wen et al. 2026 (Hyperball); the radial brake of modded-nanogpt, track 3.
     """
 
-    view: View = view("layer")
+    view: ViewLike = view("layer")
     radius: Radius = "initial"
 
     radii = ("initial", "current", "intended")
