@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spherenorm._fields import check_fields, view
 from spherenorm._numerics import derivatives_are_taken, root, working
-from spherenorm._views import ViewLike, replicate
+from spherenorm._views import View, ViewLike, replicate
 
 NEAR, TERMS = 1e-3, 6
 """Squared angles below this take their derivatives from a series of so many terms, which has them
