@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from spherenorm._numerics import as_number
-from spherenorm._views import ViewLike, as_view
+from spherenorm._views import View, ViewLike, as_view
 
 T = TypeVar("T")
 _SPELLING = re.compile(r"([\[(])(\S+), (\S+)([\])])")
@@ -198,6 +198,13 @@ def check_fields(holder: Any) -> None:
             kept = _checked(value, kind, allowed, f"{cls.__name__}: {name} must be")
             if kept is not value:
                 object.__setattr__(holder, name, kept)  # the class is frozen
+
+
+def views_of(holder: Any) -> list[View]:
+    """The views among the fields of a frozen dataclass."""
+    values = [getattr(holder, name) for name, kind, *_ in _declared(type(holder)) if "view" in kind]
+    each = [view for value in values for view in (value if type(value) is tuple else (value,))]
+    return [view for view in each if view is not None]
 
 
 def _checked(value: Any, kind: str, allowed: Any, what: str) -> Any:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 from typing_extensions import Self, dataclass_transform
 
-from spherenorm._fields import check_fields, derived
+from spherenorm._fields import check_fields, derived, views_of
 from spherenorm._invariance import Invariance
 from spherenorm._manifold import EUCLIDEAN, Manifold, check_shape, weight_warnings
 from spherenorm._numerics import like, refuse_unless_real, shares_memory, wide_dtype, working
@@ -113,6 +113,9 @@ class Rule:
 
     name: str | None = field(default=None, kw_only=True, repr=False)
 
+    vectors: ClassVar[Literal["step", "skip", "refuse"]] = "step"
+    """What becomes of weights of fewer than two dimensions."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in inspect.get_annotations(cls):
@@ -159,6 +162,12 @@ class Rule:
         Raises:
             ValueError: the rule cannot step a weight of this shape, or of these values.
         """
+        if weight.ndim < 2 and self.vectors == "refuse":
+            other = "give biases and gains another recipe, as spherenorm.param_groups does"
+            name, shape = type(self).__name__, tuple(weight.shape)
+            raise ValueError(f"{name} needs a matrix, got shape {shape}; {other}")
+        for view in views_of(self) if weight.ndim >= 2 or self.vectors == "step" else ():
+            view.size(weight)  # which refuses a weight without such units
         start = working(weight)
         state = {n: torch.zeros_like(start) for n in self.state_names if n != COUNTER}
         for rule in self.within:

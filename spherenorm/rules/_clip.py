@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from spherenorm._fields import hyper, view
 from spherenorm._numerics import Scalar, cast_like
@@ -31,10 +30,6 @@ class UnitClip(Rule):
 
     nu: Scalar = hyper("(0, inf)")
     view: ViewLike = view("channel")
-
-    def init(self, weight: Tensor) -> State:
-        self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         squared = self.view.inner(update.direction, update.direction)
@@ -65,10 +60,6 @@ class UpdateFloor(Rule):
 
     share: Scalar = hyper("(0, inf)")
     view: ViewLike = view("layer")
-
-    def init(self, weight: Tensor) -> State:
-        self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         length = self.view.norm(update.direction)

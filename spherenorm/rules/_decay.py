@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from spherenorm._fields import hyper, view
 from spherenorm._numerics import Scalar, is_zero, plus_scaled
@@ -162,10 +161,7 @@ class OrthogonalityRegularization(Rule):
     alpha: Scalar = hyper("[0, inf)")
     view: ViewLike = view("channel")
 
-    def init(self, weight: Tensor) -> State:
-        if weight.ndim >= 2:
-            self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
+    vectors = "skip"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.alpha) or update.weight.ndim < 2 or not update.weight.numel():

@@ -56,7 +56,6 @@ class NormalizedUpdate(Rule):
         return () if is_zero(self.beta) else (COUNTER, "squared_length")
 
     def init(self, weight: Tensor) -> State:
-        self.view.size(weight)  # which refuses a weight without such units
         state = super().init(weight)
         if state:
             state["squared_length"] = torch.zeros_like(self.view.total(state["squared_length"]))

@@ -154,14 +154,7 @@ class Orthogonalize(Rule):
         if self.steps is not None and not (type(self.steps) is int and self.steps > 0):
             raise ValueError(f"Orthogonalize: steps must be a positive int, got {self.steps!r}")
 
-    def init(self, weight: Tensor) -> State:
-        if weight.ndim < 2:
-            other = "give biases and gains another recipe, as spherenorm.param_groups does"
-            raise ValueError(
-                f"Orthogonalize needs a matrix, got shape {tuple(weight.shape)}; {other}"
-            )
-        self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
+    vectors = "refuse"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction

@@ -112,11 +112,6 @@ class RadialProjection(Rule):
         before = "a ScaleInvarianceTest before it in the chain, or a view"
         return f"RadialProjection() needs {before}" if self.view is None else None
 
-    def init(self, weight: Tensor) -> State:
-        if self.view is not None:
-            self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
-
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, direction = update.weight, update.direction
         if self.view is not None:
@@ -162,10 +157,7 @@ class Centralization(Rule):
 
     view: ViewLike = view("channel")
 
-    def init(self, weight: Tensor) -> State:
-        if weight.ndim >= 2:
-            self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
+    vectors = "skip"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
