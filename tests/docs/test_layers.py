@@ -11,8 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "spherenorm": (
         *("support", "_numerics", "operations", "record"),
-        *("_views", "_measures", "_fields", "_update", "_manifold"),
-        *("_hooks", "_tree", "_outline", "_watch", "_step", "_rule", "_chain", "_shared", "rules"),
+        *("_views", "_measures", "_fields", "_invariance", "_manifold", "_steps", "core", "rules"),
         *("_registry", "recipes", "wrappers", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "cli", "__main__"),
     ),
