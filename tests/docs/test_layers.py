@@ -14,7 +14,7 @@ ROOMS = {
         *("_views", "_measures", "_fields", "_update", "_manifold"),
         *("_hooks", "_tree", "_outline", "_watch", "_step", "_rule", "_chain", "_shared", "rules"),
         *("_registry", "recipes", "wrappers", "compile", "functional", "optim", "testing"),
-        *("metrics", "toys", "probes", "audit", "_explanation", "cli", "__main__"),
+        *("metrics", "probes", "audit", "_explanation", "cli", "__main__"),
     ),
     "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report", "cli"),
     "spherenorm_experiments": (

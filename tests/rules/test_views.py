@@ -1,4 +1,4 @@
-"""Views by the numbers of indices; the measurements of each unit; the toys on the sphere."""
+"""Views by the numbers of indices; the measurements of each unit."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import spherenorm as sn
-from spherenorm import metrics, toys
+from spherenorm import metrics
 from tests.harness import refuses
 from tests.rules.units import by_units, close, exact, randn, rows, unit_numbers
 
@@ -157,15 +157,3 @@ def test_measurements_take_odd_shapes_and_batches_and_refuse_others(measure):
     for view in VIEWS:
         found = torch.vmap(lambda x, y, view=view: measure(x, y, view))(a, b)
         close(found, torch.stack([measure(x, y, view) for x, y in zip(a, b, strict=True)]))
-
-
-@pytest.mark.parametrize(("a", "b"), [(-2.0, 2.0), (1.0, 1.0), (0.3, -0.4)])
-def test_the_toys(a, b):
-    """The Rosenbrock function of the two angles of a vector, and minus a cosine."""
-    point = torch.tensor(toys.sphere_point(a, b), dtype=torch.float64)
-    close(point.norm(), 1.0)
-    close(torch.stack(toys.scaled_angles(2.5 * point)), [a, b])
-    close(toys.rosenbrock(2.5 * point), (1 - a) ** 2 + 300 * (b - a**2) ** 2, 1e-9)
-    psi, phi = a / 1.5, b / 1.5
-    close(point, [math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)])
-    close(toys.cosine(torch.tensor([3.0, -4.0], dtype=torch.float64)), -4 / 5)
