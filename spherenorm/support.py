@@ -157,7 +157,7 @@ FOLDERS = [
         site.getusersitepackages(),
     )
 ]
-"""Where Python's own modules and installed packages lie."""
+"""The folders of Python's own modules and of installed packages."""
 
 
 def is_installed(path: Path) -> bool:

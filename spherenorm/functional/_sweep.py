@@ -177,7 +177,7 @@ class _Replayed:
 
 
 def _identity(bound: Bound, points: Points) -> Any:
-    """What a traced step holds for: the recipe's rules at all points.
+    """The recipe's rules at all points, for which a traced step holds.
 
     None if a rule may read values that change unnoticed; its step is then not traced.
     """
