@@ -123,9 +123,7 @@ def refuse_unless_real(weight: Tensor, what: str) -> None:
 
 def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
     """beta past + (1 - beta) entering, exactly `entering` at beta = 0."""
-    if isinstance(beta, Tensor):
-        return torch.lerp(past, entering, (1 - beta).to(past.dtype))
-    return torch.lerp(past, entering, 1 - beta)
+    return torch.lerp(past, entering, cast_like(1 - beta, past))
 
 
 def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
