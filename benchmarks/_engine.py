@@ -17,10 +17,9 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks._measure import synchronized
+from benchmarks._measure import synchronized, time_in_turns
 from benchmarks._training import clock_of
 from spherenorm import optim
-from spherenorm.support import time_in_turns
 from spherenorm_experiments.core import (
     SCHEDULES,
     Batch,

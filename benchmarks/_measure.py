@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 
-from spherenorm.support import time_in_turns
-
 MALLOC: dict[str, dict[str, str]] = {
     "default": {},
     "resident": {
@@ -99,6 +97,41 @@ def interleaved(
     timer = synchronized(device, clock)
     times = time_in_turns(functions, rounds, prepare=prepare, clock=timer)
     return {name: statistics.median(each) for name, each in times.items()}
+
+
+def time_in_turns(
+    actions: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    calls: int = 1,
+    warm_up: int = 2,
+    prepare: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """The seconds of a call of each action, in each round.
+
+    A round runs all actions, the next one in the reverse order, so that other work of the machine
+    slows all alike: compare medians, or the ratios within rounds.
+
+    Args:
+        actions: by name.
+        rounds: that count.
+        calls: of an action in a round, timed as one.
+        warm_up: rounds before, which do not count: for states, kernels and caches.
+        prepare: runs before each action of a round, untimed.
+        clock: in seconds; `time.process_time` leaves out what other processes take.
+    """
+    found: dict[str, list[float]] = {name: [] for name in actions}
+    for number in range(-warm_up, rounds):
+        turn = list(actions.items())
+        for name, action in turn if number % 2 else reversed(turn):
+            prepare()
+            begin = clock()
+            for _ in range(calls):
+                action()
+            if number >= 0:
+                found[name].append((clock() - begin) / calls)
+    return found
 
 
 def synchronized(device: str, clock: Callable[[], float]) -> Callable[[], float]:

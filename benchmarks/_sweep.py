@@ -8,7 +8,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from spherenorm import functional, toys
+from spherenorm import functional
+from spherenorm_experiments.paper.shared import toys
 
 
 def sweep_throughput(

@@ -9,7 +9,6 @@ from spherenorm import (
     rules,
     support,
     testing,
-    toys,
     wrappers,
 )
 from spherenorm._explanation import explain
@@ -64,7 +63,6 @@ __all__ = [
     "support",
     "testing",
     "torch_optimizer",
-    "toys",
     "view",
     "views",
     "when",

@@ -228,13 +228,9 @@ def _smooth(function: Callable[[Tensor], Tensor], x: Tensor, square: Tensor, odd
 
     cos(x), and sin(x) / x with `odd` = 1, have derivatives by x^2 at 0, where x has none.
     """
-    value = function(x)
     if not derivatives_are_taken(square):
-        return value
+        return function(x)
     near = square < NEAR
-    small, series = torch.where(near, square, 0), torch.zeros_like(square)
-    for k in reversed(range(TERMS)):
-        series = 1 / math.factorial(2 * k + odd) - small * series
-    far = function(root(torch.where(near, 1, square)))
-    # The value is the function's own, so that it does not depend on whether derivatives are taken.
-    return torch.where(near, value.detach() + (series - series.detach()), far)
+    small, far = torch.where(near, square, 0), root(torch.where(near, 1, square))
+    series = sum((-small) ** k / math.factorial(2 * k + odd) for k in range(TERMS))
+    return torch.where(near, series, function(far))

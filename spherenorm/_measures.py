@@ -1,12 +1,10 @@
 """Norms and angles of the units of a weight, in the tensors' own arithmetic.
 
-`spherenorm.metrics` is the front for users: it checks, widens and scales first. Probes, which
-have the inner products of many weights already, call this module directly.
+For users, `spherenorm.metrics` checks and widens first. Probes, which have the inner products of
+many weights already, call this module directly.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,37 +13,22 @@ from spherenorm._numerics import ratio
 from spherenorm._views import View
 
 
-class Move(NamedTuple):
-    """A step of the units of a weight; each entry broadcasts against the weight.
-
-    Attributes:
-        norm: |w'|, after the step.
-        angle: between w and w', in radians; 0 where either is 0, which has no direction.
-    """
-
-    norm: Tensor
-    angle: Tensor
-
-
-def angle_of(view: View, before: Tensor, after: Tensor, squared_norm: Tensor) -> Tensor:
-    """The angle of the step from `before` to `after`; see `Move`.
+def angle_of(view: View, before: Tensor, after: Tensor) -> Tensor:
+    """The angle between w and w' of each unit, in radians; 0 where either is 0.
 
     With d = w' - w, of which a is the radial share <w, d> / <w, w>, and t = d - a w the tangent
     part, it is atan2(|t|, (1 + a) |w|). A small d is exact, and so is a small angle.
-
-    Args:
-        view: splits the weight into units.
-        before, after: w and w'.
-        squared_norm: <w, w> of each unit of `before`.
     """
-    step = after - before
+    squared_norm, step = view.inner(before, before), after - before
     along = ratio(view.inner(before, step), squared_norm)
     tangent = torch.addcmul(step, -along, before)
     return torch.atan2(*_sides(squared_norm, along, view.inner(tangent, tangent)))
 
 
-def move_of_sums(squared_norm: Tensor, product: Tensor, squared_step: Tensor) -> Move:
-    """The step of <w, w>, <w, d> and <d, d> alone, where |t|^2 = <d, d> - <w, d>^2 / <w, w>.
+def move_of_sums(
+    squared_norm: Tensor, product: Tensor, squared_step: Tensor
+) -> tuple[Tensor, Tensor]:
+    """|w'| and the angle, of <w, w>, <w, d> and <d, d>: |t|^2 = <d, d> - <w, d>^2 / <w, w>.
 
     |t| is exact up to a share of |d| that is the root of the rounding: 1e-8 in float64.
     """
@@ -53,7 +36,7 @@ def move_of_sums(squared_norm: Tensor, product: Tensor, squared_step: Tensor) ->
     squared_tangent = (squared_step - along * product).clamp(min=0)
     across, ahead = _sides(squared_norm, along, squared_tangent)
     norm = torch.where(squared_norm > 0, torch.hypot(ahead, across), squared_step.sqrt())
-    return Move(norm, torch.atan2(across, ahead))
+    return norm, torch.atan2(across, ahead)
 
 
 def _sides(squared_norm: Tensor, along: Tensor, squared_tangent: Tensor) -> tuple[Tensor, Tensor]:

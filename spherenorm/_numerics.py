@@ -38,10 +38,6 @@ def as_number(value: Any) -> Any:
 
 
 HALF = (torch.float16, torch.bfloat16)
-ORDERS = 4
-"""The highest derivative of a power by its base that is right at a base of 0."""
-TINY = 1e-60
-"""Bases below this have the derivatives of a polynomial, whose intermediates do not overflow."""
 
 
 def is_zero(value: Scalar) -> bool:
@@ -127,9 +123,7 @@ def refuse_unless_real(weight: Tensor, what: str) -> None:
 
 def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
     """beta past + (1 - beta) entering, exactly `entering` at beta = 0."""
-    if isinstance(beta, Tensor):
-        return torch.lerp(past, entering, (1 - beta).to(past.dtype))
-    return torch.lerp(past, entering, 1 - beta)
+    return torch.lerp(past, entering, cast_like(1 - beta, past))
 
 
 def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
@@ -187,13 +181,11 @@ def total_shares(step: Tensor, *betas: Scalar) -> list[Scalar]:
 def power(base: Scalar, exponent: Tensor) -> Tensor:
     """base^exponent, for an exponent that counts from 1: the share of a past that old.
 
-    Torch has no derivative of second order at a base of 0, nor of third at 1e-300.
+    Of an exponent that is a tensor, torch has no derivative of second order at a base of 0.
     """
-    if not (isinstance(base, Tensor) and derivatives_are_taken(base)):
-        return base**exponent
-    tiny = base.abs() < TINY
-    near_zero = sum(torch.where(exponent == k, base**k, 0) for k in range(1, ORDERS + 1))
-    return torch.where(tiny, near_zero, torch.where(tiny, 1, base) ** exponent)
+    if isinstance(base, Tensor) and derivatives_are_taken(base) and can_decide(exponent):
+        return base ** exponent.item()
+    return base**exponent
 
 
 def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ and DTensor weights all work; only a view of grouped indices unflattens one dime
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,12 +72,18 @@ class View:
 
     def total(self, x: Tensor) -> Tensor:
         """The sum of `x` over each unit; the result broadcasts against `x`."""
-        return _reduced(self, x, torch.sum)
-
-    def largest(self, x: Tensor) -> Tensor:
-        """The largest |entry| of each unit, 0 of an empty one; it broadcasts against `x`."""
-        # (of no entry there is no maximum, and the sum is 0)
-        return _reduced(self, x.abs(), torch.amax if x.numel() else torch.sum)
+        if x.ndim == 0:
+            return x
+        if self.dim is None:
+            return x.sum(tuple(range(x.ndim)), keepdim=True)
+        dim = _dim(self, x)
+        others = tuple(d for d in range(x.ndim) if d != dim)
+        # `sum` over an empty tuple of dimensions would sum over all of them.
+        per_index = x.sum(others, keepdim=True) if others else x
+        if self.groups is None or not x.shape[dim]:  # of no index, DTensor cannot make groups
+            return per_index
+        grouped = torch.unflatten(replicate(per_index), dim, (_groups(self, x), -1))
+        return grouped.sum(dim + 1).repeat_interleave(x.shape[dim] // _groups(self, x), dim=dim)
 
     def units(self, per_unit: Tensor) -> Tensor:
         """One value per unit, shape (units,), of a result of `inner` or `total`."""
@@ -164,25 +169,6 @@ def some_zero(x: Tensor) -> bool:
     """True if an entry of `x` is 0, as far as its values can be read (not under a transform)."""
     zero = (replicate(x.detach()) == 0).any()
     return can_decide(zero) and bool(zero)
-
-
-def _reduced(view: View, x: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
-    """`reduce` over each unit, given `dim` and `keepdim`; the result broadcasts against `x`."""
-    if x.ndim == 0:
-        return x
-    if view.dim is None:
-        return reduce(x, dim=tuple(range(x.ndim)), keepdim=True)
-    dim = _dim(view, x)
-    others = tuple(d for d in range(x.ndim) if d != dim)
-    # `sum` over an empty tuple of dimensions would sum over all of them.
-    per_index = reduce(x, dim=others, keepdim=True) if others else x
-    if view.groups is None:
-        return per_index
-    if not x.shape[dim]:
-        return per_index  # of which DTensor cannot make groups
-    grouped = torch.unflatten(replicate(per_index), dim, (_groups(view, x), -1))
-    per_group = reduce(grouped, dim=dim + 1)
-    return per_group.repeat_interleave(x.shape[dim] // _groups(view, x), dim=dim)
 
 
 def _dim(view: View, x: Tensor) -> int:

@@ -1,13 +1,12 @@
 """The paper's measurements on a weight, for each unit of a view; all return shape (units,).
 
-They are computed in float64 (where the device has it), so that nothing overflows or underflows at
-any scale of the weight; units of float64 are scaled by a power of 2 for that. They carry no graph,
-and are returned in the weight's type, in float32 for half precision.
+They are computed in float64 (where the device has it), in which squares neither overflow nor
+underflow, but for float64 weights beyond 1e150 or below 1e-150. They carry no graph, and are
+returned in the weight's type, in float32 for half precision.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from spherenorm._measures import angle_of, chord, cosine_of
@@ -31,13 +30,8 @@ def norm(weight: Tensor, view: ViewLike = "channel") -> Tensor:
         >>> norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
         tensor([5., 1.])
     """
-    v = as_view(view)
-    (wide,) = _widened({"weight": weight})
-    if _squares_fit(weight):
-        return _narrowed(v, v.inner(wide, wide).sqrt(), weight)
-    scale = _scale(v, wide)
-    scaled = wide * scale
-    return _narrowed(v, v.inner(scaled, scaled).sqrt() / scale, weight)
+    v, (w,) = as_view(view), _widened(weight=weight)
+    return _narrowed(v, v.inner(w, w).sqrt(), weight)
 
 
 def effective_step(before: Tensor, after: Tensor, view: ViewLike = "channel") -> Tensor:
@@ -58,7 +52,7 @@ def effective_step(before: Tensor, after: Tensor, view: ViewLike = "channel") ->
     Source: Heo et al. 2021 (AdamP), Eq. 5.
     """
     v = as_view(view)
-    return _narrowed(v, chord(_angle(v, before, after)), before)
+    return _narrowed(v, chord(angle_of(v, *_widened(before=before, after=after))), before)
 
 
 def angular_update(before: Tensor, after: Tensor, view: ViewLike = "channel") -> Tensor:
@@ -74,7 +68,7 @@ def angular_update(before: Tensor, after: Tensor, view: ViewLike = "channel") ->
         tensor([1.5708])
     """
     v = as_view(view)
-    return _narrowed(v, _angle(v, before, after), before)
+    return _narrowed(v, angle_of(v, *_widened(before=before, after=after)), before)
 
 
 def cosine(weight: Tensor, grad: Tensor, view: ViewLike = "channel") -> Tensor:
@@ -89,54 +83,25 @@ def cosine(weight: Tensor, grad: Tensor, view: ViewLike = "channel") -> Tensor:
         >>> cosine(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]]))
         tensor([0.7071])
     """
-    v = as_view(view)
-    wide = _widened({"weight": weight, "grad": grad})
-    pairs = zip((weight, grad), wide, strict=True)
-    w, g = (x if _squares_fit(given) else x * _scale(v, x) for given, x in pairs)
+    v, (w, g) = as_view(view), _widened(weight=weight, grad=grad)
     return _narrowed(v, cosine_of(v.inner(w, g), v.inner(w, w), v.inner(g, g)), weight)
 
 
-def _angle(view: View, before: Tensor, after: Tensor) -> Tensor:
-    wide = _widened({"before": before, "after": after})
-    if not (_squares_fit(before) and _squares_fit(after)):
-        # One scale for both: their difference then stays exact.
-        scale = torch.minimum(*(_scale(view, x) for x in wide))
-        wide = [x * scale for x in wide]
-    w, moved = wide
-    return angle_of(view, w, moved, view.inner(w, w))
-
-
-def _widened(tensors: dict[str, Tensor]) -> list[Tensor]:
+def _widened(**tensors: Tensor) -> list[Tensor]:
     """The tensors in the type that is computed in, without a graph.
 
     Raises:
         TypeError: one is complex or integer.
         ValueError: their shapes differ.
     """
-    (first, *_), shapes = tensors, {tuple(x.shape) for x in tensors.values()}
+    first, *_ = tensors
     for name, x in tensors.items():
         if not x.is_floating_point():
             raise TypeError(f"{name} must be real and floating-point, got {x.dtype}")
-        if len(shapes) > 1 and x.shape != tensors[first].shape:
+        if x.shape != tensors[first].shape:
             own = tuple(tensors[first].shape)
             raise ValueError(f"{name} must have the shape of {first}, {own}, got {tuple(x.shape)}")
     return [x.detach().to(wide_dtype(x.device)) for x in tensors.values()]
-
-
-def _squares_fit(x: Tensor) -> bool:
-    """True if the type is so narrow that no square of its numbers overflows or underflows.
-
-    A scale by a power of 2 would then change no bit of a result, at half of its cost.
-    """
-    most, widest = torch.finfo(x.dtype).max, torch.finfo(wide_dtype(x.device)).max
-    return bool(most < widest**0.25)
-
-
-def _scale(view: View, x: Tensor) -> Tensor:
-    """A power of 2 for each unit, by which its largest entry becomes about 1; 1 of a zero unit."""
-    largest = view.largest(x)
-    usable = (largest > 0) & (largest < torch.inf)
-    return torch.exp2(-torch.where(usable, largest, 1).log2().floor().clamp(-1000, 1000))
 
 
 def _narrowed(view: View, per_unit: Tensor, like: Tensor) -> Tensor:

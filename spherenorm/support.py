@@ -1,12 +1,13 @@
 """Helpers that the library shares with `spherenorm_theory` and `spherenorm_experiments`.
 
 None of them is about optimization: error messages about unknown names and about a user's code,
-objects by the name `module:attribute`, optional packages, tables of text, files that are written
-whole, and times of actions.
+objects by the name `module:attribute`, optional packages, tables of text, and files that are
+written whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
@@ -17,30 +18,15 @@ import site
 import sys
 import sysconfig
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 
 class MissingExtraError(ImportError, ValueError):
     """An optional package is not installed; the message names what needs it and how to get it."""
-
-
-def close_names(
-    name: str, known: Iterable[str], *, most: int = 3, cutoff: float = 0.5
-) -> list[str]:
-    """The known names that are spelled nearly as `name`, the closest first.
-
-    Args:
-        name: as it was given.
-        known: the right names.
-        most: how many to return at most.
-        cutoff: the least similarity, in [0, 1]; see `difflib.get_close_matches`.
-    """
-    return difflib.get_close_matches(str(name), list(known), n=most, cutoff=cutoff)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
@@ -58,7 +44,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
         'known: adam, sgd'
     """
     known = list(known)
-    if close := close_names(name, known):
+    if close := difflib.get_close_matches(name, known):
         return f"did you mean {' or '.join(close)}?"
     return otherwise or f"known: {', '.join(sorted(known))}"
 
@@ -127,12 +113,12 @@ def look_up(kind: str, name: str, what: str, accepts: Callable[[Any], bool]) -> 
         raise ValueError(
             f"{kind} {name!r}: there is no module {module_name!r} on the import path"
         ) from None
-    try:
+    found = None
+    with contextlib.suppress(AttributeError):
         found = operator.attrgetter(attribute)(module)
-    except AttributeError:
-        found = None
     if found is None or not accepts(found):
-        own = [n for n, x in vars(module).items() if accepts(x) and _is_defined_in(x, module)]
+        members = [(n, x) for n, x in vars(module).items() if accepts(x)]
+        own = [n for n, x in members if getattr(x, "__module__", None) == module.__name__]
         lack = f"module {module_name!r} has no {what} {attribute!r}"
         raise ValueError(f"{kind} {name!r}: {lack}; {did_you_mean(attribute, own)}")
     return found
@@ -159,27 +145,24 @@ def file_of(module_name: str) -> str | None:
     return os.path.realpath(file) if file else None
 
 
-def _is_defined_in(value: Any, module: ModuleType) -> bool:
-    return getattr(value, "__module__", None) == module.__name__
+OURS = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
+"""Packages whose lines a user did not write."""
 
-
-FOLDERS = tuple(
-    Path(path).resolve()
-    for path in (
-        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+_PATHS = sysconfig.get_paths()
+FOLDERS = [
+    Path(folder).resolve()
+    for folder in (
+        *(_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         *site.getsitepackages(),
         site.getusersitepackages(),
     )
-)
+]
+"""The folders of Python's own modules and of installed packages."""
 
 
 def is_installed(path: Path) -> bool:
-    """True if a file is in one of these folders; the path has no symbolic links."""
+    """True of a file of Python or of an installed package; the path has no symbolic links."""
     return any(path.is_relative_to(folder) for folder in FOLDERS)
-
-
-OURS = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
-"""Packages whose lines a user did not write."""
 
 
 def one_line(error: BaseException) -> str:
@@ -195,29 +178,22 @@ def located(error: BaseException) -> str:
         >>> located(KeyError("lr"))
         "KeyError: 'lr'"
     """
-    own = [
-        (Path(frame.f_code.co_filename).name, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if _is_own(frame)
-    ]
-    place = f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file, package = Path(frame.f_code.co_filename), frame.f_globals.get("__package__") or ""
+        ours = package.partition(".")[0] in OURS
+        if not (ours or file.name.startswith("<") or is_installed(file.resolve())):
+            place = f" ({file.name}, line {line})"
     return f"{one_line(error)}{place}"
 
 
-def _is_own(frame: FrameType) -> bool:
-    """True if a user wrote the lines that a frame runs."""
-    file, package = frame.f_code.co_filename, frame.f_globals.get("__package__") or ""
-    ours = package.partition(".")[0] in OURS
-    return not (ours or file.startswith("<") or is_installed(Path(file).resolve()))
-
-
-def on_interrupt(handler: Callable[..., Any] = signal.default_int_handler) -> None:
-    """Let a handler take Ctrl-C, and the signal that ends a process; KeyboardInterrupt by default.
+def on_interrupt() -> None:
+    """Raise KeyboardInterrupt at Ctrl-C, and at the signal that ends a process.
 
     The two are one to what a command leaves behind.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handler)
+        signal.signal(number, signal.default_int_handler)
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -258,42 +234,3 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
-
-
-def time_in_turns(
-    actions: Mapping[str, Callable[[], object]],
-    rounds: int,
-    *,
-    calls: int = 1,
-    warm_up: int = 2,
-    prepare: Callable[[], object] = lambda: None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:
-    """The seconds of a call of each action, in each round.
-
-    A round runs all actions, the next one in the reverse order, so that other work of the machine
-    slows all alike: compare medians, or the ratios within rounds.
-
-    Args:
-        actions: by name.
-        rounds: that count.
-        calls: of an action in a round, timed as one.
-        warm_up: rounds before, which do not count: for states, kernels and caches.
-        prepare: runs before each action of a round, untimed.
-        clock: in seconds; `time.process_time` leaves out what other processes take.
-
-    Example:
-        >>> {name: len(times) for name, times in time_in_turns({"nothing": int}, 3).items()}
-        {'nothing': 3}
-    """
-    found: dict[str, list[float]] = {name: [] for name in actions}
-    for number in range(-warm_up, rounds):
-        turn = list(actions.items())
-        for name, action in turn if number % 2 else reversed(turn):
-            prepare()
-            begin = clock()
-            for _ in range(calls):
-                action()
-            if number >= 0:
-                found[name].append((clock() - begin) / calls)
-    return found

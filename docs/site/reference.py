@@ -23,7 +23,6 @@ MODULES = {
     "spherenorm.audit": "Scale-invariant weights of a model, and groups for an optimizer.",
     "spherenorm.metrics": "Norms and angles of two tensors.",
     "spherenorm.testing": "The promises of a rule, tried on yours.",
-    "spherenorm.toys": "Scale-invariant losses of one vector.",
     "spherenorm_theory": "Laws, proofs and checks (extra `theory`).",
     "spherenorm_theory.report": "Laws as tables, Markdown and LaTeX (extra `theory`).",
 }

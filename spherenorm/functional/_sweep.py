@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +17,6 @@ from spherenorm._registry import Bound, Recipe, bind, is_own
 from spherenorm.compile import Guard
 from spherenorm.core import State
 from spherenorm.functional._parameters import Params, init, step
-from spherenorm.support import require_module
-
-PROBED = 64
-"""Points of a sweep whose rules are compared from step to step."""
 
 TRACED_FROM = 8
 """Steps from which on a trace, which costs about as much as ten steps, is worth while."""
@@ -62,17 +57,17 @@ def sweep(
     batches: Callable[[int], Any] | None = None,
     schedule: Callable[[int], float] | None = None,
     record: Callable[[Params, Params], Any] | None = None,
-    max_memory: int | None = None,
-    progress: Callable[[int, int], None] | bool = False,
     **fixed: Any,
 ) -> Sweep:
     """Train K hyper-parameter points times S seeds at once: vmap of the pure step over both.
 
     The step of a chain of the library's rules is traced once and replayed, and traced again when
     the recipe makes another chain; a rule class of yours runs its own code at every step, and so
-    does a sweep of fewer than 8 steps. `loss`
-    and `record` are traced along: they must be pure functions of their arguments. A point that
-    explodes to inf or nan leaves the others alone.
+    does a sweep of fewer than 8 steps. `loss` and `record` are traced along: they must be pure
+    functions of their arguments. A point that explodes to inf or nan leaves the others alone.
+
+    Memory holds all points and seeds at once. A sweep of some of the points gives them the same
+    results, so a sweep that does not fit can be taken in parts.
 
     Args:
         recipe: a recipe, its registered name, or `module:function`.
@@ -88,16 +83,11 @@ def sweep(
         schedule: `schedule(t)` multiplies the learning rates at step t.
         record: `record(before, after)`, a pytree of tensors measured on one point's parameters at
             each step.
-        max_memory: bytes that parameters, gradients, states and temporaries of the optimizer may
-            take; as many points as fit are trained at a time. Memory that the loss itself
-            allocates, and the records, come on top.
-        progress: True shows a bar (needs rich: `pip install 'spherenorm[experiments]'`); a
-            function is called with (done, total) training steps instead.
         **fixed: hyper-parameters that all points share.
 
     Raises:
         ValueError: an unknown hyper-parameter, one outside its interval (at any step of the
-            schedule), lengths that differ, or a `max_memory` that does not hold one point.
+            schedule), or lengths that differ.
         TypeError: the schedule returns something else than a number.
 
     Example:
@@ -112,39 +102,26 @@ def sweep(
     _require_common_length("params", list(params.items()))
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
-    count = _count(points)
-    start, take_step = _batched_start(bound), _batched_step(bound, loss, record)
-    training = _Training(bound, start, take_step, steps, schedule, batches)
-    size = count
-    if max_memory is not None:
-        size = _points_that_fit(max_memory, params, start(_rows(points, 0, 1), dict(params)))
-    chunks = []
-    with _shown(progress) as report:
-        for first in range(0, count, size):
-            chunk = _rows(points, first, first + size)
-
-            def done(taken: int, first: int = first, chunk: Points = chunk) -> None:
-                report(first * steps + taken * _count(chunk), count * steps)
-
-            chunks.append(training.run(chunk, params, done))
-    final, losses, records = zip(*chunks, strict=True)
-    return Sweep(
-        tree_map(lambda *x: torch.cat(x), *final),
-        torch.cat(losses, dim=1),
-        tree_map(lambda *x: torch.cat(x, dim=1), *records) if record else None,
-    )
+    count = len(tree_leaves(points)[0])
+    weights = {name: w.expand(count, *w.shape).clone() for name, w in params.items()}
+    start = _vmapped(lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None))
+    state: dict[str, State] = start(points, dict(params))
+    take_step: Callable[..., Any] = _step_of_all(bound, loss, record)
+    if steps >= TRACED_FROM:
+        take_step = _Replayed(take_step, bound, points)
+    losses, records = [], []
+    with torch.no_grad():
+        for t in range(steps):
+            now = points if schedule is None else _scheduled(bound, points, schedule, t)
+            batch = (batches(t),) if batches else ()
+            weights, state, value, recorded = take_step(now, weights, state, batch)
+            losses.append(value)
+            records.append(recorded)
+    stacked = tree_map(lambda *x: torch.stack(x), *records) if record else None
+    return Sweep(weights, torch.stack(losses), stacked)
 
 
-def _batched_start(bound: Bound) -> Callable[..., dict[str, State]]:
-    """The states of all points and seeds before the first step, of (points, params)."""
-
-    def start(point: Points, weights: Params) -> dict[str, State]:
-        return init(bound.replace(**point).rule, weights)
-
-    return _vmapped(start, seeds=(None, 0), points=(0, None))
-
-
-def _batched_step(
+def _step_of_all(
     bound: Bound, loss: Callable[..., Tensor], record: Callable[[Params, Params], Any] | None
 ) -> Callable[..., Any]:
     """A training step of all points and seeds, of (points, weights, state, batch)."""
@@ -157,7 +134,7 @@ def _batched_step(
         new_weights, new_state = step(rule, weights, grads, state)
         return new_weights, new_state, value, record(weights, new_weights) if record else ()
 
-    return _vmapped(take_step, seeds=(None, 0, 0, 0), points=(0, 0, 0, None))
+    return _vmapped(take_step, (None, 0, 0, 0), (0, 0, 0, None))
 
 
 def _vmapped(
@@ -168,53 +145,18 @@ def _vmapped(
     return vmap(over_seeds, in_dims=points, randomness="different")
 
 
-@dataclass(frozen=True)
-class _Training:
-    """The training of some points with all seeds."""
-
-    bound: Bound
-    start: Callable[..., dict[str, State]]
-    step: Callable[..., Any]
-    steps: int
-    schedule: Callable[[int], float] | None
-    batches: Callable[[int], Any] | None
-
-    def run(
-        self, points: Points, params: Mapping[str, Tensor], done: Callable[[int], None]
-    ) -> tuple[Params, Tensor, Any]:
-        """The final parameters, losses and records; `done` is called with the steps taken."""
-        count = _count(points)
-        weights = {name: w.expand(count, *w.shape).clone() for name, w in params.items()}
-        state = self.start(points, dict(params))
-        take_step = self.step
-        if self.steps >= TRACED_FROM:
-            take_step = _Replayed(self.step, self.bound, points)
-        losses, records = [], []
-        with torch.no_grad():
-            for t in range(self.steps):
-                now = points
-                if self.schedule is not None:
-                    now = self._scheduled(points, t)
-                batch = (self.batches(t),) if self.batches else ()
-                weights, state, value, recorded = take_step(now, weights, state, batch)
-                losses.append(value)
-                records.append(recorded)
-                done(t + 1)
-        return weights, torch.stack(losses), tree_map(lambda *x: torch.stack(x), *records)
-
-    def _scheduled(self, points: Points, t: int) -> Points:
-        """The points at step t, with all learning rates multiplied by the schedule's factor."""
-        assert self.schedule is not None
-        given = self.schedule(t)
-        factor = given.item() if isinstance(given, Tensor) else as_number(given)
-        if not isinstance(factor, int | float):
-            raise TypeError(f"schedule({t}) must be a number, got {given!r}")
-        now = {**points, "lr": points["lr"] * factor}
-        try:
-            _refuse_outside(self.bound, now)
-        except ValueError as error:
-            raise ValueError(f"schedule({t}) is {given!r}: {error}") from error
-        return now
+def _scheduled(bound: Bound, points: Points, schedule: Callable[[int], float], t: int) -> Points:
+    """The points at step t, with all learning rates multiplied by the schedule's factor."""
+    given = schedule(t)
+    factor = given.item() if isinstance(given, Tensor) else as_number(given)
+    if not isinstance(factor, int | float):
+        raise TypeError(f"schedule({t}) must be a number, got {given!r}")
+    now = {**points, "lr": points["lr"] * factor}
+    try:
+        _refuse_outside(bound, now)
+    except ValueError as error:
+        raise ValueError(f"schedule({t}) is {given!r}: {error}") from error
+    return now
 
 
 class _Replayed:
@@ -222,33 +164,35 @@ class _Replayed:
 
     def __init__(self, function: Callable[..., Any], bound: Bound, points: Points) -> None:
         self.function, self.bound, self.points = function, bound, points
-        self.replay: Callable[..., Any] | None = None
+        self.replay = function
         self.traced_for: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
         now = _identity(self.bound, self.points)
-        if self.replay is None or now is None or now != self.traced_for:
-            self.replay = self.function if now is None else make_fx(self.function)(*arguments)
-            self.traced_for = now
+        if now is None:
+            return self.function(*arguments)
+        if now != self.traced_for:
+            self.replay, self.traced_for = make_fx(self.function)(*arguments), now
         return self.replay(*arguments)
 
 
 def _identity(bound: Bound, points: Points) -> Any:
-    """The keys and numbers for which a traced step holds; others need a new trace.
+    """The recipe's rules at all points, for which a traced step holds.
 
-    None if the rule may read values that change unnoticed; its step is then not traced.
+    None if a rule may read values that change unnoticed; its step is then not traced.
     """
-    count = _count(points)
-    found = []
-    for i in sorted({round(k * (count - 1) / max(PROBED - 1, 1)) for k in range(PROBED)}):
-        point = tree_map(lambda v, i=i: float(v[i]), points)
-        guard = Guard.of(bound.replace(**point).rule)
-        if guard.foreign or guard.refusal:
-            return None
-        found.append((guard.key, [repr(float(n)) for n in guard.numbers]))
-        if is_own(bound.recipe):
-            break  # which reads nothing but its arguments
-    return found
+    if is_own(bound.recipe):
+        return ()  # it reads nothing but its arguments
+    guards: list[Guard] = []
+
+    def numbers(point: Points) -> list[Tensor]:
+        guards.append(Guard.of(bound.replace(**point).rule))
+        return [torch.as_tensor(n, dtype=torch.float64) for n in guards[-1].numbers]
+
+    of_points = vmap(numbers)(points)
+    (guard,) = guards
+    known = not guard.foreign and guard.refusal is None
+    return (guard.key, [x.numpy(force=True).tobytes() for x in of_points]) if known else None
 
 
 def _bind_points(
@@ -256,57 +200,22 @@ def _bind_points(
 ) -> tuple[Bound, Points]:
     """The recipe with the fixed hyper-parameters, and the points of the others, all checked."""
     bound = bind(recipe, **{**swept, **fixed})
-    if both := [name for name in fixed if name in swept]:
-        value = fixed[both[0]]
-        raise ValueError(f"{both[0]} is both among the hyper_parameters and fixed to {value!r}")
+    for name in fixed.keys() & swept.keys():
+        both = f"both among the hyper_parameters and fixed to {fixed[name]!r}"
+        raise ValueError(f"{name} is {both}")
     points = {name: _as_points(name, value) for name, value in swept.items()}
-    leaves = [
-        (name, t)
-        for name, value in points.items()
-        for t in (value if isinstance(value, tuple) else (value,))
-    ]
+    leaves = [(name, leaf) for name, value in points.items() for leaf in tree_leaves(value)]
     _require_common_length("hyper_parameters", leaves)
     _refuse_outside(bound, points)
     return bound, points
 
 
 def _refuse_outside(bound: Bound, points: Points) -> None:
-    """Refuse points of which a hyper-parameter lies outside its interval.
-
-    Raises:
-        ValueError: one does.
-    """
+    """Raise a ValueError if a hyper-parameter of a point lies outside its interval."""
     # Intervals are convex, and nan is the extreme of what holds it.
     for extreme in (torch.amin, torch.amax):
         point = tree_map(lambda v, extreme=extreme: float(extreme(v)), points)
         bound.replace(**point).rule  # noqa: B018  (it raises)
-
-
-def _points_that_fit(
-    max_memory: int, params: Mapping[str, Tensor], state: Mapping[str, State]
-) -> int:
-    """The number of points whose parameters, states, gradients and temporaries fit in `max_memory`.
-
-    Parameters and states count twice, old and new; the optimizer's temporaries take as much as all
-    of these together.
-    """
-    weights = sum(t.numel() * t.element_size() for t in params.values())
-    states = sum(t.numel() * t.element_size() for each in state.values() for t in each.values())
-    point = 2 * (2 * weights + 2 * states + weights)
-    if max_memory < point:
-        raise ValueError(
-            f"max_memory={max_memory} does not hold one point, which takes {point} bytes"
-        )
-    return max_memory // point
-
-
-def _count(points: Points) -> int:
-    return len(next(iter(tree_leaves(points))))
-
-
-def _rows(points: Points, first: int, last: int) -> Points:
-    rows: Points = tree_map(lambda v: v[first:last], points)
-    return rows
 
 
 def _as_points(name: str, value: Any) -> Any:
@@ -328,21 +237,3 @@ def _require_common_length(what: str, tensors: Sequence[tuple[str, Tensor]]) -> 
     lengths = {name: len(tensor) if tensor.ndim else None for name, tensor in tensors}
     if not all(lengths.values()) or len(set(lengths.values())) != 1:
         raise ValueError(f"{what} need one common leading length, at least 1, got {lengths}")
-
-
-@contextmanager
-def _shown(progress: Callable[[int, int], None] | bool) -> Iterator[Callable[[int, int], object]]:
-    """The function to call with (done, total): the given one; a bar for True; nothing for False.
-
-    Raises:
-        MissingExtraError: a bar is asked for, and rich is not installed.
-    """
-    if not isinstance(progress, bool):
-        yield progress
-    elif not progress:
-        yield lambda done, total: None
-    else:
-        missing = "progress=True needs rich: pip install 'spherenorm[experiments]'"
-        with require_module("rich.progress", missing).Progress() as bar:
-            task = bar.add_task("sweep")
-            yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +19,6 @@ from spherenorm._registry import (
     recipe_names,
 )
 from spherenorm._views import View
-from spherenorm.support import close_names
 
 SHARED = {"maximize": False, "backend": "auto"}
 """The arguments that every optimizer has beside its hyper-parameters, with their defaults."""
@@ -158,4 +158,4 @@ def _meant(name: str, known: Collection[str]) -> str | None:
     if name in known:
         return None
     others = [ours for ours, theirs in OTHER_NAMES.items() if name in theirs and ours in known]
-    return next(iter([*others, *close_names(name, known, most=1, cutoff=0.85)]), None)
+    return next(iter([*others, *difflib.get_close_matches(name, known, n=1, cutoff=0.85)]), None)

@@ -273,6 +273,5 @@ def _numbers(products: Tensor) -> Tensor:
         products: the inner products of w, d and g.
     """
     ww, wd, wg, _, dd, _, _, _, gg = products.flatten(0, 1)
-    move = move_of_sums(ww, wd, dd)
-    cosine = cosine_of(wg, ww, gg)
-    return torch.stack([ww.sqrt(), move.norm, chord(move.angle), move.angle, cosine])
+    norm_after, angle = move_of_sums(ww, wd, dd)
+    return torch.stack([ww.sqrt(), norm_after, chord(angle), angle, cosine_of(wg, ww, gg)])

@@ -12,7 +12,6 @@ from spherenorm.support import (
     look_up,
     one_line,
     require_module,
-    time_in_turns,
     unknown_name,
     write_whole,
 )
@@ -96,22 +95,3 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
     write_whole(path, b"new")
     assert path.read_bytes() == b"new"
-
-
-def test_actions_take_turns_and_only_their_own_time_counts():
-    now, called = [0.0], []
-
-    def action(name, seconds):
-        def run():
-            called.append(name)
-            now[0] += seconds
-
-        return run
-
-    actions = {"a": action("a", 1.0), "b": action("b", 3.0)}
-    prepare, clock = action("prepared", 10.0), lambda: now[0]
-    times = time_in_turns(actions, 2, calls=2, warm_up=1, prepare=prepare, clock=clock)
-    assert times == {"a": [1.0, 1.0], "b": [3.0, 3.0]}
-    turns = "".join(name for name in called if name != "prepared")
-    assert sorted([turns[:4], turns[4:8]]) == ["aabb", "bbaa"]
-    assert (len(turns), called.count("prepared")) == (12, 6)

@@ -12,6 +12,7 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import _engine, _training
 from benchmarks._engine import engine_overhead, large_store
 from benchmarks._first import first_steps
+from benchmarks._measure import time_in_turns
 from benchmarks._shapes import SETS
 from benchmarks._sharded import sharded_step
 from benchmarks._sweep import sweep_throughput
@@ -126,3 +127,22 @@ def test_bad_options_are_refused_before_anything_is_measured(arguments, message,
     result = CliRunner().invoke(benchmarks.app, arguments)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_actions_take_turns_and_only_their_own_time_counts():
+    now, called = [0.0], []
+
+    def action(name, seconds):
+        def run():
+            called.append(name)
+            now[0] += seconds
+
+        return run
+
+    actions = {"a": action("a", 1.0), "b": action("b", 3.0)}
+    prepare, clock = action("prepared", 10.0), lambda: now[0]
+    times = time_in_turns(actions, 2, calls=2, warm_up=1, prepare=prepare, clock=clock)
+    assert times == {"a": [1.0, 1.0], "b": [3.0, 3.0]}
+    turns = "".join(name for name in called if name != "prepared")
+    assert sorted([turns[:4], turns[4:8]]) == ["aabb", "bbaa"]
+    assert (len(turns), called.count("prepared")) == (12, 6)

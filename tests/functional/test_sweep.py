@@ -129,25 +129,6 @@ def recorded(before, after):
     return {"norm": after["w"].norm(), "moved": after["b"] - before["b"]}
 
 
-def test_a_memory_budget_changes_nothing():
-    """The least one that is not refused holds less than two points, of five."""
-    points = {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "betas": ([0.5] * 5, [0.9, 0.8, 0.7, 0.6, 0.5])}
-    record = {"steps": 3, "record": lambda before, after: after["w"] - before["w"]}
-    whole = functional.sweep("adamp", loss, starts(2), points, **record)
-    with refuses("max_memory", 99):
-        functional.sweep("adamp", loss, starts(2), points, max_memory=99, **record)
-    budget, found = 99, None
-    while found is None:
-        budget *= 2
-        try:
-            found = functional.sweep("adamp", loss, starts(2), points, max_memory=budget, **record)
-        except ValueError:
-            continue
-    for name in ("loss", "records", "params"):
-        both = getattr(found, name), getattr(whole, name)
-        torch.testing.assert_close(*both, rtol=1e-12, atol=1e-14)
-
-
 def test_an_exploding_point_leaves_its_neighbours_alone():
     both, alone = (
         functional.sweep("sgd", loss, starts(1), {"lr": rates}, steps=4)

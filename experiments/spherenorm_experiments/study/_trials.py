@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from spherenorm.support import close_names
+from spherenorm.support import did_you_mean
 from spherenorm_experiments.analysis import Trial
 from spherenorm_experiments.core import Regime, Spec, Task, find_task_class, load_recipe
 from spherenorm_experiments.study._plan import Plan
 
 SETTABLE = ("epochs", "batch_size", "schedule", "probe_every")
 """The fields of `Spec` that `--set` may set."""
-
-SIMILAR = 0.6
-"""The least similarity to an unknown setting: among so many, "nope" is half of "per"."""
 
 REGIME = tuple(option.name for option in fields(Regime))
 """The options of `Regime`, which `--set` may set for tasks that train on batches."""
@@ -44,11 +41,7 @@ def apply_plan(
         applied.append(Trial(trial.arm, spec))
     if trials and (unused := [name for name in plan.overrides if name not in used]):
         known = {*SETTABLE}.union(*(_settable(trial.spec) for trial in trials))
-        near = close_names(unused[0], known, cutoff=SIMILAR)
-        right = (
-            f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(sorted(known))}"
-        )
-        raise ValueError(f"no run has a setting {unused[0]!r}; {right}")
+        raise ValueError(f"no run has a setting {unused[0]!r}; {did_you_mean(unused[0], known)}")
     return applied
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from spherenorm import as_view, toys
+from spherenorm import as_view
 
 Weights = dict[str, Tensor]
 Loss = Callable[[Weights, Generator], Tensor]
@@ -122,8 +122,10 @@ def _batch_norm(h: Tensor, eps: float) -> Tensor:
     return (h - h.mean(0)) / (h.var(0, unbiased=False) + 1e-5).sqrt()
 
 
-def _toy(value: Callable[[Tensor], Tensor], scale: float = 1.0) -> Loss:
-    return lambda weights, generator: scale * value(weights["w"][0])
+def _quotient(weights: Weights, generator: Generator) -> Tensor:
+    """The Rayleigh quotient sum_i i w_i^2 / |w|^2 of one unit."""
+    square = weights["w"][0] ** 2
+    return (torch.arange(len(square)) * square).sum() / square.sum()
 
 
 def _regression(weights: Weights, generator: Generator) -> Tensor:
@@ -145,8 +147,8 @@ CHANNEL = {"w": "channel"}
 PROBLEMS: dict[str, Problem] = {
     "network": Problem(_start_network, VIEWS, _network()),
     "convolutions": Problem(_start_convolutions, OF_CONVOLUTIONS, _convolutions),
-    "toy-2d": Problem(_start_at(1.0, -0.1), CHANNEL, _toy(toys.cosine)),
-    "toy-3d": Problem(_start_at(0.3, 0.5, -0.7), CHANNEL, _toy(toys.rosenbrock, 1e-4)),
+    "toy-2d": Problem(_start_at(1.0, -0.1), CHANNEL, _quotient),
+    "toy-3d": Problem(_start_at(0.3, 0.5, -0.7), CHANNEL, _quotient),
     "network-eps": Problem(
         _start_network, VIEWS, _network(eps=1e-5), "the normalization layers have eps = 1e-5"
     ),

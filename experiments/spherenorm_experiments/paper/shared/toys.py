@@ -1,10 +1,14 @@
 """The paper's toys: pure losses of one scale-invariant vector in the plane and in space.
 
-Source: the paper's Appendix B.
+Their losses depend on the direction w / |w| alone, as that of a normalized network does on a
+weight.
+
+Source: the paper's Figures 1 and 3 and Appendix B.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +16,57 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm import toys
 from spherenorm.functional import Sweep
 from spherenorm_experiments.core import Budget, PureTask, generator
 
 JITTER = 0.01
 """The distance of the other starts from the paper's, on average and in each coordinate."""
+
+STRETCH = 1.5
+"""The angles of the sphere are multiplied by this before they enter the valley."""
+
+
+def cosine(w: Tensor) -> Tensor:
+    """The loss -cos(w, w*) of a vector in the plane, with w* = (0, -1).
+
+    The paper prints the opposite sign, by which its starting point (0.001, 1) were the optimum.
+
+    Args:
+        w: of shape (2,).
+    """
+    loss: Tensor = w[1] / torch.linalg.vector_norm(w)
+    return loss
+
+
+def rosenbrock(w: Tensor) -> Tensor:
+    """The Rosenbrock function of the two angles of a vector in space.
+
+        h(c psi, c phi),  psi = atan2(x, z),  phi = asin(y / |w|),  c = 1.5
+
+    The paper prints psi = arccos(x / z), which is no angle.
+
+    Args:
+        w: of shape (3,).
+    """
+    x, y, z = w.unbind(-1)
+    psi, phi = torch.atan2(x, z), torch.asin(y / torch.linalg.vector_norm(w))
+    loss: Tensor = valley(STRETCH * psi, STRETCH * phi)
+    return loss
+
+
+def valley(a: Any, b: Any) -> Any:
+    """The Rosenbrock function h(a, b) = (1 - a)^2 + 300 (b - a^2)^2, which is 0 at (1, 1).
+
+    Args:
+        a, b: numbers, arrays or tensors.
+    """
+    return (1 - a) ** 2 + 300 * (b - a**2) ** 2
+
+
+def sphere_point(a: float, b: float) -> list[float]:
+    """The point of the unit sphere with the stretched angles a = c psi and b = c phi."""
+    psi, phi = a / STRETCH, b / STRETCH
+    return [math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)]
 
 
 class _Vector(PureTask):
@@ -90,7 +139,7 @@ def _first_below(gap: Tensor, level: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Cosine(_Vector):
-    """Figure 1's toy: minimize `spherenorm.toys.cosine` from (0.001, 1).
+    """Figure 1's toy: minimize `cosine` from (0.001, 1).
 
     Attributes:
         path: keep the weight, its norm and its gap at every step.
@@ -104,14 +153,14 @@ class Cosine(_Vector):
     optimum, scale, levels = -1.0, 1.0, (1e-1, 1e-2, 1e-3)
 
     def value(self, w: Tensor) -> Tensor:
-        return toys.cosine(w)
+        return cosine(w)
 
 
 @dataclass(frozen=True)
 class Rosenbrock(_Vector):
-    """Figure 3's toy: minimize `spherenorm.toys.rosenbrock` times `scale`.
+    """Figure 3's toy: minimize `rosenbrock` times `scale`.
 
-    It starts on the unit sphere at the scaled angles (-2, 2); the minimum is at (1, 1).
+    It starts on the unit sphere at the stretched angles (-2, 2); the minimum is at (1, 1).
 
     Attributes:
         scale: of the loss. The paper does not mention one, but its learning rates of 0.001 to 0.1
@@ -124,8 +173,8 @@ class Rosenbrock(_Vector):
 
     name = "rosenbrock"
     tiers = {"smoke": Budget(6), "small": Budget(1000), "full": Budget(1000)}  # noqa: RUF012
-    begin = toys.sphere_point(-2.0, 2.0)
+    begin = sphere_point(-2.0, 2.0)
     optimum, levels = 0.0, (10.0, 1.0, 0.1)
 
     def value(self, w: Tensor) -> Tensor:
-        return self.scale * toys.rosenbrock(w)
+        return self.scale * rosenbrock(w)

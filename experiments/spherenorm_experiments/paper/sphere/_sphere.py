@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from spherenorm import toys
 from spherenorm_experiments.analysis import Result
+from spherenorm_experiments.paper.shared import toys
 from spherenorm_experiments.report.pictures import Picture, color_of, rounded
 
 SHOWN = ("GDM", "GDP")
@@ -47,7 +47,7 @@ def _add_loss(figure: go.Figure) -> None:
     angles = np.linspace(-np.pi / 2, np.pi / 2, 72)
     psi, phi = np.meshgrid(angles, angles)
     x, y, z = np.cos(phi) * np.sin(psi), np.sin(phi), np.cos(phi) * np.cos(psi)
-    loss = np.log10(1e-2 + toys.valley(toys.SCALE * psi, toys.SCALE * phi))
+    loss = np.log10(1e-2 + toys.valley(toys.STRETCH * psi, toys.STRETCH * phi))
     figure.add_surface(
         x=x.round(4),
         y=y.round(4),
