@@ -31,7 +31,7 @@ def text_to_markdown(text: str) -> str:
 
 
 def arguments(text: str) -> dict[str, str]:
-    """What a docstring says of each argument."""
+    """The arguments that a docstring has, and what it says of each."""
     sections = [found[2] for found in _SECTION.finditer(text + "\n") if found[1] == "Args"]
     entries = [each for text in sections for each in _ENTRY.findall(textwrap.dedent(text))]
     return {name: " ".join(said.split()) for names, said in entries for name in names.split(", ")}

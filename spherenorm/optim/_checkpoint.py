@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
 from spherenorm.core import Rule, State
-from spherenorm.optim._group import checked_rule
+from spherenorm.optim._group import checked_rule, recipe_of
 from spherenorm.optim._weights import describe, first_state, named
 
 _OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -29,14 +29,27 @@ _OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
 def fit(
     state_dict: Mapping[str, Any],
     param_groups: Sequence[dict[str, Any]],
-    recipe_of: Callable[[Mapping[str, Any]], Recipe],
+    own_recipe: Recipe,
 ) -> dict[str, Any]:
-    """The state and the param_groups of an optimizer after `load_state_dict`.
+    """The state and the param_groups of an optimizer that has loaded a checkpoint.
 
-    Args:
-        state_dict: as `state_dict` returns it; hooks may have changed it.
-        param_groups: the optimizer's present ones, which stay as they are.
-        recipe_of: the recipe of a param_group.
+    The checkpoint may be of this optimizer's class, of another class whose recipe has the same
+    state, or of an optimizer of torch.optim or `adamp` with the same names in its state:
+
+        adamp = sn.optim.AdamP(model.parameters())
+        adamp.load_state_dict(adamw.state_dict())  # a run that began with AdamW
+
+    Hyper-parameters that the saved optimizer does not have keep their present values, and so does
+    `backend`. Those that only the saved recipe has are dropped, and so are entries of another
+    library's state that this one does not have.
+
+    The optimizer's present `param_groups`, whose class has `own_recipe`, stay as they are.
+
+    Raises:
+        ValueError: the state has other names or shapes, is complex, or was made with an option of
+            torch's that the recipe lacks (amsgrad, Muon's ns_steps, ...); the groups are others; a
+            hyper-parameter is outside its interval.
+        TypeError: `maximize` is not True or False.
     """
     if not {"state", "param_groups"} <= state_dict.keys():
         raise ValueError(f"a state_dict has state and param_groups, got {sorted(state_dict)}")
@@ -48,7 +61,7 @@ def fit(
     state: defaultdict[Any, Any] = defaultdict(dict)
     groups = []
     for group, old, weights in zip(saved_groups, param_groups, named(param_groups), strict=True):
-        loaded, rule = _fit_group(group, old, recipe_of(old))
+        loaded, rule = _fit_group(group, old, recipe_of(old["recipe"], own_recipe))
         groups.append(loaded)
         for key, (name, weight) in zip(group["params"], weights, strict=True):
             fresh = first_state(name, weight, rule)

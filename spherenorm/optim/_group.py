@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._registry import Recipe, bind, defaults_of, name_of
+from spherenorm._registry import Recipe, bind, defaults_of, find_recipe, name_of
 from spherenorm._views import View
 from spherenorm.compile import require_backend
 from spherenorm.core import Rule
@@ -50,8 +50,7 @@ def bind_arguments(
     """The value of each hyper-parameter in a call of the class that is named `optimizer`.
 
     Raises:
-        TypeError: the recipe has no such hyper-parameter, or one has no value; an argument of
-            torch.optim is switched on.
+        TypeError: an argument is unknown, absent, or torch.optim's and switched on.
     """
     known = defaults_of(recipe)
     _refuse_arguments_of_torch(named, known)
@@ -66,24 +65,41 @@ def bind_arguments(
 
 
 def complete_group(
-    param_group: Mapping[str, Any], recipe: Recipe, defaults: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A copy of a param_group that has a value for every argument of its recipe.
+    param_group: Mapping[str, Any], own_recipe: Recipe, own_defaults: Mapping[str, Any]
+) -> tuple[dict[str, Any], Rule]:
+    """A copy of `param_group` that has a value for every argument of its recipe, and its rule.
+
+    Args:
+        param_group: `params`, and the entries in which it differs from the defaults.
+        own_recipe: of the optimizer's class.
+        own_defaults: of the optimizer; a group of another recipe has that one's.
 
     Raises:
-        TypeError: a hyper-parameter has a taken name; an argument of torch.optim is switched on.
-        ValueError: a hyper-parameter has no value, neither here nor in `defaults`.
+        TypeError, ValueError: an entry is wrong; a hyper-parameter has no value; the name of the
+            group's recipe in a checkpoint would not find it again.
     """
+    refuse_modules(param_group["params"])
+    recipe, defaults = find_recipe(param_group.get("recipe", own_recipe)), own_defaults
     refuse_taken_names(recipe)
-    known = defaults_of(recipe)
-    group = {**defaults, **param_group, "recipe": name_of(recipe)}
+    known, name = defaults_of(recipe), name_of(recipe)
+    if recipe_of(name, own_recipe) is not recipe:
+        alone = "must be importable by that name, which is no other recipe's"
+        raise ValueError(f"recipe {name!r} of a param_group {alone}")
+    if recipe is not own_recipe:
+        defaults = {**known, **{shared: own_defaults[shared] for shared in SHARED}}
+    group = {**defaults, **param_group, "recipe": name}
     _refuse_arguments_of_torch(group, known)
-    for name in known:
-        if group[name] is inspect.Parameter.empty:
-            lack = f"needs {name}, and the param_group does not set it"
-            raise ValueError(f"recipe {group['recipe']!r} {lack}")
-        group[name] = _as_saved(group[name])
-    return group
+    for argument in known:
+        if group[argument] is inspect.Parameter.empty:
+            lack = f"needs {argument}, and the param_group does not set it"
+            raise ValueError(f"recipe {name!r} {lack}")
+        group[argument] = _as_saved(group[argument])
+    return group, checked_rule(recipe, group)
+
+
+def recipe_of(name: str, own_recipe: Recipe) -> Recipe:
+    """The recipe that a param_group names; that of the class need not be importable."""
+    return own_recipe if name == name_of(own_recipe) else find_recipe(name)
 
 
 def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Rule:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, overload
 
 import torch
+from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of
+from spherenorm._registry import Recipe, find_recipe, name_of
 from spherenorm._steps import sums_over
 from spherenorm.compile import Dispatcher, Group, Work
 from spherenorm.core import Rule, State
@@ -21,8 +22,8 @@ from spherenorm.optim._group import (
     SHARED,
     bind_arguments,
     bind_group,
-    checked_rule,
     complete_group,
+    recipe_of,
     refuse_modules,
     refuse_taken_names,
 )
@@ -31,7 +32,6 @@ from spherenorm.optim._weights import (
     check_weights,
     named,
     refuse_changed_weights,
-    warn_of_weights,
 )
 
 IN_A_GRAPH = (
@@ -57,7 +57,7 @@ class RecipeOptimizer(Optimizer):
 
     Raises:
         TypeError: an unknown hyper-parameter, an argument of torch.optim that is none here, a
-            module for its parameters, or a parameter that is complex or integer.
+            module for its parameters, or a complex or integer parameter.
         ValueError: a hyper-parameter outside its interval, an unknown backend, weights that
             FullyShardedDataParallel has flattened. Nothing changes then.
 
@@ -91,28 +91,14 @@ class RecipeOptimizer(Optimizer):
         Raises:
             TypeError, ValueError: as the class. Nothing is added then.
         """
-        if not isinstance(param_group, dict):
-            raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
-        if "params" not in param_group:
-            raise ValueError(f"a param_group needs params, got {sorted(param_group)}")
-        refuse_modules(param_group["params"])
-        recipe = find_recipe(param_group.get("recipe", self.recipe))
-        defaults = self.defaults
-        if recipe is not self.recipe:
-            defaults = {**defaults_of(recipe), **{name: defaults[name] for name in SHARED}}
-        group = complete_group(param_group, recipe, defaults)
-        if self._recipe(group) is not recipe:
-            alone = "must be importable by that name, which is no other recipe's"
-            raise ValueError(f"recipe {group['recipe']!r} of a param_group {alone}")
-        rule = checked_rule(recipe, group)
+        group, rule = complete_group(param_group, self.recipe, self.defaults)
         others = self.defaults.keys() - group.keys()
         super().add_param_group(group)
         try:
             for name in others:  # hyper-parameters of the class's own recipe, from torch
                 del group[name]
-            weights = [*[*named(self.param_groups)][-1]]
-            check_weights(weights, rule)
-            warn_of_weights(type(self).__name__, weights, rule)
+            *_, weights = named(self.param_groups)
+            check_weights(type(self).__name__, weights, rule)
         except BaseException:
             self.param_groups.pop()
             raise
@@ -142,35 +128,14 @@ class RecipeOptimizer(Optimizer):
             loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
-        groups = [
-            Group(rule, group["backend"], [*self._works(group, rule)])
-            for group, rule in zip(self.param_groups, rules, strict=True)
-        ]
-        if any(rule.measures for rule in rules):
-            sums = sums_over((g.rule, w.weight, w.grad, w.state) for g in groups for w in g.works)
-            groups = [replace(group, sums=sums) for group in groups]
+        groups = _gathered(self.param_groups, rules, self.state)
         try:
             self._dispatcher.step(groups)
         except Exception as error:
-            stepped = zip(rules, named(self.param_groups), strict=True)
-            refuse_changed_weights(stepped, self.state, error)
+            refuse_changed_weights(self.param_groups, rules, self.state, error)
             raise
         self.state.update({work.weight: work.state for group in groups for work in group.works})
         return loss
-
-    def _works(self, group: Mapping[str, Any], rule: Rule) -> Iterator[Work]:
-        """The weights of a group that have a gradient, with states that the optimizer keeps if the
-        step succeeds."""
-        keys = set(rule.keys)
-        for weight in group["params"]:
-            if weight.grad is None:
-                continue
-            state: State = self.state.get(weight, {})
-            if state.keys() != keys:  # before the first step; or a schedule has switched a rule
-                # Fresh values are copied, since a user's `init` may return the weight itself.
-                fresh = rule.init(weight)
-                state = {key: state[key] if key in state else x.clone() for key, x in fresh.items()}
-            yield Work(weight, -weight.grad if group["maximize"] else weight.grad, state)
 
     @functools.cached_property
     def _dispatcher(self) -> Dispatcher:
@@ -179,40 +144,48 @@ class RecipeOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a checkpoint, bit by bit: of this class, of another one whose recipe has the same
-        state, or of an optimizer of torch.optim or `adamp` with the same names in its state:
-
-            adamp = sn.optim.AdamP(model.parameters())
-            adamp.load_state_dict(adamw.state_dict())  # a run that began with AdamW
-
-        Hyper-parameters that the saved optimizer does not have keep their present values, and so
-        does `backend`. Those that only the saved recipe has are dropped, and so are entries of
-        another library's state that this one does not have.
+        state, or of the optimizer that this one replaces (torch.optim, `adamp`). See `fit`.
 
         Raises:
-            ValueError: the state has other names or shapes, is complex, or was made with an option
-                of torch's that the recipe lacks (amsgrad, Muon's ns_steps, ...); the groups are
-                others; a hyper-parameter is outside its interval. Nothing changes then.
-            TypeError: `maximize` is not True or False.
+            ValueError: the checkpoint does not fit. Nothing changes then.
         """
         state_dict = dict(state_dict)
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             hooked = before(self, state_dict)
             state_dict = state_dict if hooked is None else hooked
-        self.__setstate__(fit(state_dict, self.param_groups, self._recipe))
+        self.__setstate__(fit(state_dict, self.param_groups, self.recipe))
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 
     def rule_of(self, group: Mapping[str, Any]) -> Rule:
-        """The rule of one of `param_groups`, at its present hyper-parameters.
+        """The rule of one of `param_groups`, at its present hyper-parameters."""
+        return bind_group(recipe_of(group["recipe"], self.recipe), group)
 
-        Raises:
-            TypeError, ValueError: a hyper-parameter, `maximize` or `backend` is wrong.
-        """
-        return bind_group(self._recipe(group), group)
 
-    def _recipe(self, group: Mapping[str, Any]) -> Recipe:
-        own = group["recipe"] == name_of(self.recipe)
-        return self.recipe if own else find_recipe(group["recipe"])
+def _gathered(
+    param_groups: Sequence[Mapping[str, Any]],
+    rules: Sequence[Rule],
+    states: Mapping[Tensor, State],
+) -> list[Group]:
+    """The weights to step, with states that the optimizer keeps if the step succeeds."""
+    groups = []
+    for group, rule in zip(param_groups, rules, strict=True):
+        keys = set(rule.keys)
+        works = []
+        for weight in group["params"]:
+            if weight.grad is None:
+                continue
+            state = states.get(weight, {})
+            if state.keys() != keys:  # before the first step; or a schedule has switched a rule
+                # Fresh values are copied, since a user's `init` may return the weight itself.
+                fresh = rule.init(weight)
+                state = {key: state[key] if key in state else x.clone() for key, x in fresh.items()}
+            works.append(Work(weight, -weight.grad if group["maximize"] else weight.grad, state))
+        groups.append(Group(rule, group["backend"], works))
+    if not any(rule.measures for rule in rules):
+        return groups
+    sums = sums_over((g.rule, w.weight, w.grad, w.state) for g in groups for w in g.works)
+    return [replace(group, sums=sums) for group in groups]
 
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:

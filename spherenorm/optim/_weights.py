@@ -31,36 +31,22 @@ def _named(group: Mapping[str, Any], first: int) -> Named:
         yield f"parameter {index}{own} of shape {tuple(weight.shape)}", weight
 
 
-def check_weights(weights: Named, rule: Rule) -> None:
-    """Refuse weights for which no step of a rule can be right.
+def check_weights(optimizer: str, weights: Named, rule: Rule) -> None:
+    """Refuse weights for which no step of a rule can be right; warn of others that do not suit it.
 
     Raises:
         TypeError: a weight is complex or integer.
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
             in its shape, or refuses its values.
+
+    Warns:
+        UserWarning: in the name of the class `optimizer`.
     """
+    warned: dict[str, list[str]] = {}
     for name, weight in weights:
         refuse_unless_real(weight, name)
         _refuse_flattened(name, weight)
         first_state(name, weight, rule)
-
-
-def first_state(name: str, weight: Tensor, rule: Rule) -> State:
-    """The state of a weight before its first step.
-
-    Raises:
-        ValueError: the rule has no units in the weight's shape, or refuses its values.
-    """
-    try:
-        return init_apart(rule, weight.detach())
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
-def warn_of_weights(optimizer: str, weights: Named, rule: Rule) -> None:
-    """Warn of weights that do not suit a rule, in the name of the class `optimizer`."""
-    warned: dict[str, list[str]] = {}
-    for name, weight in weights:
         for warning in rule.weight_warnings(weight):
             warned.setdefault(warning, []).append(name)
     sentences = []
@@ -70,6 +56,14 @@ def warn_of_weights(optimizer: str, weights: Named, rule: Rule) -> None:
     if sentences:
         # The call of the class: behind it are its and torch's __init__, and add_param_group.
         warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=5)
+
+
+def first_state(name: str, weight: Tensor, rule: Rule) -> State:
+    """The state of a weight before its first step; an error has the weight's name."""
+    try:
+        return init_apart(rule, weight.detach())
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
@@ -89,23 +83,20 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
 
 def _is_plain(weight: Tensor) -> bool:
     """True of nearly all weights; `refusal` decides on the others."""
-    if getattr(weight, "_fsdp_flattened", False):
-        return False
     grad = weight.grad
-    if grad is None:
-        return True
-    odd = grad.is_sparse or weight.is_inference() or grad.shape != weight.shape
-    return not odd and 0 not in weight.stride()
+    odd = grad is not None and (grad.is_sparse or grad.shape != weight.shape)
+    odd = odd or weight.is_inference() or 0 in weight.stride()
+    return not (odd or getattr(weight, "_fsdp_flattened", False))
 
 
 def refuse_changed_weights(
-    stepped: Iterable[tuple[Rule, Named]], states: Mapping[Tensor, State], error: Exception
+    param_groups: Sequence[Mapping[str, Any]],
+    rules: Sequence[Rule],
+    states: Mapping[Tensor, State],
+    error: Exception,
 ) -> None:
-    """After an error in a step, refuse a weight whose state is of another dtype or shape.
-
-    `stepped` has the rule of each param_group, and its weights.
-    """
-    for rule, weights in stepped:
+    """After an error in a step, refuse a weight whose state is of another dtype or shape."""
+    for weights, rule in zip(named(param_groups), rules, strict=True):
         for name, weight in weights:
             state = states.get(weight, {}) if weight.grad is not None else {}
             for key, fresh in first_state(name, weight, rule).items() if state else ():
