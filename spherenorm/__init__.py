@@ -15,13 +15,13 @@ from spherenorm import (
 from spherenorm._explanation import explain
 from spherenorm._fields import Interval, choice, hyper, view, views
 from spherenorm._invariance import Invariance
-from spherenorm._manifold import Euclidean, Manifold, Sphere
+from spherenorm._manifold import Euclidean, Manifold, Sphere, sphere_of
 from spherenorm._numerics import Scalar, when
 from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit import audit, param_groups, roles
 from spherenorm.compile import BackendError
-from spherenorm.core import Chain, Rule, State, Update, chain, sphere_of
+from spherenorm.core import Chain, Rule, State, Update, chain
 from spherenorm.optim import torch_optimizer
 from spherenorm.probes import probe
 

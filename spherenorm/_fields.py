@@ -3,8 +3,8 @@
 A rule is a frozen dataclass. Four kinds of fields know what they may hold:
 
     nu: Scalar = hyper("(0, inf)")              # a number in an interval, or a tensor
-    view: View = view("channel")                # a view, given by name or as a View
-    views: tuple[View, ...] = views("channel")  # several
+    view: ViewLike = view("channel")                # a view, given by name or as a View
+    views: Sequence[ViewLike] = views("channel")  # several
     per: Per = choice("tensor", "unit")         # one of a few values, by default the first
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from spherenorm._numerics import as_number
-from spherenorm._views import ViewLike, as_view
+from spherenorm._views import View, ViewLike, as_view
 
 T = TypeVar("T")
 _SPELLING = re.compile(r"([\[(])(\S+), (\S+)([\])])")
@@ -90,7 +90,7 @@ def view(default: ViewLike | None = MISSING) -> Any:
 
     Example:
         >>> class Halved(Rule):
-        ...     view: View = view("channel")
+        ...     view: ViewLike = view("channel")
         >>> Halved("layer").view
         View(dim=None, groups=None)
     """
@@ -109,7 +109,7 @@ def views(*default: ViewLike) -> Any:
 
     Example:
         >>> class Tested(Rule):
-        ...     views: tuple[View, ...] = views("channel", "layer")
+        ...     views: Sequence[ViewLike] = views("channel", "layer")
         >>> [str(each) for each in Tested(["dim=1"]).views]
         ['dim=1']
     """
@@ -198,6 +198,13 @@ def check_fields(holder: Any) -> None:
             kept = _checked(value, kind, allowed, f"{cls.__name__}: {name} must be")
             if kept is not value:
                 object.__setattr__(holder, name, kept)  # the class is frozen
+
+
+def views_of(holder: Any) -> list[View]:
+    """The views among the fields of a frozen dataclass."""
+    values = [getattr(holder, name) for name, kind, *_ in _declared(type(holder)) if "view" in kind]
+    each = [view for value in values for view in (value if type(value) is tuple else (value,))]
+    return [view for view in each if view is not None]
 
 
 def _checked(value: Any, kind: str, allowed: Any, what: str) -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from spherenorm._fields import check_fields, view
 from spherenorm._numerics import derivatives_are_taken, root, working
-from spherenorm._views import View, replicate
+from spherenorm._views import View, ViewLike, replicate
 
 NEAR, TERMS = 1e-3, 6
 """Squared angles below this take their derivatives from a series of so many terms, which has them
@@ -120,7 +120,7 @@ class Sphere:
     Source: Cho and Lee 2017, *Riemannian approach to batch normalization*, arXiv:1709.09603.
     """
 
-    view: View = view("channel")
+    view: ViewLike = view("channel")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -128,7 +128,8 @@ class Sphere:
     def move(
         self, weight: Tensor, direction: Tensor, tangents: Tangents
     ) -> tuple[Tensor, Tangents]:
-        inner, squared = self.view.inner, self.view.inner(weight, weight)
+        view: View = self.view
+        inner, squared = view.inner, view.inner(weight, weight)
         exists = squared > 0
         safe = torch.where(exists, squared, 1)
         radial = self.view.radial_coefficient(weight, direction)
@@ -186,6 +187,20 @@ class Sphere:
         """w / |w| for each unit, where training on the sphere starts. A zero unit stays zero."""
         norm = self.view.norm(weight)
         return weight / torch.where(norm > 0, norm, 1)
+
+
+def sphere_of(rule: Any) -> Sphere | None:
+    """The sphere that a rule keeps weights on; None if it keeps them on none.
+
+    Args:
+        rule: a `Rule`; None counts as one without a manifold.
+
+    Example:
+        >>> sphere_of(sn.bind("sgdg").rule).view.name, sphere_of(sn.bind("sgd").rule)
+        ('channel', None)
+    """
+    manifold = getattr(rule, "manifold", None)
+    return manifold if isinstance(manifold, Sphere) else None
 
 
 def check_shape(manifold: Manifold, weight: Tensor) -> None:

@@ -10,22 +10,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 from typing_extensions import Self, dataclass_transform
 
-from spherenorm._fields import check_fields, derived
+from spherenorm._fields import check_fields, derived, views_of
 from spherenorm._invariance import Invariance
-from spherenorm._manifold import EUCLIDEAN, Manifold, Sphere, check_shape, weight_warnings
+from spherenorm._manifold import EUCLIDEAN, Manifold, check_shape, weight_warnings
 from spherenorm._numerics import like, refuse_unless_real, shares_memory, wide_dtype, working
 from spherenorm._steps import summand, sums_over
-
-COUNTER = "step"
-"""The state that counts the steps from 1, in float64 (where the device has it). All rules of a
-chain share it."""
 
 State = dict[str, Tensor]
 """The state of one weight tensor, by name.
@@ -34,6 +30,8 @@ Example:
     >>> sn.recipes.sgdp(momentum=0.9).init(torch.ones(2))
     {'momentum': tensor([0., 0.])}
 """
+COUNTER = "step"
+"""The state that counts steps from 1, in float64 (where the device has it), shared by all rules."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,7 @@ class Update:
         weight: the weight before the step.
         grad: the raw gradient; no rule changes it.
         direction: the step so far; in flat space the weight moves by minus this.
-        invariance: set by a scale-invariance test, read by projection and decay; None before any
-            test.
+        invariance: set by a scale-invariance test, read by projection and decay; None before it.
         notes: what rules tell the rules behind them, by name: `AdaptiveMoments` and its kin note
             their "second_moment". Sums over all weights (`Rule.measure`) are there from the start.
 
@@ -61,16 +58,6 @@ class Update:
     direction: Tensor
     invariance: Invariance | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
-
-    def noting(self, **notes: Any) -> Update:
-        """This update with further notes.
-
-        Example:
-            >>> zero = torch.zeros(2)
-            >>> Update(zero, zero, zero).noting(second_moment=zero).notes
-            {'second_moment': tensor([0., 0.])}
-        """
-        return self.changed(notes={**self.notes, **notes})
 
     def changed(self, **values: Any) -> Update:
         """This update with other values of some attributes, as `dataclasses.replace` makes it.
@@ -98,16 +85,16 @@ class Rule:
 
     A subclass is a frozen dataclass (the decorator may be left out). Its author writes:
 
-    - fields: its hyper-parameters (`hyper`, `choice`, `view`, `views`), and rules within it.
+    - fields: hyper-parameters (`hyper`, `choice`, `view`, `views`), and rules within this one.
     - `state_names`: its states, zeros shaped as the weight unless `init` says otherwise. "step" is
       t, the number of the step from 1, which all rules of a chain share.
     - `tangent_names`: the states that are tangent vectors, which move along on a manifold.
-    - `update(update, state)`: returns the new `Update`, and the new values of its states ("step"
-      may be left out). It reads nothing else that changes, writes into nothing that it is given,
-      and takes no Python branch on a tensor's values, so that it compiles, vmaps and traces.
+    - `update(update, state)`: returns the new `Update`, and its new states (without "step"). It
+      reads nothing else that changes, writes into nothing that it is given, and takes no Python
+      branch on a tensor's values, so that it compiles, vmaps and traces.
 
-    `spherenorm.testing.check` holds a rule against these promises. A rule within a rule is applied
-    by `self.apply(self.rule, update, state)`.
+    `spherenorm.testing.check` holds a rule against these promises. A rule within this one is
+    applied by `self.apply(self.rule, update, state)`.
 
     Args:
         name: put before the names of this rule's states, to tell them from another rule's. Rules
@@ -126,11 +113,13 @@ class Rule:
 
     name: str | None = field(default=None, kw_only=True, repr=False)
 
+    vectors: ClassVar[Literal["step", "skip", "refuse"]] = "step"
+    """What becomes of weights of fewer than two dimensions."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in inspect.get_annotations(cls):
-            taken = "every rule has a field `name`, which tells its states apart"
-            raise TypeError(f"{cls.__name__}: {taken}; call yours otherwise")
+            raise TypeError(f"{cls.__name__}: the field `name` tells a rule's states apart")
         if "__repr__" not in cls.__dict__:
             cls.__repr__ = Rule.__repr__  # type: ignore[method-assign]  # dataclass keeps it then
 
@@ -145,14 +134,11 @@ class Rule:
         check_fields(self)
         for rule in self.within:
             if rule.manifold not in (EUCLIDEAN, self.manifold):
-                raise ValueError(
-                    f"{type(self).__name__}: an inner chain has manifold={rule.manifold!r}, which "
-                    "would be lost; give it to the outermost chain, which moves the weight"
-                )
+                lost = f"an inner chain has manifold={rule.manifold!r}, which would be lost"
+                raise ValueError(f"{type(self).__name__}: {lost}; give it to the outermost chain")
 
     def __repr__(self) -> str:
-        shown = [each.name for each in fields(self) if each.repr]
-        shown += ["name"] if self.name else []
+        shown = [each.name for each in fields(self) if each.repr] + ["name"] * bool(self.name)
         return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
 
     @property
@@ -176,6 +162,12 @@ class Rule:
         Raises:
             ValueError: the rule cannot step a weight of this shape, or of these values.
         """
+        if weight.ndim < 2 and self.vectors == "refuse":
+            other = "give biases and gains another recipe, as spherenorm.param_groups does"
+            name, shape = type(self).__name__, tuple(weight.shape)
+            raise ValueError(f"{name} needs a matrix, got shape {shape}; {other}")
+        for view in views_of(self) if weight.ndim >= 2 or self.vectors == "step" else ():
+            view.size(weight)  # which refuses a weight without such units
         start = working(weight)
         state = {n: torch.zeros_like(start) for n in self.state_names if n != COUNTER}
         for rule in self.within:
@@ -195,20 +187,16 @@ class Rule:
         raise TypeError(f"{type(self).__name__} does not define update(update, state)")
 
     def measure(self, update: Update, state: State) -> Mapping[str, Tensor]:
-        """Numbers of one weight, by name; their sums over all weights are in `update.notes`.
+        """Numbers of one weight, by name, measured once a step, before the first rule.
 
-        They are measured once a step, before the first rule.
+        Their sums over all weights are in `update.notes`.
 
         Raises:
             ValueError: two rules within this one measure something under one name.
         """
         found: dict[str, Tensor] = {}
         for rule in self.within:
-            own = (
-                rule.measure(update, {k: state[o] for k, o in self._outer[id(rule)].items()})
-                if rule.measures
-                else {}
-            )
+            own = rule.measure(update, self._part(rule, state)) if rule.measures else {}
             if twice := found.keys() & own.keys():
                 raise ValueError(f"{type(rule).__name__}: an earlier rule measures {min(twice)!r}")
             found |= {key: summand(value, rule, key) for key, value in own.items()}
@@ -238,27 +226,23 @@ class Rule:
                 names, than it must.
         """
         update = self.begin(weight, grad, state)
-        if COUNTER in self.keys:
-            state = {**state, COUNTER: state[COUNTER] + 1}
         if self.measures:
-            alone = [(self, weight, grad, state)] if sums is None else []
-            update = update.changed(notes=sums_over(alone) if alone else sums)
+            notes = sums_over([(self, weight, grad, state)]) if sums is None else sums
+            update = update.changed(notes=notes)
+        if COUNTER in state:
+            state = {**state, COUNTER: state[COUNTER] + 1}
         after, new = _updated(self, update, dict(state))
         new = {**state, **new}
-        tangents = {key: new[key] for key in self.tangent_keys}
-        moved, tangents = self.manifold.move(update.weight, after.direction, tangents)
-        new |= {key: like(new[key], x, "a moved state", key) for key, x in tangents.items()}
+        held = {key: new[key] for key in self.tangent_keys}
+        moved, carried = self.manifold.move(update.weight, after.direction, held)
+        new |= {key: like(new[key], x, "a moved state", key) for key, x in carried.items()}
         for key, value in new.items():
             if shares_memory(value, update.weight) or shares_memory(value, update.grad):
                 new[key] = value.clone()  # momentum at 0 is the gradient, and loops write there
         return (moved if moved.dtype is weight.dtype else moved.to(weight.dtype)), new
 
     def begin(self, weight: Tensor, grad: Tensor, state: State) -> Update:
-        """The update before the first rule.
-
-        Raises:
-            TypeError, ValueError: as `step`.
-        """
+        """The update before the first rule; `step` says what is refused."""
         refuse_unless_real(weight, "weight")
         if not isinstance(grad, Tensor) or grad.is_complex():
             kind = f"complex ({grad.dtype})" if isinstance(grad, Tensor) else type(grad).__name__
@@ -297,8 +281,8 @@ class Rule:
         Raises:
             ValueError: it returns other states than its own, or a direction of another shape.
         """
+        after, new = _updated(rule, update, self._part(rule, state))
         keys = self._outer[id(rule)]
-        after, new = _updated(rule, update, {key: state[outer] for key, outer in keys.items()})
         return after, {keys[key]: value for key, value in new.items()}
 
     def init_of(self, rule: Rule, weight: Tensor) -> State:
@@ -312,6 +296,9 @@ class Rule:
             both = f"{sorted(own)}, state_names says {sorted(keys)}"
             raise TypeError(f"{type(rule).__name__}: init returns {both}")
         return {keys[k]: x.clone() if shares_memory(x, weight) else x for k, x in own.items()}
+
+    def _part(self, rule: Rule, state: State) -> State:
+        return {key: state[outer] for key, outer in self._outer[id(rule)].items()}
 
     @derived
     def keys(self) -> tuple[str, ...]:
@@ -329,8 +316,7 @@ class Rule:
     @derived
     def measures(self) -> bool:
         """True if this rule, or one within it, measures something of all weights."""
-        own = type(self).measure is not Rule.measure
-        return own or any(rule.measures for rule in self.within)
+        return any(type(each).measure is not Rule.measure for each in self.tree())
 
     @derived
     def _outer(self) -> dict[int, dict[str, str]]:
@@ -339,8 +325,11 @@ class Rule:
         A rule's `name` comes before its keys. Where an earlier rule has one of them, all keys of
         the rule get a number behind: `exp_avg_2`. So a rule that is added behind changes no key.
         """
-        taken, found = {*self.state_names}, {}
+        taken, found = {*self.state_names}, dict[int, dict[str, str]]()
         for rule in self.within:
+            if id(rule) in found:
+                alone = "give each place a rule of its own"
+                raise ValueError(f"{type(self).__name__} holds one rule object twice; {alone}")
             own = [key for key in rule.keys if key != COUNTER]
             named = {key: f"{rule.name}_{key}" if rule.name else key for key in own}
             number, keys = 1, named
@@ -349,9 +338,6 @@ class Rule:
                 keys = {key: f"{outer}_{number}" for key, outer in named.items()}
             taken.update(keys.values())
             found[id(rule)] = {COUNTER: COUNTER, **keys} if COUNTER in rule.keys else keys
-        if len(found) < len(self.within):
-            alone = "give each place a rule of its own"
-            raise ValueError(f"{type(self).__name__} holds one rule object twice; {alone}")
         return found
 
 
@@ -365,10 +351,8 @@ class Chain(Rule):
 
     Example:
         >>> rule = sn.recipes.adamp()
-        >>> rule.rules[0], rule.rules[-1]
-        (AdaptiveMoments(...), StepSize(lr=0.001))
-        >>> rule.manifold
-        Euclidean()
+        >>> rule.rules[0], rule.rules[-1], rule.manifold
+        (AdaptiveMoments(...), StepSize(lr=0.001), Euclidean())
     """
 
     rules: tuple[Rule, ...]
@@ -401,9 +385,6 @@ class Chain(Rule):
 def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
     """Compose rules: each takes the update of the one before it; their states lie in one dict.
 
-    Where two rules have a state of one name, the later one's gets a number behind, or its rule's
-    `name` before it.
-
     The first rule sees `direction = grad`; after the last, `manifold` moves the weight by minus the
     direction. A chain is a rule, so chains nest; the outermost one has the manifold.
 
@@ -420,21 +401,7 @@ def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
         >>> rule.keys
         ('momentum', 'momentum_2')
     """
-    own: list[Rule] = []
-    for rule in rules:  # one that is given twice steps twice, with a state for each
-        again = isinstance(rule, Rule) and any(rule is each for each in own)
-        own.append(replace(rule) if again else rule)
-    return Chain(tuple(own), manifold)
-
-
-def sphere_of(rule: Rule | None) -> Sphere | None:
-    """The sphere that a rule keeps weights on; None if it keeps them on none.
-
-    Example:
-        >>> sphere_of(sn.bind("sgdg").rule).view.name, sphere_of(sn.bind("sgd").rule)
-        ('channel', None)
-    """
-    return rule.manifold if rule is not None and isinstance(rule.manifold, Sphere) else None
+    return Chain(rules, manifold)
 
 
 def _updated(rule: Rule, update: Update, state: State) -> tuple[Update, State]:

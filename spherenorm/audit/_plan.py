@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from spherenorm import metrics
-from spherenorm._manifold import Sphere
+from spherenorm._manifold import Sphere, sphere_of
 from spherenorm._registry import Bound, bind
 from spherenorm._views import View
 from spherenorm.audit._routes import Routes, is_for_matrices, refusal
 from spherenorm.audit._treatment import EUCLIDEAN, Treatment
 from spherenorm.audit._uses import RoleName
-from spherenorm.core import sphere_of
 from spherenorm.rules import OrthogonalityRegularization, RadialProjection
 
 _TINY = 0.1

@@ -8,7 +8,9 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -29,6 +31,7 @@ from spherenorm.compile._paths import (
 from spherenorm.compile._plan import GroupPaths, Plan
 from spherenorm.compile._shards import largest_of_all, part_of
 from spherenorm.core import State
+from spherenorm.rules import Orthogonalize
 
 T = TypeVar("T")
 MOST_RULES = 32
@@ -36,6 +39,8 @@ MOST_RULES = 32
 field that changes at every step would otherwise be recorded anew at every step."""
 MOST_VERDICTS = 2**14
 """Kinds of sharded weights of which an optimizer remembers that all processes have a kernel."""
+STACKED = 2**26
+"""Bytes of weights that are stacked at once; a step of them takes some ten times as much."""
 HELD = 2**28
 """Bytes of results of rules' own code that wait until every weight has its result, so that an error
 in one changes nothing."""
@@ -77,7 +82,7 @@ class Dispatcher:
                     commit(work.weight, work.grad, work.state, moved, new)
         for _ in running:
             pass
-        self._plan = plan if plan.whole else None
+        self._plan = plan if plan.lasting else None
 
     def paths(self, groups: Sequence[Group]) -> Iterator[Path]:
         """The path that each weight would take now, or the error that `step` would raise for it.
@@ -137,16 +142,18 @@ class Dispatcher:
         size = 0
         for each in assigned:
             proven = self._proven_of(each, most)
-            for work, path in each:
-                if isinstance(path, Specialization | BackendError):
-                    continue
-                if size > HELD or work.overlaps:
+            for works, path in _stacks(each):
+                if size > HELD or works[0].overlaps:
                     yield results
                     results, size = [], 0
-                whole = work.whole or work
-                moved, new = _result(each, path, whole, proven)
-                results.append((whole, moved, new))
-                size += moved.nbytes + sum(value.nbytes for value in new.values())
+                wholes = [work.whole or work for work in works]
+                if len(wholes) > 1:
+                    found = _stacked(each, wholes)
+                else:
+                    found = [_result(each, path, wholes[0], proven)]
+                for whole, (moved, new) in zip(wholes, found, strict=True):
+                    results.append((whole, moved, new))
+                    size += moved.nbytes + sum(value.nbytes for value in new.values())
         yield results
 
     def _proven_of(self, each: GroupPaths, most: int) -> set[Any]:
@@ -282,6 +289,43 @@ def _asked(group: Group) -> GroupPaths:
     elif group.backend == "auto" and (modes := _modes()):
         reason, passing = f"{modes[0]} is active", True
     return GroupPaths(group, guard, None if reason is None else OwnCode(reason, passing))
+
+
+def _stacks(each: GroupPaths) -> Iterator[tuple[list[Work], OwnCode | Inductor]]:
+    """The weights of a group that take no kernel; matrices of one kind come as one stack.
+
+    A product of a stack is one call, and on a GPU one launch. Its bits are those of single ones.
+    """
+    multiplies = any(isinstance(rule, Orthogonalize) for rule in each.group.rule.tree())
+    stacks: dict[Any, tuple[list[Work], OwnCode | Inductor]] = {}
+    for i, (work, path) in enumerate(each):
+        if isinstance(path, Specialization | BackendError):
+            continue
+        weight, kind = work.weight, (i,)
+        alone = not multiplies or work.overlaps or work.whole is not None
+        alone = alone or each.guard.foreign or each.group.backend != "auto"
+        plain = type(weight) in (Tensor, Parameter) and type(work.grad) is Tensor
+        if plain and not alone:
+            tensors = [weight, work.grad, *work.state.values()]
+            kind = *work.state, *((x.shape, x.dtype, x.device) for x in tensors)
+        stacks.setdefault(kind, ([], path))[0].append(work)
+    for works, path in stacks.values():
+        most = max(1, STACKED // max(works[0].weight.nbytes, 1))
+        for first in range(0, len(works), most):
+            yield works[first : first + most], path
+
+
+def _stacked(each: GroupPaths, works: Sequence[Work]) -> list[tuple[Tensor, State]]:
+    """The new weights and states of equal matrices: one step of their stack under vmap."""
+    weights, grads, states, *_ = zip(*works, strict=True)
+    state = {name: torch.stack([own[name] for own in states]) for name in states[0]}
+
+    def step(weight: Tensor, grad: Tensor, state: State) -> tuple[Tensor, State]:
+        return each.group.rule.step(weight, grad, state, each.group.sums)
+
+    moved, new = torch.vmap(step)(torch.stack(weights), torch.stack(grads), state)
+    # Each state in memory of its own: a checkpoint of a part would hold the whole stack.
+    return [(moved[i], {n: x[i].clone() for n, x in new.items()}) for i in range(len(works))]
 
 
 def _result(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from operator import methodcaller
@@ -95,13 +95,20 @@ def _span(x: Tensor) -> Span | None:
 class Tensors:
     """The tensors of a step, in order.
 
+    Args:
+        works: of the step.
+        own: the places of those that take their rule's own code: their states, which are other
+            tensors after each step, are no part of it.
+
     Attributes:
-        written: the weights, then their states, whose keys are `keys`.
+        written: the weights, then states, whose keys are `keys`.
         grads: the gradients.
     """
 
-    def __init__(self, works: Sequence[Work]) -> None:
+    def __init__(self, works: Sequence[Work], own: Collection[int] = ()) -> None:
         weights, grads, states, *_ = zip(*works, strict=True) if works else ((),) * 3
+        if own:
+            states = tuple({} if i in own else state for i, state in enumerate(states))
         self.keys = list(chain.from_iterable(states))
         self.written = [*weights, *chain.from_iterable(map(methodcaller("values"), states))]
         self.grads = grads

@@ -76,15 +76,23 @@ class Plan:
             for (number, kernel, device, group), own in places.items()
         ]
         """Each with its rule's number, and with the processes that add up its totals."""
-        self.whole = 0 < sum(map(len, places.values())) == len(works)
-        self._memory = Memory(Tensors(works)) if self.whole else None
+        stepped = {place for own in places.values() for place in own}
+        self._own = frozenset(range(len(works))) - stepped
+        """The places of the weights that take their rule's own code, at each step."""
+        self.whole = bool(stepped) and not self._own
+        kept = all(
+            isinstance(path, Specialization) or (isinstance(path, OwnCode) and not path.passing)
+            for path in paths
+        )
+        self.lasting = bool(stepped) and kept and not any(work.overlaps for work in works)
+        self._memory = Memory(Tensors(works, self._own)) if self.lasting else None
 
     def holds(self, asked: Sequence[GroupPaths]) -> bool:
         """True if the plan is that of the weights as they are now; it has their gradients then."""
         if self._memory is None or self._rules != [each.identity for each in asked]:
             return False
         works = [work for each in asked for work in each.group.works]
-        grads = self._memory.gradients(Tensors(works))
+        grads = self._memory.gradients(Tensors(works, self._own))
         if grads is None:
             return False
         for *_, members, batch in self.batches:

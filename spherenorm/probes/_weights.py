@@ -10,8 +10,9 @@ from typing import Any
 from torch import Tensor, distributed
 from torch.optim.optimizer import Optimizer
 
+from spherenorm._manifold import sphere_of
 from spherenorm._views import View, ViewLike, as_view
-from spherenorm.core import Rule, sphere_of
+from spherenorm.core import Rule
 from spherenorm.optim import RecipeOptimizer
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
 from spherenorm.support import did_you_mean
@@ -154,8 +155,8 @@ def _view(views: Views, name: str, rule: Rule | None, test: InvarianceTest) -> V
     elif views is not None:
         return as_view(views)
     if (sphere := sphere_of(rule)) is not None:
-        return sphere.view
-    return test.views[0] if test.views else View()
+        return as_view(sphere.view)
+    return as_view(test.views[0]) if test.views else View()
 
 
 def _test_of(rule: Rule) -> InvarianceTest:

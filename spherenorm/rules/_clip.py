@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from spherenorm._fields import hyper, view
 from spherenorm._numerics import Scalar, cast_like
-from spherenorm._views import View
+from spherenorm._views import ViewLike
 from spherenorm.core import Rule, State, Update
 
 
@@ -30,11 +29,7 @@ class UnitClip(Rule):
     """
 
     nu: Scalar = hyper("(0, inf)")
-    view: View = view("channel")
-
-    def init(self, weight: Tensor) -> State:
-        self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
+    view: ViewLike = view("channel")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         squared = self.view.inner(update.direction, update.direction)
@@ -64,11 +59,7 @@ class UpdateFloor(Rule):
     """
 
     share: Scalar = hyper("(0, inf)")
-    view: View = view("layer")
-
-    def init(self, weight: Tensor) -> State:
-        self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
+    view: ViewLike = view("layer")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         length = self.view.norm(update.direction)

@@ -21,11 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from spherenorm._fields import hyper, view
 from spherenorm._numerics import Scalar, is_zero, plus_scaled
-from spherenorm._views import View
+from spherenorm._views import ViewLike
 from spherenorm.core import Rule, State, Update
 from spherenorm.rules._radius import Radius, RadiusRule
 
@@ -125,7 +124,7 @@ class TargetNormDecay(RadiusRule):
     """
 
     weight_decay: Scalar = hyper("[0, inf)")
-    view: View = view("layer")
+    view: ViewLike = view("layer")
     radius: Radius = "initial"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -160,12 +159,9 @@ class OrthogonalityRegularization(Rule):
     """
 
     alpha: Scalar = hyper("[0, inf)")
-    view: View = view("channel")
+    view: ViewLike = view("channel")
 
-    def init(self, weight: Tensor) -> State:
-        if weight.ndim >= 2:
-            self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
+    vectors = "skip"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.alpha) or update.weight.ndim < 2 or not update.weight.numel():

@@ -12,7 +12,7 @@ from torch import Tensor
 from spherenorm._fields import choice, hyper, views
 from spherenorm._invariance import Invariance, Per, all_units, total_of_units
 from spherenorm._numerics import Scalar, is_finite
-from spherenorm._views import View
+from spherenorm._views import View, ViewLike
 from spherenorm.core import State
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 
@@ -79,7 +79,7 @@ class AccumulatedInvarianceTest(InvarianceTest):
 
     delta: Scalar = hyper("(0, inf)", 0.1)
     memory: Scalar = hyper("[0, 1)", 0.9)
-    views: tuple[View, ...] = views("channel", "layer")
+    views: Sequence[ViewLike] = views("channel", "layer")
     per: Per = choice("tensor", "unit")
     level: Scalar = hyper("(0, 1]", 0.02)
 

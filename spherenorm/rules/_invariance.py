@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from spherenorm._invariance import Invariance, Per
-from spherenorm._views import View
+from spherenorm._views import View, ViewLike
 from spherenorm.core import Rule, State, Update
 
 _OF_NO_UNITS = Invariance()
@@ -61,7 +61,7 @@ class InvarianceTest(Rule):
 
     Example:
         >>> class Always(InvarianceTest):
-        ...     views: tuple[View, ...] = sn.views("layer")
+        ...     views: Sequence[ViewLike] = sn.views("layer")
         ...     per: str = "tensor"
         ...     def decide(self, sums, state):
         ...         passes = [each.squared_norm > 0 for each in sums]
@@ -74,10 +74,12 @@ class InvarianceTest(Rule):
                 [0., 1.]])
     """
 
+    vectors = "skip"
+
     if TYPE_CHECKING:  # fields of each subclass, in its own order
 
         @property
-        def views(self) -> tuple[View, ...]: ...
+        def views(self) -> Sequence[ViewLike]: ...
         @property
         def per(self) -> Per: ...
 
@@ -93,11 +95,6 @@ class InvarianceTest(Rule):
     def by_units(self, state: State) -> State:
         """A state for `decide` on sums of shape (units,), of a state that `init` has made."""
         return dict(state)
-
-    def init(self, weight: Tensor) -> State:
-        for view in self.views if weight.ndim >= 2 else ():
-            view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, grad = update.weight, update.grad

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spherenorm._fields import choice, hyper, view
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, ratio, root, total_share
-from spherenorm._views import View
+from spherenorm._views import ViewLike
 from spherenorm.core import COUNTER, Rule, State, Update
 
 Length = Literal["one", "weight"]
@@ -46,7 +46,7 @@ class NormalizedUpdate(Rule):
     optimizers), Algorithm 1.
     """
 
-    view: View = view("layer")
+    view: ViewLike = view("layer")
     length: Length = choice("one", "weight")
     beta: Scalar = hyper("[0, 1)", 0.0)
     eps: Scalar = hyper("[0, inf)", 0.0)
@@ -56,7 +56,6 @@ class NormalizedUpdate(Rule):
         return () if is_zero(self.beta) else (COUNTER, "squared_length")
 
     def init(self, weight: Tensor) -> State:
-        self.view.size(weight)  # which refuses a weight without such units
         state = super().init(weight)
         if state:
             state["squared_length"] = torch.zeros_like(self.view.total(state["squared_length"]))
@@ -95,7 +94,7 @@ class SameLength(Rule):
     """
 
     rule: Rule
-    view: View = view("layer")
+    view: ViewLike = view("layer")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         before = self.view.norm(update.direction)

@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 
 from spherenorm._fields import choice, view
 from spherenorm._numerics import ratio, working
-from spherenorm._views import View, some_zero
+from spherenorm._views import ViewLike, some_zero
 from spherenorm.core import Rule, State, Update
 
 Start = Literal["norm", "one"]
@@ -61,7 +61,7 @@ class Gain(Rule):
 
     direction: Rule
     gain: Rule
-    view: View = view("channel")
+    view: ViewLike = view("channel")
     start: Start = choice("norm", "one")
     free: bool = False
     buffer: str = "gain"

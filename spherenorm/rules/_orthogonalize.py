@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spherenorm._fields import choice, view
 from spherenorm._numerics import root
-from spherenorm._views import View, replicate
+from spherenorm._views import View, ViewLike, replicate
 from spherenorm.core import Rule, State, Update
 
 Polynomial = tuple[float, float, float]
@@ -146,7 +146,7 @@ class Orthogonalize(Rule):
     steps: int | None = None
     scale: _Name = choice("none", "original", "match_rms_adamw", "spectral", "aspect")
     precision: _Name = choice("weight", "float32", "bfloat16")
-    view: View = view("layer")
+    view: ViewLike = view("layer")
     eps: float = 1e-7
 
     def __post_init__(self) -> None:
@@ -154,14 +154,7 @@ class Orthogonalize(Rule):
         if self.steps is not None and not (type(self.steps) is int and self.steps > 0):
             raise ValueError(f"Orthogonalize: steps must be a positive int, got {self.steps!r}")
 
-    def init(self, weight: Tensor) -> State:
-        if weight.ndim < 2:
-            other = "give biases and gains another recipe, as spherenorm.param_groups does"
-            raise ValueError(
-                f"Orthogonalize needs a matrix, got shape {tuple(weight.shape)}; {other}"
-            )
-        self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
+    vectors = "refuse"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction

@@ -17,7 +17,7 @@ from spherenorm._numerics import (
     scaled_plus,
     total_shares,
 )
-from spherenorm._views import View
+from spherenorm._views import ViewLike
 from spherenorm.core import COUNTER, Rule, State, Update
 
 
@@ -147,7 +147,7 @@ class UnitMoments(Rule):
     beta1: Scalar = hyper("[0, 1)")
     beta2: Scalar = hyper("[0, 1)")
     eps: Scalar = hyper("[0, inf)", 1e-8)
-    view: View = view("channel")
+    view: ViewLike = view("channel")
 
     state_names = (COUNTER, "exp_avg", "exp_avg_sq")
     tangent_names = ("exp_avg",)

@@ -17,7 +17,7 @@ from spherenorm._fields import (
 )
 from spherenorm._invariance import Invariance, Per
 from spherenorm._numerics import Scalar, cast_like, is_finite, is_zero
-from spherenorm._views import View
+from spherenorm._views import ViewLike
 from spherenorm.core import Rule, State, Update
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 
@@ -57,7 +57,7 @@ class ScaleInvarianceTest(InvarianceTest):
     """
 
     delta: Scalar = hyper("(0, inf)", 0.1)
-    views: tuple[View, ...] = views("channel", "layer")
+    views: Sequence[ViewLike] = views("channel", "layer")
     per: Per = choice("tensor", "unit")
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
@@ -102,7 +102,7 @@ class RadialProjection(Rule):
     Source: Heo et al. 2021 (AdamP), Eq. 11 and 12.
     """
 
-    view: View | None = view(None)
+    view: ViewLike = view(None)
     outward: Scalar = hyper("[0, 1]", 0.0)
     inward: Scalar = hyper("[0, 1]", 0.0)
 
@@ -111,11 +111,6 @@ class RadialProjection(Rule):
         """The message where no test has decided, if this rule needs one."""
         before = "a ScaleInvarianceTest before it in the chain, or a view"
         return f"RadialProjection() needs {before}" if self.view is None else None
-
-    def init(self, weight: Tensor) -> State:
-        if self.view is not None:
-            self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, direction = update.weight, update.direction
@@ -160,12 +155,9 @@ class Centralization(Rule):
     Source: Yong et al. 2020 (gradient centralization), Eq. 1.
     """
 
-    view: View = view("channel")
+    view: ViewLike = view("channel")
 
-    def init(self, weight: Tensor) -> State:
-        if weight.ndim >= 2:
-            self.view.size(weight)  # which refuses a weight without such units
-        return super().init(weight)
+    vectors = "skip"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction

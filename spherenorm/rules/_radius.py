@@ -22,7 +22,7 @@ from spherenorm._numerics import (
     wide_dtype,
     working,
 )
-from spherenorm._views import View, replicate, some_zero
+from spherenorm._views import View, ViewLike, replicate, some_zero
 from spherenorm.core import Rule, State, Update
 
 Radius = Literal["initial", "current", "intended"] | Scalar
@@ -60,9 +60,9 @@ class RadiusRule(Rule):
         return ("radius",) if isinstance(self.radius, str) and self.radius == "initial" else ()
 
     def init(self, weight: Tensor) -> State:
-        self.view.size(weight)  # which refuses a weight without such units
+        state = super().init(weight)
         if not isinstance(self.radius, str) or self.radius == "intended":
-            return {}
+            return state
         if weight.numel() and some_zero(self.view.norm(working(weight))):
             own = self.view.dim is None
             zero = "the weight is 0" if own else f"a unit of view {self.view} is 0"
@@ -70,7 +70,7 @@ class RadiusRule(Rule):
             never = f"and a radius of 0 never changes; {instead}"
             raise ValueError(f"{type(self).__name__}: {zero}, {never}")
         if self.radius == "current":
-            return {}
+            return state
         if self.view.dim is not None:
             return {"radius": self.view.norm(working(weight))}
         whole = replicate(self.view.norm(weight.to(wide_dtype(weight.device))))
@@ -139,7 +139,7 @@ class RadiusPin(RadiusRule):
     Source: Wen et al. 2026 (Hyperball); the radial brake of modded-nanogpt, track 3.
     """
 
-    view: View = view("layer")
+    view: ViewLike = view("layer")
     radius: Radius = "initial"
 
     radii = ("initial", "current", "intended")

@@ -44,13 +44,7 @@ class SpectralPin(Rule):
 
     radius: Scalar = hyper("(0, inf)", 1.0)
 
-    def init(self, weight: Tensor) -> State:
-        if weight.ndim < 2:
-            other = "give biases and gains another recipe, as spherenorm.param_groups does"
-            raise ValueError(
-                f"SpectralPin needs a matrix, got shape {tuple(weight.shape)}; {other}"
-            )
-        return super().init(weight)
+    vectors = "refuse"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         matrix = replicate(update.weight).flatten(1)

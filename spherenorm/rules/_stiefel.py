@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from spherenorm.core import Rule, State, Update
 
 
@@ -56,13 +54,7 @@ class StiefelProjection(Rule):
     Source: Edelman, Arias and Smith 1998.
     """
 
-    def init(self, weight: Tensor) -> State:
-        if weight.ndim < 2:
-            other = "give biases and gains another recipe, as spherenorm.param_groups does"
-            raise ValueError(
-                f"StiefelProjection needs a matrix, got shape {tuple(weight.shape)}; {other}"
-            )
-        return super().init(weight)
+    vectors = "refuse"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         w, d = update.weight.flatten(1), update.direction.flatten(1)

@@ -21,7 +21,7 @@ def writes_of(rule: Rule) -> Iterator[list[str]]:
     Values are compared, so that a write through `.data` is seen, too. Inner rules come first.
     """
     found: list[str] = []
-    own = {(type(each), name) for each in rule.tree() for name in METHODS}
+    own: set[tuple[type, str]] = {(type(each), name) for each in rule.tree() for name in METHODS}
     own |= {(type(rule.manifold), "move")}
     before = [(cls, name, vars(cls).get(name)) for cls, name in own]
     for cls, name, _ in before:

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from collections.abc import Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields, replace
 from fractions import Fraction
 
@@ -19,9 +20,9 @@ from tests.harness import refuses
 class Fields(sn.Rule):
     """A field of each kind."""
 
-    view: sn.View = sn.view()
-    other: sn.View | None = sn.view(None)
-    several: tuple[sn.View, ...] = sn.views("channel", "dim=1")
+    view: sn.ViewLike = sn.view()
+    other: sn.ViewLike = sn.view(None)
+    several: Sequence[sn.ViewLike] = sn.views("channel", "dim=1")
     per: str = sn.choice("tensor", "unit")
     share: sn.Scalar = sn.hyper("[0, 1)", 0.5)
     bound: sn.Scalar | None = sn.hyper("(0, inf)", None)

@@ -21,7 +21,7 @@ class SecondMoment(sn.Rule):
     def update(self, update, state):
         t = state["step"]
         square = self.beta * state["exp_avg_sq"] + (1 - self.beta) * update.grad**2
-        return update.noting(second=square / (1 - self.beta**t)), {"exp_avg_sq": square}
+        return update.changed(notes={"second": square / (1 - self.beta**t)}), {"exp_avg_sq": square}
 
 
 class DividedByItsRoot(sn.Rule):
@@ -59,8 +59,8 @@ def test_a_note_ends_with_its_step_and_changes_no_update():
     )
     assert torch.equal(alone.step(weight, weight, {})[0], weight - 1)
     update = sn.Update(weight, weight, weight)
-    noted = update.noting(first=1).noting(second=2)
-    assert (dict(update.notes), dict(noted.notes)) == ({}, {"first": 1, "second": 2})
+    noted = update.changed(notes={"first": 1})
+    assert (dict(update.notes), dict(noted.notes)) == ({}, {"first": 1})
     assert noted.direction is update.direction
 
 

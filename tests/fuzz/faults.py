@@ -63,7 +63,7 @@ def adam(
         length = root(length**2 + eps**2) if inside else length + eps
         numerator = average(m, entering, share1) if rule.nesterov else m
         direction = numerator * like(1 / first) / length
-        after = given.changed(direction=direction).noting(second_moment=v)
+        after = given.changed(direction=direction, notes={**given.notes, "second_moment": v})
         return after, {"exp_avg": m, "exp_avg_sq": v}
 
     return lambda: mock.patch.object(r.AdaptiveMoments, "update", update)
