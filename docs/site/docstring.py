@@ -30,6 +30,13 @@ def text_to_markdown(text: str) -> str:
     return "\n\n".join(part for part in [*parts, _prose(text[at:])] if part) + "\n"
 
 
+def arguments(text: str) -> dict[str, str]:
+    """The arguments that a docstring has, and what it says of each."""
+    sections = [found[2] for found in _SECTION.finditer(text + "\n") if found[1] == "Args"]
+    entries = [each for text in sections for each in _ENTRY.findall(textwrap.dedent(text))]
+    return {name: " ".join(said.split()) for names, said in entries for name in names.split(", ")}
+
+
 def summary(thing: Any) -> str:
     """The first paragraph, on one line, and the formula that is indented below it if it ends so."""
     first, _, rest = (inspect.getdoc(thing) or "").partition("\n\n")

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from docs.site import pictures
-from docs.site.docstring import cell, escaped, summary, to_markdown
+from docs.site.docstring import arguments, cell, escaped, summary, to_markdown
 from docs.site.reference import target
-from spherenorm import Chain, Rule, bind, find_recipe, recipe_names, rules
-from spherenorm.optim._help import arguments_of
+from spherenorm import Chain, Recipe, Rule, bind, find_recipe, recipe_names, rules
 from spherenorm_theory import (
     NoEquilibriumError,
     NormGrowth,
@@ -52,8 +51,7 @@ def _page(name: str) -> str:
     recipe = find_recipe(name)
     defaults = bind(recipe).defaults
     table = "".join(
-        f"| `{n}` | `{defaults[n]!r}` | {cell(escaped(meaning))} |\n"
-        for n, meaning in arguments_of(recipe).items()
+        f"| `{n}` | `{default!r}` | {_meaning(n, recipe)} |\n" for n, default in defaults.items()
     )
     body = inspect.getsource(recipe).split('"""')[-1].rstrip()
     return f"""# {name}
@@ -107,6 +105,12 @@ def _without_args(text: str) -> str:
     """A docstring without its arguments, which have a table here."""
     before, mark, rest = text.partition("**Args**\n\n")
     return before + (rest.partition("\n\n")[2] if mark else "")
+
+
+def _meaning(argument: str, recipe: Recipe) -> str:
+    """A cell with what the recipe's docstring says of an argument."""
+    found = arguments(inspect.getdoc(recipe) or "")
+    return cell(escaped(found.get(argument, "")))
 
 
 def _law(name: str) -> str:

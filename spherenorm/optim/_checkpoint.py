@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
-from spherenorm._steps import init_apart
-from spherenorm.core import Rule
-from spherenorm.optim._arguments import HOW, OTHER_NAMES, require_truth
-from spherenorm.optim._group import ParamGroup, checked_rule
-from spherenorm.optim._weights import describe
+from spherenorm.core import Rule, State
+from spherenorm.optim._group import checked_rule, recipe_of
+from spherenorm.optim._weights import describe, first_state, named
+
+_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "adam": {"decoupled_weight_decay": (False,)},
+    "adamw": {"decoupled_weight_decay": (True,)},
+    "muon": {
+        "adjust_lr_fn": (None, "original"),
+        "ns_steps": (5,),
+        "ns_coefficients": ((3.4445, -4.775, 2.0315),),
+    },
+}
+"""Options of torch's optimizers of these names, with the values at which the recipes are theirs."""
 
 
 def fit(
     state_dict: Mapping[str, Any],
     param_groups: Sequence[dict[str, Any]],
-    recipe_of: Callable[[Mapping[str, Any]], Recipe],
+    own_recipe: Recipe,
 ) -> dict[str, Any]:
     """The state and the param_groups of an optimizer that has loaded a checkpoint.
 
@@ -32,13 +40,10 @@ def fit(
         adamp.load_state_dict(adamw.state_dict())  # a run that began with AdamW
 
     Hyper-parameters that the saved optimizer does not have keep their present values, and so does
-    how a step runs. Those that only the saved recipe has are dropped, and so are entries of another
+    `backend`. Those that only the saved recipe has are dropped, and so are entries of another
     library's state that this one does not have.
 
-    Args:
-        state_dict: as `state_dict` returns it; hooks may have changed it.
-        param_groups: the optimizer's present ones, which stay as they are.
-        recipe_of: the recipe of a param_group.
+    The optimizer's present `param_groups`, whose class has `own_recipe`, stay as they are.
 
     Raises:
         ValueError: the state has other names or shapes, is complex, or was made with an option of
@@ -49,60 +54,39 @@ def fit(
     if not {"state", "param_groups"} <= state_dict.keys():
         raise ValueError(f"a state_dict has state and param_groups, got {sorted(state_dict)}")
     saved_groups, rest = state_dict["param_groups"], dict(state_dict["state"])
-    if (count := len(saved_groups)) != (own := len(param_groups)):
-        raise ValueError(f"the state_dict has {count} param_groups, the optimizer {own}")
+    saved, own = ([len(g["params"]) for g in each] for each in (saved_groups, param_groups))
+    if saved != own:
+        theirs = f"{len(saved)} param_groups, of {saved} parameters"
+        raise ValueError(f"the state_dict has {theirs}, the optimizer {len(own)}, of {own}")
     state: defaultdict[Any, Any] = defaultdict(dict)
-    groups: list[ParamGroup] = []
-    index = 0
-    for saved_group, present in zip(saved_groups, param_groups, strict=True):
-        group, rule = _fit_group(saved_group, present, recipe_of(present))
-        groups.append(group)
-        for key, weight in zip(saved_group["params"], group["params"], strict=True):
-            try:
-                template = init_apart(rule, weight)
-                if key in rest:
-                    state[weight] = _fit_state(rest.pop(key), template)
-            except ValueError as error:
-                raise ValueError(f"{describe(index, weight)}: {error}") from error
-            index += 1
+    groups = []
+    for group, old, weights in zip(saved_groups, param_groups, named(param_groups), strict=True):
+        loaded, rule = _fit_group(group, old, recipe_of(old["recipe"], own_recipe))
+        groups.append(loaded)
+        for key, (name, weight) in zip(group["params"], weights, strict=True):
+            fresh = first_state(name, weight, rule)
+            if key in rest:
+                state[weight] = _fit_state(name, rest.pop(key), fresh)
     state.update(rest)  # as torch does with what belongs to no parameter
     return {"state": state, "param_groups": groups}
 
 
 def _fit_group(
     saved: Mapping[str, Any], present: dict[str, Any], recipe: Recipe
-) -> tuple[ParamGroup, Rule]:
+) -> tuple[dict[str, Any], Rule]:
     """`present` with the entries of a saved group, and its rule then."""
-    if (count := len(saved["params"])) != (own := len(present["params"])):
-        what = "the state_dict's param_group"
-        raise ValueError(f"{what} has {count} parameters, the optimizer's {own}")
-    _refuse_options(saved, present["recipe"], defaults_of(recipe))
+    own = defaults_of(recipe).keys()
+    _refuse_options(saved, present["recipe"], own)
     saver = _saver(saved, recipe)
-    left_out = {"params", "recipe", *HOW, *OTHER_NAMES["backend"]}
-    left_out |= saver.defaults.keys() - present.keys() if saver else set()
+    left_out = {"params", "recipe", "backend", *(saver.defaults if saver else ())} - own
     entries = {name: value for name, value in saved.items() if name not in left_out}
-    assert isinstance(present, ParamGroup)
-    group = ParamGroup({**present, **copy.deepcopy(entries)}, present.how)
-    require_truth(group["maximize"])
+    group = {**present, **copy.deepcopy(entries)}
     rule = checked_rule(recipe, group)
     if saver and set(saver.rule.keys) != set(rule.keys):
         states = f"{sorted(saver.rule.keys)} and {sorted(rule.keys)}"
         both = f"of recipe {saver.name!r}, the param_group of {present['recipe']!r}"
         raise ValueError(f"the state_dict is {both}: their states are {states}")
     return group, rule
-
-
-_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "adam": {"decoupled_weight_decay": (False,)},
-    "adamw": {"decoupled_weight_decay": (True,)},
-    "muon": {
-        "adjust_lr_fn": (None, "original"),
-        "ns_steps": (5,),
-        "ns_coefficients": ((3.4445, -4.775, 2.0315),),
-    },
-    "sgd": {"dampening": (0,)},
-}
-"""Options of torch's optimizers of these names, with the values at which the recipes are theirs."""
 
 
 def _refuse_options(saved: Mapping[str, Any], recipe: str, own: Collection[str]) -> None:
@@ -127,22 +111,20 @@ def _saver(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
     return bind(found[0], **{n: saved[n] for n in defaults_of(found[0]) if n in saved})
 
 
-def _fit_state(saved: Mapping[str, Any], template: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`saved` in the dtypes and on the device of `template`, empty if it is.
+def _fit_state(weight: str, saved: Mapping[str, Any], fresh: State) -> State:
+    """`saved` in the dtypes and on the device of a fresh state; empty if it is.
 
     Torch would cast it to the weight's dtype: a float32 momentum of a bfloat16 weight stays whole.
     """
-    saved = {name: value for name, value in saved.items() if value is not None}
-    if saved and not saved.keys() >= template.keys():
-        held = f"the state_dict holds {sorted(saved)}"
-        raise ValueError(f"{held}, the recipe's state is {sorted(template)}")
+    saved = {key: value for key, value in saved.items() if value is not None}
+    if saved and not saved.keys() >= fresh.keys():
+        both = f"{sorted(saved)}, the recipe's state is {sorted(fresh)}"
+        raise ValueError(f"{weight}: the state_dict holds {both}")
     state = {}
-    for name, fresh in template.items() if saved else ():
-        value = torch.as_tensor(saved[name])
-        if value.shape != fresh.shape:
-            shapes = f"{tuple(value.shape)} in the state_dict, not {tuple(fresh.shape)}"
-            raise ValueError(f"{name} has shape {shapes}")
-        if value.is_complex():
-            raise ValueError(f"{name} is complex ({value.dtype}), and the recipe's state is real")
-        state[name] = torch.empty_like(fresh).copy_(value)
+    for key, x in fresh.items() if saved else ():
+        value = torch.as_tensor(saved[key])
+        if value.shape != x.shape or value.is_complex():
+            both = f"{describe(value)}; the recipe's state is real, of shape {tuple(x.shape)}"
+            raise ValueError(f"{weight}: {key} is in the state_dict {both}")
+        state[key] = torch.empty_like(x).copy_(value)
     return state

@@ -1,146 +1,144 @@
-"""A param_group: the weights that one recipe steps, with its hyper-parameters."""
+"""A param_group: the arguments of one recipe, and the rule that they make."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from spherenorm._registry import Bound, Recipe, bind, defaults_of, find_recipe, name_of
+from spherenorm._registry import Recipe, bind, defaults_of, find_recipe, name_of
+from spherenorm._views import View
 from spherenorm.compile import require_backend
 from spherenorm.core import Rule
-from spherenorm.optim._arguments import (
-    HOW,
-    SHARED,
-    as_saved,
-    refuse_modules,
-    refuse_near_misses,
-    refuse_taken_names,
-    refuse_torch_arguments,
-    require_truth,
-)
+
+SHARED = {"maximize": False, "backend": "auto"}
+"""The arguments of every optimizer beside its hyper-parameters, with their defaults."""
+_OTHER_ENTRIES = ("self", "params", "param_names", "recipe", *SHARED)
+_ONE_KERNEL = 'leave it out; backend="auto" steps all weights in one kernel where it can'
+_OF_TORCH = {
+    "amsgrad": "this library does not have it",
+    "foreach": _ONE_KERNEL,
+    "fused": _ONE_KERNEL,
+    "capturable": "leave it out; a compiled step can be captured in a CUDA graph as it is",
+    "differentiable": "use spherenorm.functional, whose steps can be differentiated",
+}
+"""Arguments of torch.optim that are taken at False and None, and what to do instead otherwise."""
 
 
-class ParamGroup(dict[str, Any]):
-    """A param_group, whose momentum has two names: its recipe's, and that of the optimizer's class.
+def refuse_taken_names(recipe: Recipe) -> None:
+    """Refuse a recipe with a hyper-parameter that is called as another entry of param_groups."""
+    for name in defaults_of(recipe):
+        if name in _OTHER_ENTRIES:
+            has = f"recipe {name_of(recipe)!r} has a hyper-parameter {name!r}"
+            raise TypeError(f"{has}, which every optimizer has beside; give it another name")
 
-    torch's CyclicLR and OneCycleLR set `momentum` or the first of `betas` in all groups, whichever
-    the class has; a group of another recipe takes either for its own.
 
-    Attributes:
-        how: the values that choose how a step runs. `group["backend"]` reads and sets them, but
-            they are not stored in the dict, so that checkpoints omit them.
+def refuse_modules(params: Any) -> None:
+    """Refuse a module, or its method that was not called, in the place of parameters."""
+    if callable(params) and not isinstance(params, torch.nn.ParameterList):
+        module = isinstance(params, torch.nn.Module)
+        got = f"a {type(params).__name__}" if module else f"{params!r}, which was not called"
+        raise TypeError(f"params must be parameters, such as model.parameters(), got {got}")
+
+
+def bind_arguments(
+    optimizer: str, recipe: Recipe, positional: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The value of each hyper-parameter in a call of the class that is named `optimizer`.
+
+    Raises:
+        TypeError: an argument is unknown, absent, or torch.optim's and switched on.
     """
-
-    def __init__(self, entries: Mapping[str, Any], how: Mapping[str, Any] | None = None) -> None:
-        super().__init__(entries)
-        self.how = dict(how or {})
-
-    def __missing__(self, name: str) -> Any:
-        if name in self.how:
-            return self.how[name]
-        if name == "betas" and "momentum" in self:
-            return (self["momentum"],)
-        if name == "momentum" and "betas" in self:
-            return self["betas"][0]
-        raise KeyError(f"{name}: a param_group of recipe {self.get('recipe')!r} has none")
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if name in self.how:
-            self.how[name] = value
-            return
-        if name == "betas" and name not in self and "momentum" in self:
-            name, value = "momentum", value[0]
-        elif name == "momentum" and name not in self and "betas" in self:
-            name, value = "betas", (value, *self["betas"][1:])
-        super().__setitem__(name, value)
-
-    def update(self, *entries: Any, **more: Any) -> None:
-        for name, value in dict(*entries, **more).items():
-            self[name] = value
-
-    def set_apart(self) -> None:
-        """Move the entries that choose how a step runs to `how`."""
-        self.how = {name: self.pop(name) for name in HOW}
-
-    def __reduce__(self) -> Any:
-        # All entries at once: set one by one, `betas` could overwrite `momentum`.
-        return ParamGroup, (dict(self), self.how)
+    known = defaults_of(recipe)
+    _refuse_arguments_of_torch(named, known)
+    given = {name: v for name, v in named.items() if name in known or name not in _OF_TORCH}
+    try:
+        bound = inspect.signature(recipe).bind(*positional, **given)
+    except TypeError as error:
+        has = f"its hyper-parameters are {', '.join(known)}"
+        raise TypeError(f"{optimizer}: {error}; {has}") from None
+    bound.apply_defaults()
+    return bound.arguments
 
 
 def complete_group(
     param_group: Mapping[str, Any], own_recipe: Recipe, own_defaults: Mapping[str, Any]
-) -> ParamGroup:
-    """A copy of `param_group` with every entry of its recipe.
+) -> tuple[dict[str, Any], Rule]:
+    """A copy of `param_group` that has a value for every argument of its recipe, and its rule.
 
     Args:
         param_group: `params`, and the entries in which it differs from the defaults.
-        own_recipe: the recipe of the optimizer's class.
-        own_defaults: the optimizer's entries; a group of another recipe has that one's defaults.
+        own_recipe: of the optimizer's class.
+        own_defaults: of the optimizer; a group of another recipe has that one's.
 
     Raises:
-        TypeError, ValueError: an entry is missing, wrong, or nearly a hyper-parameter.
+        TypeError, ValueError: an entry is wrong; a hyper-parameter has no value; the name of the
+            group's recipe in a checkpoint would not find it again.
     """
-    if not isinstance(param_group, dict):
-        raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
-    group = ParamGroup(param_group)
-    if "params" not in group:
-        raise ValueError(f"a param_group needs params, got {sorted(group)}")
-    refuse_modules(group["params"])
-    if not isinstance(group["params"], Tensor | set):
-        group["params"] = list(group["params"])
-    recipe = find_recipe(group.get("recipe", own_recipe))
+    refuse_modules(param_group["params"])
+    recipe, defaults = find_recipe(param_group.get("recipe", own_recipe)), own_defaults
     refuse_taken_names(recipe)
-    known, group["recipe"] = defaults_of(recipe), name_of(recipe)
-    defaults = own_defaults
+    known, name = defaults_of(recipe), name_of(recipe)
+    if recipe_of(name, own_recipe) is not recipe:
+        alone = "must be importable by that name, which is no other recipe's"
+        raise ValueError(f"recipe {name!r} of a param_group {alone}")
     if recipe is not own_recipe:
-        _refuse_ambiguous(recipe, group["recipe"], own_recipe)
-        defaults = {**known, **{name: own_defaults[name] for name in SHARED}}
-    for name, default in defaults.items():
-        if group.setdefault(name, default) is inspect.Parameter.empty:
-            lack = f"needs {name}, and the param_group does not set it"
-            raise ValueError(f"recipe {group['recipe']!r} {lack}")
-        group[name] = as_saved(group[name])
-    require_truth(group["maximize"])
+        defaults = {**known, **{shared: own_defaults[shared] for shared in SHARED}}
+    group = {**defaults, **param_group, "recipe": name}
+    _refuse_arguments_of_torch(group, known)
+    for argument in known:
+        if group[argument] is inspect.Parameter.empty:
+            lack = f"needs {argument}, and the param_group does not set it"
+            raise ValueError(f"recipe {name!r} {lack}")
+        group[argument] = _as_saved(group[argument])
+    return group, checked_rule(recipe, group)
+
+
+def recipe_of(name: str, own_recipe: Recipe) -> Recipe:
+    """The recipe that a param_group names; that of the class need not be importable."""
+    return own_recipe if name == name_of(own_recipe) else find_recipe(name)
+
+
+def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Rule:
+    """The rule of a param_group at its present hyper-parameters.
+
+    Raises:
+        TypeError: a hyper-parameter has a wrong type, or `maximize` is not True or False.
+        ValueError: a hyper-parameter is outside its interval, or there is no such backend.
+    """
+    if not isinstance(group["maximize"], bool):
+        raise TypeError(f"maximize must be True or False, got {group['maximize']!r}")
     require_backend(group["backend"])
-    refuse_torch_arguments(group, known)
-    refuse_near_misses(group, known)
-    return group
-
-
-def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
-    """The group's recipe with its present hyper-parameters."""
-    return bind(recipe, **{name: group[name] for name in defaults_of(recipe)})
+    return bind(recipe, **{name: group[name] for name in defaults_of(recipe)}).rule
 
 
 def checked_rule(recipe: Recipe, group: Mapping[str, Any]) -> Rule:
-    """The group's rule; numbers that tensors hold are checked, too.
-
-    Raises:
-        ValueError, TypeError: a hyper-parameter is outside its interval.
-    """
-    bound = bind_group(recipe, group)
-    numbers = {name: _as_number(value) for name, value in bound.hyper_parameters.items()}
-    bound.replace(**numbers).rule  # noqa: B018  (it raises)
-    return bound.rule
+    """As `bind_group`, with a check of numbers in tensors, for which a step would have to wait."""
+    numbers = {name: _as_number(group[name]) for name in defaults_of(recipe)}
+    bind_group(recipe, {**group, **numbers})
+    return bind_group(recipe, group)
 
 
-def _refuse_ambiguous(recipe: Recipe, name: str, own_recipe: Recipe) -> None:
-    """Refuse a recipe that its name in a checkpoint would not find again."""
-    if name == name_of(own_recipe):
-        raise ValueError(
-            f"recipe {name!r} of a param_group is another function than the "
-            "optimizer's recipe of that name; give one of them another name"
-        )
-    if find_recipe(name) is not recipe:
-        raise ValueError(f"recipe {name!r} of a param_group must be importable by that name")
+def _refuse_arguments_of_torch(arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    for name, instead in _OF_TORCH.items():
+        if name not in known and arguments.get(name):
+            raise TypeError(f"{name}={arguments[name]!r} is an argument of torch.optim: {instead}")
+
+
+def _as_saved(value: Any) -> Any:
+    """Views by their names: a state_dict that holds an object of another class does not load with
+    `weights_only=True`."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_as_saved, value))
+    return str(value) if isinstance(value, View) else value
 
 
 def _as_number(value: Any) -> Any:
-    """The number that a tensor on the CPU holds, so that its interval can be checked."""
-    if isinstance(value, tuple | list):
-        return type(value)(_as_number(v) for v in value)
+    """The number that a tensor on the CPU holds."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_as_number, value))
     read = isinstance(value, Tensor) and value.device.type == "cpu" and not value.ndim
     return value.item() if read else value

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import copyreg
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, overload
 
 import torch
+from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of
-from spherenorm.compile import Dispatcher
-from spherenorm.core import Rule
-from spherenorm.optim._arguments import (
+from spherenorm._registry import Recipe, find_recipe, name_of
+from spherenorm._steps import sums_over
+from spherenorm.compile import Dispatcher, Group, Work
+from spherenorm.core import Rule, State
+from spherenorm.optim._checkpoint import fit
+from spherenorm.optim._group import (
     SHARED,
     bind_arguments,
+    bind_group,
+    complete_group,
+    recipe_of,
     refuse_modules,
     refuse_taken_names,
 )
-from spherenorm.optim._checkpoint import fit
-from spherenorm.optim._group import bind_group, checked_rule, complete_group
-from spherenorm.optim._help import class_doc
-from spherenorm.optim._step import gather
 from spherenorm.optim._weights import (
     check_gradients,
     check_weights,
-    naming_changed_weights,
-    warn_of_weights,
+    named,
+    refuse_changed_weights,
 )
 
 IN_A_GRAPH = (
@@ -40,18 +42,7 @@ IN_A_GRAPH = (
 """The reason that torch.compile is given, and shows where it wants the whole graph."""
 
 
-class OptimizerType(type):
-    """The type of optimizer classes, by which `copyreg` knows those that it makes anew.
-
-    Attributes:
-        made_of: the recipe, the name that was asked for, and the module, of a class that
-            `torch_optimizer` made; its subclasses have none of their own.
-    """
-
-    made_of: tuple[Recipe, str | None, str]
-
-
-class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
+class RecipeOptimizer(Optimizer):
     """A torch optimizer that steps each weight by its recipe's rule. Made by `torch_optimizer`.
 
     Args:
@@ -66,7 +57,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
 
     Raises:
         TypeError: an unknown hyper-parameter, an argument of torch.optim that is none here, a
-            module for its parameters, or a parameter that is complex or integer.
+            module for its parameters, or a complex or integer parameter.
         ValueError: a hyper-parameter outside its interval, an unknown backend, weights that
             FullyShardedDataParallel has flattened. Nothing changes then.
 
@@ -98,19 +89,19 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
         """Add `params` and the entries in which they differ from the optimizer.
 
         Raises:
-            TypeError, ValueError: as the class; an entry that is nearly a hyper-parameter. Nothing
-                is added then.
+            TypeError, ValueError: as the class. Nothing is added then.
         """
-        group = complete_group(param_group, self.recipe, self.defaults)
-        recipe = self._recipe(group)
-        rule = checked_rule(recipe, group)
-        first = sum(len(present["params"]) for present in self.param_groups)
-        check_weights(group["params"], rule, first)
-        warn_of_weights(type(self).__name__, group["params"], rule, first)
+        group, rule = complete_group(param_group, self.recipe, self.defaults)
+        others = self.defaults.keys() - group.keys()
         super().add_param_group(group)
-        for name in self.defaults.keys() - {*defaults_of(recipe), *SHARED, "recipe"}:
-            del group[name]  # a hyper-parameter that only the class's own recipe has
-        group.set_apart()
+        try:
+            for name in others:  # hyper-parameters of the class's own recipe, from torch
+                del group[name]
+            *_, weights = named(self.param_groups)
+            check_weights(type(self).__name__, weights, rule)
+        except BaseException:
+            self.param_groups.pop()
+            raise
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -137,10 +128,13 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
             loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
-        groups, new = gather(rules, self.param_groups, self.state)
-        with naming_changed_weights(self.param_groups, rules, self.state):
+        groups = _gathered(self.param_groups, rules, self.state)
+        try:
             self._dispatcher.step(groups)
-        self.state.update(new)
+        except Exception as error:
+            refuse_changed_weights(self.param_groups, rules, self.state, error)
+            raise
+        self.state.update({work.weight: work.state for group in groups for work in group.works})
         return loss
 
     @functools.cached_property
@@ -159,25 +153,47 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             hooked = before(self, state_dict)
             state_dict = state_dict if hooked is None else hooked
-        self.__setstate__(fit(state_dict, self.param_groups, self._recipe))
+        self.__setstate__(fit(state_dict, self.param_groups, self.recipe))
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 
     def rule_of(self, group: Mapping[str, Any]) -> Rule:
         """The rule of one of `param_groups`, at its present hyper-parameters."""
-        return bind_group(self._recipe(group), group).rule
+        return bind_group(recipe_of(group["recipe"], self.recipe), group)
 
-    def _recipe(self, group: Mapping[str, Any]) -> Recipe:
-        own = group["recipe"] == name_of(self.recipe)
-        return self.recipe if own else find_recipe(group["recipe"])
+
+def _gathered(
+    param_groups: Sequence[Mapping[str, Any]],
+    rules: Sequence[Rule],
+    states: Mapping[Tensor, State],
+) -> list[Group]:
+    """The weights to step, with states that the optimizer keeps if the step succeeds."""
+    groups = []
+    for group, rule in zip(param_groups, rules, strict=True):
+        keys = set(rule.keys)
+        works = []
+        for weight in group["params"]:
+            if weight.grad is None:
+                continue
+            state = states.get(weight, {})
+            if state.keys() != keys:  # before the first step; or a schedule has switched a rule
+                # Fresh values are copied, since a user's `init` may return the weight itself.
+                fresh = rule.init(weight)
+                state = {key: state[key] if key in state else x.clone() for key, x in fresh.items()}
+            works.append(Work(weight, -weight.grad if group["maximize"] else weight.grad, state))
+        groups.append(Group(rule, group["backend"], works))
+    if not any(rule.measures for rule in rules):
+        return groups
+    sums = sums_over((g.rule, w.weight, w.grad, w.state) for g in groups for w in g.works)
+    return [replace(group, sums=sums) for group in groups]
 
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
     """The `torch.optim.Optimizer` class of a recipe.
 
     Its arguments and their defaults are the recipe's; see `RecipeOptimizer` for those that all
-    classes share. The class belongs to the module that calls this. It pickles, and so do its
-    optimizers, if the recipe can be imported, or the class from its module by its name.
+    classes share. The class belongs to the module that calls this: it pickles, and so do its
+    optimizers, if that module has it by its name.
 
     Args:
         recipe: a recipe, a registered name, or `module:function`.
@@ -192,8 +208,24 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
         >>> print(inspect.signature(Plain))
         (params, lr: ..., maximize=False, backend='auto')
     """
+    function = find_recipe(recipe)
+    camel_case = "".join(part.capitalize() for part in function.__name__.split("_"))
     module = sys._getframe(1).f_globals.get("__name__", "__main__")
-    return _optimizer_class(find_recipe(recipe), name, module)
+    return _optimizer_class(function, name or camel_case, module)
+
+
+@functools.cache
+def _optimizer_class(function: Recipe, name: str, module: str) -> type[RecipeOptimizer]:
+    refuse_taken_names(function)
+    doc = inspect.getdoc(function) or f"The optimizer of {function.__name__}."
+    doc += "\n\n`params`, `maximize` and `backend` are as for `RecipeOptimizer`."
+    entries = {"recipe": staticmethod(function), "__doc__": doc, "__module__": module}
+    own = inspect.signature(function).parameters.values()
+    first = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    last = [first.replace(name=n, kind=first.KEYWORD_ONLY, default=x) for n, x in SHARED.items()]
+    cls: Any = type(name, (RecipeOptimizer,), entries)
+    cls.__signature__ = inspect.Signature([first, *own, *last])
+    return cls  # type: ignore[no-any-return]
 
 
 def unwrap(optimizer: Any) -> Any:
@@ -214,57 +246,3 @@ def unwrap(optimizer: Any) -> Any:
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = inner
     return optimizer
-
-
-@functools.cache
-def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[RecipeOptimizer]:
-    refuse_taken_names(function)
-    cls: Any = OptimizerType(
-        name or "".join(part.capitalize() for part in function.__name__.split("_")),
-        (RecipeOptimizer,),
-        {
-            "recipe": staticmethod(function),
-            "made_of": (function, name, module),
-            "__doc__": class_doc(function, name),
-            "__module__": module,
-        },
-    )
-    cls.__signature__ = _signature(function)
-    return cls  # type: ignore[no-any-return]
-
-
-def _signature(function: Recipe) -> inspect.Signature:
-    """The signature of the class that is made of a recipe."""
-    hyper_parameters = inspect.signature(function).parameters.values()
-    params = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, default in SHARED.items()
-    ]
-    return inspect.Signature([params, *hyper_parameters, *shared])
-
-
-def _reduced(cls: OptimizerType) -> Any:
-    """Pickle a class by its name, as any; one that its module has not by that is made anew."""
-    module = sys.modules.get(cls.__module__)
-    importable = getattr(module, cls.__qualname__, None) is cls
-    if importable or "made_of" not in vars(cls):
-        return cls.__qualname__
-    recipe, name, home = cls.made_of
-    return _made_anew, (_by_name(recipe), name, home)
-
-
-def _by_name(recipe: Recipe) -> Recipe | str:
-    """The name that finds a recipe again, such as that of a wrapped one; else the recipe."""
-    try:
-        found = find_recipe(name := name_of(recipe))
-    except (ImportError, TypeError, ValueError):
-        return recipe
-    return name if found is recipe else recipe
-
-
-def _made_anew(recipe: Recipe | str, name: str | None, module: str) -> type[RecipeOptimizer]:
-    return _optimizer_class(find_recipe(recipe), name, module)
-
-
-copyreg.pickle(OptimizerType, _reduced)

@@ -1,11 +1,10 @@
-"""The weights of an optimizer: refused before anything changes if no step can be right for them."""
+"""The weights of an optimizer: their names in messages, and those that no step can be right for."""
 
 from __future__ import annotations
 
-import contextlib
-import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 from torch import Tensor
@@ -15,50 +14,56 @@ from spherenorm._steps import init_apart
 from spherenorm.compile import refusal
 from spherenorm.core import Rule, State
 
+Named = Iterable[tuple[str, Tensor]]
+"""Weights, each with its name in messages: its index, its name if it has one, and its shape."""
 
-def check_weights(params: Any, rule: Rule, first: int) -> None:
-    """Refuse weights that are to be added to an optimizer, if no step can be right for them.
 
-    Args:
-        params: a tensor, tensors, or (name, tensor) pairs.
-        rule: is to step them.
-        first: the index of the first of them in the optimizer.
+def named(param_groups: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
+    """The weights of each param_group, with their names in messages."""
+    firsts = accumulate((len(group["params"]) for group in param_groups), initial=0)
+    return map(_named, param_groups, firsts)
+
+
+def _named(group: Mapping[str, Any], first: int) -> Named:
+    names = group.get("param_names", [None] * len(group["params"]))
+    for index, (name, weight) in enumerate(zip(names, group["params"], strict=True), first):
+        own = f" ({name})" if name else ""
+        yield f"parameter {index}{own} of shape {tuple(weight.shape)}", weight
+
+
+def check_weights(optimizer: str, weights: Named, rule: Rule) -> None:
+    """Refuse weights for which no step of a rule can be right; warn of others that do not suit it.
 
     Raises:
         TypeError: a weight is complex or integer.
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
             in its shape, or refuses its values.
-    """
-    entries = list(_entries(params, first))
-    for index, name, weight in entries:
-        refuse_unless_real(weight, describe(index, weight, name))
-    for index, name, weight in entries:
-        _refuse_flattened(index, weight, name)
-    for index, name, weight in entries:
-        try:
-            init_apart(rule, weight.detach())
-        except ValueError as error:
-            raise ValueError(f"{describe(index, weight, name)}: {error}") from error
 
-
-def warn_of_weights(optimizer: str, params: Any, rule: Rule, first: int) -> None:
-    """Warn of weights that do not suit the rule.
-
-    Args:
-        optimizer: the name of the class, for the message.
-        params, first: as for `check_weights`.
-        rule: is to step them.
+    Warns:
+        UserWarning: in the name of the class `optimizer`.
     """
     warned: dict[str, list[str]] = {}
-    sentences: list[str] = []
-    for index, name, weight in _entries(params, first):
+    for name, weight in weights:
+        refuse_unless_real(weight, name)
+        _refuse_flattened(name, weight)
+        first_state(name, weight, rule)
         for warning in rule.weight_warnings(weight):
-            warned.setdefault(warning, []).append(name or describe(index, weight))
-    for warning, those in warned.items():
-        more = f" and {len(those) - 5} more" if len(those) > 5 else ""
-        sentences.append(f"{', '.join(those[:5])}{more} {warning}")
+            warned.setdefault(warning, []).append(name)
+    sentences = []
+    for warning, names in warned.items():
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        sentences.append(f"{', '.join(names[:5])}{more} {warning}")
     if sentences:
+        # The call of the class: behind it are its and torch's __init__, and add_param_group.
         warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=5)
+
+
+def first_state(name: str, weight: Tensor, rule: Rule) -> State:
+    """The state of a weight before its first step; an error has the weight's name."""
+    try:
+        return init_apart(rule, weight.detach())
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
@@ -68,99 +73,49 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
         TypeError: a gradient is sparse.
         ValueError: a weight is expanded, an inference tensor, or was flattened meanwhile.
     """
-    weights = [weight for group in param_groups for weight in group["params"]]
-    if _may_all_step(weights):
-        return
-    names = [
-        name
-        for group in param_groups
-        for name in group.get("param_names", [None] * len(group["params"]))
-    ]
-    for index, (weight, name) in enumerate(zip(weights, names, strict=True)):
-        _refuse_flattened(index, weight, name)  # after it came to this optimizer
+    if all(_is_plain(weight) for group in param_groups for weight in group["params"]):
+        return  # before any name is made, which takes longer
+    for name, weight in chain.from_iterable(named(param_groups)):
+        _refuse_flattened(name, weight)
         if weight.grad is not None and (said := refusal(weight, weight.grad)):
-            error = TypeError if weight.grad.is_sparse else ValueError
-            raise error(f"{describe(index, weight, name)} {said}")
+            raise (TypeError if weight.grad.is_sparse else ValueError)(f"{name} {said}")
 
 
-def _may_all_step(weights: Sequence[Tensor]) -> bool:
-    """True if nothing is refused: a fast check of all weights together."""
-    if any(getattr(weight, "_fsdp_flattened", False) for weight in weights):
-        return False
-    stepped = [weight for weight in weights if weight.grad is not None]
-    odd = any(map(_IS_SPARSE, stepped)) or any(map(Tensor.is_inference, stepped))
-    if odd or list(map(_SHAPE, stepped)) != list(map(_GRAD_SHAPE, stepped)):
-        return False
-    return not any(0 in stride for stride in map(Tensor.stride, stepped))
+def _is_plain(weight: Tensor) -> bool:
+    """True of nearly all weights; `refusal` decides on the others."""
+    grad = weight.grad
+    odd = grad is not None and (grad.is_sparse or grad.shape != weight.shape)
+    odd = odd or weight.is_inference() or 0 in weight.stride()
+    return not (odd or getattr(weight, "_fsdp_flattened", False))
 
 
-_IS_SPARSE = operator.attrgetter("grad.is_sparse")
-_SHAPE, _GRAD_SHAPE = operator.attrgetter("shape"), operator.attrgetter("grad.shape")
-
-
-@contextlib.contextmanager
-def naming_changed_weights(
-    param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: Mapping[Tensor, State]
-) -> Iterator[None]:
-    """If a step fails, say which weight has a state that was made for another dtype or shape.
-
-    Args:
-        param_groups, rules: of the optimizer.
-        states: of its weights.
-
-    Raises:
-        ValueError: the step has failed, and a state is not what the rule makes for its weight.
-    """
-    try:
-        yield
-    except Exception as error:
-        for index, name, rule, weight in _stepped(param_groups, rules):
-            state = states.get(weight, {})
-            for entry, needed in init_apart(rule, weight).items() if state else ():
-                held = state.get(entry, needed)
-                if (held.dtype, held.shape) != (needed.dtype, needed.shape):
+def refuse_changed_weights(
+    param_groups: Sequence[Mapping[str, Any]],
+    rules: Sequence[Rule],
+    states: Mapping[Tensor, State],
+    error: Exception,
+) -> None:
+    """After an error in a step, refuse a weight whose state is of another dtype or shape."""
+    for weights, rule in zip(named(param_groups), rules, strict=True):
+        for name, weight in weights:
+            state = states.get(weight, {}) if weight.grad is not None else {}
+            for key, fresh in first_state(name, weight, rule).items() if state else ():
+                held, needed = describe(state.get(key, fresh)), describe(fresh)
+                if held != needed:
                     raise ValueError(
-                        f"{describe(index, weight, name)}: its state {entry!r} is {_kind(held)}, "
-                        f"and the weight needs {_kind(needed)}. If the weight has changed, delete "
-                        f"its state or make a new optimizer ({error})"
+                        f"{name}: its state {key!r} is {held}, and the weight needs {needed}. If "
+                        f"it has changed, delete its state or make a new optimizer ({error})"
                     ) from error
-        raise
 
 
-def _stepped(
-    param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule]
-) -> Iterator[tuple[int, str | None, Rule, Tensor]]:
-    """Index, name if it has one, and rule, of each weight that has a gradient."""
-    index = 0
-    for group, rule in zip(param_groups, rules, strict=True):
-        names = group.get("param_names", [None] * len(group["params"]))
-        for weight, name in zip(group["params"], names, strict=True):
-            if weight.grad is not None:
-                yield index, name, rule, weight
-            index += 1
-
-
-def _kind(x: Tensor) -> str:
+def describe(x: Tensor) -> str:
     return f"{x.dtype} of shape {tuple(x.shape)}"
 
 
-def describe(index: int, weight: Tensor, name: str | None = None) -> str:
-    """The name of a weight in messages: its index, its name if it has one, and its shape."""
-    return f"parameter {index}{f' ({name})' if name else ''} of shape {tuple(weight.shape)}"
-
-
-def _entries(params: Any, first: int) -> Iterator[tuple[int, str | None, Tensor]]:
-    """Index, name if it has one, and weight, of each parameter that is to be added."""
-    for index, entry in enumerate([params] if isinstance(params, Tensor) else params, first):
-        name, weight = entry if isinstance(entry, tuple) else (None, entry)
-        if isinstance(weight, Tensor):
-            yield index, name, weight
-
-
-def _refuse_flattened(index: int, weight: Tensor, name: str | None) -> None:
+def _refuse_flattened(name: str, weight: Tensor) -> None:
     """Refuse a parameter flattened by FullyShardedDataParallel, which has no rows."""
     if getattr(weight, "_fsdp_flattened", False):
         raise ValueError(
-            f"{describe(index, weight, name)} was flattened by FullyShardedDataParallel"
-            " and has no rows any more; use torch.distributed.fsdp.fully_shard"
+            f"{name} was flattened by FullyShardedDataParallel and has no rows any more; use "
+            "torch.distributed.fsdp.fully_shard"
         )

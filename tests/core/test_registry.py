@@ -22,7 +22,7 @@ import spherenorm as sn
 def {recipe}(lr={lr}):
     return sn.chain(sn.rules.StepSize(lr))
 
-Mine = sn.torch_optimizer({recipe})
+Mine = sn.torch_optimizer({recipe}, "Mine")
 """
 
 

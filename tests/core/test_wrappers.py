@@ -25,7 +25,7 @@ def rateless(beta=0.9):
     return sn.chain(r.HeavyBall(beta))
 
 
-MineBall = sn.torch_optimizer(sn.wrappers.hyperball(mine))
+MineBall = sn.torch_optimizer(sn.wrappers.hyperball(mine), "MineBall")
 
 
 def draw(*shape):

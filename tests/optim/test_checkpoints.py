@@ -248,6 +248,10 @@ def test_a_checkpoint_does_not_choose_how_steps_run():
     chosen.load_state_dict(plain.state_dict())
     plain.load_state_dict(chosen.state_dict())
     assert [each.param_groups[0]["backend"] for each in (chosen, plain)] == ["rule", "auto"]
+    older = plain.state_dict()
+    del older["param_groups"][0]["backend"]  # as checkpoints were that did not hold it
+    chosen.load_state_dict(older)
+    assert chosen.param_groups[0]["backend"] == "rule"
     assert copy.deepcopy(chosen).param_groups[0]["backend"] == "rule"
 
 

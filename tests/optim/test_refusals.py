@@ -91,8 +91,6 @@ def test_wrong_arguments_are_refused(name, arguments, named, error):
 
 SHARED = weight()
 GROUPS = [
-    ([weight()], ["dict", "list"], TypeError),
-    ({"lr": 0.1}, ["params", "lr"], ValueError),
     ({"params": [SHARED]}, ["param"], ValueError),
     ({"params": torch.nn.Linear(3, 2)}, ["Linear", "parameters()"], TypeError),
     ({"params": [weight()], "lr": -1}, ["lr", -1], ValueError),
