@@ -301,12 +301,11 @@ def _stacks(each: GroupPaths) -> Iterator[tuple[list[Work], OwnCode | Inductor]]
     for i, (work, path) in enumerate(each):
         if isinstance(path, Specialization | BackendError):
             continue
-        weight, kind = work.weight, (i,)
-        alone = not multiplies or work.overlaps or work.whole is not None
-        alone = alone or each.guard.foreign or each.group.backend != "auto"
-        plain = type(weight) in (Tensor, Parameter) and type(work.grad) is Tensor
-        if plain and not alone:
-            tensors = [weight, work.grad, *work.state.values()]
+        tensors = [work.weight, work.grad, *work.state.values()]
+        plain = type(work.weight) in (Tensor, Parameter) and type(work.grad) is Tensor
+        stackable = multiplies and plain and not (work.overlaps or each.guard.foreign)
+        kind: Any = i
+        if stackable and work.whole is None and each.group.backend == "auto":
             kind = *work.state, *((x.shape, x.dtype, x.device) for x in tensors)
         stacks.setdefault(kind, ([], path))[0].append(work)
     for works, path in stacks.values():
