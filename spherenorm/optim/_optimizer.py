@@ -128,13 +128,13 @@ class RecipeOptimizer(Optimizer):
             loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
-        groups = _gathered(self.param_groups, rules, self.state)
+        groups, new = _gathered(self.param_groups, rules, self.state)
         try:
             self._dispatcher.step(groups)
         except Exception as error:
             refuse_changed_weights(self.param_groups, rules, self.state, error)
             raise
-        self.state.update({work.weight: work.state for group in groups for work in group.works})
+        self.state.update(new)
         return loss
 
     @functools.cached_property
@@ -166,9 +166,9 @@ def _gathered(
     param_groups: Sequence[Mapping[str, Any]],
     rules: Sequence[Rule],
     states: Mapping[Tensor, State],
-) -> list[Group]:
-    """The weights to step, with states that the optimizer keeps if the step succeeds."""
-    groups = []
+) -> tuple[list[Group], dict[Tensor, State]]:
+    """The weights to step, and new states for some, which are kept if the step succeeds."""
+    groups, new = [], {}
     for group, rule in zip(param_groups, rules, strict=True):
         keys = set(rule.keys)
         works = []
@@ -180,12 +180,13 @@ def _gathered(
                 # Fresh values are copied, since a user's `init` may return the weight itself.
                 fresh = rule.init(weight)
                 state = {key: state[key] if key in state else x.clone() for key, x in fresh.items()}
+                new[weight] = state
             works.append(Work(weight, -weight.grad if group["maximize"] else weight.grad, state))
         groups.append(Group(rule, group["backend"], works))
-    if not any(rule.measures for rule in rules):
-        return groups
-    sums = sums_over((g.rule, w.weight, w.grad, w.state) for g in groups for w in g.works)
-    return [replace(group, sums=sums) for group in groups]
+    if any(rule.measures for rule in rules):
+        sums = sums_over((g.rule, w.weight, w.grad, w.state) for g in groups for w in g.works)
+        groups = [replace(group, sums=sums) for group in groups]
+    return groups, new
 
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
