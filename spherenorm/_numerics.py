@@ -181,11 +181,14 @@ def total_shares(step: Tensor, *betas: Scalar) -> list[Scalar]:
 def power(base: Scalar, exponent: Tensor) -> Tensor:
     """base^exponent, for an exponent that counts from 1: the share of a past that old.
 
-    Of an exponent that is a tensor, torch has no derivative of second order at a base of 0.
+    Torch has no derivative of second order at a base of 0, nor of third at 1e-300: there a
+    polynomial has those up to the fourth.
     """
-    if isinstance(base, Tensor) and derivatives_are_taken(base) and can_decide(exponent):
-        return base ** exponent.item()
-    return base**exponent
+    if not (isinstance(base, Tensor) and derivatives_are_taken(base)):
+        return base**exponent
+    tiny = base.abs() < 1e-60
+    near_zero = sum(torch.where(exponent == k, base**k, 0) for k in range(1, 5))
+    return torch.where(tiny, near_zero, torch.where(tiny, 1, base) ** exponent)
 
 
 def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
