@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 from torch.compiler import is_compiling
+from typing_extensions import Self, dataclass_transform
 
 from spherenorm._numerics import as_number
 from spherenorm._views import View, ViewLike, as_view
@@ -198,6 +199,31 @@ def check_fields(holder: Any) -> None:
             kept = _checked(value, kind, allowed, f"{cls.__name__}: {name} must be")
             if kept is not value:
                 object.__setattr__(holder, name, kept)  # the class is frozen
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Checked:
+    """A frozen dataclass that checks its fields on construction; the decorator may be left out."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = Checked.__repr__  # type: ignore[method-assign]  # dataclass keeps it
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        for each in reversed(cls.__mro__) if "__dataclass_fields__" not in cls.__dict__ else ():
+            if issubclass(each, Checked) and "__dataclass_fields__" not in each.__dict__:
+                made = getattr(each.__init__, "__code__", None)  # of a base, by dataclass
+                dataclass(frozen=True, init=bool(made and made.co_filename == "<string>"))(each)
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __repr__(self) -> str:
+        own: Any = self
+        shown = [f.name for f in fields(own) if f.repr or (f.name == "name" and own.name)]
+        return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
 
 
 def views_of(holder: Any) -> list[View]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from spherenorm._fields import check_fields, view
+from spherenorm._fields import Checked, view
 from spherenorm._numerics import derivatives_are_taken, root, working
 from spherenorm._views import View, ViewLike, replicate
 
@@ -86,7 +86,7 @@ EUCLIDEAN = Euclidean()
 
 
 @dataclass(frozen=True)
-class Sphere:
+class Sphere(Checked):
     r"""Each unit moves on the sphere of its own radius r = |w|.
 
     With r = 1 this is the Grassmann manifold G(1, n). With d the tangent part of the direction and
@@ -121,9 +121,6 @@ class Sphere:
     """
 
     view: ViewLike = view("channel")
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def move(
         self, weight: Tensor, direction: Tensor, tangents: Tangents

@@ -12,7 +12,7 @@ from torch import Tensor
 from spherenorm._numerics import wide_dtype
 
 if TYPE_CHECKING:
-    from spherenorm.core import Rule, State
+    from spherenorm.core import Rule, State, Update
 
 
 class InPlaceError(ValueError):
@@ -26,23 +26,23 @@ def init_apart(rule: Rule, weight: Tensor) -> State:
         return rule.init(weight)
 
 
-def sums_over(weights: Iterable[tuple[Rule, Tensor, Tensor, State]]) -> dict[str, Tensor]:
+def sums_over(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str, Tensor]:
     """The sums over all weights of what their rules measure, by name.
 
     Sums are in float64 (where the device has it). Parts of sharded weights take one collective.
 
     Args:
-        weights: (rule, weight, gradient, state) of each.
+        weights: the rule of each, its update before the first rule, and its state.
 
     Raises:
         TypeError, ValueError: a rule measures what is no 0-dim tensor.
     """
     sums: dict[str, Tensor] = {}
     parts: defaultdict[Any, defaultdict[str, list[Tensor]]] = defaultdict(lambda: defaultdict(list))
-    for rule, weight, grad, state in weights:
+    for rule, update, state in weights:
         if not rule.measures:
             continue
-        for name, value in rule.measure(rule.begin(weight, grad, state), state).items():
+        for name, value in rule.measure(update, state).items():
             number: Any = summand(value, rule, name)
             if mesh := getattr(number, "device_mesh", None):
                 parts[mesh, number.placements][name].append(number.to_local())

@@ -7,20 +7,19 @@ arguments stay as they are.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
-from typing_extensions import Self, dataclass_transform
 
-from spherenorm._fields import check_fields, derived, views_of
+from spherenorm._fields import derived, views_of
 from spherenorm._invariance import Invariance
 from spherenorm._manifold import EUCLIDEAN, Manifold, check_shape, weight_warnings
 from spherenorm._numerics import like, refuse_unless_real, shares_memory, wide_dtype, working
+from spherenorm._parts import COUNTER, Parts
 from spherenorm._steps import summand, sums_over
 
 State = dict[str, Tensor]
@@ -30,8 +29,6 @@ Example:
     >>> sn.recipes.sgdp(momentum=0.9).init(torch.ones(2))
     {'momentum': tensor([0., 0.])}
 """
-COUNTER = "step"
-"""The state that counts steps from 1, in float64 (where the device has it), shared by all rules."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +75,8 @@ class Update:
         return changed
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 @dataclass(frozen=True)
-class Rule:
+class Rule(Parts):
     """A pure update rule for one weight tensor.
 
     A subclass is a frozen dataclass (the decorator may be left out). Its author writes:
@@ -111,45 +107,15 @@ class Rule:
         (tensor([0.]), {})
     """
 
-    name: str | None = field(default=None, kw_only=True, repr=False)
-
     vectors: ClassVar[Literal["step", "skip", "refuse"]] = "step"
     """What becomes of weights of fewer than two dimensions."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "name" in inspect.get_annotations(cls):
-            raise TypeError(f"{cls.__name__}: the field `name` tells a rule's states apart")
-        if "__repr__" not in cls.__dict__:
-            cls.__repr__ = Rule.__repr__  # type: ignore[method-assign]  # dataclass keeps it then
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        for each in reversed(cls.__mro__) if "__dataclass_fields__" not in cls.__dict__ else ():
-            if issubclass(each, Rule) and "__dataclass_fields__" not in each.__dict__:
-                made = getattr(each.__init__, "__code__", None)  # of a base, by dataclass
-                dataclass(frozen=True, init=bool(made and made.co_filename == "<string>"))(each)
-        return object.__new__(cls)
-
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         for rule in self.within:
             if rule.manifold not in (EUCLIDEAN, self.manifold):
                 lost = f"an inner chain has manifold={rule.manifold!r}, which would be lost"
                 raise ValueError(f"{type(self).__name__}: {lost}; give it to the outermost chain")
-
-    def __repr__(self) -> str:
-        shown = [each.name for each in fields(self) if each.repr] + ["name"] * bool(self.name)
-        return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
-
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """The names of this rule's own states; see the class."""
-        return ()
-
-    @property
-    def tangent_names(self) -> tuple[str, ...]:
-        """Those of its own states that are tangent vectors."""
-        return ()
 
     @property
     def manifold(self) -> Manifold:
@@ -225,52 +191,7 @@ class Rule:
             ValueError: the gradient, the state, or what a rule returns has another shape, or other
                 names, than it must.
         """
-        update = self.begin(weight, grad, state)
-        if self.measures:
-            notes = sums_over([(self, weight, grad, state)]) if sums is None else sums
-            update = update.changed(notes=notes)
-        if COUNTER in state:
-            state = {**state, COUNTER: state[COUNTER] + 1}
-        after, new = _updated(self, update, dict(state))
-        new = {**state, **new}
-        held = {key: new[key] for key in self.tangent_keys}
-        moved, carried = self.manifold.move(update.weight, after.direction, held)
-        new |= {key: like(new[key], x, "a moved state", key) for key, x in carried.items()}
-        for key, value in new.items():
-            if shares_memory(value, update.weight) or shares_memory(value, update.grad):
-                new[key] = value.clone()  # momentum at 0 is the gradient, and loops write there
-        return (moved if moved.dtype is weight.dtype else moved.to(weight.dtype)), new
-
-    def begin(self, weight: Tensor, grad: Tensor, state: State) -> Update:
-        """The update before the first rule; `step` says what is refused."""
-        refuse_unless_real(weight, "weight")
-        if not isinstance(grad, Tensor) or grad.is_complex():
-            kind = f"complex ({grad.dtype})" if isinstance(grad, Tensor) else type(grad).__name__
-            raise TypeError(f"grad must be a real tensor, got {kind}")
-        if grad.shape != weight.shape:
-            shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
-            raise ValueError(f"grad must be shaped as the weight, {shapes}")
-        if state.keys() != set(self.keys):
-            both = f"{sorted(self.keys)}, got {sorted(state)}"
-            raise ValueError(f"{type(self).__name__}: the state must have {both}")
-        start = working(weight)
-        grad = grad if grad.dtype is start.dtype else grad.to(start.dtype)
-        return Update(start, grad, grad)
-
-    # ------------------------------------------------------------- rules within rules
-
-    @derived
-    def within(self) -> tuple[Rule, ...]:
-        """The rules among the fields, in order, those of a tuple one by one."""
-        values = [getattr(self, each.name) for each in fields(self)]
-        each = [x for value in values for x in (value if type(value) is tuple else (value,))]
-        return tuple(x for x in each if isinstance(x, Rule))
-
-    def tree(self) -> Iterator[Rule]:
-        """This rule and all rules within it, the outer ones first."""
-        yield self
-        for rule in self.within:
-            yield from rule.tree()
+        return _stepped(self, weight, grad, state, sums)
 
     def apply(self, rule: Rule, update: Update, state: State) -> tuple[Update, State]:
         """`rule.update` of a rule within this one, on its part of this rule's state.
@@ -282,7 +203,7 @@ class Rule:
             ValueError: it returns other states than its own, or a direction of another shape.
         """
         after, new = _updated(rule, update, self._part(rule, state))
-        keys = self._outer[id(rule)]
+        keys = self.outer[id(rule)]
         return after, {keys[key]: value for key, value in new.items()}
 
     def init_of(self, rule: Rule, weight: Tensor) -> State:
@@ -291,54 +212,19 @@ class Rule:
         Raises:
             TypeError: it returns other states than its own.
         """
-        keys, own = self._outer[id(rule)], rule.init(weight)
+        keys, own = self.outer[id(rule)], rule.init(weight)
         if own.keys() != keys.keys():
             both = f"{sorted(own)}, state_names says {sorted(keys)}"
             raise TypeError(f"{type(rule).__name__}: init returns {both}")
         return {keys[k]: x.clone() if shares_memory(x, weight) else x for k, x in own.items()}
 
     def _part(self, rule: Rule, state: State) -> State:
-        return {key: state[outer] for key, outer in self._outer[id(rule)].items()}
-
-    @derived
-    def keys(self) -> tuple[str, ...]:
-        """The keys of the state: the counter, this rule's own, those of the rules within it."""
-        inner = [key for rule in self.within for key in self._outer[id(rule)].values()]
-        every = dict.fromkeys((*self.state_names, *inner))
-        return tuple(sorted(every, key=lambda key: key != COUNTER))
-
-    @derived
-    def tangent_keys(self) -> tuple[str, ...]:
-        """Those of `keys` that are tangent vectors."""
-        outer = [[self._outer[id(r)][key] for key in r.tangent_keys] for r in self.within]
-        return (*self.tangent_names, *(key for keys in outer for key in keys))
+        return {key: state[outer] for key, outer in self.outer[id(rule)].items()}
 
     @derived
     def measures(self) -> bool:
         """True if this rule, or one within it, measures something of all weights."""
         return any(type(each).measure is not Rule.measure for each in self.tree())
-
-    @derived
-    def _outer(self) -> dict[int, dict[str, str]]:
-        """By the id of a rule within this one: its keys, and this rule's keys for them.
-
-        A rule's `name` comes before its keys. Where an earlier rule has one of them, all keys of
-        the rule get a number behind: `exp_avg_2`. So a rule that is added behind changes no key.
-        """
-        taken, found = {*self.state_names}, dict[int, dict[str, str]]()
-        for rule in self.within:
-            if id(rule) in found:
-                alone = "give each place a rule of its own"
-                raise ValueError(f"{type(self).__name__} holds one rule object twice; {alone}")
-            own = [key for key in rule.keys if key != COUNTER]
-            named = {key: f"{rule.name}_{key}" if rule.name else key for key in own}
-            number, keys = 1, named
-            while not taken.isdisjoint(keys.values()):
-                number += 1
-                keys = {key: f"{outer}_{number}" for key, outer in named.items()}
-            taken.update(keys.values())
-            found[id(rule)] = {COUNTER: COUNTER, **keys} if COUNTER in rule.keys else keys
-        return found
 
 
 @dataclass(frozen=True)
@@ -402,6 +288,44 @@ def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
         ('momentum', 'momentum_2')
     """
     return Chain(rules, manifold)
+
+
+def _stepped(
+    rule: Rule, weight: Tensor, grad: Tensor, state: State, sums: Mapping[str, Tensor] | None
+) -> tuple[Tensor, State]:
+    """The new weight and state; see `Rule.step`."""
+    update = begun(rule, weight, grad, state)
+    if rule.measures:
+        notes = sums_over([(rule, update, state)]) if sums is None else sums
+        update = update.changed(notes=notes)
+    if COUNTER in state:
+        state = {**state, COUNTER: state[COUNTER] + 1}
+    after, new = _updated(rule, update, dict(state))
+    new = {**state, **new}
+    held = {key: new[key] for key in rule.tangent_keys}
+    moved, carried = rule.manifold.move(update.weight, after.direction, held)
+    new |= {key: like(new[key], x, "a moved state", key) for key, x in carried.items()}
+    for key, value in new.items():
+        if shares_memory(value, update.weight) or shares_memory(value, update.grad):
+            new[key] = value.clone()  # momentum at 0 is the gradient, and loops write there
+    return (moved if moved.dtype is weight.dtype else moved.to(weight.dtype)), new
+
+
+def begun(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:
+    """The update before the first rule; `Rule.step` says what is refused."""
+    refuse_unless_real(weight, "weight")
+    if not isinstance(grad, Tensor) or grad.is_complex():
+        kind = f"complex ({grad.dtype})" if isinstance(grad, Tensor) else type(grad).__name__
+        raise TypeError(f"grad must be a real tensor, got {kind}")
+    if grad.shape != weight.shape:
+        shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
+        raise ValueError(f"grad must be shaped as the weight, {shapes}")
+    if state.keys() != set(rule.keys):
+        both = f"{sorted(rule.keys)}, got {sorted(state)}"
+        raise ValueError(f"{type(rule).__name__}: the state must have {both}")
+    start = working(weight)
+    grad = grad if grad.dtype is start.dtype else grad.to(start.dtype)
+    return Update(start, grad, grad)
 
 
 def _updated(rule: Rule, update: Update, state: State) -> tuple[Update, State]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from spherenorm._numerics import refuse_unless_real
 from spherenorm._steps import sums_over
-from spherenorm.core import Rule, State
+from spherenorm.core import Rule, State, begun
 
 Params = dict[str, Tensor]
 """The parameters of a model, by name.
@@ -89,7 +89,8 @@ def _sums(
         raise ValueError(f"state has no entry for parameter {missing[0]!r}; {first}")
     if not rule.measures:
         return None
-    return sums_over((rule, weight, grads[n], state[n]) for n, weight in params.items())
+    begin = {name: begun(rule, w, grads[name], state[name]) for name, w in params.items()}
+    return sums_over((rule, update, state[name]) for name, update in begin.items())
 
 
 def _refuse_unless_real(params: Mapping[str, Tensor]) -> None:

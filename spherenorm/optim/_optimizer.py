@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from spherenorm._registry import Recipe, find_recipe, name_of
 from spherenorm._steps import sums_over
 from spherenorm.compile import Dispatcher, Group, Work
-from spherenorm.core import Rule, State
+from spherenorm.core import Rule, State, begun
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._group import (
     SHARED,
@@ -184,7 +184,11 @@ def _gathered(
             works.append(Work(weight, -weight.grad if group["maximize"] else weight.grad, state))
         groups.append(Group(rule, group["backend"], works))
     if any(rule.measures for rule in rules):
-        sums = sums_over((g.rule, w.weight, w.grad, w.state) for g in groups for w in g.works)
+        sums = sums_over(
+            (g.rule, begun(g.rule, w.weight, w.grad, w.state), w.state)
+            for g in groups
+            for w in g.works
+        )
         groups = [replace(group, sums=sums) for group in groups]
     return groups, new
 

@@ -3,7 +3,7 @@
 A recipe is a function from hyper-parameters to a rule:
 
     >>> rule = sgdp(lr=0.1, momentum=0.9)
-    >>> rule.state_names
+    >>> rule.keys
     ('momentum',)
 
 Names and defaults of the hyper-parameters are those of torch.optim and of the `adamp` package. A

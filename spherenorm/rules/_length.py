@@ -10,8 +10,9 @@ from torch import Tensor
 
 from spherenorm._fields import choice, hyper, view
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, ratio, root, total_share
+from spherenorm._parts import COUNTER
 from spherenorm._views import ViewLike
-from spherenorm.core import COUNTER, Rule, State, Update
+from spherenorm.core import Rule, State, Update
 
 Length = Literal["one", "weight"]
 

@@ -8,7 +8,8 @@ import torch
 
 from spherenorm._fields import hyper
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, total_share
-from spherenorm.core import COUNTER, Rule, State, Update
+from spherenorm._parts import COUNTER
+from spherenorm.core import Rule, State, Update
 
 
 @dataclass(frozen=True)

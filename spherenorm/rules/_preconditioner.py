@@ -17,8 +17,9 @@ from spherenorm._numerics import (
     scaled_plus,
     total_shares,
 )
+from spherenorm._parts import COUNTER
 from spherenorm._views import ViewLike
-from spherenorm.core import COUNTER, Rule, State, Update
+from spherenorm.core import Rule, State, Update
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,17 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "spherenorm": (
         *("support", "_numerics", "operations", "record"),
-        *("_views", "_measures", "_fields", "_invariance", "_manifold", "_steps", "core", "rules"),
+        *(
+            "_views",
+            "_measures",
+            "_fields",
+            "_invariance",
+            "_manifold",
+            "_steps",
+            "_parts",
+            "core",
+            "rules",
+        ),
         *("_registry", "recipes", "wrappers", "compile", "functional", "optim", "testing"),
         *("metrics", "probes", "audit", "_explanation", "cli", "__main__"),
     ),
@@ -164,7 +174,7 @@ def test_importing_the_library_imports_no_compiler_and_no_package_of_a_writer():
 
 
 FOLDERS = ("spherenorm", "theory", "experiments", "benchmarks", "docs", "tests")
-LONGEST_CLASS = 120
+LONGEST_CLASS = 150
 QUESTIONS = ("What", "How", "Where", "Whether", "Whatever")
 """A docstring that starts so describes its subject by a riddle."""
 EVERY_FILE = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
