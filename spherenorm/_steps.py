@@ -1,32 +1,30 @@
-"""What surrounds a step: the state that it begins with, and sums over all weights."""
+"""The surroundings of a step: the state that it begins with, and sums over all weights."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from spherenorm._numerics import wide_dtype
 
-if TYPE_CHECKING:
-    from spherenorm.core import Rule, State, Update
-
 
 class InPlaceError(ValueError):
     """A rule writes into its arguments."""
 
 
-def init_apart(rule: Rule, weight: Tensor) -> State:
+def init_apart(rule: Any, weight: Tensor) -> dict[str, Tensor]:
     """`rule.init(weight)`, which leaves the states of the random generators as they were."""
     devices = [weight.device] if weight.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        return rule.init(weight)
+        state: dict[str, Tensor] = rule.init(weight)
+        return state
 
 
-def sums_over(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str, Tensor]:
+def sums_over(weights: Iterable[tuple[Any, Any, dict[str, Tensor]]]) -> dict[str, Tensor]:
     """The sums over all weights of what their rules measure, by name.
 
     Sums are in float64 (where the device has it). Parts of sharded weights take one collective.
@@ -58,7 +56,7 @@ def sums_over(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str, Tensor
     return sums
 
 
-def summand(value: Any, rule: Rule, name: str) -> Tensor:
+def summand(value: Any, rule: Any, name: str) -> Tensor:
     """A number that a rule measures, in float64 (where the device has it).
 
     Raises:

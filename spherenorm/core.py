@@ -108,7 +108,7 @@ class Rule(Parts):
     """
 
     vectors: ClassVar[Literal["step", "skip", "refuse"]] = "step"
-    """What becomes of weights of fewer than two dimensions."""
+    """The rule steps weights of fewer than two dimensions, leaves them alone, or refuses them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
