@@ -17,7 +17,7 @@ from spherenorm._invariance import Invariance
 from spherenorm._manifold import Euclidean, Manifold, Sphere, sphere_of
 from spherenorm._numerics import Scalar, when
 from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
-from spherenorm._views import View, ViewLike, as_view
+from spherenorm._views import View, as_view
 from spherenorm.audit import audit, param_groups, roles
 from spherenorm.compile import BackendError
 from spherenorm.core import Chain, Rule, State, Update, chain
@@ -39,7 +39,6 @@ __all__ = [
     "State",
     "Update",
     "View",
-    "ViewLike",
     "as_view",
     "audit",
     "bind",

@@ -73,7 +73,8 @@ class Parts(Checked):
         A rule's `name` comes before its keys. Where an earlier rule has one of them, all keys of
         the rule get a number behind: `exp_avg_2`. So a rule that is added behind changes no key.
         """
-        taken, found = {*self.state_names}, dict[int, dict[str, str]]()
+        taken = {*self.state_names}
+        found: dict[int, dict[str, str]] = {}
         for rule in self.within:
             if id(rule) in found:
                 alone = "give each place a rule of its own"

@@ -150,12 +150,7 @@ class View:
 
 
 ViewLike = Any
-"""A `View`, or its name; a field for a view takes both and holds a View.
-
-Example:
-    >>> [str(sn.as_view(each)) for each in ("channel", sn.View(1))]
-    ['channel', 'dim=1']
-"""
+"""A `View`, or its name; a field for a view takes both and holds a View (see `as_view`)."""
 
 
 def replicate(x: Tensor) -> Tensor:

@@ -175,11 +175,11 @@ def _gathered(
         for weight in group["params"]:
             if weight.grad is None:
                 continue
-            state = states.get(weight, {})
-            if state.keys() != keys:  # before the first step; or a schedule has switched a rule
+            state = states.get(weight)  # a first step keeps an empty one, too, as checkpoints ask
+            if state is None or state.keys() != keys:  # or a schedule has switched a rule
                 # Fresh values are copied, since a user's `init` may return the weight itself.
-                fresh = rule.init(weight)
-                state = {key: state[key] if key in state else x.clone() for key, x in fresh.items()}
+                old, fresh = state or {}, rule.init(weight)
+                state = {key: old[key] if key in old else x.clone() for key, x in fresh.items()}
                 new[weight] = state
             works.append(Work(weight, -weight.grad if group["maximize"] else weight.grad, state))
         groups.append(Group(rule, group["backend"], works))

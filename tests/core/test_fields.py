@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-from collections.abc import Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields, replace
 from fractions import Fraction
 
@@ -20,9 +19,9 @@ from tests.harness import refuses
 class Fields(sn.Rule):
     """A field of each kind."""
 
-    view: sn.ViewLike = sn.view()
-    other: sn.ViewLike = sn.view(None)
-    several: Sequence[sn.ViewLike] = sn.views("channel", "dim=1")
+    view: sn.View = sn.view()
+    other: sn.View = sn.view(None)
+    several: tuple[sn.View, ...] = sn.views("channel", "dim=1")
     per: str = sn.choice("tensor", "unit")
     share: sn.Scalar = sn.hyper("[0, 1)", 0.5)
     bound: sn.Scalar | None = sn.hyper("(0, inf)", None)
