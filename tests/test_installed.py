@@ -106,7 +106,8 @@ def test_the_readme_runs_in_a_project_of_ones_own(installed):
     check = f"assert {list(ORDINARY)!r} == [{', '.join(ORDINARY)}]"
     home = ROOT if any(site.glob("*.pth")) else site
     ours = f"assert sn.__file__ == {str(home / 'spherenorm' / '__init__.py')!r}, sn.__file__"
-    text = "\n".join([own, *blocks, check, ours, *(f"from {n} import train" for n in ORDINARY)])
+    first = blocks[:2]  # the others run in tests/docs
+    text = "\n".join([own, *first, check, ours, *(f"from {n} import train" for n in ORDINARY)])
     (project / "readme.py").write_text(text)
     run(site, project, "readme.py")
 
