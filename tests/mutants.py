@@ -1,6 +1,7 @@
 """Measure the power of a room's tests: change its source in one place, and see whether they notice.
 
     python -m tests.mutants --reach                         once: which test reaches which line
+    python -m tests.mutants --reach tests/core tests/rules  these tests first, others later
     python -m tests.mutants rules --count 40 --seed 0       40 mutants of spherenorm/rules
 
 `--reach` runs the suite under coverage, about three times as long as `make test`. A mutant runs
@@ -88,10 +89,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         file.write(json.dumps([item.nodeid, time.perf_counter() - start]) + "\n")
 
 
-def measure_reach() -> None:
-    """Run the suite under coverage; `reach.json` has the tests of each line."""
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir(parents=True)
+def measure_reach(tests: list[str]) -> None:
+    """Run tests under coverage, or all of them; `reach.json` has the tests of each line."""
+    if not tests:
+        shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True, exist_ok=True)
     settings = WORK / "coveragerc"
     settings.write_text(
         "[run]\nparallel = true\ncontext = ${SPHERENORM_TEST-}\n"
@@ -105,7 +107,7 @@ def measure_reach() -> None:
         "SPHERENORM_PATIENCE": "120",
         "PYTHONPATH": python_path(ROOT),
     }
-    command = ["-m", "pytest", "-n", "2", "-p", "tests.mutants", "-p", "no:cacheprovider"]
+    command = ["-m", "pytest", "-n", "2", "-p", "tests.mutants", "-p", "no:cacheprovider", *tests]
     subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False)
     gather_reach()
 
@@ -295,10 +297,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", metavar="KEY", help="run this mutant alone; show the output")
-    parser.add_argument("--reach", action="store_true", help="run the suite under coverage")
+    parser.add_argument(
+        "--reach", nargs="*", metavar="TESTS", help="run the suite under coverage, or a part"
+    )
     given = parser.parse_args()
-    if given.reach:
-        measure_reach()
+    if given.reach is not None:
+        measure_reach(given.reach)
     if given.room is None:
         return
     import numpy
