@@ -22,6 +22,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -49,7 +50,10 @@ PAPER = ("paper", "extra")
 EQUIVALENT = ROOT / "tests" / "equivalent.txt"
 WORK = ROOT / "build" / "mutants"
 PLANNED, LIMIT, MOST = 60.0, 120, 250
-"""Seconds that the chosen tests took under coverage; seconds after which they are ended; tests."""
+"""Seconds that the chosen tests took under coverage; seconds of work after which they are ended, so
+that other work on the machine does not count; tests."""
+WAIT = 10
+"""How many times as long they may take by the clock, as tests do that wait for one another."""
 
 
 def files_of(room: str) -> list[Path]:
@@ -194,17 +198,17 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def run_tests(tests: list[str], folder: Path, limit: float = LIMIT) -> tuple[int | None, str]:
+def run_tests(tests: list[str], folder: Path, limit: int = LIMIT) -> tuple[int | None, str]:
     """(Exit code, output) of tests on a copy; no code if they do not end.
 
     A child does that which has imported torch already, and nothing of ours.
     """
     with tempfile.TemporaryFile() as output:
-        arguments = (tests, folder, output.fileno())
+        arguments = (tests, folder, output.fileno(), limit)
         child = multiprocessing.get_context("fork").Process(target=_test, args=arguments)
         child.start()
-        child.join(limit)
-        code = child.exitcode
+        child.join(WAIT * limit)
+        code = None if child.exitcode == -signal.SIGXCPU else child.exitcode
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # with the processes of its tests
         child.join()
@@ -212,8 +216,9 @@ def run_tests(tests: list[str], folder: Path, limit: float = LIMIT) -> tuple[int
         return code, output.read().decode(errors="replace")
 
 
-def _test(tests: list[str], folder: Path, output: int) -> None:
+def _test(tests: list[str], folder: Path, output: int, limit: int) -> None:
     os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(folder)
