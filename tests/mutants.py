@@ -155,16 +155,19 @@ class Reach:
             self.by_file[name.partition("::")[0]].append(name)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """Those of the line, or of the file's functions if the line runs at import."""
+        """Those of the line; of the file's functions, the room's first, if it runs at import."""
         lines = self.reach.get(mutant.path, {})
         found = lines.get(str(mutant.reached), [])
         near = found or sorted({test for tests in lines.values() for test in tests})
         direct = [self.names[place] for place in near]
         files = {name.partition("::")[0] for name in direct}
         beside = [name for file in files for name in self.by_file[file] if name not in set(direct)]
+        room = next((part for part in PARTS if f"/{part}/" in mutant.path), "core")
+        own = [] if found else [name for name in direct if name.startswith(f"tests/{room}/")]
         chosen: list[str] = []
         planned = 0.0
-        for name in [*self._in_turn(direct), *self._in_turn(beside)]:
+        order = [*self._in_turn(own), *self._in_turn(direct), *self._in_turn(beside)]
+        for name in dict.fromkeys(order):
             planned += self.seconds[name] + 0.05
             if chosen and (planned > PLANNED or len(chosen) == MOST):
                 break
