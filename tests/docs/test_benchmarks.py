@@ -125,7 +125,9 @@ def test_peak_memory_is_what_was_taken_in_between():
     assert peak_memory_of(lambda: None, "cpu") < 0.1 * size
 
 
-@pytest.mark.parametrize("malloc", [pytest.param("default", marks=pytest.mark.long), "resident"])
+@pytest.mark.parametrize(
+    "malloc", [pytest.param("default", marks=pytest.mark.long), "resident"]
+)
 def test_malloc_is_fixed_whatever_the_environment_says(malloc):
     imported = "from benchmarks._measure import _malloc, fix_malloc"
     code = f"{imported}; fix_malloc({malloc!r}); print(_malloc())"

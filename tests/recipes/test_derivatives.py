@@ -117,10 +117,7 @@ def test_derivatives_by_all_hyper_parameters(row, zeros):
         torch.testing.assert_close(mode(loss)(x), first, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("row", "zeros"),
-    cases(few_rows(), slow=[*MATRICES, *(row for row in ROWS if str(row).startswith("adamg"))]),
-)
+@pytest.mark.parametrize(("row", "zeros"), cases(few_rows(), slow=[*MATRICES, *(row for row in ROWS if str(row).startswith("adamg"))]))
 def test_derivatives_of_second_order(row, zeros):
     loss, x = loss_of(row, zeros)
     second = differences(jacrev(loss), x)
