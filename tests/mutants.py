@@ -12,6 +12,7 @@ noticed one must pass on the code as it is. The table has each mutant as noticed
 equivalent: one whose numbers nobody can see is a line of `tests/equivalent.txt`, with its reason.
 
 All of it lies in `build/mutants`; `--only KEY` runs one mutant of the draw and shows the output.
+After tests have been added, `--reach` of their files and the room again: it runs those missed.
 """
 
 from __future__ import annotations
@@ -242,6 +243,13 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
     path.write_text(mutant.of(source))
     try:
         code, output = run_tests(tests, folder) if tests else (0, "no test reaches it")
+        while gone := set(re.findall(rf"^ERROR: not found: {folder}/(.+)$", output, re.MULTILINE)):
+            # The mutant changes of which cases they are made; or the reach is of older tests.
+            left = [name for name in tests if name.partition("[")[0] not in gone]
+            if not left or left == tests:
+                break
+            tests = left
+            code, output = run_tests(tests, folder)
     finally:
         path.write_text(source)
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
@@ -249,8 +257,8 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
         verdict, test = "noticed", "the tests do not end"
     elif code == 0:
         verdict, test = "missed", None
-    elif "(no match in any of" in output:  # the reach is of other tests: measure it again
-        verdict, test = "not judged", "a test has another name now"
+    elif gone:
+        verdict, test = "not judged", "none of its tests has that name now"
     else:
         verdict, test = "noticed", failed[1] if failed else f"pytest ends with {code}"
     taken = time.perf_counter() - start
@@ -266,11 +274,11 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
 
 
 def measure(room: str, mutants: list[Mutant], jobs: int, root: Path) -> list[dict[str, Any]]:
-    """The verdict on each mutant; those that have one already are not run again."""
+    """The verdict on each mutant; those that have been noticed are not run again."""
     reach = Reach()
     results = WORK / f"{room}.jsonl"
     old = [json.loads(line) for line in results.open()] if results.exists() else []
-    done = {each["key"]: each for each in old}
+    done = {each["key"]: each for each in old if each["verdict"] == "noticed"}
     folders = [copy_tree(root / str(place)) for place in range(jobs)]
 
     def run(place: int) -> None:
