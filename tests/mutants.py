@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -156,18 +156,26 @@ class Reach:
             self.by_file[name.partition("::")[0]].append(name)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """Those of the line; of the file's functions, the room's first, if it runs at import."""
+        """Those of the line, or of the file's functions if it runs at import.
+
+        First comes the room's own: of the latter, and for a default, which may be read unused.
+        """
         lines = self.reach.get(mutant.path, {})
         found = lines.get(str(mutant.reached), [])
         near = found or sorted({test for tests in lines.values() for test in tests})
         direct = [self.names[place] for place in near]
         files = {name.partition("::")[0] for name in direct}
         beside = [name for file in files for name in self.by_file[file] if name not in set(direct)]
-        room = next((part for part in PARTS if f"/{part}/" in mutant.path), "core")
-        own = [] if found else [name for name in direct if name.startswith(f"tests/{room}/")]
+        outer, inner, *_ = mutant.path.split("/")
+        room = outer if outer != LIBRARY else inner if inner in PARTS else "core"
+        is_default = mutant.reached != mutant.line
+        first = self.names if is_default else [] if found else direct
+        own = [name for name in first if name.startswith(f"tests/{room}/")]
+        firsts = {name.partition("[")[0]: name for name in reversed(self._in_turn(own))}
+        own = self._in_turn(firsts.values() if is_default else own)
         chosen: list[str] = []
         planned = 0.0
-        order = [*self._in_turn(own), *self._in_turn(direct), *self._in_turn(beside)]
+        order = [*own, *self._in_turn(direct), *self._in_turn(beside)]
         for name in dict.fromkeys(order):
             planned += self.seconds[name] + 0.05
             if chosen and (planned > PLANNED or len(chosen) == MOST):
@@ -175,7 +183,7 @@ class Reach:
             chosen.append(name)
         return chosen
 
-    def _in_turn(self, names: list[str]) -> list[str]:
+    def _in_turn(self, names: Iterable[str]) -> list[str]:
         """One test of each function, then the second of each; quick ones first."""
         turns: dict[str, int] = defaultdict(int)
         order = []
