@@ -1,6 +1,7 @@
 """Measure the power of a room's tests: change its source in one place, and see whether they notice.
 
     python -m tests.mutants --reach                         once: which test reaches which line
+    python -m tests.mutants --reach tests/core tests/rules  these tests first, others later
     python -m tests.mutants rules --count 40 --seed 0       40 mutants of spherenorm/rules
 
 `--reach` runs the suite under coverage, about three times as long as `make test`. A mutant runs
@@ -11,6 +12,7 @@ noticed one must pass on the code as it is. The table has each mutant as noticed
 equivalent: one whose numbers nobody can see is a line of `tests/equivalent.txt`, with its reason.
 
 All of it lies in `build/mutants`; `--only KEY` runs one mutant of the draw and shows the output.
+After tests have been added, `--reach` of their files and the room again: it runs those missed.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -28,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -48,7 +51,10 @@ PAPER = ("paper", "extra")
 EQUIVALENT = ROOT / "tests" / "equivalent.txt"
 WORK = ROOT / "build" / "mutants"
 PLANNED, LIMIT, MOST = 60.0, 120, 250
-"""Seconds that the chosen tests took under coverage; seconds after which they are ended; tests."""
+"""Seconds that the chosen tests took under coverage; seconds of work after which they are ended, so
+that other work on the machine does not count; tests."""
+WAIT = 10
+"""How many times as long they may take by the clock, as tests do that wait for one another."""
 
 
 def files_of(room: str) -> list[Path]:
@@ -88,10 +94,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         file.write(json.dumps([item.nodeid, time.perf_counter() - start]) + "\n")
 
 
-def measure_reach() -> None:
-    """Run the suite under coverage; `reach.json` has the tests of each line."""
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir(parents=True)
+def measure_reach(tests: list[str]) -> None:
+    """Run tests under coverage, or all of them; `reach.json` has the tests of each line."""
+    if not tests:
+        shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True, exist_ok=True)
     settings = WORK / "coveragerc"
     settings.write_text(
         "[run]\nparallel = true\ncontext = ${SPHERENORM_TEST-}\n"
@@ -105,7 +112,7 @@ def measure_reach() -> None:
         "SPHERENORM_PATIENCE": "120",
         "PYTHONPATH": python_path(ROOT),
     }
-    command = ["-m", "pytest", "-n", "2", "-p", "tests.mutants", "-p", "no:cacheprovider"]
+    command = ["-m", "pytest", "-n", "2", "-p", "tests.mutants", "-p", "no:cacheprovider", *tests]
     subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False)
     gather_reach()
 
@@ -149,23 +156,34 @@ class Reach:
             self.by_file[name.partition("::")[0]].append(name)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """Those of the line, or of the file's functions if the line runs at import."""
+        """Those of the line, or of the file's functions if it runs at import.
+
+        First comes the room's own: of the latter, and for a default, which may be read unused.
+        """
         lines = self.reach.get(mutant.path, {})
         found = lines.get(str(mutant.reached), [])
         near = found or sorted({test for tests in lines.values() for test in tests})
         direct = [self.names[place] for place in near]
         files = {name.partition("::")[0] for name in direct}
         beside = [name for file in files for name in self.by_file[file] if name not in set(direct)]
+        outer, inner, *_ = mutant.path.split("/")
+        room = outer if outer != LIBRARY else inner if inner in PARTS else "core"
+        is_default = mutant.reached != mutant.line
+        first = self.names if is_default else [] if found else direct
+        own = [name for name in first if name.startswith(f"tests/{room}/")]
+        firsts = {name.partition("[")[0]: name for name in reversed(self._in_turn(own))}
+        own = self._in_turn(firsts.values() if is_default else own)
         chosen: list[str] = []
         planned = 0.0
-        for name in [*self._in_turn(direct), *self._in_turn(beside)]:
+        order = [*own, *self._in_turn(direct), *self._in_turn(beside)]
+        for name in dict.fromkeys(order):
             planned += self.seconds[name] + 0.05
             if chosen and (planned > PLANNED or len(chosen) == MOST):
                 break
             chosen.append(name)
         return chosen
 
-    def _in_turn(self, names: list[str]) -> list[str]:
+    def _in_turn(self, names: Iterable[str]) -> list[str]:
         """One test of each function, then the second of each; quick ones first."""
         turns: dict[str, int] = defaultdict(int)
         order = []
@@ -192,17 +210,17 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def run_tests(tests: list[str], folder: Path, limit: float = LIMIT) -> tuple[int | None, str]:
+def run_tests(tests: list[str], folder: Path, limit: int = LIMIT) -> tuple[int | None, str]:
     """(Exit code, output) of tests on a copy; no code if they do not end.
 
     A child does that which has imported torch already, and nothing of ours.
     """
     with tempfile.TemporaryFile() as output:
-        arguments = (tests, folder, output.fileno())
+        arguments = (tests, folder, output.fileno(), limit)
         child = multiprocessing.get_context("fork").Process(target=_test, args=arguments)
         child.start()
-        child.join(limit)
-        code = child.exitcode
+        child.join(WAIT * limit)
+        code = None if child.exitcode == -signal.SIGXCPU else child.exitcode
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # with the processes of its tests
         child.join()
@@ -210,8 +228,9 @@ def run_tests(tests: list[str], folder: Path, limit: float = LIMIT) -> tuple[int
         return code, output.read().decode(errors="replace")
 
 
-def _test(tests: list[str], folder: Path, output: int) -> None:
+def _test(tests: list[str], folder: Path, output: int, limit: int) -> None:
     os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(folder)
@@ -232,6 +251,13 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
     path.write_text(mutant.of(source))
     try:
         code, output = run_tests(tests, folder) if tests else (0, "no test reaches it")
+        while gone := set(re.findall(rf"^ERROR: not found: {folder}/(.+)$", output, re.MULTILINE)):
+            # The mutant changes of which cases they are made; or the reach is of older tests.
+            left = [name for name in tests if name.partition("[")[0] not in gone]
+            if not left or left == tests:
+                break
+            tests = left
+            code, output = run_tests(tests, folder)
     finally:
         path.write_text(source)
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
@@ -239,8 +265,8 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
         verdict, test = "noticed", "the tests do not end"
     elif code == 0:
         verdict, test = "missed", None
-    elif "(no match in any of" in output:  # the reach is of other tests: measure it again
-        verdict, test = "not judged", "a test has another name now"
+    elif gone:
+        verdict, test = "not judged", "none of its tests has that name now"
     else:
         verdict, test = "noticed", failed[1] if failed else f"pytest ends with {code}"
     taken = time.perf_counter() - start
@@ -256,11 +282,11 @@ def judge(mutant: Mutant, tests: list[str], folder: Path) -> dict[str, Any]:
 
 
 def measure(room: str, mutants: list[Mutant], jobs: int, root: Path) -> list[dict[str, Any]]:
-    """The verdict on each mutant; those that have one already are not run again."""
+    """The verdict on each mutant; those that have been noticed are not run again."""
     reach = Reach()
     results = WORK / f"{room}.jsonl"
     old = [json.loads(line) for line in results.open()] if results.exists() else []
-    done = {each["key"]: each for each in old}
+    done = {each["key"]: each for each in old if each["verdict"] == "noticed"}
     folders = [copy_tree(root / str(place)) for place in range(jobs)]
 
     def run(place: int) -> None:
@@ -295,10 +321,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", metavar="KEY", help="run this mutant alone; show the output")
-    parser.add_argument("--reach", action="store_true", help="run the suite under coverage")
+    parser.add_argument(
+        "--reach", nargs="*", metavar="TESTS", help="run the suite under coverage, or a part"
+    )
     given = parser.parse_args()
-    if given.reach:
-        measure_reach()
+    if given.reach is not None:
+        measure_reach(given.reach)
     if given.room is None:
         return
     import numpy

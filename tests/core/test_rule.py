@@ -1,7 +1,9 @@
 """A rule is a value, its step a pure function; half precision, work at some steps, derivatives."""
 
 import copy
+import gc
 import pickle
+import weakref
 from dataclasses import FrozenInstanceError, dataclass, replace
 
 import pytest
@@ -30,6 +32,16 @@ def test_a_rule_is_a_value(row):
         rule.rules = ()
     with pytest.raises(FrozenInstanceError):
         rule.rules[-1].lr = 0.1
+
+
+def test_a_rule_that_is_gone_leaves_nothing_behind():
+    number, weight = torch.tensor(0.9), torch.ones(2)
+    rule = sn.chain(r.HeavyBall(number), r.StepSize(0.1))
+    rule.step(weight, weight, rule.init(weight))
+    kept = [weakref.ref(each) for each in (number, rule)]
+    del number, rule
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
 
 
 def test_a_rule_prints_its_fields_and_its_name():

@@ -123,3 +123,72 @@ def test_a_wrong_step_is_refused(change, named, error):
     given = {"params": TWO, "grads": TWO, "state": EMPTY, **change}
     with refuses(*named, by=error):
         functional.step(sn.recipes.sgd(), **given)
+
+
+class Ahead(sn.Rule):
+    """The gradient at w + share g, as sharpness-aware minimization has it."""
+
+    share: float
+
+    def evaluate_at(self, update, state):
+        return update.weight + self.share * update.grad
+
+    def update(self, update, state):
+        return update, {}
+
+
+def ahead(lr=0.1, share=2.0):
+    return sn.chain(r.HeavyBall(0.9), sn.chain(Ahead(share)), r.StepSize(lr))
+
+
+@pytest.mark.parametrize("way", ["functional", "optimizer"])
+def test_a_second_gradient_is_that_at_the_point_asked_for(way):
+    model = net()
+    plain = {name: w.detach().clone() for name, w in model.named_parameters()}
+    params, momentum = plain, dict.fromkeys(plain, 0)
+    gradients = torch.func.grad(lambda p: loss_of(model, p))
+    rule, optimizer = ahead(), sn.torch_optimizer(ahead)(model.parameters())
+    state = functional.init(rule, params)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model, dict(model.named_parameters()))
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        first = gradients(plain)
+        second = gradients({name: w + 2.0 * first[name] for name, w in plain.items()})
+        momentum = {name: 0.9 * p + second[name] for name, p in momentum.items()}
+        plain = {name: w - 0.1 * momentum[name] for name, w in plain.items()}
+        if way == "functional":
+            at = functional.evaluation_point(rule, params, gradients(params), state)
+            params, state = functional.step(rule, params, gradients(at), state)
+        else:
+            assert optimizer.step(closure) == loss_of(model, params)  # where the step begins
+            params = {name: w.detach().clone() for name, w in model.named_parameters()}
+        torch.testing.assert_close(params, plain, rtol=1e-12, atol=1e-13)
+
+
+def test_a_second_gradient_needs_a_closure_and_one_rule():
+    weight = torch.ones(2, requires_grad=True)
+    weight.grad = torch.ones(2)
+    optimizer = sn.torch_optimizer(ahead)([weight])
+    with refuses("Ahead", "closure"):
+        optimizer.step()
+    params = {"w": weight.detach()}
+    with refuses("Chain"):
+        functional.evaluation_point(sn.chain(Ahead(1.0), Ahead(2.0)), params, params, {"w": {}})
+    half = {"w": torch.ones(2, dtype=torch.bfloat16)}
+    point = functional.evaluation_point(sn.chain(Ahead(2.0)), half, half, {"w": {}})
+    torch.testing.assert_close(point, {"w": 3 * half["w"]}, rtol=0, atol=0)
+    assert functional.evaluation_point(r.Sign(), half, half, {"w": {}}) == half
+    before = weight.detach().clone()
+
+    def fails():
+        if not torch.equal(weight, before):
+            raise RuntimeError("no loss there")
+
+    with refuses("no loss there", by=RuntimeError):
+        optimizer.step(fails)
+    assert torch.equal(weight, before), "the weights are put back"

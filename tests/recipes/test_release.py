@@ -1,5 +1,7 @@
 """Torch and the `adamp` release: names, defaults and checkpoints; and where the paper differs."""
 
+import inspect
+
 import adamp
 import pytest
 import torch
@@ -57,6 +59,16 @@ def test_learning_rates_that_users_count_on():
     expected = {name: lr for lr, names in RATES.items() for name in names.split()}
     assert expected == {name: sn.bind(name).defaults["lr"] for name in expected}
     assert expected.keys() >= set(sn.recipes.__all__)
+
+
+def test_other_defaults_are_those_of_the_plain_loops():
+    """Also where each row has a value of its own."""
+    for name in {*sn.recipes.__all__} & {*vars(loops)}:
+        ours = sn.bind(name).defaults
+        loop = inspect.signature(getattr(loops, name)).parameters.values()
+        expected = {each.name: each.default for each in loop if each.default is not each.empty}
+        expected = {key: value for key, value in expected.items() if key in ours}
+        assert {key: ours[key] for key in expected} == expected, name
 
 
 @by_each

@@ -17,7 +17,10 @@ INNER = {"rule": r.Sign(), "direction": r.Sign(), "gain": r.Sign()}
 
 def made(name, **given):
     """The rule with these values, and 0.5 or another rule where one is needed."""
-    cls = getattr(r, name)
+    return made_of(getattr(r, name), **given)
+
+
+def made_of(cls, **given):
     fields = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
     needed = {f.name: INNER.get(f.name, 0.5) for f in fields if f.name != "name"}
     return cls(**{**needed, **given})
@@ -47,6 +50,16 @@ def test_numbers_lie_in_the_intervals_of_the_documentation(name):
             made(name, **{field: torch.ones(2)})
         tensor = torch.tensor(-1.0)  # which is taken at its word
         assert getattr(made(name, **{field: tensor}), field) is tensor
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_number_that_a_subclass_adds_is_checked(name):
+    class More(getattr(r, name)):
+        share: float = sn.hyper("[0, 1]", 0.5)
+
+    assert made_of(More, share=1).share == 1
+    with refuses("More", "share", 1.5):
+        made_of(More, share=1.5)
 
 
 @pytest.mark.parametrize("name", ["RadiusPin", "TargetNormDecay"])

@@ -73,12 +73,26 @@ def matrices(lr=0.1):
     return sn.chain(Matrices(), r.StepSize(lr))
 
 
+class Ahead(sn.Rule):
+    """The gradient at w + 0.1 g."""
+
+    def evaluate_at(self, update, state):
+        return update.weight + 0.1 * update.grad
+
+    def update(self, update, state):
+        return update, {}
+
+
+def ahead(lr=0.1, momentum=0.9):
+    return sn.chain(Ahead(), r.HeavyBall(momentum), r.StepSize(lr))
+
+
 def honest(lr=0.1, beta=0.9):
     """The rule of which all dishonest ones differ in one part."""
     return sn.chain(r.HeavyBall(0.5), Notes(), Honest(beta), r.StepSize(lr))
 
 
-@pytest.mark.parametrize("recipe", [factored, clipped, matrices, honest, "adamp", "muonh"])
+@pytest.mark.parametrize("recipe", [factored, clipped, matrices, ahead, honest, "adamp", "muonh"])
 def test_honest_recipes_pass(recipe):
     report = check(recipe, only=FAST)
     assert report.passed, report
