@@ -138,6 +138,15 @@ def choice(*allowed: Any) -> Any:
     return field(default=allowed[0], metadata={"kind": "choice", "allowed": allowed})
 
 
+def state_name(default: str) -> Any:
+    """A dataclass field for the name of a state, by which checkpoints of other libraries load.
+
+    Raises:
+        ValueError: on construction, when it is no name, or "step", which counts steps.
+    """
+    return field(default=default, metadata={"kind": "name"})
+
+
 def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) -> Any:
     """A dataclass field for a number, checked on construction unless it is a tensor.
 
@@ -220,6 +229,11 @@ class Checked:
     def __post_init__(self) -> None:
         check_fields(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes without those that are derived: a copy derives them of its own rules."""
+        held, cls = vars(self), type(self)
+        return {n: x for n, x in held.items() if type(getattr(cls, n, None)) is not derived}
+
     def __repr__(self) -> str:
         own: Any = self
         shown = [f.name for f in fields(own) if f.repr or (f.name == "name" and own.name)]
@@ -242,7 +256,10 @@ def _checked(value: Any, kind: str, allowed: Any, what: str) -> Any:
         if isinstance(value, str):
             raise TypeError(f"{what} a sequence of views, got {value!r}")
         return tuple(map(as_view, value))
-    if kind == "bool":
+    if kind == "name":
+        if not (isinstance(value, str) and value.isidentifier() and value != "step"):
+            raise ValueError(f"{what} the name of a state other than 'step', got {value!r}")
+    elif kind == "bool":
         if not isinstance(value, bool):
             raise TypeError(f"{what} True or False, got {value!r}")
     elif value not in allowed:

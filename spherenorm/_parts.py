@@ -56,6 +56,9 @@ class Parts(Checked):
     @derived
     def keys(self) -> tuple[str, ...]:
         """The keys of the state: the counter, this rule's own, those of the rules within it."""
+        if len({*self.state_names}) < len(self.state_names):
+            twice = f"state_names has a name twice: {self.state_names}"
+            raise ValueError(f"{type(self).__name__}: {twice}")
         inner = [key for rule in self.within for key in self.outer[id(rule)].values()]
         every = dict.fromkeys((*self.state_names, *inner))
         return tuple(sorted(every, key=lambda key: key != COUNTER))

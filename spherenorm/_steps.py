@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._numerics import wide_dtype
+from spherenorm._numerics import shares_memory, wide_dtype, working
 
 
 class InPlaceError(ValueError):
@@ -20,8 +20,13 @@ def init_apart(rule: Any, weight: Tensor) -> dict[str, Tensor]:
     """`rule.init(weight)`, which leaves the states of the random generators as they were."""
     devices = [weight.device] if weight.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        state: dict[str, Tensor] = rule.init(weight)
-        return state
+        return first_state(rule, weight)
+
+
+def first_state(rule: Any, weight: Tensor) -> dict[str, Tensor]:
+    """`rule.init(weight)` in the precision that rules compute in, in memory of its own."""
+    state: dict[str, Tensor] = rule.init(working(weight))
+    return {key: x.clone() if shares_memory(x, weight) else x for key, x in state.items()}
 
 
 def sums_over(weights: Iterable[tuple[Any, Any, dict[str, Tensor]]]) -> dict[str, Tensor]:

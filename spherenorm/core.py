@@ -297,7 +297,7 @@ def _stepped(
     update = begun(rule, weight, grad, state)
     if rule.measures:
         notes = sums_over([(rule, update, state)]) if sums is None else sums
-        update = update.changed(notes=notes)
+        update = update.changed(notes={**notes})  # of its own: others share the sums
     if COUNTER in state:
         state = {**state, COUNTER: state[COUNTER] + 1}
     after, new = _updated(rule, update, dict(state))

@@ -54,7 +54,7 @@ PLANNED, LIMIT, MOST = 60.0, 120, 250
 """Seconds that the chosen tests took under coverage; seconds of work after which they are ended, so
 that other work on the machine does not count; tests."""
 WAIT = 10
-"""How many times as long they may take by the clock, as tests do that wait for one another."""
+"""Times as long as that by the clock, since tests may wait for one another."""
 
 
 def files_of(room: str) -> list[Path]:

@@ -294,9 +294,11 @@ def _asked(group: Group) -> GroupPaths:
 def _stacks(each: GroupPaths) -> Iterator[tuple[list[Work], OwnCode | Inductor]]:
     """The weights of a group that take no kernel; matrices of one kind come as one stack.
 
-    A product of a stack is one call, and on a GPU one launch. Its bits are those of single ones.
+    A product of a stack is one call, and on a GPU one launch, with the numbers of single ones to
+    rounding. (Not in half precision, where a stack rounds a product and a sum apart.)
     """
-    multiplies = any(isinstance(rule, Orthogonalize) for rule in each.group.rule.tree())
+    products = [rule for rule in each.group.rule.tree() if isinstance(rule, Orthogonalize)]
+    multiplies = bool(products) and all(rule.precision != "bfloat16" for rule in products)
     stacks: dict[Any, tuple[list[Work], OwnCode | Inductor]] = {}
     for i, (work, path) in enumerate(each):
         if isinstance(path, Specialization | BackendError):

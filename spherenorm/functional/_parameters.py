@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from spherenorm._numerics import refuse_unless_real
-from spherenorm._steps import sums_over
+from spherenorm._steps import first_state, sums_over
 from spherenorm.core import Rule, State, begun
 
 Params = dict[str, Tensor]
@@ -36,7 +36,7 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
         {'w': {'momentum_buffer': tensor([0., 0.])}}
     """
     _refuse_unless_real(params)
-    return {name: rule.init(weight) for name, weight in params.items()}
+    return {name: first_state(rule, weight) for name, weight in params.items()}
 
 
 def step(

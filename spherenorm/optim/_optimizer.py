@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm._registry import Recipe, find_recipe, name_of
-from spherenorm._steps import sums_over
+from spherenorm._steps import first_state, sums_over
 from spherenorm.compile import Dispatcher, Group, Work
 from spherenorm.core import Rule, State, begun
 from spherenorm.optim._checkpoint import fit
@@ -178,7 +178,7 @@ def _gathered(
             state = states.get(weight)  # a first step keeps an empty one, too, as checkpoints ask
             if state is None or state.keys() != keys:  # or a schedule has switched a rule
                 # Fresh values are copied, since a user's `init` may return the weight itself.
-                old, fresh = state or {}, rule.init(weight)
+                old, fresh = state or {}, first_state(rule, weight)
                 state = {key: old[key] if key in old else x.clone() for key, x in fresh.items()}
                 new[weight] = state
             works.append(Work(weight, -weight.grad if group["maximize"] else weight.grad, state))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from spherenorm._fields import choice, view
+from spherenorm._fields import choice, state_name, view
 from spherenorm._numerics import ratio, working
 from spherenorm._views import ViewLike, some_zero
 from spherenorm.core import Rule, State, Update
@@ -64,7 +64,7 @@ class Gain(Rule):
     view: ViewLike = view("channel")
     start: Start = choice("norm", "one")
     free: bool = False
-    buffer: str = "gain"
+    buffer: str = state_name("gain")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from spherenorm._fields import hyper
+from spherenorm._fields import hyper, state_name
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, total_share
 from spherenorm._parts import COUNTER
 from spherenorm.core import Rule, State, Update
@@ -41,7 +41,7 @@ class HeavyBall(Rule):
     dampening: Scalar = hyper("[0, 1]", 0.0)
     nesterov: bool = False
     undamped_start: bool = False
-    buffer: str = "momentum"
+    buffer: str = state_name("momentum")
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class FeedbackMomentum(Rule):
     rule: Rule
     beta: Scalar = hyper("[0, 1)")
     dampening: Scalar = hyper("[0, 1]", 0.0)
-    buffer: str = "momentum"
+    buffer: str = state_name("momentum")
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class InterpolatedAverage(Rule):
 
     beta1: Scalar = hyper("[0, 1)")
     beta2: Scalar = hyper("[0, 1)")
-    buffer: str = "exp_avg"
+    buffer: str = state_name("exp_avg")
 
     @property
     def state_names(self) -> tuple[str, ...]:

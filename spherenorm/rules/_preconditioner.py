@@ -161,7 +161,11 @@ class UnitMoments(Rule):
         entering, step = update.direction, state[COUNTER]
         average = averaged(state["exp_avg"], entering, self.beta1)
         squared_norm = self.view.inner(entering, entering)
-        square = averaged(state["exp_avg_sq"], squared_norm, self.beta2)
+        past = state["exp_avg_sq"]
+        if past.shape != squared_norm.shape:  # made for other units, against which it broadcasts
+            shapes = f"{tuple(squared_norm.shape)}, got {tuple(past.shape)}"
+            raise ValueError(f"UnitMoments: view {self.view} needs 'exp_avg_sq' of shape {shapes}")
+        square = averaged(past, squared_norm, self.beta2)
         first, second = total_shares(step, self.beta1, self.beta2)
         correction = second**0.5 / first
         scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))

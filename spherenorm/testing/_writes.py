@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from spherenorm.core import Rule, Update
 
-METHODS = "init", "measure", "update"
+ARGUMENTS = {
+    "init": ("weight",),
+    "measure": ("update", "state"),
+    "update": ("update", "state"),
+    "move": ("weight", "direction", "tangents"),
+}
+"""The arguments of the methods that are watched; the last is a manifold's."""
 
 
 @contextlib.contextmanager
@@ -21,8 +29,9 @@ def writes_of(rule: Rule) -> Iterator[list[str]]:
     Values are compared, so that a write through `.data` is seen, too. Inner rules come first.
     """
     found: list[str] = []
-    own: set[tuple[type, str]] = {(type(each), name) for each in rule.tree() for name in METHODS}
-    own |= {(type(rule.manifold), "move")}
+    *methods, move = ARGUMENTS
+    own: set[tuple[type, str]] = {(type(each), name) for each in rule.tree() for name in methods}
+    own |= {(type(rule.manifold), move)}
     before = [(cls, name, vars(cls).get(name)) for cls, name in own]
     for cls, name, _ in before:
         setattr(cls, name, _watched(getattr(cls, name), name, found))
@@ -34,37 +43,43 @@ def writes_of(rule: Rule) -> Iterator[list[str]]:
 
 
 def _watched(method: Callable[..., Any], name: str, found: list[str]) -> Callable[..., Any]:
-    def watched(rule: Any, *given: Any) -> Any:
-        tensors = {what: x for each in reversed(given) for what, x in _tensors(each).items()}
-        copies = {what: x.clone() for what, x in tensors.items()}
-        keys = [list(each) for each in given if isinstance(each, dict)]
-        result = method(rule, *given)
-        where = f"{type(rule).__name__}.{name} writes into"
-        found.extend(
-            f"{where} {what}"
-            for what, x in tensors.items()
-            if not torch.equal(x.nan_to_num(), copies[what].nan_to_num())
-        )
-        if keys != [list(each) for each in given if isinstance(each, dict)]:
-            found.append(f"{where} the dict of its state")
+    def watched(rule: Any, *given: Any, **named: Any) -> Any:
+        values = inspect.signature(method).bind(rule, *given, **named).args[1:]
+        arguments = dict(zip(ARGUMENTS[name], values, strict=False))
+        before = {what: x.clone() for what, x in _tensors(arguments).items()}
+        result = method(rule, *given, **named)
+        after = _tensors(arguments)
+        written = [w for w, x in before.items() if w not in after or not _equal(x, after[w])]
+        written += after.keys() - before.keys()
+        found.extend(f"{type(rule).__name__}.{name} writes into {what}" for what in written)
         return result
 
     return watched
 
 
-def _tensors(given: Any) -> dict[str, Tensor]:
-    """The tensors of an argument, by their names in messages."""
-    if isinstance(given, Tensor):
-        return {"the weight": given}
-    if isinstance(given, Update):
-        update = {"weight": given.weight, "gradient": given.grad, "direction": given.direction}
-        notes = {f"update.notes[{name!r}]": x for name, x in _flat(given.notes)}
-        return {f"the {name}": x for name, x in update.items()} | notes
-    return {f"the state {name!r}": x for name, x in given.items()}
+def _equal(x: Tensor, y: Tensor) -> bool:
+    return x.shape == y.shape and torch.equal(x.nan_to_num(), y.nan_to_num())
 
 
-def _flat(notes: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    for name, value in notes.items():
-        for each in torch.utils._pytree.tree_leaves(value):
-            if isinstance(each, Tensor):
-                yield name, each
+def _tensors(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of arguments, by their names in messages."""
+    found: dict[str, Any] = {}
+    for label, value in arguments.items():
+        if isinstance(value, Update):
+            found |= {"the weight": value.weight, "the gradient": value.grad}
+            found["the direction"] = value.direction
+            found |= {f"update.notes[{key!r}]": x for key, x in value.notes.items()}
+            decided = value.invariance
+            if decided is not None:
+                found["update.invariance"] = (*decided.flags, *decided.squared_norms)
+        elif isinstance(value, Mapping):
+            found |= {f"the state {key!r}": x for key, x in value.items()}
+        else:
+            found[f"the {label}"] = value
+    leaves = {what: tree_leaves(x) for what, x in found.items()}
+    return {
+        what if len(each) == 1 else f"{what}, {i}": x
+        for what, each in leaves.items()
+        for i, x in enumerate(each)
+        if isinstance(x, Tensor)
+    }

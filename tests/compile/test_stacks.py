@@ -45,6 +45,16 @@ def test_equal_matrices_step_as_each_alone(row, dtype):
             assert value.untyped_storage().nbytes() == value.nbytes  # a checkpoint of its own
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_iteration_in_half_precision_does_not_hang_on_other_weights(dtype):
+    """It rounds a product and a sum at once, which a stack does not: each steps alone."""
+    together, alone = drawn(dtype, [(16, 12)] * 3), drawn(dtype, [(16, 12)] * 3)
+    for weights, backend in ((together, "auto"), (alone, "rule")):
+        optimizer = sn.optim.Muon(weights, lr=0.02, precision="bfloat16", backend=backend)
+        steps_of(optimizer, weights)
+    assert all(map(torch.equal, together, alone))
+
+
 def test_groups_of_kernels_and_of_matrices_follow_what_changes_between_steps():
     """A plan that lasts: rates change at each step, then a state, a gradient's memory, a group."""
     shapes = [(6, 4), (6, 4), (5,), (7, 3)]

@@ -75,6 +75,16 @@ REFUSED = {
     "a view of a manifold": (lambda: sn.Sphere("rows"), ValueError, ("rows", "channel")),
     "no value": (Fields, TypeError, ("view",)),
     "after replace": (lambda: replace(Fields("layer"), share=1.5), ValueError, ("share", 1.5)),
+    "a counter as a buffer": (
+        lambda: r.HeavyBall(0.9, buffer="step"),
+        ValueError,
+        ("HeavyBall: buffer", "step"),
+    ),
+    "two states of one name": (
+        lambda: r.Gain(r.StepSize(0.1), r.StepSize(0.1), free=True, buffer="length").keys,
+        ValueError,
+        ("Gain", "length"),
+    ),
     "in a recipe": (
         lambda: sn.bind("sgd", lr=-1).rule,
         ValueError,

@@ -26,6 +26,10 @@ def test_a_rule_is_a_value(row):
         assert each == rule
         assert hash(each) == hash(rule)
         assert repr(each) == repr(rule)
+    weight = torch.ones(4, 3, dtype=torch.float64)
+    for used in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        expected = rule.step(weight, weight, rule.init(weight))  # what is derived does not travel
+        torch.testing.assert_close(used(rule).step(weight, weight, rule.init(weight)), expected)
     others = [each.rule() for each in ROWS if str(each) != str(row)]
     assert all(each != rule for each in others) or rule in others
     with pytest.raises(FrozenInstanceError):

@@ -80,6 +80,13 @@ class Notes(sn.Rule):
         return update.changed(notes={"length": update.direction.abs()}), {}
 
 
+class Halves:
+    """A manifold that halves the direction, in its own memory."""
+
+    def move(self, weight: Any, direction: Any, tangents: Any) -> Any:
+        return weight - direction.mul_(0.5), tangents
+
+
 class Pushes:
     """A manifold that moves the weight in its own memory."""
 
@@ -139,6 +146,7 @@ WRITTEN: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
     "the direction": ("direction", lambda u, s: u.direction.mul_(2)),
     "the state": ("'m'", lambda u, s: s["m"].mul_(0.5)),
     "a note": ("length", lambda u, s: u.notes["length"].add_(1)),
+    "the notes": ("mine", lambda u, s: u.notes.update(mine=u.grad)),
 }
 """Targets of `update`: the argument, and the write."""
 
@@ -205,6 +213,12 @@ ROWS = [
         "Pushes.move writes into the weight",
         {"manifold": Pushes(), "named": False},
     ),
+    row(
+        "a manifold writes into the direction",
+        WRITES,
+        "Halves.move writes into the direction",
+        {"manifold": Halves(), "named": False},
+    ),
     *(
         row(f"update returns {what}", "shapes", argument, update=returning(change))
         for what, (argument, change) in RETURNED.items()
@@ -234,13 +248,6 @@ ROWS = [
         "dtypes",
         "float32",
         average=lambda self, u, s: ((1e-30 * u.direction) ** 2).sqrt() * 1e30 + 0 * s["m"],
-    ),
-    row(
-        "init keeps half precision",
-        "dtypes",
-        "'m'",
-        {"alone": True},
-        init=lambda self, weight: {"m": torch.zeros_like(weight)},
     ),
     row(
         "update divides by a norm of zero",

@@ -143,6 +143,14 @@ def test_a_unit_of_0_is_refused_where_it_would_never_move(name, given, refused, 
     rule.init(torch.zeros(0, 2))
 
 
+@pytest.mark.parametrize("views", ["layer channel", "channel layer", "channel dim=1"])
+def test_moments_of_other_units_are_refused(views):
+    weight, (one, other) = torch.ones(4, 6), views.split()
+    state = made("UnitMoments", view=one).init(weight)
+    with refuses("UnitMoments", other, tuple(state["exp_avg_sq"].shape)):
+        made("UnitMoments", view=other).step(weight, weight, state)
+
+
 @pytest.mark.parametrize("name", ["RadiusPin", "TargetNormDecay"])
 @pytest.mark.parametrize("views", ["layer channel", "channel layer", "channel dim=1"])
 def test_a_radius_of_other_units_is_refused(name, views):
