@@ -151,25 +151,6 @@ def test_names_of_states(case):
     assert set(trained(rule, weight)[1]) == set(names)
 
 
-TORCHS = {
-    "sgd": (torch.optim.SGD, {"momentum": 0.9}),
-    "adam": (torch.optim.Adam, {}),
-    "adamw": (torch.optim.AdamW, {}),
-    "rmsprop": (torch.optim.RMSprop, {"momentum": 0.9, "centered": True}),
-}
-
-
-@pytest.mark.parametrize("name", TORCHS)
-def test_names_are_torchs(name):
-    cls, settings = TORCHS[name]
-    weight = torch.nn.Parameter(weight_of())
-    weight.grad = torch.ones_like(weight)
-    theirs = cls([weight], lr=0.1, **settings)
-    theirs.step()
-    names = set(sn.bind(name, **settings).rule.keys)
-    assert names == set(theirs.state[weight]) - ({"step"} - names)
-
-
 def test_the_count_is_one_and_goes_on():
     rule = sn.chain(
         sn.chain(r.ExponentialAverage(0.9, bias_correction=True)),
@@ -335,16 +316,6 @@ def test_rules_come_in_order_from_the_gradient_to_the_weight():
         moved, state = sn.chain(*rules).step(weight, grad, {})
         assert torch.equal(moved, weight - direction)
         assert state == {}
-
-
-def test_a_rule_alone_steps_as_a_chain_of_it():
-    for rule in (r.HeavyBall(0.5), r.StepSize(0.1), r.ExponentialAverage(0.5)):
-        (one, first), (two, second) = (
-            trained(rule, weight_of()),
-            trained(sn.chain(rule), weight_of()),
-        )
-        assert torch.equal(one, two)
-        assert all(torch.equal(first[name], x) for name, x in second.items())
 
 
 def test_momentum_within_feedback_is_its_recursion():

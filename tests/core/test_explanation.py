@@ -53,12 +53,10 @@ def test_each_group_shape_and_reason():
     head, *rows = str(lines).splitlines()
     columns = ["group", "recipe", "backend", "weights", "dtype", "device", "path", "why"]
     assert head.split() == columns
-    assert len(rows) == 5
     for row, line in zip(rows, lines, strict=True):
         cells = str(line.group), line.recipe, line.backend, line.dtype, line.path, line.reason
         assert all(cell in row for cell in cells)
         assert f"{lines.counts[line]} x {line.shape}" in row
-    assert repr(lines) == str(lines)
 
 
 REASONS = {

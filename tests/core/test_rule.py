@@ -150,6 +150,10 @@ def test_a_state_that_begins_as_half_precision_is_float32():
     for dtype in (torch.float16, torch.bfloat16):
         state = sn.chain(sn.chain(Start())).init(torch.ones(3, dtype=dtype))
         assert state["start"].dtype is torch.float32
+    weight = torch.ones(3)
+    state = functional.init(Start(), {"": weight})[""]
+    weight.zero_()  # which the state does not follow
+    assert state["start"].all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -6,7 +6,6 @@ import pytest
 
 from spherenorm.support import (
     MissingExtraError,
-    columns,
     did_you_mean,
     located,
     look_up,
@@ -22,9 +21,8 @@ def test_the_nearest_names_or_all():
     known = ["sgd", "adam", "sgdp"]
     assert did_you_mean("sgpd", known) == "did you mean sgd or sgdp?"
     assert did_you_mean("lion", known) == "known: adam, sgd, sgdp"
-    assert did_you_mean("lion", known, "it has none") == "it has none"
     error = str(unknown_name("recipe", "lion", known, "(or your own)"))
-    assert all(each in error for each in ("recipe", "'lion'", *known, "(or your own)"))
+    assert all(each in error for each in ("recipe", "'lion'", "(or your own)"))
 
 
 def test_objects_by_name(tmp_path, monkeypatch):
@@ -72,11 +70,6 @@ def test_an_error_in_one_line_and_where_the_user_raised_it(tmp_path):
     assert one_line(ValueError("first\nsecond")) == "first"
     assert one_line(ValueError()) == "ValueError: "
     assert located(KeyError("lr")) == "KeyError: 'lr'"
-
-
-def test_columns_are_aligned_and_end_without_blanks():
-    rows = [("name", "view"), ("0.weight", "channel"), ("b", "")]
-    assert columns(rows).splitlines() == ["name      view", "0.weight  channel", "b"]
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
