@@ -14,6 +14,7 @@ settings.register_profile(
 settings.load_profile("suite")
 torch.set_num_threads(1)
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of processes that tests start; two workers run
 
 
 @pytest.fixture(autouse=True)
