@@ -66,7 +66,7 @@ class Subject:
         for shape in SHAPES:
             try:
                 init_apart(bound.rule, torch.ones(shape))
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 refused[shape] = str(error)
         return cls(bound, [shape for shape in SHAPES if shape not in refused], refused)
 
