@@ -80,20 +80,14 @@ class DecoupledDecay(Rule):
     invariant_ratio: Scalar | None = hyper("[0, inf)", None)
     cautious: bool = False
 
-    @property
-    def need(self) -> str | None:
-        """The message where no test has decided, if this rule needs one."""
-        if self.invariant_ratio is None or is_zero(self.weight_decay):
-            return None
-        return "DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it"
-
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
             return update, {}
         decay: Scalar = self.weight_decay
         if self.invariant_ratio is not None:
             if update.invariance is None:
-                raise ValueError(self.need)
+                need = "DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it"
+                raise ValueError(need)
             decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
         weight, direction = update.weight, update.direction
         if self.cautious:

@@ -106,12 +106,6 @@ class RadialProjection(Rule):
     outward: Scalar = hyper("[0, 1]", 0.0)
     inward: Scalar = hyper("[0, 1]", 0.0)
 
-    @property
-    def need(self) -> str | None:
-        """The message where no test has decided, if this rule needs one."""
-        before = "a ScaleInvarianceTest before it in the chain, or a view"
-        return f"RadialProjection() needs {before}" if self.view is None else None
-
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, direction = update.weight, update.direction
         if self.view is not None:
@@ -123,7 +117,8 @@ class RadialProjection(Rule):
         elif update.invariance is not None:
             projected = update.invariance.without_radial_part(weight, direction, self._removed)
         else:
-            raise ValueError(self.need)
+            before = "a ScaleInvarianceTest before it in the chain, or a view"
+            raise ValueError(f"RadialProjection() needs {before}")
         return update if projected is direction else update.changed(direction=projected), {}
 
     @property
