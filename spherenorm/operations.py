@@ -29,8 +29,7 @@ class Operation:
         overloads: of aten, such as "add.Tensor".
         gives: "number" of numbers, "truth" of numbers, "logic" (truth of truth), or "choice",
             which gives what its second and third argument are.
-        cpp, triton: the expression in C++, in Triton.
-        triton_float32: the expression that rounds as torch does; Triton's own is approximate there.
+        cpp: the expression in C++.
         cheap: computing it twice costs less than keeping it.
         derived: makes it of other operations, for a reader without a form of its own: a function of
             the reader, which has these as methods, and of the arguments. Exact arithmetic of the
@@ -41,8 +40,6 @@ class Operation:
     overloads: tuple[str, ...]
     gives: Literal["number", "truth", "logic", "choice"]
     cpp: str = ""
-    triton: str = ""
-    triton_float32: str = ""
     cheap: bool = False
     derived: Callable[..., Any] | None = None
 
@@ -64,29 +61,24 @@ class Reduction:
 
     Attributes:
         start: of no entry. (The results of parts add up: of "any", a sum above 0 is true.)
-        cpp, triton: of two parts {0} and {1}.
+        cpp: of two parts {0} and {1}.
         openmp: its sign in a reduction clause.
-        triton_tile: of a tile {0} where {1} is true, along {2}.
     """
 
     name: str
     start: str
     cpp: str
     openmp: str
-    triton: str
-    triton_tile: str
 
 
 def _row(
     name: str,
     overloads: str = "",
-    form: str = "",
+    cpp: str = "",
     gives: Literal["number", "truth", "logic", "choice"] = "number",
     **own: Any,
 ) -> Operation:
-    """A row; `form` holds wherever the row has none of its own."""
-    forms = {language: own.pop(language, form) for language in ("cpp", "triton")}
-    return Operation(name, tuple(overloads.split()), gives, **forms, **own)
+    return Operation(name, tuple(overloads.split()), gives, cpp, **own)
 
 
 def _comparison(name: str, form: str) -> Operation:
@@ -126,59 +118,50 @@ _ROWS = (
         derived=lambda on, x, y, alpha=1: on.sub(y, x, alpha),
     ),
     _row("mul", "mul.Tensor mul.Scalar", "{0} * {1}", cheap=True),
-    _row("div", "div.Tensor div.Scalar", "{0} / {1}", triton_float32="tl.div_rn({0}, {1})"),
+    _row("div", "div.Tensor div.Scalar", "{0} / {1}"),
     _row("neg", "neg.default", "-{0}", cheap=True),
     _row(
-        "addcmul", "addcmul.default", "{0} + {1} * {2}", cpp="fused({1}, {2}, {0})", cheap=True,
+        "addcmul", "addcmul.default", "fused({1}, {2}, {0})", cheap=True,
         derived=lambda on, x, y, z, value=1: on.add(x, on.mul(y, z), value),
     ),
     _row("addcdiv", "addcdiv.default", derived=_addcdiv),
     _row(
         "lerp", "lerp.Scalar lerp.Tensor", cpp="lerp({0}, {1}, {2})",
-        triton="tl.where({2} < 0.5, {0} + {2} * ({1} - {0}), {1} - ({1} - {0}) * (1.0 - {2}))",
         derived=lambda on, x, y, weight: on.add(on.mul(x, 1 - weight), on.mul(y, weight)),
     ),
     # Functions.
-    _row("abs", "abs.default", cpp="std::abs({0})", triton="tl.abs({0})"),
-    _row("sign", "sign.default", cpp="{kind}(({0} > 0) - ({0} < 0))",
-         triton="({0} > 0).to({kind}) - ({0} < 0).to({kind})"),
+    _row("abs", "abs.default", cpp="std::abs({0})"),
+    _row("sign", "sign.default", cpp="{kind}(({0} > 0) - ({0} < 0))"),
     _row("square", "square.default", "{0} * {0}", cheap=True,
          derived=lambda on, x: on.mul(x, x)),
-    _row("sqrt", "sqrt.default", cpp="std::sqrt({0})", triton="tl.sqrt({0})",
-         triton_float32="tl.sqrt_rn({0})"),
-    _row("reciprocal", "reciprocal.default", cpp="{kind}(1) / {0}", triton="1.0 / {0}",
-         triton_float32="tl.div_rn(1.0, {0})"),
-    _row("rsqrt", "rsqrt.default", cpp="{kind}(1) / std::sqrt({0})", triton="1.0 / tl.sqrt({0})",
-         triton_float32="tl.div_rn(1.0, tl.sqrt_rn({0}))",
+    _row("sqrt", "sqrt.default", cpp="std::sqrt({0})"),
+    _row("reciprocal", "reciprocal.default", cpp="{kind}(1) / {0}"),
+    _row("rsqrt", "rsqrt.default", cpp="{kind}(1) / std::sqrt({0})",
          derived=lambda on, x: on.reciprocal(on.sqrt(x))),
-    _row("exp", "exp.default", cpp="std::exp({0})", triton="tl.exp({0})"),
-    _row("log", "log.default", cpp="std::log({0})", triton="tl.log({0})"),
-    _row("log1p", "log1p.default", cpp="std::log1p({0})", triton="log1p({0})",
+    _row("exp", "exp.default", cpp="std::exp({0})"),
+    _row("log", "log.default", cpp="std::log({0})"),
+    _row("log1p", "log1p.default", cpp="std::log1p({0})",
          derived=lambda on, x: on.log(on.add(x, 1))),
     _row("sigmoid", "sigmoid.default",
          derived=lambda on, x: on.reciprocal(on.add(on.exp(on.neg(x)), 1))),
     _row("softplus", "softplus.default", derived=_softplus),
-    _row("sin", "sin.default", cpp="std::sin({0})", triton="tl.sin({0})"),
-    _row("cos", "cos.default", cpp="std::cos({0})", triton="tl.cos({0})"),
+    _row("sin", "sin.default", cpp="std::sin({0})"),
+    _row("cos", "cos.default", cpp="std::cos({0})"),
     _row("tanh", "tanh.default", cpp="std::tanh({0})"),
     _row(
         "sinc", "sinc.default",
         cpp="({0} == 0 ? {kind}(1) : {kind}(std::sin(M_PI * {0}) / (M_PI * {0})))",
-        triton="tl.where({0} == 0, 1.0, tl.sin({0} * 3.141592653589793)"
-        " / tl.where({0} == 0, 1.0, {0} * 3.141592653589793))",
     ),
     _row("pow", "pow.Scalar pow.Tensor_Tensor pow.Tensor_Scalar",
-         cpp="{kind}(std::pow({0}, {1}))", triton="power({0}, {1}).to({kind})"),
+         cpp="{kind}(std::pow({0}, {1}))"),
     _row(
         "maximum", "maximum.default clamp_min.default clamp_min.Tensor",
         cpp="({0} > {1} || {0} != {0} ? {0} : {1})",
-        triton="tl.where(({0} > {1}) | ({0} != {0}), {0}, {1})",
         derived=lambda on, x, y: on.where(on.ge(x, y), x, y),
     ),
     _row(
         "minimum", "minimum.default clamp_max.default clamp_max.Tensor",
         cpp="({0} < {1} || {0} != {0} ? {0} : {1})",
-        triton="tl.where(({0} < {1}) | ({0} != {0}), {0}, {1})",
         derived=lambda on, x, y: on.where(on.le(x, y), x, y),
     ),
     _row("clamp", "clamp.default clamp.Tensor", derived=_clamp),
@@ -190,13 +173,13 @@ _ROWS = (
     _comparison("eq", "{0} == {1}"),
     _comparison("ne", "{0} != {1}"),
     _row("logical_and", "logical_and.default bitwise_and.Tensor", gives="logic",
-         cpp="({0} && {1})", triton="{0} & {1}"),
+         cpp="({0} && {1})"),
     _row("logical_or", "logical_or.default bitwise_or.Tensor", gives="logic",
-         cpp="({0} || {1})", triton="{0} | {1}"),
+         cpp="({0} || {1})"),
     _row("logical_not", "logical_not.default bitwise_not.default", gives="logic",
-         cpp="!{0}", triton="({0} == 0)"),
+         cpp="!{0}"),
     _row("where", "where.self", gives="choice", cheap=True,
-         cpp="({0} ? {1} : {2})", triton="tl.where({0}, {1}, {2})"),
+         cpp="({0} ? {1} : {2})"),
     # Made of several entries.
     _row("linalg_vector_norm", "linalg_vector_norm.default", derived=_norm),
     _row(
@@ -223,11 +206,9 @@ REDUCTIONS = {
     for row in (
         Reduction(
             "sum", start="0", cpp="{0} += {1};", openmp="+",
-            triton="{0} + {1}", triton_tile="tl.sum(tl.where({1}, {0}, 0.0){2})",
         ),
         Reduction(
             "any", start="0", cpp="{0} = {0} || {1};", openmp="||",
-            triton="tl.maximum({0}, {1})", triton_tile="tl.max(tl.where({1}, {0}, 0.0){2})",
         ),
     )
 }  # fmt: skip

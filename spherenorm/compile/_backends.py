@@ -49,7 +49,6 @@ class Work(NamedTuple):
     """One weight to step, with its gradient and state, or the part of it that this process holds.
 
     Attributes:
-        overlaps: it lies in the memory of another weight; the two step one after the other.
         whole: of a part, the sharded weight, gradient and state; None: this is no part.
         processes: the group of processes that hold the other rows; None: there are none.
     """
@@ -57,7 +56,6 @@ class Work(NamedTuple):
     weight: Tensor
     grad: Tensor
     state: State
-    overlaps: bool = False
     whole: Work | None = None
     processes: Any = None
 

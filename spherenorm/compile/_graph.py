@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from spherenorm.compile._guard import UnsupportedRuleError
+from spherenorm.compile._key import UnsupportedRuleError
 from spherenorm.operations import OPERATIONS, Operation
 
 INPUTS = {"weight", "grad", "state"}
@@ -74,6 +74,11 @@ class StepGraph:
     outputs: dict[str, int] = field(default_factory=dict)
     literals: list[float] = field(default_factory=list)
     states: dict[str, tuple[torch.Size, torch.dtype]] = field(default_factory=dict)
+
+    @property
+    def structure(self) -> Any:
+        """Equal for graphs that differ in their literals only."""
+        return tuple(self.nodes), tuple(self.outputs.items()), len(self.literals)
 
     @property
     def inputs(self) -> dict[str, Node]:

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 
 from spherenorm._numerics import working_dtype
 from spherenorm.compile._graph import Extent, GrowingGraph, Node, StepGraph
-from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.compile._key import RuleKey, UnsupportedRuleError
 from spherenorm.compile._products import by_products
 from spherenorm.core import Rule
 from spherenorm.operations import OPERATIONS, of_overload
@@ -34,27 +34,27 @@ _dtypes: dict[Any, torch.dtype] = {}
 """The dtype of a result, by the operation and the kinds of its arguments."""
 
 
-def lower(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+def lower(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
     """The graph of one step of a weight of that shape.
 
     Args:
-        guard: the rule, whose numbers become the arguments of the graph.
+        key: of the rule, whose numbers become the arguments of the graph.
         shape, dtype: of the weight; nothing of that size is allocated.
 
     Raises:
         UnsupportedRuleError: naming the rule and the operation.
     """
     try:
-        return _lower(guard, shape, dtype)
+        return _lower(key, shape, dtype)
     except (UnsupportedRuleError, RecordError) as error:
-        raise UnsupportedRuleError(f"{_culprit(error, guard.rule)}: {error}") from error
+        raise UnsupportedRuleError(f"{_culprit(error, key.rule)}: {error}") from error
     except Exception as error:
-        if not guard.foreign:
+        if not key.foreign:
             raise
         # A user's rule may do what a tensor without memory refuses, or be wrong. Its own code then
         # works or raises the real error.
         why = RecordError.MESSAGE if "meta tensor" in str(error) else str(error)
-        raise UnsupportedRuleError(f"{_culprit(error, guard.rule)}: {why}") from error
+        raise UnsupportedRuleError(f"{_culprit(error, key.rule)}: {why}") from error
 
 
 def _culprit(error: BaseException, rule: Rule) -> str:
@@ -67,11 +67,11 @@ def _culprit(error: BaseException, rule: Rule) -> str:
     return name
 
 
-def _lower(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+def _lower(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
     with torch.device("meta"):
         weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
-        numbers = [torch.empty((), dtype=kept) for kept in guard.dtypes]
-        rule = guard.with_numbers(numbers)
+        numbers = [torch.empty((), dtype=kept) for kept in key.dtypes]
+        rule = key.with_numbers(numbers)
         # A rule may give one tensor twice, or the weight; here each is told from the others.
         state = {name: value.clone() for name, value in rule.init(weight).items()}
         extents = _state_extents(rule, shape, dtype)

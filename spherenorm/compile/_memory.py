@@ -1,164 +1,110 @@
-"""The memory of weights, gradients and states, which a path steps in place."""
+"""The memory of weights, gradients and states, on which a step in place relies."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, pairwise
-from operator import methodcaller
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import TensorGuards
 
 from spherenorm.compile._backends import Group, Work
-from spherenorm.compile._shards import PLAIN, held
+from spherenorm.compile._shards import PLAIN
 from spherenorm.core import State
 
-Span = tuple[int, int]
-"""The beginning and the end of a tensor in memory."""
 
-
-def settled(groups: Sequence[Group]) -> Sequence[Group]:
-    """The groups, with every gradient and state in memory of its own.
-
-    A step writes into weights and states. So a gradient that lies in one of them is copied, and so
-    is a state that lies in a weight or another state, and a gradient or state whose memory holds
-    its negative. Weights are the caller's: those that overlap are marked.
-    """
-    works = [work for group in groups for work in group.works]
-    given = [x for work in works for x in (work.grad, *work.state.values())]
-    spans = sorted(filter(None, map(_span, [*(work.weight for work in works), *given])))
-    apart = all(one[1] <= other[0] for one, other in pairwise(spans))
-    if apart and not any(x.is_neg() for x in given):
-        return groups
-    return _settled(groups)
-
-
-def _settled(groups: Sequence[Group]) -> Sequence[Group]:
-    works = [work for group in groups for work in group.works]
-    written, overlapping = _clusters([work.weight for work in works])
-    for work in works:
-        for name, value in work.state.items():
-            if value.is_neg() or _meets(value, written):
-                kept = (work.whole or work).state
-                kept[name] = kept[name].clone()
-                work.state[name] = value = held(kept[name])  # noqa: PLW2901
-            span = _span(value)
-            if span is not None:
-                insort(written, span)
-
-    def settle(work: Work) -> Work:
-        copied = work.grad.is_neg() or _meets(work.grad, written)
-        grad = work.grad.clone() if copied else work.grad
-        return work._replace(grad=grad, overlaps=id(work.weight) in overlapping)
-
-    return [replace(group, works=[settle(work) for work in group.works]) for group in groups]
-
-
-def _clusters(weights: Sequence[Tensor]) -> tuple[list[Span], set[int]]:
-    """The memory of all weights as disjoint spans, in order, and the ids of those that overlap."""
-    clusters: list[Span] = []
-    overlapping: set[int] = set()
-    last = 0
-    for (start, end), weight in sorted((span, id(w)) for w in weights if (span := _span(w))):
-        if clusters and start < clusters[-1][1]:
-            overlapping |= {last, weight}
-            clusters[-1] = clusters[-1][0], max(end, clusters[-1][1])
-        else:
-            clusters.append((start, end))
-        last = weight
-    return clusters, overlapping
-
-
-def _meets(x: Tensor, spans: Sequence[Span]) -> bool:
-    """True if `x` overlaps one of `spans`, which are disjoint and in order."""
-    span = _span(x)
-    before = bisect_left(spans, (span[1],)) if span else 0
-    return before > 0 and span is not None and spans[before - 1][1] > span[0]
-
-
-def _span(x: Tensor) -> Span | None:
-    """The memory of `x`; None if torch does not tell, or if it has no entries."""
-    start = x.data_ptr() if type(x) in PLAIN else 0
-    if not start:
-        return None
-    if x.is_contiguous():
-        return start, start + x.nbytes
-    last = sum((length - 1) * s for length, s in zip(x.shape, x.stride(), strict=True))
-    return start, start + (1 + last) * x.itemsize
-
-
-class Tensors:
-    """The tensors of a step, in order.
+class Layout:
+    """The places, strides and types of a step's tensors. It holds none of them.
 
     Args:
         works: of the step.
         own: the places of those that take their rule's own code: their states, which are other
-            tensors after each step, are no part of it.
-
-    Attributes:
-        written: the weights, then states, whose keys are `keys`.
-        grads: the gradients.
+            tensors after each step, are left out.
     """
 
-    def __init__(self, works: Sequence[Work], own: Collection[int] = ()) -> None:
-        weights, grads, states, *_ = zip(*works, strict=True) if works else ((),) * 3
-        if own:
-            states = tuple({} if i in own else state for i, state in enumerate(states))
-        self.keys = list(chain.from_iterable(states))
-        self.written = [*weights, *chain.from_iterable(map(methodcaller("values"), states))]
-        self.grads = grads
+    def __init__(self, works: Sequence[Work], own: Collection[int]) -> None:
+        self._own = own
+        self._names, written, self._grads = self._tensors(works)
+        self._places, self._kinds = _places(written), _kinds([*written, *self._grads])
+        self.grads = _places(self._grads)
+        """The place of each gradient."""
+        self._grads = []
 
+    def _tensors(self, works: Sequence[Work]) -> tuple[list[str], list[Tensor], list[Tensor]]:
+        states = [{} if i in self._own else work.state for i, work in enumerate(works)]
+        values = chain.from_iterable(state.values() for state in states)
+        written = [*(work.weight for work in works), *values]
+        return [*chain.from_iterable(states)], written, [work.grad for work in works]
 
-class Memory:
-    """The memory of a step's tensors: types, layouts and places, which tables of kernels rely on.
-
-    It holds no tensor, so that it keeps none alive: what lies in the same place in the same way is
-    as good as what lay there.
-    """
-
-    def __init__(self, tensors: Tensors) -> None:
-        self._keys = tensors.keys
-        # One call for all tensors reads the type, dtype, device, dispatch keys and strides of each.
-        self._kinds: Any = TensorGuards(
-            *tensors.written, *tensors.grads, dynamic_dims_sizes=None, dynamic_dims_strides=None
-        )
-        self._places = _places(tensors.written)
-        self._grads = _places(tensors.grads)
-        sizes = [span[1] - span[0] if (span := _span(grad)) else 0 for grad in tensors.grads]
-        self._sizes = np.array(sizes, dtype=np.int64)
-        spans = np.array(sorted(filter(None, map(_span, tensors.written))), dtype=np.int64)
-        self._starts, self._ends = spans.reshape(-1, 2).T
-
-    def gradients(self, tensors: Tensors) -> Sequence[int] | None:
-        """The places of the gradients; None if anything else has changed, or if one lies in what
-        the step writes to, or nowhere."""
-        if tensors.keys != self._keys or not self._kinds.check(*tensors.written, *tensors.grads):
-            return None
-        if _places(tensors.written) != self._places:
-            return None
-        grads = _places(tensors.grads)
-        if grads != self._grads:
-            first = np.array(grads, dtype=np.int64)
-            behind = np.searchsorted(self._ends, first, side="right")
-            starts = np.append(self._starts, np.iinfo(np.int64).max)[behind]
-            lacking = (first == 0) & (self._sizes > 0)
-            if (starts < first + self._sizes).any() or lacking.any():
-                return None
-            self._grads = grads
-        return grads
+    def holds(self, works: Sequence[Work]) -> bool:
+        """True if nothing but the places of gradients has changed; `grads` has those then."""
+        names, written, grads = self._tensors(works)
+        same = names == self._names and _places(written) == self._places
+        if not same or _kinds([*written, *grads]) != self._kinds or any(map(Tensor.is_neg, grads)):
+            return False
+        places = _places(grads)
+        moved, self.grads = places != self.grads, places
+        return not (moved and _overlaps([*written, *grads]).any())
 
 
 def _places(tensors: Sequence[Tensor]) -> list[int]:
     return list(map(Tensor.data_ptr, tensors))
 
 
+def _kinds(tensors: Sequence[Tensor]) -> list[Any]:
+    """Types, strides and sizes; with a gradient's shape, which is the weight's, they tell all."""
+    sizes = map(Tensor.nbytes.__get__, tensors)  # type: ignore[attr-defined]
+    return [*map(type, tensors), *map(Tensor.stride, tensors), *sizes]
+
+
+def overlapping(groups: Sequence[Group]) -> list[bool]:
+    """Of each group, whether a tensor of its step shares memory with one of another weight's.
+
+    Of one weight, too: a state may lie in the gradient.
+    """
+    works = [(number, work) for number, group in enumerate(groups) for work in group.works]
+    tensors = [(n, x) for n, (w, g, s, *_) in works for x in (w, g, *s.values())]
+    shared = _overlaps([x for _, x in tensors])
+    found = {number for (number, _), each in zip(tensors, shared, strict=True) if each}
+    return [number in found for number in range(len(groups))]
+
+
+def one_by_one(works: Sequence[Work]) -> bool:
+    """True if weights overlap, of which each has to see what the one before has become."""
+    return bool(_overlaps([work.weight for work in works]).any())
+
+
+def _overlaps(tensors: Sequence[Tensor]) -> Any:
+    """Of each tensor, whether another one begins in its memory, or it begins in another's."""
+    spans = np.array([_span(x) for x in tensors], dtype=np.int64).reshape(-1, 2)
+    order = np.argsort(spans[:, 0], kind="stable")
+    order = order[spans[order, 0] < spans[order, 1]]  # those with entries
+    starts, ends = spans[order].T
+    found = np.zeros(len(tensors), dtype=bool)
+    if len(order) and (np.maximum.accumulate(ends)[:-1] > starts[1:]).any():
+        last = 0
+        for i in range(1, len(order)):
+            if starts[i] < ends[last]:
+                found[order[[last, i]]] = True
+            last = i if ends[i] > ends[last] else last
+    return found
+
+
+def _span(x: Tensor) -> tuple[int, int]:
+    """The memory of `x`, from its first byte to behind its last one; (0, 0) if it has none."""
+    start = x.data_ptr() if type(x) in PLAIN else 0
+    if not start:
+        return 0, 0
+    if x.is_contiguous():
+        return start, start + x.nbytes
+    last = sum((length - 1) * s for length, s in zip(x.shape, x.stride(), strict=True))
+    return start, start + (1 + last) * x.itemsize
+
+
 def refusal(weight: Tensor, grad: Tensor) -> str | None:
-    """Say why no path can write to the weight, or read the gradient; None if one can."""
+    """Say why nothing can write to the weight, or read the gradient; None if something can."""
     if grad.is_sparse:
         return "has a sparse gradient; pass sparse=False to its embedding"
     if weight.is_inference() and not torch.is_inference_mode_enabled():
@@ -173,10 +119,7 @@ def refusal(weight: Tensor, grad: Tensor) -> str | None:
 
 
 def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
-    """Say why the tensors are not as they were recorded; None if they are.
-
-    Memory must hold one index of dimension 0 after another without gaps (contiguous or
-    channels_last), the states' alike.
+    """Say why the tensors are of other kinds than recorded; None if they are not.
 
     Args:
         work: to be stepped.
@@ -191,39 +134,40 @@ def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
         return f"the gradient is a {type(grad).__name__}"
     if grad.dtype is not weight.dtype:
         return f"the gradient is {grad.dtype}, the weight {weight.dtype}"
-    if weight.is_neg():
-        return "the weight's memory holds its negative"
     if grad.device != weight.device:
         return f"the gradient is on {grad.device}, the weight on {weight.device}"
-    if not (weight.is_contiguous() or _is_channels_last(weight)):
-        return "the weight's rows do not lie one after another in memory"
-    if weight.numel() and not all(x.data_ptr() for x in (weight, grad, *state.values())):
-        return "the weight, the gradient or a state has no memory"
-    return _state_misfit(work, recorded)
-
-
-def _state_misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
-    weight, whole = work.weight, work.whole or work
-    device, inference = weight.get_device(), torch.is_inference_mode_enabled()
-    strides = None if weight.is_contiguous() else weight.stride()
-    for name, value in work.state.items():
+    whole = (work.whole or work).state
+    for name, value in state.items():
         shape, dtype = recorded[name]
-        unlike = whole.state[name].shape != shape or value.dtype is not dtype
-        if type(value) is not Tensor or unlike:
+        if type(value) is not Tensor or whole[name].shape != shape or value.dtype is not dtype:
             return f"the state {name!r} is not what init returns"
-        frozen = value.is_inference() and not inference
-        if value.get_device() != device or frozen:
+        frozen = value.is_inference() and not torch.is_inference_mode_enabled()
+        if value.device != weight.device or frozen:
             return f"the state {name!r} is on another device, or frozen"
-        contiguous = value.is_contiguous()
-        alike = contiguous if strides is None else value.stride() == strides
-        per_unit = strides is not None and shape != whole.weight.shape and contiguous
-        if not (alike or per_unit):
-            return f"the state {name!r} is laid out otherwise than the weight"
     return None
 
 
-def _is_channels_last(x: Tensor) -> bool:
-    return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+def scattered(work: Work) -> str | None:
+    """Say why a kernel cannot walk over the memory; None if it can.
+
+    It must hold one index of dimension 0 after another without gaps (contiguous or channels_last),
+    the states' alike.
+    """
+    weight, grad, state, *_ = work
+    last = weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)
+    if not (weight.is_contiguous() or last):
+        return "the weight's rows do not lie one after another in memory"
+    if any(x.is_neg() for x in (weight, grad, *state.values())):
+        return "the memory of the weight, the gradient or a state holds its negative"
+    if weight.numel() and not all(x.data_ptr() for x in (weight, grad, *state.values())):
+        return "the weight, the gradient or a state has no memory"
+    for name, value in state.items():
+        alike = value.is_contiguous()
+        if not weight.is_contiguous() and value.shape == weight.shape:
+            alike = value.stride() == weight.stride()
+        if not alike:
+            return f"the state {name!r} is laid out otherwise than the weight"
+    return None
 
 
 def commit(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) -> None:

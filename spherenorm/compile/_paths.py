@@ -1,236 +1,263 @@
-"""The paths of one rule for each kind of weight, each compared once with the rule's own code."""
+"""The executor of each kind of weight, compared once with the rule's own code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm._steps import init_apart
+from spherenorm.compile import cpp
 from spherenorm.compile._backends import BackendError, Work
 from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
-from spherenorm.compile._guard import Guard, UnsupportedRuleError
-from spherenorm.compile._inductor import Inductor
-from spherenorm.compile._kernels import Specialization
+from spherenorm.compile._batches import Recorded, batch_of
+from spherenorm.compile._key import RuleKey, UnsupportedRuleError
 from spherenorm.compile._lower import lower
-from spherenorm.compile._memory import misfit
-from spherenorm.compile._shards import PLAIN
-from spherenorm.compile.cpp import BuildError
-from spherenorm.compile.gpu import refuse_capture
+from spherenorm.compile._memory import misfit, scattered
 from spherenorm.core import Rule, State
 
-NOT_BUILT = (BuildError, ImportError)
-"""The errors of kernels that more software on this machine would make possible."""
-
-
-MOST_GRAPHS = 4096
-_GRAPHS: dict[Any, StepGraph] = {}
-"""The steps of the library's own rules by key, shape and dtype, for all optimizers of a process."""
+DEVICES = ("cpu", "cuda")
+"""The devices of the executors."""
+MOST = 2**13
+"""Kinds of weights of which a process remembers executors; beyond that it forgets all."""
+_KNOWN: dict[Any, Any] = {}
+"""By kinds: graphs, paths, differences from own code; or the refusals of these."""
 
 
 @dataclass(frozen=True)
 class OwnCode:
-    """The rule's own code, operation by operation.
-
-    Attributes:
-        passing: the reason may be gone at the next step, and other processes may not have it.
-    """
+    """The rule's own code, one weight after another; of equal matrices, one step of their stack."""
 
     reason: str
-    passing: bool = False
     name: str = "rule"
 
 
-class MisfitError(UnsupportedRuleError):
-    """The tensors of a weight are not as its kernel takes them; at another step they may be."""
+@dataclass(frozen=True)
+class Stack:
+    """The rule's own code under vmap, on stacks of weights of equal shapes."""
+
+    reason: str
+    name: str = "stack"
 
 
-Path = OwnCode | Specialization | Inductor | BackendError
+Path = OwnCode | Stack | Recorded | BackendError
 """One way to step a weight, with its `name` and the `reason` for which it is taken; or the error
 that there is none."""
 
 
-class Paths:
-    """The recorded steps of rules that differ in their numbers only."""
+def path_of(key: RuleKey, backend: str, work: Work) -> Path:
+    """The path of a weight under `backend`, "auto" or "compiled"."""
+    try:
+        return recorded(key, work)
+    except UnsupportedRuleError as error:
+        if backend == "auto":
+            return OwnCode(str(error))
+        refused: Exception = error
+    try:
+        return _stack(key, work, str(refused))
+    except UnsupportedRuleError as error:
+        return refusal_of(key, work, str(error), error)
 
-    def __init__(self) -> None:
-        self._graphs: dict[Any, StepGraph | UnsupportedRuleError] = {}
-        self._made: dict[Any, Specialization | Inductor | UnsupportedRuleError] = {}
-        self._differences: dict[Any, str | None] = {}
-        """The difference of each path from the rule's own code; None if there is none."""
 
-    def kernel(self, guard: Guard, work: Work, again: bool = False) -> Specialization:
-        """The kernel of a weight.
+def refusal_of(
+    key: RuleKey, work: Work, reason: str, cause: Exception | None = None
+) -> BackendError:
+    """The error that `backend="compiled"` has no path for a weight."""
+    weight = (work.whole or work).weight
+    what = f"shape {tuple(weight.shape)}, {weight.dtype}, on {weight.device}"
+    error = BackendError(
+        f'backend="compiled" cannot take the step of {key.names} for a weight of {what}: '
+        f'{reason}; backend="auto" steps it by the rule\'s own code'
+    )
+    error.__cause__ = cause
+    return error
 
-        Args:
-            guard: of the rule.
-            work: the weight.
-            again: try again to build what could not be built before.
 
-        Raises:
-            UnsupportedRuleError: there is none.
-        """
-        weight = (work.whole or work).weight  # all processes compare kernels of the same shapes
-        shape, dtype, device = weight.shape, weight.dtype, weight.device
-        reason = misfit(work, self._graph(guard, shape, dtype).states)
-        if reason is not None:
-            raise MisfitError(reason)
+def recorded(key: RuleKey, work: Work) -> Recorded:
+    """The executor of a weight's recorded step.
 
-        def make(shape: tuple[int, ...]) -> Specialization:
-            graph = self._graph(guard, shape, dtype)
-            return Specialization.of(graph, len(guard.numbers), dtype, device)
+    Raises:
+        UnsupportedRuleError: there is none, or it would give other numbers.
+    """
+    weight = (work.whole or work).weight  # all processes take that of the whole shape
+    shape, dtype, device = weight.shape, weight.dtype, weight.device
+    if device.type not in DEVICES:
+        raise UnsupportedRuleError(f"no executor is made for {device.type}")
+    graph = _graph(key, shape, dtype)
+    if reason := misfit(work, graph.states):
+        raise UnsupportedRuleError(reason)
+    if work.whole is not None:
+        why: str | None = "its rows lie in several processes"
+    elif device.type != "cpu":
+        why = f"all weights at once, on {device.type}"
+    else:
+        why = scattered(work)
 
-        key = shape, dtype, device
-        if again and could_be_built(self._made.get(key)):
-            del self._made[key]
-        found: Specialization = self._checked(key, make, guard, weight)
-        return found
+    def made(shape: tuple[int, ...]) -> Recorded:
+        return _executor(_graph(key, shape, dtype), len(key.numbers), dtype, device, why)
 
-    def compiled(self, guard: Guard, work: Work) -> Specialization | Inductor:
-        """The kernel of a weight, or Inductor's step where no kernel can be made.
+    found: Recorded = _once((*_kind(key, shape, dtype), device, why), lambda: made(shape))
+    off = _once(
+        ("difference", key.rest, dtype, device, found.identity),
+        lambda: _compared(found.identity, made, key, shape, dtype, device),
+    )
+    if off is not None:
+        said = f"the {found.name} would give other numbers than the rule's own code: {off}"
+        raise UnsupportedRuleError(said)
+    return found
 
-        Raises:
-            UnsupportedRuleError: neither is possible.
-        """
+
+def forget() -> None:
+    """Forget the executors of this process: a compiler was installed, or a class was patched.
+
+    Example:
+        >>> sn.compile.forget()  # steps of all optimizers are recorded and compared anew
+    """
+    _KNOWN.clear()
+    _warned.clear()
+
+
+def _kind(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+    return key.rest, shape, dtype, torch.get_default_dtype(), torch.get_default_device()
+
+
+def _graph(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+    kind = ("graph", *_kind(key, shape, dtype))
+    return _once(kind, lambda: lower(key, shape, dtype))  # type: ignore[no-any-return]
+
+
+def _once(kind: Any, make: Callable[[], Any]) -> Any:
+    """What `make` returned, or the refusal that it raised, when it was asked for this kind."""
+    if kind not in _KNOWN:
+        if len(_KNOWN) >= MOST:
+            _KNOWN.clear()
         try:
-            return self.kernel(guard, work, again=True)
+            _KNOWN[kind] = make()
         except UnsupportedRuleError as error:
-            if could_be_built(error):
-                raise
-            reason = str(error)
-        weight = work.weight
-        if work.whole is not None or type(weight) not in PLAIN:
-            raise UnsupportedRuleError(reason)
-        _refuse_other_state(work, init_apart(guard.rule, weight))
-
-        def make(shape: tuple[int, ...]) -> Inductor:
-            return Inductor(guard, reason, weight.device, weight.ndim)
-
-        # Its code is for all shapes of one pattern.
-        key = "Inductor", small_shape(tuple(weight.shape)), weight.dtype, weight.device
-        found: Inductor = self._checked(key, make, guard, weight)
-        return found
-
-    def _graph(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
-        key = shape, dtype
-        if key not in self._graphs:
-            try:
-                self._graphs[key] = self._recorded(guard, shape, dtype)
-            except UnsupportedRuleError as error:
-                self._graphs[key] = error
-        graph: StepGraph = _or_raised(self._graphs[key])
-        return graph
-
-    def _recorded(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
-        if guard.foreign:  # which may read what is not in the key
-            return lower(guard, shape, dtype)
-        key = guard.key, shape, dtype, torch.get_default_dtype(), torch.get_default_device()
-        if key not in _GRAPHS:
-            if len(_GRAPHS) >= MOST_GRAPHS:
-                _GRAPHS.clear()
-            _GRAPHS[key] = lower(guard, shape, dtype)
-        return _GRAPHS[key]
-
-    def _checked(
-        self,
-        key: Any,
-        make: Callable[[tuple[int, ...]], Any],
-        guard: Guard,
-        weight: Tensor,
-    ) -> Any:
-        """The path of a weight, made at the first call, and compared with the rule's own code.
-
-        Raises:
-            UnsupportedRuleError: it cannot be made, or would give other numbers.
-        """
-        if key not in self._made:
-            refuse_capture(weight.device)
-            try:
-                path = make(tuple(weight.shape))
-                if path.identity not in self._differences:
-                    self._differences[path.identity] = _compared(path, make, guard, weight)
-                off = self._differences[path.identity]
-                self._made[key] = path
-                if off is not None:
-                    self._made[key] = UnsupportedRuleError(
-                        f"{path.name} would give other numbers than the rule's own code: {off}"
-                    )
-            except UnsupportedRuleError as error:
-                self._made[key] = error
-            except NOT_BUILT as error:
-                said = str(error) if isinstance(error, BuildError) else NO_TRITON
-                self._made[key] = refused = UnsupportedRuleError(said)
-                refused.__cause__ = error
-        return _or_raised(self._made[key])
+            _KNOWN[kind] = error
+    found = _KNOWN[kind]
+    if isinstance(found, UnsupportedRuleError):
+        raise UnsupportedRuleError(*found.args) from found
+    return found
 
 
-NO_TRITON = "Triton, which makes kernels for a GPU, is missing: pip install triton"
-
-
-def could_be_built(error: object) -> bool:
-    """True of an error that more software on this machine would mend."""
-    return isinstance(error, BaseException) and isinstance(error.__cause__, NOT_BUILT)
+def _executor(
+    graph: StepGraph, numbers: int, dtype: torch.dtype, device: torch.device, why: str | None
+) -> Recorded:
+    """The C++ kernel of a graph; or the horizontal executor, for the reason `why` or for lack of
+    one."""
+    literals = np.array(graph.literals, dtype=np.float64)
+    if why is None:
+        try:
+            kernel = cpp.kernel(graph, numbers, dtype)
+        except UnsupportedRuleError as error:
+            why = str(error)
+        except cpp.BuildError as error:
+            why = str(error)
+            _warn(why)
+        else:
+            reason = "recorded; one kernel for all weights of its kind"
+            return Recorded(graph, literals, kernel, reason, kernel)
+    return Recorded(graph, literals, graph.structure, f"recorded; {why}")
 
 
 def _compared(
-    path: Any, make: Callable[[tuple[int, ...]], Any], guard: Guard, weight: Tensor
+    identity: Any,
+    made: Callable[[tuple[int, ...]], Recorded],
+    key: RuleKey,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> str | None:
-    """The difference of a path from the rule's own code on small weights, in words.
-
-    Raises:
-        UnsupportedRuleError: torch.compile cannot take the step.
-    """
-    shape = tuple(weight.shape)
-    small = _fitting(guard.rule, small_shape(shape), shape)
-    probe = path if isinstance(path, Inductor) else make(small)
-    if probe.identity != path.identity:
-        probe, small = path, shape
-    visible = guard.with_visible_steps()
+    """The difference of an executor from the rule's own code on small weights, in words."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("take a step before it is captured: it is compared with own code once")
+    small = _small(key.rule, shape)
+    probe = made(small)
+    if probe.identity != identity:
+        probe, small = made(shape), shape
+    visible = key.with_visible_steps()
 
     def run(weight: Tensor, grad: Tensor, state: State) -> None:
-        probe(weight, grad, state, visible.numbers)
+        work = Work(weight, grad, state)
+        batch_of(probe, [work]).run([work], visible.numbers)
 
+    return difference(visible.rule, run, small, dtype, device)
+
+
+def _small(rule: Rule, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A small shape, or the weight's own, if a view has no units in the small one."""
+    small = small_shape(shape)
     try:
-        negative = isinstance(path, Inductor)  # which takes weights in any memory
-        return difference(visible.rule, run, small, weight.dtype, weight.device, negative)
-    except Exception as error:
-        if not isinstance(path, Inductor):
-            raise
-        # Dynamo has dozens of errors, and a rule may raise its own.
-        first = str(error).strip().partition("\n")[0]
-        raise UnsupportedRuleError(
-            f"{path.reason}; nor can torch.compile take the step ({first})"
-        ) from error
-
-
-def _fitting(rule: Rule, small: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """`small` if the rule's views fit it, else the weight's own shape."""
-    weight = torch.empty(small, device="meta")
-    try:
-        with torch.device("meta"):
-            rule.step(weight, weight, rule.init(weight))
+        rule.init(torch.ones(small, device="cpu"))
     except ValueError:
         return shape
-    except Exception:  # of a rule that needs more than a shape; the comparison asks it again
-        return small
     return small
 
 
-def _refuse_other_state(work: Work, states: Mapping[str, Tensor]) -> None:
-    """Refuse a state of another kind: Inductor would compile for it, compared with nothing."""
-    for name, made in states.items():
-        value = work.state[name]
-        if (value.shape, value.dtype) != (made.shape, made.dtype):
-            held = f"{value.dtype} of shape {tuple(value.shape)}"
-            raise UnsupportedRuleError(f"the state {name!r} is {held}, unlike what init returns")
+def _stack(key: RuleKey, work: Work, reason: str) -> Stack:
+    """The path of what cannot be recorded, if vmap takes the step.
+
+    Raises:
+        UnsupportedRuleError: it does not; or the weight is no plain tensor.
+    """
+    weight = work.weight
+    plain = type(weight) in (Tensor, torch.nn.Parameter) and type(work.grad) is Tensor
+    if work.whole is not None or not plain:
+        raise UnsupportedRuleError(reason)
+    rule = key.with_visible_steps().rule
+
+    def compared() -> None:
+        small = _small(rule, weight.shape)
+        try:
+            off = difference(rule, _by_stack(rule), small, weight.dtype, weight.device)
+        except Exception as error:  # vmap has many errors, and a rule may raise its own
+            first = str(error).strip().partition("\n")[0]
+            said = f"{reason}; nor can torch.func.vmap take the step ({first})"
+            raise UnsupportedRuleError(said) from error
+        if off is not None:
+            said = f"a stack would give other numbers than the rule's own code: {off}"
+            raise UnsupportedRuleError(said)
+
+    _once(("stack", *_kind(key, weight.shape, weight.dtype), weight.device), compared)
+    return Stack(reason)
 
 
-def _or_raised(found: Any) -> Any:
-    """Raise a refusal that was kept; return anything else."""
-    if isinstance(found, UnsupportedRuleError):
-        raise UnsupportedRuleError(*found.args) from found.__cause__ or found
-    return found
+def _by_stack(rule: Rule) -> Callable[[Tensor, Tensor, State], None]:
+    """A step of one weight as the first of a stack of two."""
+
+    def run(weight: Tensor, grad: Tensor, state: State) -> None:
+        moved, new = stacked(rule, [Work(weight, grad, state)] * 2, None)[0]
+        weight.copy_(moved)
+        state.update(new)
+
+    return run
+
+
+def stacked(rule: Rule, works: list[Work], sums: Any) -> list[tuple[Tensor, State]]:
+    """The new weights and states of weights of equal kinds: one step of their stack."""
+    weights, grads, states, *_ = zip(*works, strict=True)
+    state = {name: torch.stack([own[name] for own in states]) for name in states[0]}
+
+    def step(weight: Tensor, grad: Tensor, state: State) -> tuple[Tensor, State]:
+        return rule.step(weight, grad, state, sums)
+
+    moved, new = torch.vmap(step)(torch.stack(weights), torch.stack(grads), state)
+    # Each state in memory of its own: a checkpoint of a part would hold the whole stack.
+    return [(moved[i], {n: x[i].clone() for n, x in new.items()}) for i in range(len(works))]
+
+
+def _warn(reason: str) -> None:
+    """Say once in a process why steps are slower."""
+    if not _warned:
+        _warned.append(reason)
+        said = "optimizers step without a C++ kernel, several times slower on small weights"
+        warnings.warn(f"{said}: {reason}", stacklevel=2)
+
+
+_warned: list[str] = []

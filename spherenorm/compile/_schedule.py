@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spherenorm.compile._graph import Extent, Node, StepGraph
-from spherenorm.compile._guard import UnsupportedRuleError
+from spherenorm.compile._key import UnsupportedRuleError
 from spherenorm.operations import REDUCTIONS
 
 Gate = tuple[int, bool]

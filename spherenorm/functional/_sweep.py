@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from spherenorm._numerics import as_number
 from spherenorm._registry import Bound, Recipe, bind, is_own
-from spherenorm.compile import Guard
+from spherenorm.compile import RuleKey
 from spherenorm.core import State
 from spherenorm.functional._parameters import Params, init, step
 
@@ -183,16 +183,16 @@ def _identity(bound: Bound, points: Points) -> Any:
     """
     if is_own(bound.recipe):
         return ()  # it reads nothing but its arguments
-    guards: list[Guard] = []
+    keys: list[RuleKey] = []
 
     def numbers(point: Points) -> list[Tensor]:
-        guards.append(Guard.of(bound.replace(**point).rule))
-        return [torch.as_tensor(n, dtype=torch.float64) for n in guards[-1].numbers]
+        keys.append(RuleKey.of(bound.replace(**point).rule))
+        return [torch.as_tensor(n, dtype=torch.float64) for n in keys[-1].numbers]
 
     of_points = vmap(numbers)(points)
-    (guard,) = guards
-    known = not guard.foreign and guard.refusal is None
-    return (guard.key, [x.numpy(force=True).tobytes() for x in of_points]) if known else None
+    (key,) = keys
+    known = not key.foreign and key.refusal is None
+    return (key.rest, [x.numpy(force=True).tobytes() for x in of_points]) if known else None
 
 
 def _bind_points(

@@ -9,19 +9,17 @@ a fixed order, so the result does not depend on the number of threads. `_prelude
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from spherenorm.compile._graph import INPUTS, StepGraph
-from spherenorm.compile._guard import UnsupportedRuleError
+from spherenorm.compile._key import UnsupportedRuleError
 from spherenorm.compile._schedule import Schedule, schedule
-from spherenorm.compile.cpp._build import load_step, threads
+from spherenorm.compile.cpp._build import Step, load_step, threads
 from spherenorm.compile.cpp._pass import CppWords, PrintedPass
 from spherenorm.operations import REDUCTIONS
 
@@ -40,48 +38,32 @@ class CppKernel:
     """A kernel in C++; those of one source are equal.
 
     Attributes:
-        source: exports `step(count, tensors, literals, numbers, threads, pass, S, saved, totals)`.
+        source: exports `step(count, tensors, literals, numbers, threads)`.
         defines: the compiler's, of the types.
         states: the states whose pointers follow those of weight and gradient.
-        passes, scalars, saved, reductions: how many there are; row sums are of each row.
     """
 
     source: str
     defines: tuple[str, ...]
     states: tuple[str, ...]
-    passes: int
-    scalars: int
-    saved: int
-    reductions: int
+    step: Step = field(compare=False, repr=False)
     name = "C++ kernel"
 
-    @property
-    def totals(self) -> int:
-        """See `_kernels.Kernel`."""
-        return self.reductions if self.passes > 1 else 0
+    def __call__(self, tensors: Array, literals: Array, numbers: Array) -> None:
+        """Step many weights in place.
 
-    def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
-        """Step the weights of a table; see `_kernels.Kernel`."""
-        self._run(tensors, literals, numbers, -1)
+        Args:
+            tensors: int64, for each weight the pointers of weight, gradient and `states`, its rows
+                and its columns.
+            literals: float64, of each weight's graph.
+            numbers: float64, the rule's.
 
-    def by_passes(self, tensors: Array, literals: Array, numbers: Tensor) -> Iterator[Tensor]:
-        """Step parts of weights; see `_kernels.Kernel`."""
-        count, rows = len(tensors), int(tensors[:, -2].sum())
-        shapes = (count, self.scalars), (rows, self.saved), (count, self.reductions)
-        memory = [torch.zeros(shape, dtype=torch.float64, device="cpu") for shape in shapes]
-        for number in range(self.passes):
-            self._run(tensors, literals, numbers, number, *memory)
-            if number + 1 < self.passes:
-                yield memory[-1]
-
-    def _run(
-        self, tensors: Array, literals: Array, numbers: Tensor, number: int, *memory: Tensor
-    ) -> None:
-        """Run pass `number`, or all of them if it is negative."""
-        described = tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr()
-        places = [x.data_ptr() for x in memory] or [0] * 3
-        step = load_step(self.source, self.defines)
-        step(len(tensors), *described, threads(), number, *places)
+        Raises:
+            MemoryError: for scratch; nothing is written then.
+        """
+        places = [each.ctypes.data for each in (tensors, literals, numbers)]
+        if self.step(len(tensors), *places, threads()):
+            raise MemoryError(f"no memory for the scratch of a step of {len(tensors)} weights")
 
 
 def kernel(graph: StepGraph, numbers: int, dtype: torch.dtype) -> CppKernel:
@@ -127,10 +109,8 @@ def kernel(graph: StepGraph, numbers: int, dtype: torch.dtype) -> CppKernel:
     ]
     real, stored = TYPES[dtype]
     defines = (f"-DREAL={real}", f"-DSTORED={stored}")
-    sizes = len(plan.passes), len(graph.nodes), len(plan.saved), plan.reductions
-    made = CppKernel("\n".join(parts), defines, plan.states, *sizes)
-    load_step(made.source, defines)
-    return made
+    source = "\n".join(parts)
+    return CppKernel(source, defines, plan.states, load_step(source, defines))
 
 
 def _sizes(plan: Schedule, scratch: int) -> str:

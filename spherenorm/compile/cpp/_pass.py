@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 from spherenorm.compile._graph import INPUTS, Extent, Node
-from spherenorm.compile._printer import Words
-from spherenorm.compile._schedule import Loop, Pass
+from spherenorm.compile._schedule import Loop, Pass, Schedule
 from spherenorm.operations import OPERATIONS, REDUCTIONS
 
 CHEAP = 4
 """A value of so many cheap operations on inputs is computed again rather than kept."""
 
 
-class CppWords(Words):
-    """Scalars are S[3] in double, values of a row in double, those of an entry in `real`.
+class CppWords:
+    """The values of a step in C++.
 
-    A truth that loops over entries use is a mask m3 too.
+    Scalars are S[3] in double, values of a row v3 in double, those of an entry v3 in `real`. Loops
+    over entries convert narrower values beforehand, to t3; a truth is a mask m3 too.
     """
 
-    scalar, given, literal = "S[{}]", "H[{}]", "L[{}]"
+    def __init__(self, plan: Schedule) -> None:
+        self.plan, self.nodes, self.place = plan, plan.graph.nodes, plan.place
+
+    def name(self, index: int, inside: Extent) -> str:
+        """The name of a value among values of extent `inside`."""
+        extent = self.nodes[index].extent
+        if inside is Extent.FULL and extent is not Extent.FULL:
+            return f"t{index}"
+        return f"S[{index}]" if extent is Extent.SCALAR else f"v{index}"
+
+    def source_of_scalar(self, node: Node, numbers: int) -> str:
+        """The source of a scalar, if `numbers` of the kernel's arguments are the rule's."""
+        if node.op == "number":
+            place = node.detail
+            return f"H[{place}]" if place < numbers else f"L[{place - numbers}]"
+        if node.op == "state":
+            return f"*reinterpret_cast<const double*>(P[{self.place[node.detail]}])"
+        return self.expression(node)
+
+    def row_values(self, walk: Pass, loop: Loop) -> list[str]:
+        """The values per row that are known before a loop."""
+        out = []
+        for n in loop.rows:
+            kind = "bool" if n.boolean else "double"
+            if n.index in walk.read_back:
+                value = self.left(n.index)
+            elif n.op == "state":
+                value = f"reinterpret_cast<const real*>(part.P[{self.place[n.detail]}])[r]"
+            else:
+                value = "" if n.op == "sum" else self.expression(n)
+            out += [f"const {kind} v{n.index} = {value};"] if value else []
+            out += [self.converted(n.index, f"v{n.index}")] if walk.in_entries(n.index) else []
+        return out
 
     def expression(self, node: Node) -> str:
+        """A value by those that it is computed from."""
         names = [self.name(a, node.extent) for a in node.arguments]
         entry = node.extent is Extent.FULL
         decided = node.op == "where" and self.nodes[node.arguments[0]].extent is not Extent.FULL
@@ -29,22 +62,15 @@ class CppWords(Words):
         return f"rounded({value})" if node.single and not entry else value
 
     def converted(self, index: int, value: str) -> str:
+        """A narrower value as loops over entries use it."""
         if not self.nodes[index].boolean:
             return f"const real t{index} = {value};"
         return (
             f"const bool t{index} = {value}; const mask m{index} = -mask(t{index}); (void)m{index};"
         )
 
-    def counter(self, name: str) -> str:
-        return f"*reinterpret_cast<const double*>(P[{self.place[name]}])"
-
-    def row_value(self, node: Node, value: str) -> str:
-        return f"const {'bool' if node.boolean else 'double'} v{node.index} = {value};"
-
-    def row_state(self, name: str) -> str:
-        return f"reinterpret_cast<const real*>(part.P[{self.place[name]}])[r]"
-
     def left(self, index: int) -> str:
+        """A row sum that an earlier pass has left."""
         return f"part.saved[{self.plan.saved[index]} * part.rows + r]"
 
 
@@ -58,7 +84,7 @@ class Storage:
         scratch: the scratch row of each value that has one.
     """
 
-    def __init__(self, words: Words, plan: Pass) -> None:
+    def __init__(self, words: CppWords, plan: Pass) -> None:
         self.words, self.nodes, self.plan = words, words.nodes, plan
         self._last = max((plan.level[n.index] for n in plan.full), default=-1)
         self._writes = [

@@ -1,6 +1,7 @@
 // What a generated kernel starts with. REAL is what it computes in, STORED what weights and gradients are kept in.
 // Few headers, since they take longer to compile than the step: no containers, no algorithms.
 #include <cmath>
+#include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
