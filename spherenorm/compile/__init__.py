@@ -25,7 +25,6 @@ from spherenorm.compile._dispatch import Dispatcher
 from spherenorm.compile._horizontal import FLAT
 from spherenorm.compile._key import RuleKey
 from spherenorm.compile._memory import refusal
-from spherenorm.compile._paths import forget
 
 __all__ = [
     "BACKENDS",
@@ -35,7 +34,6 @@ __all__ = [
     "Group",
     "RuleKey",
     "Work",
-    "forget",
     "refusal",
     "require_backend",
 ]

@@ -62,7 +62,7 @@ def difference(
             rows = tuple(range(1, weight.ndim))
             along = (weight * grad).sum(rows, True) / weight.square().sum(rows, True) * weight
             grad -= along
-            grad[0] += radial * along[0]
+            grad[:1] += radial * along[:1]
         start, grad = weight.to(dtype).to(device), grad.to(dtype).to(device)
         before = {name: value.clone() for name, value in init_apart(rule, start).items()}
         if not fresh:
@@ -92,7 +92,9 @@ def _step_difference(
     run(weight, grad.clone(), state)
     moved, new = rule.step(start, grad, before)
     given = [start, grad, *before.values()]
-    cancelled = torch.finfo(computed).eps * max(x.double().abs().max().item() for x in given)
+    cancelled = torch.finfo(computed).eps * max(
+        (x.double().abs().max().item() for x in given if x.numel()), default=0.0
+    )
     for name, ours, theirs, old in (
         ("the weight", weight, moved, start),
         *((f"the state {n!r}", state[n], new[n], before[n]) for n in new),

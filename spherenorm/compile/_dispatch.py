@@ -1,4 +1,4 @@
-"""Choose an executor for each weight of an optimizer, and step the groups, each whole or not."""
+"""Choose an executor for each weight of an optimizer, and step all of them or none."""
 
 from __future__ import annotations
 
@@ -45,11 +45,12 @@ class Dispatcher:
         """The kinds of sharded weights that all processes have in common."""
 
     def step(self, groups: Sequence[Group]) -> None:
-        """Step all weights, group by group; an error leaves the step of its group undone.
+        """Step all weights, or none: what may fail comes before the first one moves.
+
+        (Weights that overlap are the exception, of which each sees what the one before became.)
 
         Raises:
-            BackendError: a group with `backend="compiled"` has a weight that it cannot take; before
-                any group has stepped.
+            BackendError: a group with `backend="compiled"` has a weight that it cannot take.
             ValueError: a rule writes into what it was given, or returns what does not fit.
         """
         groups = [_in_parts(group) for group in groups]
@@ -57,17 +58,18 @@ class Dispatcher:
         plan, self._plan = self._plan, None  # which an error forgets
         if plan is None or not plan.holds(asked):
             plan = self._planned(asked)
+        own = [plan.own_of(number, each.group) for number, each in enumerate(asked)]
+        alone = [one_by_one([work for work, _ in pairs]) for pairs in own]
+        results = [
+            [] if apart else self._results(each, pairs)
+            for each, pairs, apart in zip(asked, own, alone, strict=True)
+        ]
         for number, each in enumerate(asked):
-            own = plan.own_of(number, each.group)
-            alone = len(own) > 1 and one_by_one([work for work, _ in own])
-            results: Results = []
-            for works, path in _stacks(each, own, alone):
-                results += self._results(each, path, works)
-                if alone:
-                    _commit(results)
+            for pair in own[number] if alone[number] else ():
+                _commit(self._results(each, [pair]))
             for places, batch in plan.batches[number]:
                 batch.run([each.group.works[i] for i in places], each.key.numbers)
-            _commit(results)
+            _commit(results[number])
         self._plan = plan
 
     def paths(self, groups: Sequence[Group]) -> Iterator[Path]:
@@ -136,32 +138,39 @@ class Dispatcher:
             compare(kinds, device)
             self._compared.add(repr([*kinds.values()]))
 
-    def _results(self, each: GroupPaths, path: Path, works: list[Work]) -> Results:
-        """The new weights and states of a stack; of one weight, by the rule's own code.
-
-        At the first weight of a kind, torch's counts of writes say if the rule is pure.
+    def _results(self, each: GroupPaths, own: Sequence[tuple[Work, Path]]) -> Results:
+        """The new weights and states of those that no batch steps.
 
         Raises:
             InPlaceError: the rule has written into its arguments.
             Exception: of any type, which the rule raises.
         """
-        wholes = [work.whole or work for work in works]
-        if len(wholes) > 1:
-            found = stacked(each.group.rule, wholes, each.group.sums)
-            return [(w, *one) for w, one in zip(wholes, found, strict=True)]
-        (work,), rule = wholes, each.group.rule
+        results: Results = []
+        for works in _stacks(each, own):
+            if len(works) > 1:
+                found = stacked(each.group.rule, works, each.group.sums)
+            else:
+                found = [self._result(each, works[0])]
+            results += [(work, *one) for work, one in zip(works, found, strict=True)]
+        return results
+
+    def _result(self, each: GroupPaths, work: Work) -> tuple[Tensor, State]:
+        """The new weight and state by the rule's own code.
+
+        At the first weight of a kind, torch's counts of writes say if the rule is pure.
+        """
         weight, grad, state, *_ = work
-        kind = each.key.rest, weight.shape, weight.dtype
+        rule, kind = each.group.rule, (each.key.rest, weight.shape, weight.dtype)
         given = () if kind in self._proven else (weight, grad, *state.values())
         before = [0 if x.is_inference() else x._version for x in given]
         result = rule.step(weight, grad, state, each.group.sums)
         if before != [0 if x.is_inference() else x._version for x in given]:
-            tell = "run spherenorm.testing.check on its recipe, which names the rule and the argument"
+            tell = "run spherenorm.testing.check on its recipe, which names the rule and argument"
             raise InPlaceError(f"{type(rule).__name__} writes into what it is given; {tell}")
         if len(self._proven) >= MOST_RULES**2:  # a rule keeps changing
             self._proven.clear()
         self._proven.add(kind)
-        return [(work, *result)]
+        return result
 
 
 def _in_parts(group: Group) -> Group:
@@ -196,9 +205,7 @@ def _asked(group: Group) -> GroupPaths:
     return GroupPaths(group, key, None if reason is None else OwnCode(reason))
 
 
-def _stacks(
-    each: GroupPaths, own: Sequence[tuple[Work, Path]], alone: bool
-) -> Iterator[tuple[list[Work], Path]]:
+def _stacks(each: GroupPaths, own: Sequence[tuple[Work, Path]]) -> Iterator[list[Work]]:
     """The weights of a group that no batch steps; those of one kind come as one stack.
 
     So do all under `Stack`, and equal matrices of the library's rules that multiply: a product of a
@@ -208,18 +215,18 @@ def _stacks(
     products = [rule for rule in each.group.rule.tree() if isinstance(rule, Orthogonalize)]
     multiplies = bool(products) and all(rule.precision != "bfloat16" for rule in products)
     multiplies &= each.group.backend == "auto" and not each.key.foreign
-    stacks: dict[Any, tuple[list[Work], Path]] = {}
+    stacks: dict[Any, list[Work]] = {}
     for i, (work, path) in enumerate(own):
         kind: Any = i
         plain = type(work.weight) in (Tensor, Parameter) and type(work.grad) is Tensor
-        if plain and not alone and (multiplies or isinstance(path, Stack)):
+        if plain and work.whole is None and (multiplies or isinstance(path, Stack)):
             tensors = [work.weight, work.grad, *work.state.values()]
             kind = *work.state, *((x.shape, x.dtype, x.device) for x in tensors)
-        stacks.setdefault(kind, ([], path))[0].append(work)
-    for works, path in stacks.values():
+        stacks.setdefault(kind, []).append(work.whole or work)
+    for works in stacks.values():
         most = max(1, STACKED // max(works[0].weight.nbytes, 1))
         for first in range(0, len(works), most):
-            yield works[first : first + most], path
+            yield works[first : first + most]
 
 
 def _modes() -> list[str]:

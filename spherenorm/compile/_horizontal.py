@@ -30,6 +30,8 @@ FLAT = {"cuda"}
 """The devices on which entries are one vector."""
 CHUNK = {"cpu": 2**22, "cuda": 2**25}
 """Entries that are stepped at once, which bounds temporaries: some ten tensors of so many."""
+BLOCK = 2**13
+"""Entries of a row that are summed at once; longer ones would round more, and keep a GPU waiting."""
 
 _SAME = ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne")
 _NUMPY: dict[str, Callable[..., Any]] = {
@@ -78,7 +80,11 @@ class Horizontal:
         self.lengths = {ROW: self._put(self.rows)}
         self.index = {(SCALAR, ROW): self._put(of_rows)}
         if self.flat:
-            self.lengths[FULL] = self._put(np.repeat(cols, self.rows))
+            of_rows_cols = np.repeat(cols, self.rows)
+            blocks = [max(-(-n // BLOCK), 1) for n in of_rows_cols]
+            ends = [[BLOCK] * (b - 1) + [n - BLOCK * (b - 1)] for n, b in zip(of_rows_cols, blocks)]
+            self.lengths[FULL] = self._put([*itertools.chain.from_iterable(ends)])
+            self.blocks = self._put(blocks) if max(blocks, default=1) > 1 else None
             self.index[ROW, FULL] = self._put(of_entries)
             self.index[SCALAR, FULL] = self._put(of_rows[of_entries])
         equal = (literals == literals[:1]).all(0)
@@ -163,11 +169,8 @@ class Program:
             if i not in alive:
                 alive.add(i)
                 pending += self._arguments(self.nodes[i]) if i not in host else ()
-        self.row_sums = {
-            (n.op, self._arguments(n)): n.index
-            for n in self.nodes
-            if n.op == "sum" and n.extent is ROW and n.index in alive
-        }
+        rows = (n for n in self.nodes if n.op == "sum" and n.extent is ROW and n.index in alive)
+        self.summed_by_rows = {self._arguments(n)[0] for n in rows}
         for n in self.nodes:
             if n.index in alive and n.index not in host and n.index not in self._taken:
                 self._emit(n)
@@ -245,10 +248,9 @@ class Program:
         """Add rows up from entries, and totals from rows."""
         group, dtype = self.group, torch.bool if n.boolean else self._dtype(n)
         end = (lambda x: x > 0) if n.boolean else (lambda x: x.to(dtype))
-        place = self.row_sums.get((n.op, (source,)), source) if n.extent is SCALAR else source
-        kind = self.kind[place]
-        if kind is FULL and (group.flat or n.extent is ROW):
-            place, kind = self._sum_of_rows(place), ROW
+        place, kind = source, self.kind[source]
+        if kind is FULL and (group.flat or source in self.summed_by_rows):
+            place, kind = self._sum_of_rows(source), ROW
         if n.extent is SCALAR and kind is ROW:
             lengths = group.lengths[ROW]
             place = self._place(
@@ -262,7 +264,11 @@ class Program:
     def _sum_of_rows(self, a: int) -> int:
         group = self.group
         if group.flat:
-            return self._place((a, "rows"), lambda x: _segments(x, group.lengths[FULL]), a)
+            place = self._place((a, "blocks"), lambda x: _segments(x, group.lengths[FULL]), a)
+            blocks = group.blocks
+            if blocks is None:
+                return place
+            return self._place((a, "rows"), lambda x: _segments(x, blocks), place)
         dims = [tuple(range(1, len(shape))) for shape in group.shapes]
 
         def run(xs: Sequence[Tensor]) -> Tensor:
@@ -289,7 +295,8 @@ class Program:
         return self._place((a, extent), lambda x: x.index_select(0, index), a)
 
     def _cast(self, a: int) -> Callable[[Tensor], Tensor]:
-        return (lambda x: x) if self.nodes[a].boolean else (lambda x: x.to(self.group.computed))
+        boolean = a < len(self.nodes) and self.nodes[a].boolean
+        return (lambda x: x) if boolean else (lambda x: x.to(self.group.computed))
 
     def _listed(self, a: int) -> int:
         """The place of a value as a list, with one tensor for each weight."""

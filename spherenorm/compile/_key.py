@@ -28,6 +28,10 @@ class UnsupportedRuleError(Exception):
     """A rule's step cannot be recorded, or not run by an executor; the message says why."""
 
 
+class OtherNumbersError(UnsupportedRuleError):
+    """An executor would give other numbers than the rule's own code."""
+
+
 _OWN = {Chain, Euclidean, Sphere, View, *(getattr(rules, name) for name in rules.__all__)}
 """The library's classes, whose code reads nothing but fields, update and state."""
 _CONSTANT = (bool, int, float, str, bytes, NoneType, torch.dtype, torch.device)

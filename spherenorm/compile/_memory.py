@@ -73,7 +73,7 @@ def overlapping(groups: Sequence[Group]) -> list[bool]:
 
 def one_by_one(works: Sequence[Work]) -> bool:
     """True if weights overlap, of which each has to see what the one before has become."""
-    return bool(_overlaps([work.weight for work in works]).any())
+    return len(works) > 1 and bool(_overlaps([work.weight for work in works]).any())
 
 
 def _overlaps(tensors: Sequence[Tensor]) -> Any:
@@ -134,6 +134,8 @@ def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
         return f"the gradient is a {type(grad).__name__}"
     if grad.dtype is not weight.dtype:
         return f"the gradient is {grad.dtype}, the weight {weight.dtype}"
+    if any(x.is_neg() for x in (weight, grad, *state.values())):
+        return "the memory of the weight, the gradient or a state holds its negative"
     if grad.device != weight.device:
         return f"the gradient is on {grad.device}, the weight on {weight.device}"
     whole = (work.whole or work).state
@@ -157,8 +159,6 @@ def scattered(work: Work) -> str | None:
     last = weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)
     if not (weight.is_contiguous() or last):
         return "the weight's rows do not lie one after another in memory"
-    if any(x.is_neg() for x in (weight, grad, *state.values())):
-        return "the memory of the weight, the gradient or a state holds its negative"
     if weight.numel() and not all(x.data_ptr() for x in (weight, grad, *state.values())):
         return "the weight, the gradient or a state has no memory"
     for name, value in state.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from spherenorm.compile._backends import BackendError, Work
 from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
 from spherenorm.compile._batches import Recorded, batch_of
-from spherenorm.compile._key import RuleKey, UnsupportedRuleError
+from spherenorm.compile._horizontal import FLAT
+from spherenorm.compile._key import OtherNumbersError, RuleKey, UnsupportedRuleError
 from spherenorm.compile._lower import lower
 from spherenorm.compile._memory import misfit, scattered
 from spherenorm.core import Rule, State
@@ -57,9 +59,11 @@ def path_of(key: RuleKey, backend: str, work: Work) -> Path:
     except UnsupportedRuleError as error:
         if backend == "auto":
             return OwnCode(str(error))
-        refused: Exception = error
+        if isinstance(error, OtherNumbersError):
+            return refusal_of(key, work, str(error), error)
+        reason = str(error)
     try:
-        return _stack(key, work, str(refused))
+        return _stack(key, work, reason)
     except UnsupportedRuleError as error:
         return refusal_of(key, work, str(error), error)
 
@@ -101,25 +105,16 @@ def recorded(key: RuleKey, work: Work) -> Recorded:
     def made(shape: tuple[int, ...]) -> Recorded:
         return _executor(_graph(key, shape, dtype), len(key.numbers), dtype, device, why)
 
-    found: Recorded = _once((*_kind(key, shape, dtype), device, why), lambda: made(shape))
+    machine = device, device.type in FLAT, os.environ.get("CXX"), os.environ.get("PATH")
+    found: Recorded = _once((*_kind(key, shape, dtype), machine, why), lambda: made(shape))
     off = _once(
-        ("difference", key.rest, dtype, device, found.identity),
+        ("difference", key.rest, dtype, machine, found.identity),
         lambda: _compared(found.identity, made, key, shape, dtype, device),
     )
     if off is not None:
         said = f"the {found.name} would give other numbers than the rule's own code: {off}"
-        raise UnsupportedRuleError(said)
+        raise OtherNumbersError(said)
     return found
-
-
-def forget() -> None:
-    """Forget the executors of this process: a compiler was installed, or a class was patched.
-
-    Example:
-        >>> sn.compile.forget()  # steps of all optimizers are recorded and compared anew
-    """
-    _KNOWN.clear()
-    _warned.clear()
 
 
 def _kind(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
@@ -142,7 +137,7 @@ def _once(kind: Any, make: Callable[[], Any]) -> Any:
             _KNOWN[kind] = error
     found = _KNOWN[kind]
     if isinstance(found, UnsupportedRuleError):
-        raise UnsupportedRuleError(*found.args) from found
+        raise type(found)(*found.args) from found
     return found
 
 

@@ -4,9 +4,9 @@ import random
 import shutil
 
 import pytest
-import torch
 
 import spherenorm as sn
+from tests.compile.conftest import EXECUTORS
 from tests.compile.twins import Twins, drawn
 from tests.compile.written import HEAD
 
@@ -105,11 +105,9 @@ class Drawn(sn.Rule):
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 30))]
 )
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_random_rules_step_as_they_are_written(ndim, seed, monkeypatch):
-    def refused(*_, **__):
-        raise RuntimeError("torch.compile is out of order")
-
-    monkeypatch.setattr(torch, "compile", lambda *_, **__: refused)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_random_rules_step_as_they_are_written(executor, ndim, seed, choose):
+    choose(executor)
     draw = random.Random(f"{ndim} {seed}")
     for _ in range(8):  # kernels refuse the others
         source, module = random_rule(draw, ndim), {"__name__": f"drawn_{ndim}_{seed}"}

@@ -59,7 +59,7 @@ def wrong_compiler(tmp_path, monkeypatch):
 @COMPILER
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("fault", WRONG)
-def test_a_kernel_that_is_off_moves_no_weight(fault, dtype, wrong_compiler, kernels_alone):
+def test_a_kernel_that_is_off_moves_no_weight(fault, dtype, wrong_compiler):
     """Even where a schedule begins at 0, which hides it."""
     wrong_compiler(WRONG[fault].format(little=1 + (1e-6 if dtype is torch.float64 else 0.03)))
     cls = sn.torch_optimizer(new_recipe(r.NormalizedUpdate("layer")), "Off")
@@ -81,7 +81,7 @@ def test_a_kernel_that_is_off_moves_no_weight(fault, dtype, wrong_compiler, kern
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("at", "factor"), [("state", 1.1), ("weight", 2.0)])
 def test_a_kernel_whose_weight_or_state_alone_is_off_moves_none(
-    at, factor, dtype, wrong_compiler, kernels_alone
+    at, factor, dtype, wrong_compiler
 ):
     wrong_compiler(f"#define exp(x) exp(x) * {factor}")
     both = {"state": ("torch.exp(-d.abs())", "d"), "weight": ("d", "torch.exp(-d.abs())")}[at]
@@ -94,17 +94,7 @@ def test_a_kernel_whose_weight_or_state_alone_is_off_moves_none(
     assert torch.equal(weight.detach(), before)
 
 
-@pytest.fixture
-def kernels_alone(monkeypatch):
-    """torch.compile takes nothing."""
-
-    def refused(*_, **__):
-        raise RuntimeError("torch.compile is out of order")
-
-    monkeypatch.setattr(torch, "compile", lambda *_, **__: refused)
-
-
-def test_a_branch_on_the_kind_of_a_number_is_noticed(kernels_alone):
+def test_a_branch_on_the_kind_of_a_number_is_noticed():
     """A record has a tensor where the rule has a number; a rule may tell them apart."""
 
     @dataclass(frozen=True)
@@ -179,7 +169,7 @@ ERRORS = {
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
 @BACKENDS
 @pytest.mark.parametrize("error", ERRORS)
-def test_no_weight_steps_unless_all_can(error, backend, first, kernels_alone):
+def test_no_weight_steps_unless_all_can(error, backend, first):
     """A group before or after the failing one has not moved, nor has its state or gradient."""
     asked, kind, named = ERRORS[error]
     weights = [ones(4, 3), ones(5), ones(200, 3), ones(4, 3)]
@@ -271,7 +261,7 @@ class Draws(sn.Rule):
     [(Draws(), "randn"), (Branching(), "value")],
     ids=lambda x: type(x).__name__,
 )
-def test_what_cannot_be_compiled_steps_by_own_code(mine, reason, kernels_alone):
+def test_what_cannot_be_compiled_steps_by_own_code(mine, reason):
     twins = Twins(optimizer_of(r.HeavyBall(0.5), mine), [torch.ones(4, 3)], "auto")
     for step in range(2):
         twins.step(step=step)
@@ -317,7 +307,7 @@ THINGS = {
 
 
 @pytest.mark.parametrize("thing", THINGS)
-def test_a_field_that_may_change_inside_is_not_recorded(thing, kernels_alone):
+def test_a_field_that_may_change_inside_is_not_recorded(thing):
     mine = Holds(THINGS[thing])
     weight = ones(4, 3)
     with refuses("Holds", "thing", by=sn.BackendError):

@@ -13,11 +13,13 @@ from torch import Tensor
 
 import spherenorm as sn
 from spherenorm import optim
+from tests.compile.conftest import EXECUTORS
 from tests.compile.twins import Twins, drawn, paths
 from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, Row, pairs, set_gradients
 
 pytestmark = [
     ANY_WEIGHTS,
+    pytest.mark.filterwarnings("ignore:optimizers step without"),
     pytest.mark.skipif(not shutil.which("g++"), reason="kernels need a compiler"),
 ]
 
@@ -61,6 +63,7 @@ CONDITIONS = {
     "rate": ("number", "tensor", "float32 tensor", "scheduled"),
     "scale": (1e-6, 1.0, 1e6),
     "groups": (1, 2),
+    "executor": EXECUTORS,
     "backend": ("auto", "compiled"),
 }
 
@@ -68,13 +71,9 @@ CONDITIONS = {
 def allowed(case: dict[str, Any]) -> bool:
     row = TABLE[case["row"]] if "row" in case else None
     named = row.id.split("-")[0] if row else ""
-    compiled = case.get("backend") == "compiled"
-    relaid = case.get("layout") in ("transposed", "overlapping")
-    return not (
-        (compiled and relaid)  # refused
-        or (compiled and row and row not in KERNELS)  # minutes
-        or (named in TANGENTS and case.get("shapes") == "edges")
-    )
+    compiled, layout = case.get("backend") == "compiled", case.get("layout")
+    refused = compiled and layout == "overlapping"
+    return not (refused or (named in TANGENTS and case.get("shapes") == "edges"))
 
 
 def dtype_of(place: int, other: bool) -> torch.dtype:
@@ -121,8 +120,9 @@ def gradient_in(layout: str, grad: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("case", "dtype"), CASES)
-def test_a_row_on_a_path_equals_its_own_code(case, dtype):
+def test_a_row_on_a_path_equals_its_own_code(case, dtype, choose):
     row, layout = TABLE[case["row"]], case["layout"]
+    choose(case["executor"])
     fewest = 1 if row.id.split("-")[0] in TANGENTS else 0
     shapes = [s for s in SHAPES[case["shapes"]] if len(s) >= max(row.fewest, fewest)]
     if "groups=2" in row.id:
@@ -146,8 +146,14 @@ def test_a_row_on_a_path_equals_its_own_code(case, dtype):
                 group["lr"].mul_(0.9)
         twins.step(case["family"], step, case["scale"], lambda g, _: gradient_in(layout, g))
     twins.agree()
-    if row in KERNELS and layout not in ("transposed", "overlapping"):
-        assert twins.paths == {"C++ kernel"}
+    if layout in ("overlapping", "gradient behind a negation"):
+        own = {"rule"} if case["backend"] == "auto" or layout == "overlapping" else {"stack"}
+        assert twins.paths == own
+    elif row in KERNELS:
+        kernel = {"C++ kernel"} if case["executor"] == "kernel" else {"horizontal"}
+        assert twins.paths - ({"horizontal"} if layout == "transposed" else set()) <= kernel
+    elif case["backend"] == "compiled":
+        assert twins.paths <= {"stack", "C++ kernel", "horizontal"}
 
 
 def rate_of(kind: str, lr: float) -> float | Tensor:
@@ -174,10 +180,12 @@ EXTREMES = {
 }
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("name", EXTREMES)
-def test_numbers_end_where_those_of_own_code_do(name, dtype):
+def test_numbers_end_where_those_of_own_code_do(name, dtype, executor, choose):
     row, scales, size = EXTREMES[name]
+    choose(executor)
     shapes = (4, 8), (2, 4096), (4, 3, 2, 2)
     twins = Twins(row.optimizer, [w.to(dtype) * size for w in drawn(shapes)], "auto")
     for step, scale in enumerate(scales):
@@ -189,7 +197,7 @@ def test_numbers_end_where_those_of_own_code_do(name, dtype):
         for own, fast in twins:
             assert torch.equal(fast.isfinite(), own.isfinite())
         twins.agree(equal_nan=True)
-    assert twins.paths == {"C++ kernel"}
+    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
 
 
 ADAMP = Row("adamp", {"lr": 0.1, "weight_decay": 0.01})
@@ -212,11 +220,15 @@ def test_bfloat16_is_computed_with_in_float32_and_rounded_once():
     assert sum(equal) / len(equal) > 0.9
 
 
-def test_float16_goes_by_own_code():
-    twins = Twins(ADAMP.optimizer, [w.half() for w in drawn([(4, 3)])], "auto")
+@pytest.mark.parametrize("executor", ["lists", "flat"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_steps_horizontally_as_by_own_code(dtype, executor, choose):
+    choose(executor)
+    twins = Twins(ADAMP.optimizer, [w.to(dtype) for w in drawn([(4, 3), (5,)])], "auto")
     twins.step()
-    assert torch.equal(*twins.own, *twins.fast)
-    assert twins.paths == {"rule"}
+    for own, fast in twins:
+        torch.testing.assert_close(own, fast, rtol=torch.finfo(dtype).eps, atol=0)
+    assert twins.paths == {"horizontal"}
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():

@@ -15,11 +15,13 @@ import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm.operations import OPERATIONS
 from spherenorm.record import record
+from tests.compile.conftest import EXECUTORS
 from tests.compile.twins import Twins, drawn
 from tests.compile.written import optimizer_of, rule
 from tests.harness import refuses
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="kernels need a compiler")
+BY_EACH = pytest.mark.parametrize("executor", EXECUTORS)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 
 
@@ -121,18 +123,10 @@ EXTENTS = {
 }
 
 
-@pytest.fixture
-def kernels_alone(monkeypatch):
-    """torch.compile takes nothing, so that what is no kernel is refused at once."""
-
-    def refused(*_, **__):
-        raise RuntimeError("torch.compile is out of order")
-
-    monkeypatch.setattr(torch, "compile", lambda *_, **__: refused)
-
-
+@BY_EACH
 @pytest.mark.parametrize(("extent", "dtype"), typed("entries", others=("rows", "numbers")))
-def test_every_operation_equals_torchs_at_every_pair_of_edges(extent, dtype, kernels_alone):
+def test_every_operation_equals_torchs_at_every_pair_of_edges(extent, dtype, executor, choose):
+    choose(executor)
     before, form, start = EXTENTS[extent]
     words = {name: form.format(each) for name, each in ENTRYWISE.items()}
     cls = optimizer_of(rule(words, before=before, start=start)())
@@ -147,7 +141,7 @@ def test_every_operation_equals_torchs_at_every_pair_of_edges(extent, dtype, ker
         own.grad, fast.grad = grad.clone(), grad.clone()
     twins.own_opt.step()
     twins.fast_opt.step()
-    assert twins.paths == {"C++ kernel"}
+    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
     tolerance = 1e-12 if dtype is torch.float64 else 2e-5
     for (own, fast), grad in zip(twins, grads, strict=True):
         for name, wanted in twins.own_opt.state[own].items():
@@ -219,9 +213,11 @@ SHAPES = {
 }
 
 
+@BY_EACH
 @pytest.mark.parametrize(("kind", "dtype"), typed("rows", others=("vectors",)))
-def test_sums_and_decisions_equal_the_rules_own(kind, dtype, kernels_alone):
+def test_sums_and_decisions_equal_the_rules_own(kind, dtype, executor, choose):
     """Also of a weight or a gradient that is not finite, of which each word tells elsewhere."""
+    choose(executor)
     words = REDUCED | (ROWS if kind == "rows" else {})
     cls = optimizer_of(rule(words, direction="old['exchanged'] + d")())
     shape = (4, 5) if kind == "rows" else (9,)
@@ -240,18 +236,20 @@ def test_sums_and_decisions_equal_the_rules_own(kind, dtype, kernels_alone):
     for step in range(3):
         twins.step("random", step, given=spoilt)
     twins.agree(equal_nan=True)
-    assert twins.paths == {"C++ kernel"}
+    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
 
 
+@BY_EACH
 @DTYPES
-def test_norms_of_combinations_equal_the_rules_own(dtype, kernels_alone):
+def test_norms_of_combinations_equal_the_rules_own(dtype, executor, choose):
+    choose(executor)
     cls = optimizer_of(rule(NORMS, before=SIZE)())
     shapes = (6, 5), (3, 70000), (2, 2), (0, 4)
     twins = Twins(cls, [w.to(dtype) for w in drawn(shapes)])
     for step in range(3):
         twins.step("random", step)
     twins.agree(equal_nan=True)
-    assert twins.paths == {"C++ kernel"}
+    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
 
 
 @pytest.mark.parametrize("lr", [0.0, 0.02, 0.9, 1 - 1e-6, 1.0, 1 + 1e-6, 3.0])
@@ -283,10 +281,14 @@ def test_squares_that_underflow_are_summed_as_they_stand():
         assert (weight.detach() - both[0]).norm().item() == pytest.approx(1.0, rel=1e-5)
 
 
+@BY_EACH
 @DTYPES
 @pytest.mark.parametrize("dims", ["axes(d)", "(0, 1)"], ids=["rows", "numbers"])
-def test_a_number_is_compared_in_the_type_of_what_it_is_compared_with(dims, dtype):
+def test_a_number_is_compared_in_the_type_of_what_it_is_compared_with(
+    dims, dtype, executor, choose
+):
     """torch rounds 10.7 to float32, as it does in the bound; so a bounded number equals it."""
+    choose(executor)
     states = {}
     for k, most in enumerate((0.1, 10.7, 0.3, 19.9, 3.3, 1e-50)):
         size = f"(d**2).sum({dims}, keepdim=True).sqrt().clamp(max={most})"
@@ -296,7 +298,7 @@ def test_a_number_is_compared_in_the_type_of_what_it_is_compared_with(dims, dtyp
         own.grad = fast.grad = torch.full_like(own, (0.0, 2.0, 100.0)[place])
     twins.own_opt.step()
     twins.fast_opt.step()
-    assert twins.paths == {"C++ kernel"}
+    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
     for own, fast in twins:
         states = twins.own_opt.state[own], twins.fast_opt.state[fast]
         torch.testing.assert_close(*states, rtol=0, atol=0)
@@ -327,45 +329,55 @@ REFUSED = {
 }
 
 
+NOWHERE = ("a value read", "a branch", "random numbers", "an option")
+"""What vmap cannot take, or torch itself; the other words step as a stack, by the rule's own code."""
+
+
 @pytest.mark.parametrize("word", REFUSED)
-def test_what_kernels_have_no_word_for_is_refused_by_rule_and_reason(word, kernels_alone):
+def test_what_no_graph_has_a_word_for_steps_as_a_stack_or_is_refused(word):
     direction, reason = REFUSED[word]
-    (weight,) = drawn([(6, 6)])
-    weight.requires_grad_()
-    weight.grad = torch.ones(6, 6, dtype=torch.float64)
-    before = weight.detach().clone()
-    optimizer = optimizer_of(rule({"m": "d"}, direction)())([weight], backend="compiled")
-    with refuses("Mine", (6, 6), reason, by=sn.BackendError):
-        optimizer.step()
-    assert torch.equal(weight.detach(), before)
+    cls = optimizer_of(rule({"m": "d"}, direction)())
+    twins = Twins(cls, drawn([(6, 6), (6, 6), (4, 4)]))
+    before = [w.detach().clone() for w in twins.fast]
+    if word in NOWHERE[:3]:
+        for w in twins.fast:
+            w.grad = torch.ones_like(w)
+        with refuses("Mine", (6, 6), reason, by=sn.BackendError):
+            twins.fast_opt.step()
+        assert all(map(torch.equal, before, twins.fast))
+        return
+    for step in range(2):
+        twins.step("random", step)
+    twins.agree()
+    assert twins.paths == {"stack"}
+    assert all(reason in line.reason for line in sn.explain(twins.fast_opt))
 
 
-@pytest.mark.parametrize("word", ["(3 * d).bfloat16() * 1.0", "d + old['m'].bfloat16()"])
-def test_a_rounding_to_half_within_a_step_is_refused(word, kernels_alone):
-    weight = torch.ones(6, 6, dtype=torch.bfloat16, requires_grad=True)
-    weight.grad = torch.ones_like(weight)
-    optimizer = optimizer_of(rule({"m": "old['m'] + d"}, word)())([weight], backend="compiled")
-    with refuses("Mine", "bfloat16", by=sn.BackendError):
-        optimizer.step()
+HALVES = ["(3 * d).bfloat16() * 1.0", "d + old['m'].bfloat16()"]
+STATES = [
+    ("torch.zeros_like(weight)", "d.sum(1, keepdim=True).expand(d.shape)"),
+    ("weight.new_zeros(weight.shape[1])", "old['m']"),
+    ("torch.zeros_like(weight).float()", "old['m'] + d.float()"),
+    ("torch.zeros((), dtype=torch.float32)", "old['m'] + 1"),
+]
 
 
-@pytest.mark.parametrize(
-    ("start", "new"),
-    [
-        ("torch.zeros_like(weight)", "d.sum(1, keepdim=True)"),
-        ("torch.zeros_like(weight)", "d.float()"),
-        ("weight.new_zeros(weight.shape[1])", "old['m']"),
-        ("torch.zeros_like(weight).float()", "old['m']"),
-        ("torch.zeros((), dtype=torch.float32)", "old['m']"),
-    ],
-)
-def test_states_that_no_kernel_keeps_are_refused(start, new, kernels_alone):
-    (weight,) = drawn([(6, 5)])
-    weight.requires_grad_()
-    weight.grad = torch.ones(6, 5, dtype=torch.float64)
-    optimizer = optimizer_of(rule({"m": new}, start=start)())([weight], backend="compiled")
-    with refuses("Mine", "m", by=sn.BackendError):
-        optimizer.step()
+@pytest.mark.parametrize("word", HALVES)
+def test_a_rounding_to_half_within_a_step_is_no_graph(word):
+    cls = optimizer_of(rule({"m": "old['m'] + d"}, word)())
+    twins = Twins(cls, [w.bfloat16() for w in drawn([(6, 6)] * 2)])
+    twins.step("random")
+    twins.agree()
+    assert twins.paths == {"stack"}
+
+
+@pytest.mark.parametrize(("start", "new"), STATES)
+def test_states_that_no_graph_keeps_step_as_a_stack(start, new):
+    twins = Twins(optimizer_of(rule({"m": new}, start=start)()), drawn([(6, 5)] * 2))
+    for step in range(2):
+        twins.step("random", step)
+    twins.agree()
+    assert twins.paths == {"stack"}
 
 
 TAKEN_OVER = {
@@ -378,13 +390,16 @@ TAKEN_OVER = {
     "three alike": {"a": "d", "b": "d", "c": "w"},
     "a number": {"m": "torch.full_like(old['m'], 0.5)"},
 }
-NO_KERNELS = ("the weight", "called grad", "called weight", "exchanged", "three alike", "a number")
+PATHS = [("rule", "kernel"), *(("compiled", executor) for executor in EXECUTORS)]
 
 
-@pytest.mark.parametrize("backend", ["auto", "rule", "compiled"])
+@pytest.mark.parametrize(("backend", "executor"), PATHS)
 @pytest.mark.parametrize("states", TAKEN_OVER)
-def test_states_that_take_something_over_have_memory_of_their_own(states, backend, kernels_alone):
+def test_states_that_take_something_over_have_memory_of_their_own(
+    states, backend, executor, choose
+):
     """The gradient is zeroed behind each step, as training loops do."""
+    choose(executor)
     name = next(iter(TAKEN_OVER[states]))
     mine = rule(TAKEN_OVER[states], direction=f"d + 0.5 * old[{name!r}]")()
     (start,) = drawn([(3, 4)])
@@ -396,11 +411,7 @@ def test_states_that_take_something_over_have_memory_of_their_own(states, backen
         grad = (-1.0) ** step - step * moved
         weight.grad = grad.clone()
         moved, state = pure.step(moved, grad, state)
-        try:
-            optimizer.step()
-        except sn.BackendError:  # a state takes over an old value, which a kernel overwrites
-            assert (backend, states in NO_KERNELS) == ("compiled", True)
-            return
+        optimizer.step()
         weight.grad.zero_()
         torch.testing.assert_close(weight.detach(), moved, rtol=1e-12, atol=1e-12)
         for key, value in state.items():
