@@ -317,7 +317,7 @@ class Program:
         """Order the steps so that totals that can be known together take one all-reduce."""
         stage: dict[int, float] = {}
         for step in self.steps:
-            step.stage = max((stage[a] for a in step.places), default=0)
+            step.stage = max((stage.get(a, 0) for a in step.places), default=0)
             stage[step.place] = step.stage + (step.place in self.totals)
         for number in {step.stage for step in self.steps if step.place in self.totals}:
             here = [s.place for s in self.steps if s.place in self.totals and s.stage == number]

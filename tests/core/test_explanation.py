@@ -62,7 +62,11 @@ REASONS = {
     "a user's class": (lambda w: optimizer_of(Plain(), [w]), "rule", "Plain"),
     "orthogonality": (lambda w: optim.SGDG([w]), "rule", "OrthogonalityRegularization"),
     "another view": (lambda w: optim.AdamP([w], views=("dim=1",)), "rule", "ScaleInvarianceTest"),
-    "half precision": (lambda w: optim.AdamP([w.detach().half()]), "rule", "float16"),
+    "half precision": (lambda w: optim.AdamP([w.detach().half()]), "horizontal", "float16"),
+    "columns": (lambda w: optim.AdamP([w.detach().T]), "horizontal", "memory"),
+    "columns summed": (
+        lambda w: optim.AdamP([w], views=("dim=1",), backend="compiled"), "stack", "Scale"
+    ),
     "no kernel": (lambda w: optimizer_of(Branches(), [w], backend="compiled"), "error", "Branches"),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import itertools
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import spherenorm as sn
 from spherenorm import optim
@@ -136,50 +134,31 @@ def unequal_gradients() -> list[Any]:
     return [apart(parts, weights)]
 
 
-class Passing(TorchDispatchMode):
-    """Every operation as it is."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        return function(*args, **(kwargs or {}))
-
-
-def lay_rows(part: Any, beside: bool) -> None:
-    """Put the rows of a part one after another in memory, or one beside another."""
-    held = part.detach().to_local()
-    laid = held.t().contiguous().t() if beside else held.contiguous()
-    with torch.no_grad():
-        part.to_local().data = laid
-
-
-def alone_without_kernels(backend: str, cause: str, at: int) -> list[Any]:
-    """One process cannot take kernels at a step; where it raises, the step is taken again.
+def no_gradient_at_first() -> list[Any]:
+    """What each process is told if one lacks the gradient of a sharded weight at its first step.
 
     Returns:
-        The distance; the error; and true if the weights had not moved where it raised.
+        The errors; true if no weight has moved; the distance after steps with all gradients.
     """
     weights, parts = many(MANY[:2])
-    alone, sharded = optim.AdamP(weights, lr=0.01), optim.AdamP(parts, lr=0.01, backend=backend)
-    said, kept = "", True
+    alone, sharded = optim.AdamP(weights, lr=0.01), optim.AdamP(parts, lr=0.01)
+    give(weights, parts, 0)
+    if dist.get_rank() == 1:
+        parts[1].grad = None
+    before = [part.detach().to_local().clone() for part in parts]
+    said = ""
+    try:
+        sharded.step()
+    except ValueError as error:
+        said = str(error)
+    kept = all(map(torch.equal, before, (part.detach().to_local() for part in parts)))
     for step in range(STEPS):
         give(weights, parts, step)
         alone.step()
-        here = step == at and dist.get_rank() == 1
-        if here and cause == "memory":
-            lay_rows(parts[1], beside=True)
-        before = [part.detach().to_local().clone() for part in parts]
-        try:
-            with Passing() if here and cause == "mode" else contextlib.nullcontext():
-                sharded.step()
-        except sn.BackendError as error:
-            said = str(error)
-            now = [part.detach().to_local() for part in parts]
-            kept = all(map(torch.equal, before, now))
-            lay_rows(parts[1], beside=False)
-            sharded.step()
-        lay_rows(parts[1], beside=False)
+        sharded.step()
     told: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(told, (said, kept))
-    return [apart(parts, weights), [said for said, _ in told], all(kept for _, kept in told)]
+    return [[said for said, _ in told], all(kept for _, kept in told), apart(parts, weights)]
 
 
 def life() -> list[Any]:
@@ -314,8 +293,6 @@ def explained_alone() -> str:
 
 
 FUZZED = range(5)
-ALONE = [("auto", "mode", 0), ("auto", "memory", 2), ("compiled", "memory", 2)]
-"""The backend, why one process takes no kernels, and the step at which it does not."""
 COUNTED = [*((*each, "auto") for each in BY_SUMS), (*BY_SUMS[0], "rule")]
 
 
@@ -327,10 +304,10 @@ def cases() -> dict[str, Callable[[], Any]]:
         "flattened": flattened,  # first, while no other group of processes is there
         **{f"step {i}": bound(steps_apart, *pair) for i, pair in enumerate(pairs())},
         **{f"collectives {i}": bound(collectives, *each) for i, each in enumerate(COUNTED)},
-        **{f"alone {i}": bound(alone_without_kernels, *each) for i, each in enumerate(ALONE)},
         **{f"model {i}": bound(models_apart, *each) for i, each in enumerate(MODELS)},
         **{f"fuzz {i}": bound(sharded_outcome, 0, i) for i in FUZZED},
         "unequal gradients": unequal_gradients,
+        "no gradient at first": no_gradient_at_first,
         "life": life,
         "probed": probed,
         "explained": explained_alone,
