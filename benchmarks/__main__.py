@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 
 from benchmarks._first import first_steps
+from benchmarks._groups import mixed_groups
+from benchmarks._launches import launch_table
 from benchmarks._measure import CLOCKS, MALLOC, fix_malloc, machine
 from benchmarks._shapes import SETS
 from benchmarks._sharded import sharded_step
@@ -23,7 +25,10 @@ from spherenorm.support import write_whole
 
 console = Console(width=max(100, Console().width))
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
-SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe", "sharded", "engine", "store")
+SECTIONS = (
+    *("step", "groups", "launches", "first", "scaling", "sweep", "training", "probe"),
+    *("sharded", "engine", "store"),
+)
 MALLOC_HELP = (
     "default: glibc's, whatever the environment says; "
     "resident: freed memory is kept, so that temporaries cost no page faults."
@@ -67,6 +72,10 @@ def main(
         results["step"] = {
             name: step_times(name, rounds, device, console, CLOCKS[clock]) for name in names
         }
+    if "groups" in chosen:
+        results["groups"] = mixed_groups(rounds, device, console)
+    if "launches" in chosen:
+        results["launches"] = {name: launch_table(name, console) for name in names}
     if "first" in chosen:
         results["first"] = {name: first_steps(name, device, console) for name in names}
     if "scaling" in chosen:

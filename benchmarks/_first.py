@@ -21,14 +21,12 @@ from benchmarks._measure import peak_memory_of
 from benchmarks._shapes import SETS
 from spherenorm import optim
 from spherenorm.compile.cpp import load_step
-from spherenorm.compile.gpu import launcher
 
 
 def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
     """Time compiled AdamP's first step on a parameter set in two fresh processes, and print it."""
     with tempfile.TemporaryDirectory() as cache:
-        inductor = f"{cache}/inductor"
-        caches = {"SPHERENORM_CACHE": cache, "TORCHINDUCTOR_CACHE_DIR": inductor}
+        caches = {"SPHERENORM_CACHE": cache}
         command = [sys.executable, "-m", "benchmarks._first", name, device]
         cold, warm = (_output(command, {**os.environ, **caches}) for _ in range(2))
     console.print(

@@ -1,0 +1,57 @@
+"""Groups of one optimizer: what both cost alone, and equal matrices as one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from benchmarks._contenders import LR, parameters
+from benchmarks._launches import Launches
+from benchmarks._measure import interleaved
+from spherenorm import optim
+
+VECTORS = [(1000,)] * 300
+MATRIX = (256, 256)
+
+
+def mixed_groups(rounds: int, device: str, console: Console) -> list[dict[str, Any]]:
+    """Time AdamW and Muon groups together and apart, and Muon against torch's; print a table."""
+    table = Table(title="300 AdamW vectors, and Muon matrices of 256 x 256", box=box.SIMPLE_HEAD)
+    for column in ("matrices", "both ms", "/ sum of\nboth alone", "Muon ms", "/ torch.optim.Muon",
+                   "/ one by one", "products"):  # fmt: skip
+        table.add_column(column, justify="right")
+    rows = []
+    for count in (1, 6, 16):
+        vectors, matrices = parameters(VECTORS, device), parameters([MATRIX] * count, device)
+        steps = _steps(vectors, matrices)
+        times = interleaved(steps, rounds, device)
+        alone = times["AdamW"] + times["Muon"]
+        ratios = [times["both"] / alone, times["Muon"] / times["torch"]]
+        ratios.append(times["Muon"] / times["rule"])
+        with Launches() as counted:
+            optim.Muon(matrices, lr=LR).step()
+        products = sum(counted.counts[name] for name in ("mm", "bmm", "addmm", "baddbmm"))
+        cells = [f"{1e3 * times['both']:.2f}", f"{ratios[0]:.2f}", f"{1e3 * times['Muon']:.2f}"]
+        table.add_row(str(count), *cells, *(f"{x:.2f}" for x in ratios[1:]), str(products))
+        rows.append({"matrices": count, **times, "ratio": ratios[0], "products": products})
+    console.print(table)
+    return rows
+
+
+def _steps(vectors: list[Tensor], matrices: list[Tensor]) -> dict[str, Callable[[], Any]]:
+    both = optim.AdamW([{"params": vectors}, {"params": matrices, "recipe": "muon", "lr": LR}])
+    both.param_groups[0]["lr"] = LR
+    optimizers = {
+        "both": both,
+        "AdamW": optim.AdamW(vectors, lr=LR),
+        "Muon": optim.Muon(matrices, lr=LR),
+        "rule": optim.Muon(matrices, lr=LR, backend="rule"),
+        "torch": torch.optim.Muon(matrices, lr=LR),
+    }
+    return {name: optimizer.step for name, optimizer in optimizers.items()}
