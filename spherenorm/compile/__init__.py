@@ -3,9 +3,9 @@
 `backend=` chooses, for an optimizer or for one of its param_groups, how a step runs:
 
     "auto"      takes the recorded step of the library's rules: a C++ kernel on a CPU (a second at
-                the first step; kernels are cached on disk), and the horizontal executor on a GPU,
-                for sharded weights, and where no kernel can be made. A rule class of yours runs its
-                own code.
+                the first step; kernels are cached on disk), the horizontal executor on a GPU and
+                for sharded weights, and a walk over the record where no kernel can be made. A rule
+                class of yours runs its own code.
     "rule"      runs the rule's own code at every step, for breakpoints and prints.
     "compiled"  takes the recorded step of your rules too, if they are pure functions of their
                 fields, the update and the state. What cannot be recorded steps under
@@ -14,21 +14,21 @@
 `spherenorm.explain(optimizer)` tells which path each weight takes, and why.
 
 A key divides a rule into its numbers, which are arguments of a record, and the rest. The recorded
-step is lowered to a graph of scalars, rows and entries. Two executors walk it: `cpp` prints the
-passes that a schedule makes of it as one kernel, and the horizontal one takes each node by one
-operation of torch on all weights. Each is compared with the rule's own code before it steps
+step is lowered to a graph of scalars, rows and entries. `cpp` prints the passes that a schedule
+makes of it as one kernel; the horizontal executor takes each node by one operation of torch on all
+weights, and the walk weight by weight. Each is compared with the rule's own code before it steps
 anything. The rule stays the one definition of its optimizer.
 """
 
 from spherenorm.compile._backends import BACKENDS, BackendError, Group, Work, require_backend
 from spherenorm.compile._dispatch import Dispatcher
-from spherenorm.compile._horizontal import FLAT
 from spherenorm.compile._key import RuleKey
 from spherenorm.compile._memory import refusal
+from spherenorm.compile._paths import HORIZONTAL
 
 __all__ = [
     "BACKENDS",
-    "FLAT",
+    "HORIZONTAL",
     "BackendError",
     "Dispatcher",
     "Group",

@@ -14,6 +14,7 @@ from spherenorm.compile import cpp
 from spherenorm.compile._backends import Work
 from spherenorm.compile._graph import StepGraph
 from spherenorm.compile._horizontal import Horizontal
+from spherenorm.compile._walk import Walk
 
 GRAD = 1
 """The column of gradients in a kernel's table."""
@@ -27,18 +28,18 @@ class Recorded:
         graph: of the step of weights of one shape.
         literals: its numbers beside the rule's.
         identity: equal for weights that step together.
-        kernel: in C++; None: the horizontal executor steps them.
+        kernel: in C++; or the class of another executor.
     """
 
     graph: StepGraph
     literals: np.ndarray[Any, Any]
     identity: Any
     reason: str
-    kernel: cpp.CppKernel | None = None
+    executor: cpp.CppKernel | type[Horizontal] | type[Walk]
 
     @property
     def name(self) -> str:
-        return "horizontal" if self.kernel is None else self.kernel.name
+        return getattr(self.executor, "name", self.executor.__name__.lower())
 
 
 class KernelBatch:
@@ -95,6 +96,6 @@ def batch_of(path: Recorded, works: Sequence[Work], paths: Sequence[Recorded] = 
         paths: of each; by default the same.
     """
     literals = np.stack([each.literals for each in paths or [path] * len(works)])
-    if path.kernel is not None:
-        return KernelBatch(path.kernel, literals, works)
-    return Horizontal(path.graph, literals, works)
+    if isinstance(path.executor, cpp.CppKernel):
+        return KernelBatch(path.executor, literals, works)
+    return path.executor(path.graph, literals, works)

@@ -17,14 +17,15 @@ from spherenorm.compile._backends import BackendError, Work
 from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
 from spherenorm.compile._batches import Recorded, batch_of
-from spherenorm.compile._horizontal import FLAT
+from spherenorm.compile._horizontal import Horizontal
 from spherenorm.compile._key import OtherNumbersError, RuleKey, UnsupportedRuleError
 from spherenorm.compile._lower import lower
 from spherenorm.compile._memory import misfit, scattered
+from spherenorm.compile._walk import Walk
 from spherenorm.core import Rule, State
 
-DEVICES = ("cpu", "cuda")
-"""The devices of the executors."""
+HORIZONTAL = {"cuda"}
+"""The devices whose weights step horizontally; those of a CPU do so if they are sharded."""
 MOST = 2**13
 """Kinds of weights of which a process remembers executors; beyond that it forgets all."""
 _KNOWN: dict[Any, Any] = {}
@@ -90,22 +91,23 @@ def recorded(key: RuleKey, work: Work) -> Recorded:
     """
     weight = (work.whole or work).weight  # all processes take that of the whole shape
     shape, dtype, device = weight.shape, weight.dtype, weight.device
-    if device.type not in DEVICES:
+    if device.type not in {"cpu", *HORIZONTAL}:
         raise UnsupportedRuleError(f"no executor is made for {device.type}")
     graph = _graph(key, shape, dtype)
     if reason := misfit(work, graph.states):
         raise UnsupportedRuleError(reason)
+    why = scattered(work)
     if work.whole is not None:
-        why: str | None = "its rows lie in several processes"
-    elif device.type != "cpu":
-        why = f"all weights at once, on {device.type}"
-    else:
-        why = scattered(work)
+        why = "its rows lie in several processes"
+    horizontal = work.whole is not None or device.type in HORIZONTAL
 
     def made(shape: tuple[int, ...]) -> Recorded:
-        return _executor(_graph(key, shape, dtype), len(key.numbers), dtype, device, why)
+        graph = _graph(key, shape, dtype)
+        if horizontal:
+            return _taken(graph, Horizontal, why or f"all weights of a kind at once on {device}")
+        return _on_cpu(graph, len(key.numbers), dtype, why)
 
-    machine = device, device.type in FLAT, os.environ.get("CXX"), os.environ.get("PATH")
+    machine = device, horizontal, os.environ.get("CXX"), os.environ.get("PATH")
     found: Recorded = _once((*_kind(key, shape, dtype), machine, why), lambda: made(shape))
     off = _once(
         ("difference", key.rest, dtype, machine, found.identity),
@@ -141,24 +143,23 @@ def _once(kind: Any, make: Callable[[], Any]) -> Any:
     return found
 
 
-def _executor(
-    graph: StepGraph, numbers: int, dtype: torch.dtype, device: torch.device, why: str | None
-) -> Recorded:
-    """The C++ kernel of a graph; or the horizontal executor, for the reason `why` or for lack of
-    one."""
-    literals = np.array(graph.literals, dtype=np.float64)
-    if why is None:
-        try:
+def _on_cpu(graph: StepGraph, numbers: int, dtype: torch.dtype, why: str | None) -> Recorded:
+    """The C++ kernel of a graph; or the walk over it, for the reason `why` or for lack of one."""
+    try:
+        if why is None:
             kernel = cpp.kernel(graph, numbers, dtype)
-        except UnsupportedRuleError as error:
-            why = str(error)
-        except cpp.BuildError as error:
-            why = str(error)
-            _warn(why)
-        else:
-            reason = "recorded; one kernel for all weights of its kind"
-            return Recorded(graph, literals, kernel, reason, kernel)
-    return Recorded(graph, literals, graph.structure, f"recorded; {why}")
+            return _taken(graph, kernel, "one kernel for all weights of its kind", kernel)
+    except UnsupportedRuleError as error:
+        why = str(error)
+    except cpp.BuildError as error:
+        why = str(error)
+        _warn(why)
+    return _taken(graph, Walk, str(why))
+
+
+def _taken(graph: StepGraph, executor: Any, why: str, identity: Any = None) -> Recorded:
+    literals = np.array(graph.literals, dtype=np.float64)
+    return Recorded(graph, literals, identity or graph.structure, f"recorded; {why}", executor)
 
 
 def _compared(

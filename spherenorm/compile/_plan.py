@@ -8,7 +8,7 @@ from typing import Any
 
 from spherenorm.compile._backends import Group, Work
 from spherenorm.compile._batches import GRAD, KernelBatch, Recorded, batch_of
-from spherenorm.compile._horizontal import CHUNK
+from spherenorm.compile._horizontal import CHUNK, Horizontal
 from spherenorm.compile._key import RuleKey
 from spherenorm.compile._memory import Layout
 from spherenorm.compile._paths import OwnCode, Path
@@ -87,7 +87,7 @@ def _batches(each: GroupPaths) -> Iterator[tuple[list[int], Any]]:
         whole = (work.whole or work).weight  # all processes make the same chunks
         key = path.identity, whole.device, whole.dtype, work.processes
         sizes[key] = sizes.get(key, 0) + whole.numel()
-        chunk = sizes[key] // CHUNK[whole.device.type] if path.kernel is None else 0
+        chunk = sizes[key] // CHUNK if path.executor is Horizontal else 0
         found.setdefault((key, chunk), []).append(place)
     works, paths = each.group.works, each.paths
     for places in found.values():

@@ -162,6 +162,35 @@ def schedule(graph: StepGraph) -> Schedule:
     )
 
 
+def gates_of(graph: StepGraph) -> tuple[set[int], list[Gate | None]]:
+    """The nodes that the outputs ask for; and for each node, the decision without which no user
+    needs it, or None if it is needed anyway."""
+    nodes, outputs = graph.nodes, set(graph.outputs.values())
+    alive, users = set(outputs), [list[Node]() for _ in nodes]
+    for node in reversed(nodes):
+        for argument in node.arguments if node.index in alive else ():
+            alive.add(argument)
+            users[argument].append(node)
+    gates: list[Gate | None] = [None] * len(nodes)
+    for node in reversed(nodes):
+        asked = {
+            _gate_of_use(nodes, node, user, gates[user.index]) for user in users[node.index]
+        }
+        if len(asked) == 1 and node.index not in outputs:
+            gates[node.index] = asked.pop()
+    return alive, gates
+
+
+def _gate_of_use(nodes: list[Node], node: Node, user: Node, gate: Gate | None) -> Gate | None:
+    if user.op == "where" and nodes[user.arguments[0]].extent is Extent.SCALAR:
+        condition, yes, no = user.arguments
+        if node.index == yes and node.index not in (condition, no):
+            return condition, True
+        if node.index == no and node.index not in (condition, yes):
+            return condition, False
+    return gate
+
+
 def _is_reduction(node: Node) -> bool:
     """Over the whole tensor, which ends a pass."""
     return node.op in REDUCTIONS and node.extent is Extent.SCALAR
@@ -180,36 +209,11 @@ class _Making:
 
     def __init__(self, graph: StepGraph) -> None:
         self.graph, self.nodes = graph, graph.nodes
-        self.alive = set(graph.outputs.values())
-        for node in reversed(self.nodes):
-            if node.index in self.alive:
-                self.alive.update(node.arguments)
-        self.gates = self._gates()
+        self.alive, self.gates = gates_of(graph)
         self.stage: list[int] = []
         for node in self.nodes:
             self.stage.append(self._stage(node))
         self.left: set[int] = set()
-
-    def _gates(self) -> list[Gate | None]:
-        users: list[list[Node]] = [[] for _ in self.nodes]
-        for index in self.alive:
-            for argument in self.nodes[index].arguments:
-                users[argument].append(self.nodes[index])
-        gates: list[Gate | None] = [None] * len(self.nodes)
-        for node in reversed(self.nodes):
-            asked = {self._gate_of_use(node, user, gates[user.index]) for user in users[node.index]}
-            if len(asked) == 1 and node.index not in self.graph.outputs.values():
-                gates[node.index] = asked.pop()
-        return gates
-
-    def _gate_of_use(self, node: Node, user: Node, gate: Gate | None) -> Gate | None:
-        if user.op == "where" and self.nodes[user.arguments[0]].extent is Extent.SCALAR:
-            condition, yes, no = user.arguments
-            if node.index == yes and node.index not in (condition, no):
-                return condition, True
-            if node.index == no and node.index not in (condition, yes):
-                return condition, False
-        return gate
 
     def _stage(self, node: Node) -> int:
         known = max((self.stage[a] for a in node.arguments), default=0)

@@ -2,24 +2,22 @@
 
 import pytest
 
-from spherenorm.compile import FLAT
+from spherenorm.compile import HORIZONTAL
 
-EXECUTORS = ("kernel", "lists", "flat")
+EXECUTORS = {"kernel": "C++ kernel", "walk": "walk", "horizontal": "horizontal"}
+"""With the names that `explain` has for them."""
 
 
 @pytest.fixture
 def choose(monkeypatch):
-    """A function that takes "kernel", or the horizontal executor on "lists" or on a "flat" vector.
-
-    Without a compiler no kernel is made; flat vectors are those of a GPU.
-    """
+    """A function that chooses one of `EXECUTORS` for plain weights on a CPU."""
 
     def chosen(executor):
-        if executor != "kernel":
+        if executor == "walk":  # there is no compiler
             monkeypatch.setenv("PATH", "")
             monkeypatch.delenv("CXX", raising=False)
-        if executor == "flat":
-            FLAT.add("cpu")
+        if executor == "horizontal":  # as on a GPU
+            HORIZONTAL.add("cpu")
 
     yield chosen
-    FLAT.discard("cpu")
+    HORIZONTAL.discard("cpu")

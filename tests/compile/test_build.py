@@ -86,9 +86,9 @@ def test_a_failed_build_leaves_nothing_and_the_step_is_right(failure, compiler, 
     body, reason = FAILURES[failure]
     commands = compiler(body)
     recipe = new_recipe()
-    assert train(recipe) == "horizontal"
+    assert train(recipe) == "walk"
     tried = len(commands())
-    assert train(recipe, "compiled") == "horizontal"
+    assert train(recipe, "compiled") == "walk"
     assert len(commands()) == tried, "what failed is not tried again"
     assert list(cache.iterdir()) == []
     optimizer = sn.torch_optimizer(recipe)(drawn([(4, 3)]))
@@ -104,7 +104,7 @@ def test_without_a_working_compiler_the_step_is_right(way, compiler, tmp_path, m
         monkeypatch.delenv("CXX")
     if way == "no interpreter":
         (tmp_path / "compiler").write_text("#!/nonexistent/interpreter\n")
-    assert train(new_recipe()) == "horizontal"
+    assert train(new_recipe()) == "walk"
 
 
 def heard():
@@ -224,7 +224,7 @@ def test_a_full_disk(cache):
 
     def use():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        assert train(recipe) == "horizontal"
+        assert train(recipe) == "walk"
 
     assert succeeds(forked(use))
     assert list(cache.iterdir()) == []

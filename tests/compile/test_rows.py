@@ -63,7 +63,7 @@ CONDITIONS = {
     "rate": ("number", "tensor", "float32 tensor", "scheduled"),
     "scale": (1e-6, 1.0, 1e6),
     "groups": (1, 2),
-    "executor": EXECUTORS,
+    "executor": tuple(EXECUTORS),
     "backend": ("auto", "compiled"),
 }
 
@@ -150,10 +150,10 @@ def test_a_row_on_a_path_equals_its_own_code(case, dtype, choose):
         own = {"rule"} if case["backend"] == "auto" or layout == "overlapping" else {"stack"}
         assert twins.paths == own
     elif row in KERNELS:
-        kernel = {"C++ kernel"} if case["executor"] == "kernel" else {"horizontal"}
-        assert twins.paths - ({"horizontal"} if layout == "transposed" else set()) <= kernel
+        walked = {"walk"} if layout == "transposed" else set()
+        assert twins.paths - walked <= {EXECUTORS[case["executor"]]}
     elif case["backend"] == "compiled":
-        assert twins.paths <= {"stack", "C++ kernel", "horizontal"}
+        assert twins.paths <= {"stack", *EXECUTORS.values()}
 
 
 def rate_of(kind: str, lr: float) -> float | Tensor:
@@ -197,7 +197,7 @@ def test_numbers_end_where_those_of_own_code_do(name, dtype, executor, choose):
         for own, fast in twins:
             assert torch.equal(fast.isfinite(), own.isfinite())
         twins.agree(equal_nan=True)
-    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
+    assert twins.paths == {EXECUTORS[executor]}
 
 
 ADAMP = Row("adamp", {"lr": 0.1, "weight_decay": 0.01})
@@ -220,15 +220,15 @@ def test_bfloat16_is_computed_with_in_float32_and_rounded_once():
     assert sum(equal) / len(equal) > 0.9
 
 
-@pytest.mark.parametrize("executor", ["lists", "flat"])
+@pytest.mark.parametrize("executor", ["walk", "horizontal"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_steps_horizontally_as_by_own_code(dtype, executor, choose):
+def test_half_precision_steps_as_by_own_code(dtype, executor, choose):
     choose(executor)
     twins = Twins(ADAMP.optimizer, [w.to(dtype) for w in drawn([(4, 3), (5,)])], "auto")
     twins.step()
     for own, fast in twins:
         torch.testing.assert_close(own, fast, rtol=torch.finfo(dtype).eps, atol=0)
-    assert twins.paths == {"horizontal"}
+    assert twins.paths == {executor}
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():

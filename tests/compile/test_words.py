@@ -141,7 +141,7 @@ def test_every_operation_equals_torchs_at_every_pair_of_edges(extent, dtype, exe
         own.grad, fast.grad = grad.clone(), grad.clone()
     twins.own_opt.step()
     twins.fast_opt.step()
-    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
+    assert twins.paths == {EXECUTORS[executor]}
     tolerance = 1e-12 if dtype is torch.float64 else 2e-5
     for (own, fast), grad in zip(twins, grads, strict=True):
         for name, wanted in twins.own_opt.state[own].items():
@@ -236,7 +236,7 @@ def test_sums_and_decisions_equal_the_rules_own(kind, dtype, executor, choose):
     for step in range(3):
         twins.step("random", step, given=spoilt)
     twins.agree(equal_nan=True)
-    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
+    assert twins.paths == {EXECUTORS[executor]}
 
 
 @BY_EACH
@@ -249,7 +249,7 @@ def test_norms_of_combinations_equal_the_rules_own(dtype, executor, choose):
     for step in range(3):
         twins.step("random", step)
     twins.agree(equal_nan=True)
-    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
+    assert twins.paths == {EXECUTORS[executor]}
 
 
 @pytest.mark.parametrize("lr", [0.0, 0.02, 0.9, 1 - 1e-6, 1.0, 1 + 1e-6, 3.0])
@@ -298,7 +298,7 @@ def test_a_number_is_compared_in_the_type_of_what_it_is_compared_with(
         own.grad = fast.grad = torch.full_like(own, (0.0, 2.0, 100.0)[place])
     twins.own_opt.step()
     twins.fast_opt.step()
-    assert twins.paths == {"C++ kernel" if executor == "kernel" else "horizontal"}
+    assert twins.paths == {EXECUTORS[executor]}
     for own, fast in twins:
         states = twins.own_opt.state[own], twins.fast_opt.state[fast]
         torch.testing.assert_close(*states, rtol=0, atol=0)
