@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,24 +51,6 @@ def _ours(
     return lambda params: cls(params, lr=LR, **settings)
 
 
-def _horizontal(
-    cls: type[optim.RecipeOptimizer], **settings: Any
-) -> Callable[[list[Tensor]], torch.optim.Optimizer]:
-    """As on a machine without a compiler: the plan is made by a step here."""
-
-    def make(params: list[Tensor]) -> torch.optim.Optimizer:
-        optimizer = cls(params, lr=LR, **settings)
-        kept = {name: os.environ.pop(name, None) for name in ("PATH", "CXX")}
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                optimizer.step()
-        finally:
-            os.environ.update({name: value for name, value in kept.items() if value is not None})
-        return optimizer
-
-    return make
-
-
 CONTENDERS = [
     Contender("AdamW, torch fused", _of("torch.optim", "AdamW", fused=True), 28),
     Contender("AdamW, torch foreach", _of("torch.optim", "AdamW", foreach=True), 28),
@@ -87,7 +67,6 @@ CONTENDERS = [
         )
         for backend in BACKENDS
     ),
-    Contender("AdamP, spherenorm horizontal", _horizontal(optim.AdamP, weight_decay=0.01), 36),
     Contender("AdamP, released", _of("adamp", "AdamP", weight_decay=0.01), 36),
     Contender("AdamP, timm", _of("timm.optim", "AdamP", weight_decay=0.01), 36),
     Contender("AdamP, pytorch_optimizer", _of("pytorch_optimizer", "AdamP", weight_decay=0.01), 36),

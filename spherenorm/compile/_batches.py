@@ -14,7 +14,6 @@ from spherenorm.compile import cpp
 from spherenorm.compile._backends import Work
 from spherenorm.compile._graph import StepGraph
 from spherenorm.compile._horizontal import Horizontal
-from spherenorm.compile._walk import Walk
 
 GRAD = 1
 """The column of gradients in a kernel's table."""
@@ -28,18 +27,18 @@ class Recorded:
         graph: of the step of weights of one shape.
         literals: its numbers beside the rule's.
         identity: equal for weights that step together.
-        kernel: in C++; or the class of another executor.
+        executor: the kernel in C++, or the class of the horizontal executor.
     """
 
     graph: StepGraph
     literals: np.ndarray[Any, Any]
     identity: Any
     reason: str
-    executor: cpp.CppKernel | type[Horizontal] | type[Walk]
+    executor: cpp.CppKernel | type[Horizontal]
 
     @property
     def name(self) -> str:
-        return getattr(self.executor, "name", self.executor.__name__.lower())
+        return self.executor.name
 
 
 class KernelBatch:

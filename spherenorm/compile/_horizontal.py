@@ -9,6 +9,7 @@ nothing waits for the device; for each outcome of such decisions there is a prog
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,6 @@ from torch import Tensor
 from spherenorm._numerics import Scalar, working_dtype
 from spherenorm.compile._backends import Work
 from spherenorm.compile._graph import INPUTS, Extent, Node, StepGraph
-from spherenorm.compile._host import of_numbers, of_tensors
 from spherenorm.compile._shards import add_up
 
 SCALAR, ROW, FULL = Extent
@@ -30,6 +30,23 @@ CHUNK = 2**25
 BLOCK = 2**13
 """Entries of a row that are summed at once; longer ones would round more, and keep a GPU waiting."""
 
+_SAME = {name: getattr(operator, name) for name in ("add", "sub", "mul", "neg")}
+_SAME |= {name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
+_SAME |= {"rsub": lambda x, y: y - x, "logical_and": operator.and_, "logical_or": operator.or_}
+_NUMPY: dict[str, Callable[..., Any]] = {
+    **_SAME,
+    "div": np.divide, "pow": np.power, "rsqrt": lambda x: 1 / np.sqrt(x), "cast": np.float32,
+    "addcmul": lambda x, y, z: x + y * z,
+    "lerp": lambda x, y, w: x + w * (y - x) if w < 0.5 else y - (y - x) * (1 - w),
+    "where": lambda condition, x, y: x if condition else y,
+}  # fmt: skip
+"""Operations whose name in numpy is another one."""
+_TORCH: dict[str, Callable[..., Any]] = {
+    **_SAME, "div": operator.truediv, "pow": operator.pow, "cast": lambda x: x
+}  # fmt: skip
+"""Operations that take numbers beside tensors; the others are those of that name in torch."""
+_TENSORS_ONLY = ("where", "lerp", "maximum", "minimum", "addcmul")
+
 
 class Horizontal:
     """Weights whose graphs have equal nodes, and their step.
@@ -39,6 +56,8 @@ class Horizontal:
         literals: the numbers of each weight's graph, of shape (weights, literals).
         works: the weights; none of their tensors is held.
     """
+
+    name = "horizontal"
 
     def __init__(
         self, graph: StepGraph, literals: np.ndarray[Any, Any], works: Sequence[Work]
@@ -54,8 +73,9 @@ class Horizontal:
         of_entries = np.repeat(np.arange(len(of_rows)), cols_of_rows)
         blocks = np.maximum(-(-cols_of_rows // BLOCK), 1)
         sizes = [[BLOCK] * (b - 1) + [n - BLOCK * (b - 1)] for n, b in zip(cols_of_rows, blocks)]
+        entries = np.array([*itertools.chain.from_iterable(sizes)], dtype=np.int64)
         self.lengths = {
-            "entries": self._put([*itertools.chain.from_iterable(sizes)]),
+            "entries": self._put(entries),
             "blocks": self._put(blocks) if (blocks > 1).any() else None,
             "rows": self._put(self.rows),
         }
@@ -103,7 +123,7 @@ class Horizontal:
                 values[n.index] = value if on_device else np.float64(float(value))
             elif n.arguments and all(isinstance(values.get(a), np.generic) for a in n.arguments):
                 with np.errstate(all="ignore"):
-                    found = of_numbers(n.op, n.single)(*(values[a] for a in n.arguments))
+                    found = _of_numbers(n.op, n.single)(*(values[a] for a in n.arguments))
                 values[n.index] = found
         return values
 
@@ -163,7 +183,7 @@ class Program:
             wide = self.group.computed if n.extent is FULL else torch.float64
             dtype = torch.float32 if n.single and n.extent is not FULL else wide
             numbers = tuple(self.kind.get(a) == HOST for a in places)
-            function = of_tensors(n.op, numbers, wide, self.group.device)
+            function = _of_tensors(n.op, numbers, wide, self.group.device)
             rounded = function if n.boolean else (lambda *values: function(*values).to(dtype))
             places = tuple(self._widened(a, n.extent) for a in places)
             self.steps.append(_Step(n.index, rounded, places))
@@ -292,6 +312,40 @@ class _Step:
         self.place, self.function, self.places, self.reads = place, function, places, reads
         self.freed: list[int] = []
         self.stage: float = 0
+
+
+def _of_numbers(op: str, single: bool = False) -> Callable[..., Any]:
+    """An operation on numbers of numpy in double; `single`: its result is rounded to float32."""
+    function = _NUMPY.get(op) or getattr(np, op)
+    return (lambda *values: np.float64(np.float32(function(*values)))) if single else function
+
+
+def _of_tensors(
+    op: str, numbers: tuple[bool, ...], dtype: torch.dtype, device: torch.device
+) -> Callable[..., Tensor]:
+    """An operation on tensors.
+
+    Args:
+        op: its name.
+        numbers: for each argument, whether it is a number.
+        dtype: that it is computed in.
+        device: of numbers that have to become tensors.
+    """
+    function = _TORCH.get(op) or getattr(torch, op)
+    if op not in _TENSORS_ONLY or not (op == "lerp" or any(numbers)):
+        return function  # type: ignore[no-any-return]
+
+    def lifted(*values: Any) -> Tensor:
+        given = list(values)
+        for i, number in enumerate(numbers):
+            if number:
+                kind = torch.bool if isinstance(given[i], bool | np.bool_) else dtype
+                given[i] = torch.full((), given[i], dtype=kind, device=device)
+            elif op == "lerp":  # which takes one dtype
+                given[i] = given[i].to(dtype)
+        return function(*given)  # type: ignore[no-any-return]
+
+    return lifted
 
 
 def _of_one(function: Callable[..., Any], place: int) -> Callable[..., Any]:

@@ -21,11 +21,10 @@ from spherenorm.compile._horizontal import Horizontal
 from spherenorm.compile._key import OtherNumbersError, RuleKey, UnsupportedRuleError
 from spherenorm.compile._lower import lower
 from spherenorm.compile._memory import misfit, scattered
-from spherenorm.compile._walk import Walk
 from spherenorm.core import Rule, State
 
 HORIZONTAL = {"cuda"}
-"""The devices whose weights step horizontally; those of a CPU do so if they are sharded."""
+"""The devices whose weights step horizontally; sharded weights do so everywhere."""
 MOST = 2**13
 """Kinds of weights of which a process remembers executors; beyond that it forgets all."""
 _KNOWN: dict[Any, Any] = {}
@@ -96,19 +95,15 @@ def recorded(key: RuleKey, work: Work) -> Recorded:
     graph = _graph(key, shape, dtype)
     if reason := misfit(work, graph.states):
         raise UnsupportedRuleError(reason)
-    why = scattered(work)
-    if work.whole is not None:
-        why = "its rows lie in several processes"
     horizontal = work.whole is not None or device.type in HORIZONTAL
+    if not horizontal and (reason := scattered(work)):
+        raise UnsupportedRuleError(reason)
 
     def made(shape: tuple[int, ...]) -> Recorded:
-        graph = _graph(key, shape, dtype)
-        if horizontal:
-            return _taken(graph, Horizontal, why or f"all weights of a kind at once on {device}")
-        return _on_cpu(graph, len(key.numbers), dtype, why)
+        return _made(_graph(key, shape, dtype), len(key.numbers), dtype, horizontal)
 
     machine = device, horizontal, os.environ.get("CXX"), os.environ.get("PATH")
-    found: Recorded = _once((*_kind(key, shape, dtype), machine, why), lambda: made(shape))
+    found: Recorded = _once((*_kind(key, shape, dtype), machine), lambda: made(shape))
     off = _once(
         ("difference", key.rest, dtype, machine, found.identity),
         lambda: _compared(found.identity, made, key, shape, dtype, device),
@@ -143,23 +138,22 @@ def _once(kind: Any, make: Callable[[], Any]) -> Any:
     return found
 
 
-def _on_cpu(graph: StepGraph, numbers: int, dtype: torch.dtype, why: str | None) -> Recorded:
-    """The C++ kernel of a graph; or the walk over it, for the reason `why` or for lack of one."""
-    try:
-        if why is None:
-            kernel = cpp.kernel(graph, numbers, dtype)
-            return _taken(graph, kernel, "one kernel for all weights of its kind", kernel)
-    except UnsupportedRuleError as error:
-        why = str(error)
-    except cpp.BuildError as error:
-        why = str(error)
-        _warn(why)
-    return _taken(graph, Walk, str(why))
+def _made(graph: StepGraph, numbers: int, dtype: torch.dtype, horizontal: bool) -> Recorded:
+    """The executor of a graph.
 
-
-def _taken(graph: StepGraph, executor: Any, why: str, identity: Any = None) -> Recorded:
+    Raises:
+        UnsupportedRuleError: there is no kernel.
+    """
     literals = np.array(graph.literals, dtype=np.float64)
-    return Recorded(graph, literals, identity or graph.structure, f"recorded; {why}", executor)
+    if horizontal:
+        reason = "recorded; all weights of its kind at once"
+        return Recorded(graph, literals, graph.structure, reason, Horizontal)
+    try:
+        kernel = cpp.kernel(graph, numbers, dtype)
+    except cpp.BuildError as error:
+        _warn(str(error))
+        raise UnsupportedRuleError(str(error)) from error
+    return Recorded(graph, literals, kernel, "recorded; one kernel for all of its kind", kernel)
 
 
 def _compared(
@@ -252,7 +246,7 @@ def _warn(reason: str) -> None:
     """Say once in a process why steps are slower."""
     if not _warned:
         _warned.append(reason)
-        said = "optimizers step without a C++ kernel, several times slower on small weights"
+        said = "optimizers step by their rules' own code, which is slow on small weights"
         warnings.warn(f"{said}: {reason}", stacklevel=2)
 
 

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="shell scripts and forks of POSIX"),
     # Of Python, about threads that a child lacks; the tests' children do without them.
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:optimizers step without"),
+    pytest.mark.filterwarnings("ignore:optimizers step by"),
 ]
 LONG = 120
 """Seconds that a test does not last, unless it waits where it should not."""
@@ -86,9 +86,9 @@ def test_a_failed_build_leaves_nothing_and_the_step_is_right(failure, compiler, 
     body, reason = FAILURES[failure]
     commands = compiler(body)
     recipe = new_recipe()
-    assert train(recipe) == "walk"
+    assert train(recipe) == "rule"
     tried = len(commands())
-    assert train(recipe, "compiled") == "walk"
+    assert train(recipe, "compiled") == "stack"
     assert len(commands()) == tried, "what failed is not tried again"
     assert list(cache.iterdir()) == []
     optimizer = sn.torch_optimizer(recipe)(drawn([(4, 3)]))
@@ -104,7 +104,7 @@ def test_without_a_working_compiler_the_step_is_right(way, compiler, tmp_path, m
         monkeypatch.delenv("CXX")
     if way == "no interpreter":
         (tmp_path / "compiler").write_text("#!/nonexistent/interpreter\n")
-    assert train(new_recipe()) == "walk"
+    assert train(new_recipe()) == "rule"
 
 
 def heard():
@@ -113,7 +113,7 @@ def heard():
         warnings.simplefilter("always")
         train(new_recipe())
         train(new_recipe())
-    return [str(each.message) for each in caught if "C++ kernel" in str(each.message)]
+    return [str(each.message) for each in caught if "own code" in str(each.message)]
 
 
 def test_a_lack_of_a_compiler_is_said_once(compiler):
@@ -224,7 +224,7 @@ def test_a_full_disk(cache):
 
     def use():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        assert train(recipe) == "walk"
+        assert train(recipe) == "rule"
 
     assert succeeds(forked(use))
     assert list(cache.iterdir()) == []

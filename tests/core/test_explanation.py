@@ -62,8 +62,8 @@ REASONS = {
     "a user's class": (lambda w: optimizer_of(Plain(), [w]), "rule", "Plain"),
     "orthogonality": (lambda w: optim.SGDG([w]), "rule", "OrthogonalityRegularization"),
     "another view": (lambda w: optim.AdamP([w], views=("dim=1",)), "rule", "ScaleInvarianceTest"),
-    "half precision": (lambda w: optim.AdamP([w.detach().half()]), "walk", "float16"),
-    "columns": (lambda w: optim.AdamP([w.detach().T]), "walk", "memory"),
+    "half precision": (lambda w: optim.AdamP([w.detach().half()]), "rule", "float16"),
+    "columns": (lambda w: optim.AdamP([w.detach().T]), "rule", "memory"),
     "columns summed": (
         lambda w: optim.AdamP([w], views=("dim=1",), backend="compiled"), "stack", "Scale"
     ),
