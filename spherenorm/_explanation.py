@@ -24,7 +24,7 @@ class Line:
         recipe: its recipe's name.
         backend: what the group asks for.
         shape, dtype, device: of the weights.
-        path: "rule" (its own code), "C++ kernel", "Triton kernels" or "Inductor";
+        path: "rule" (its own code), "C++ kernel", "horizontal", or "stack" (own code under vmap);
             "error" if the next step would raise.
         reason: for the path.
     """

@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from spherenorm._steps import InPlaceError
 from spherenorm.compile._backends import BackendError, Group, Work
-from spherenorm.compile._batches import Recorded
 from spherenorm.compile._key import RuleKey
 from spherenorm.compile._memory import commit, one_by_one, overlapping, refusal
 from spherenorm.compile._paths import OwnCode, Path, Stack, path_of, refusal_of, stacked
@@ -110,7 +109,9 @@ class Dispatcher:
         group, key, own = asked.group, asked.key, asked.own
         if own is None and key.rest not in self._rules and group.backend == "auto":
             if len(self._rules) >= MOST_RULES * groups:
-                own = OwnCode(f"{len(self._rules)} other rules were recorded; a field keeps changing")
+                own = OwnCode(
+                    f"{len(self._rules)} other rules were recorded; a field keeps changing"
+                )
             self._rules.add(key.rest)
         if own is None and overlaps:
             own = OwnCode(OVERLAP)

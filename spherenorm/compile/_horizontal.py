@@ -250,9 +250,7 @@ class Program:
             return self._widened(a, extent)
         size = {SCALAR: len(self.group.sizes), ROW: sum(self.group.rows)}
         size[FULL] = sum(self.group.sizes)
-        return self._shared(
-            (a, extent), lambda x: torch.full((size[extent],), x, device=device), a
-        )
+        return self._shared((a, extent), lambda x: torch.full((size[extent],), x, device=device), a)
 
     def _by_stage(self) -> None:
         """Order the steps so that totals that can be known together take one all-reduce."""

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from spherenorm.compile import cpp
 from spherenorm.compile._backends import BackendError, Work
+from spherenorm.compile._batches import Recorded, batch_of
 from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
-from spherenorm.compile._batches import Recorded, batch_of
 from spherenorm.compile._horizontal import Horizontal
 from spherenorm.compile._key import OtherNumbersError, RuleKey, UnsupportedRuleError
 from spherenorm.compile._lower import lower

@@ -173,9 +173,7 @@ def gates_of(graph: StepGraph) -> tuple[set[int], list[Gate | None]]:
             users[argument].append(node)
     gates: list[Gate | None] = [None] * len(nodes)
     for node in reversed(nodes):
-        asked = {
-            _gate_of_use(nodes, node, user, gates[user.index]) for user in users[node.index]
-        }
+        asked = {_gate_of_use(nodes, node, user, gates[user.index]) for user in users[node.index]}
         if len(asked) == 1 and node.index not in outputs:
             gates[node.index] = asked.pop()
     return alive, gates

@@ -80,9 +80,7 @@ def test_a_kernel_that_is_off_moves_no_weight(fault, dtype, wrong_compiler):
 @COMPILER
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("at", "factor"), [("state", 1.1), ("weight", 2.0)])
-def test_a_kernel_whose_weight_or_state_alone_is_off_moves_none(
-    at, factor, dtype, wrong_compiler
-):
+def test_a_kernel_whose_weight_or_state_alone_is_off_moves_none(at, factor, dtype, wrong_compiler):
     wrong_compiler(f"#define exp(x) exp(x) * {factor}")
     both = {"state": ("torch.exp(-d.abs())", "d"), "weight": ("d", "torch.exp(-d.abs())")}[at]
     mine = rule({"m": both[0], f"m{factor}": "d"}, direction=both[1])

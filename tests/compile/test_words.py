@@ -330,7 +330,7 @@ REFUSED = {
 
 
 NOWHERE = ("a value read", "a branch", "random numbers", "an option")
-"""What vmap cannot take, or torch itself; the other words step as a stack, by the rule's own code."""
+"""What vmap cannot take, or torch itself; the other words step as a stack."""
 
 
 @pytest.mark.parametrize("word", REFUSED)

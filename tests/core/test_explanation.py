@@ -65,7 +65,9 @@ REASONS = {
     "half precision": (lambda w: optim.AdamP([w.detach().half()]), "rule", "float16"),
     "columns": (lambda w: optim.AdamP([w.detach().T]), "rule", "memory"),
     "columns summed": (
-        lambda w: optim.AdamP([w], views=("dim=1",), backend="compiled"), "stack", "Scale"
+        lambda w: optim.AdamP([w], views=("dim=1",), backend="compiled"),
+        "stack",
+        "Scale",
     ),
     "no kernel": (lambda w: optimizer_of(Branches(), [w], backend="compiled"), "error", "Branches"),
 }

@@ -75,7 +75,7 @@ def name_backend(optimizer: RecipeOptimizer) -> str:
 
     The bits of a run depend on the path. So none is left to what a build at some later step does.
     """
-    kernels = {"C++ kernel", "Triton kernels"}
+    kernels = {"C++ kernel", "horizontal"}
     backend = "compiled" if all(line.path in kernels for line in explain(optimizer)) else "rule"
     for group in optimizer.param_groups:
         group["backend"] = backend
