@@ -20,7 +20,7 @@ from benchmarks._contenders import parameters
 from benchmarks._measure import peak_memory_of
 from benchmarks._shapes import SETS
 from spherenorm import optim
-from spherenorm.compile.cpp import load_step
+from spherenorm.compile.cpp import kernels_built
 
 
 def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
@@ -53,11 +53,7 @@ def measure(name: str, device: str) -> dict[str, float]:
     optimizer.step()
     first = time.perf_counter() - start
     optimizer.step()
-
-    def kernels() -> int:
-        return load_step.cache_info().currsize + launcher.cache_info().currsize
-
-    after_two = kernels()
+    after_two = kernels_built()
     for _ in range(20):
         schedule.step()
         optimizer.step()
@@ -70,7 +66,7 @@ def measure(name: str, device: str) -> dict[str, float]:
     )
     return {
         "first step s": first,
-        "recompilations": kernels() - after_two,
+        "recompilations": kernels_built() - after_two,
         "extra memory": extra / held,
     }
 

@@ -45,8 +45,11 @@ def mixed_groups(rounds: int, device: str, console: Console) -> list[dict[str, A
 
 
 def _steps(vectors: list[Tensor], matrices: list[Tensor]) -> dict[str, Callable[[], Any]]:
-    both = optim.AdamW([{"params": vectors}, {"params": matrices, "recipe": "muon", "lr": LR}])
-    both.param_groups[0]["lr"] = LR
+    groups: list[dict[str, Any]] = [
+        {"params": vectors},
+        {"params": matrices, "recipe": "muon", "lr": LR},
+    ]
+    both = optim.AdamW(groups, lr=LR)
     optimizers = {
         "both": both,
         "AdamW": optim.AdamW(vectors, lr=LR),

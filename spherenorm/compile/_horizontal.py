@@ -28,7 +28,7 @@ HOST = -1
 CHUNK = 2**25
 """Entries that are stepped at once, which bounds temporaries: some ten vectors of so many."""
 BLOCK = 2**13
-"""Entries of a row that are summed at once; longer ones would round more, and keep a GPU waiting."""
+"""Entries of a row that are summed at once; more would round more, and occupy a GPU too little."""
 
 _SAME = {name: getattr(operator, name) for name in ("add", "sub", "mul", "neg")}
 _SAME |= {name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
@@ -72,7 +72,8 @@ class Horizontal:
         of_rows = np.repeat(np.arange(len(weights)), self.rows)
         of_entries = np.repeat(np.arange(len(of_rows)), cols_of_rows)
         blocks = np.maximum(-(-cols_of_rows // BLOCK), 1)
-        sizes = [[BLOCK] * (b - 1) + [n - BLOCK * (b - 1)] for n, b in zip(cols_of_rows, blocks)]
+        both = zip(cols_of_rows, blocks, strict=True)
+        sizes = [[BLOCK] * (b - 1) + [n - BLOCK * (b - 1)] for n, b in both]
         entries = np.array([*itertools.chain.from_iterable(sizes)], dtype=np.int64)
         self.lengths = {
             "entries": self._put(entries),
@@ -235,7 +236,7 @@ class Program:
 
     def _widened(self, a: int, extent: Extent) -> int:
         """The place of a value, one for each of a wider extent."""
-        kind, computed = self.kind.get(a), self.group.computed
+        kind, computed = self.kind[a], self.group.computed
         if kind in (HOST, extent):
             return a
         index, number = self.group.index[kind, extent], not self.nodes[a].boolean
@@ -292,9 +293,9 @@ class Program:
     ) -> list[Tensor]:
         """The part of each weight in a vector, in its shape."""
         if extent is not FULL:
-            parts = x.split(1 if extent is SCALAR else self.group.rows)
+            parts = torch.split(x, 1 if extent is SCALAR else self.group.rows)
             return [part.view(old.shape) for part, old in zip(parts, tensors, strict=True)]
-        parts = x.split(self.group.sizes)
+        parts = torch.split(x, self.group.sizes)
         return [_in_shape(part, w.weight) for part, w in zip(parts, works, strict=True)]
 
 
@@ -331,7 +332,7 @@ def _of_tensors(
     """
     function = _TORCH.get(op) or getattr(torch, op)
     if op not in _TENSORS_ONLY or not (op == "lerp" or any(numbers)):
-        return function  # type: ignore[no-any-return]
+        return function
 
     def lifted(*values: Any) -> Tensor:
         given = list(values)

@@ -18,7 +18,6 @@ from torch._ops import OpOverload
 from spherenorm._numerics import working_dtype
 from spherenorm.compile._graph import Extent, GrowingGraph, Node, StepGraph
 from spherenorm.compile._key import RuleKey, UnsupportedRuleError
-from spherenorm.compile._products import by_products
 from spherenorm.core import Rule
 from spherenorm.operations import OPERATIONS, of_overload
 from spherenorm.record import Call, Recorder, RecordError, Value
@@ -94,7 +93,7 @@ def _lower(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
         **{name: lowering.output(recorder.value(new[name]), old) for name, old in state.items()},
     }
     lowering.graph.states = {name: (value.shape, value.dtype) for name, value in state.items()}
-    return by_products(lowering.graph, len(numbers), shape)
+    return lowering.graph
 
 
 def _check_states(state: Mapping[str, Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -109,28 +108,14 @@ def _check_states(state: Mapping[str, Tensor], shape: tuple[int, ...], dtype: to
             raise UnsupportedRuleError(f"a counter {name} of dtype {value.dtype}")
 
 
-def _distinct(shape: tuple[int, ...]) -> list[int]:
-    """Multiples of the lengths of `shape` that differ, to tell a state per unit from one per entry.
-
-    As multiples, they have the groups of indices that a view asks of `shape`.
-    """
-    lengths: list[int] = []
-    for length in shape:
-        factors = range(2, len(shape) + 3)
-        lengths.append(next(n for f in factors if (n := max(length, 1) * f) not in lengths))
-    return lengths
-
-
 def _state_extents(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Extent]:
-    # A 0-dim weight is asked for as one of one dimension, to tell its states from counters.
-    probe = torch.empty(_distinct(shape or (1,)), dtype=dtype)
+    # Lengths that differ tell a state per unit from one per entry; and a 0-dim weight is asked for
+    # as one of one dimension, to tell its states from counters.
+    probe = torch.empty([7 + d for d in range(max(len(shape), 1))], dtype=dtype)
     try:
         states = rule.init(probe)
     except ValueError as error:
-        if shape and 0 not in shape:
-            raise
-        kind = "an empty weight" if shape else "a 0-dim weight"
-        raise UnsupportedRuleError(f"a view that no vector has, on {kind}") from error
+        raise UnsupportedRuleError("a view that not every shape has") from error
     return {name: _state_extent(value.shape, probe.shape) for name, value in states.items()}
 
 

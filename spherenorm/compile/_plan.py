@@ -91,5 +91,5 @@ def _batches(each: GroupPaths) -> Iterator[tuple[list[int], Any]]:
         found.setdefault((key, chunk), []).append(place)
     works, paths = each.group.works, each.paths
     for places in found.values():
-        own = [paths[i] for i in places]
+        own = [path for path in map(paths.__getitem__, places) if isinstance(path, Recorded)]
         yield places, batch_of(own[0], [works[i] for i in places], own)

@@ -65,7 +65,7 @@ def add_up(totals: Sequence[Tensor], processes: Any) -> list[Tensor]:
     """The sums of vectors over the processes, in one all-reduce."""
     packed = torch.cat([each.to(torch.float64) for each in totals])
     torch.distributed.all_reduce(packed, group=processes)
-    return list(packed.split([len(each) for each in totals]))
+    return list(torch.split(packed, [len(each) for each in totals]))
 
 
 def compare(kinds: Mapping[Any, Sequence[Any]], device: torch.device) -> None:

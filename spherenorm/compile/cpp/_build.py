@@ -88,6 +88,11 @@ _made: dict[tuple[str, tuple[str, ...]], Step | str] = {}
 """The steps of this process by source and command; the message of each build that failed."""
 
 
+def kernels_built() -> int:
+    """The number of kernels that this process has compiled or loaded."""
+    return sum(not isinstance(step, str) for step in _made.values())
+
+
 def _step(source: str, command: tuple[str, ...]) -> Step:
     parts = [source, *command, _target(command[0])]
     identity = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
