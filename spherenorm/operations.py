@@ -30,7 +30,6 @@ class Operation:
         gives: "number" of numbers, "truth" of numbers, "logic" (truth of truth), or "choice",
             which gives what its second and third argument are.
         cpp: the expression in C++.
-        cheap: computing it twice costs less than keeping it.
         derived: makes it of other operations, for a reader without a form of its own: a function of
             the reader, which has these as methods, and of the arguments. Exact arithmetic of the
             same value, in torch's own order, which matters where a product overflows.
@@ -40,7 +39,6 @@ class Operation:
     overloads: tuple[str, ...]
     gives: Literal["number", "truth", "logic", "choice"]
     cpp: str = ""
-    cheap: bool = False
     derived: Callable[..., Any] | None = None
 
     def forbids(self, arguments: int, options: Mapping[str, Any]) -> bool:
@@ -108,20 +106,20 @@ def _addcdiv(on: Any, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
 
 _ROWS = (
     # Arithmetic.
-    _row("add", "add.Tensor add.Scalar", "{0} + {1}", cheap=True),
+    _row("add", "add.Tensor add.Scalar", "{0} + {1}"),
     _row(
-        "sub", "sub.Tensor sub.Scalar", "{0} - {1}", cheap=True,
+        "sub", "sub.Tensor sub.Scalar", "{0} - {1}",
         derived=lambda on, x, y, alpha=1: on.add(x, y, -alpha),
     ),
     _row(
-        "rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", cheap=True,
+        "rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}",
         derived=lambda on, x, y, alpha=1: on.sub(y, x, alpha),
     ),
-    _row("mul", "mul.Tensor mul.Scalar", "{0} * {1}", cheap=True),
+    _row("mul", "mul.Tensor mul.Scalar", "{0} * {1}"),
     _row("div", "div.Tensor div.Scalar", "{0} / {1}"),
-    _row("neg", "neg.default", "-{0}", cheap=True),
+    _row("neg", "neg.default", "-{0}"),
     _row(
-        "addcmul", "addcmul.default", "fused({1}, {2}, {0})", cheap=True,
+        "addcmul", "addcmul.default", "fused({1}, {2}, {0})",
         derived=lambda on, x, y, z, value=1: on.add(x, on.mul(y, z), value),
     ),
     _row("addcdiv", "addcdiv.default", derived=_addcdiv),
@@ -132,7 +130,7 @@ _ROWS = (
     # Functions.
     _row("abs", "abs.default", cpp="std::abs({0})"),
     _row("sign", "sign.default", cpp="{kind}(({0} > 0) - ({0} < 0))"),
-    _row("square", "square.default", "{0} * {0}", cheap=True,
+    _row("square", "square.default", "{0} * {0}",
          derived=lambda on, x: on.mul(x, x)),
     _row("sqrt", "sqrt.default", cpp="std::sqrt({0})"),
     _row("reciprocal", "reciprocal.default", cpp="{kind}(1) / {0}"),
@@ -178,7 +176,7 @@ _ROWS = (
          cpp="({0} || {1})"),
     _row("logical_not", "logical_not.default bitwise_not.default", gives="logic",
          cpp="!{0}"),
-    _row("where", "where.self", gives="choice", cheap=True,
+    _row("where", "where.self", gives="choice",
          cpp="({0} ? {1} : {2})"),
     # Made of several entries.
     _row("linalg_vector_norm", "linalg_vector_norm.default", derived=_norm),
