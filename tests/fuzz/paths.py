@@ -10,12 +10,21 @@ import torch
 from torch import Tensor
 
 import spherenorm as sn
+from spherenorm.compile import HORIZONTAL
 from tests.fuzz.cases import STEPS, Case, laid_out
 from tests.fuzz.reference import Gradients, Moment, Place
 
 
 def run(path: str, case: Case, gradients: Gradients) -> list[Moment]:
-    return by_sweep(case, gradients) if path == "sweep" else by_optimizer(case, gradients, path)
+    if path == "sweep":
+        return by_sweep(case, gradients)
+    if path != "horizontal":
+        return by_optimizer(case, gradients, path)
+    HORIZONTAL.add("cpu")
+    try:
+        return by_optimizer(case, gradients, "compiled")
+    finally:
+        HORIZONTAL.discard("cpu")
 
 
 def by_optimizer(
