@@ -12,6 +12,7 @@ from spherenorm.compile._horizontal import CHUNK, Horizontal
 from spherenorm.compile._key import RuleKey
 from spherenorm.compile._memory import Layout
 from spherenorm.compile._paths import OwnCode, Path
+from spherenorm.compile._shards import PLAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,8 @@ class Plan:
         works = [work for each in assigned for work in each.group.works]
         paths = [path for each in assigned for path in each.paths]
         own = {i for i, path in enumerate(paths) if not isinstance(path, Recorded)}
-        self._layout = Layout(works, own) if lasting and len(own) < len(works) else None
+        lasting &= all(type(work.weight) in PLAIN for work in works)
+        self._layout = Layout(works, own) if lasting else None
 
     def holds(self, asked: Sequence[GroupPaths]) -> bool:
         """True if the plan is that of the weights as they are now; it has their gradients then."""
