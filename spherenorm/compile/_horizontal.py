@@ -166,7 +166,7 @@ class Program:
             name: self._output(name, self._place_of(i)) for name, i in group.graph.outputs.items()
         }
         if group.processes is not None:
-            self._by_stage()
+            self.steps = _in_stages(self.steps, self.totals, self.count, group.processes)
         last = {a: step for step in self.steps for a in step.places}
         for a, step in last.items():
             step.freed += [a] if a not in host and a not in self.outputs.values() else []
@@ -253,24 +253,6 @@ class Program:
         size[FULL] = sum(self.group.sizes)
         return self._shared((a, extent), lambda x: torch.full((size[extent],), x, device=device), a)
 
-    def _by_stage(self) -> None:
-        """Order the steps so that totals that can be known together take one all-reduce."""
-        stage: dict[int, float] = {}
-        for step in self.steps:
-            step.stage = max((stage.get(a, 0) for a in step.places), default=0)
-            stage[step.place] = step.stage + (step.place in self.totals)
-        for number in {step.stage for step in self.steps if step.place in self.totals}:
-            here = [s.place for s in self.steps if s.place in self.totals and s.stage == number]
-            place, self.count = self.count, self.count + 1
-            for step in self.steps:
-                if step.places[:1] and step.places[0] in here:
-                    step.function = _of_one(step.function, here.index(step.places[0]))
-                    step.places = (place,)
-            summed = _Step(place, lambda *xs: add_up(xs, self.group.processes), tuple(here))
-            summed.stage = number + 0.5
-            self.steps.append(summed)
-        self.steps.sort(key=lambda step: step.stage)
-
     def run(self, works: Sequence[Work], host: dict[int, Any]) -> None:
         """Step the weights in place, from the numbers that the host knows."""
         values = {**host}
@@ -345,6 +327,31 @@ def _of_tensors(
         return function(*given)  # type: ignore[no-any-return]
 
     return lifted
+
+
+def _in_stages(steps: list[_Step], totals: set[int], count: int, processes: Any) -> list[_Step]:
+    """The steps in another order: totals that can be known together take one all-reduce.
+
+    Args:
+        steps: in any order that can run.
+        totals: the places of sums of which the processes have parts.
+        count: of places so far.
+        processes: that add them up.
+    """
+    stage: dict[int, float] = {}
+    for step in steps:
+        step.stage = max((stage.get(a, 0) for a in step.places), default=0)
+        stage[step.place] = step.stage + (step.place in totals)
+    for number in sorted({step.stage for step in steps if step.place in totals}):
+        here = [step.place for step in steps if step.place in totals and step.stage == number]
+        for step in steps:
+            if step.places[:1] and step.places[0] in here:
+                step.function = _of_one(step.function, here.index(step.places[0]))
+                step.places = (count,)
+        summed = _Step(count, lambda *xs: add_up(xs, processes), tuple(here))
+        summed.stage, count = number + 0.5, count + 1
+        steps.append(summed)
+    return sorted(steps, key=lambda step: step.stage)
 
 
 def _of_one(function: Callable[..., Any], place: int) -> Callable[..., Any]:

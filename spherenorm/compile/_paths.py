@@ -124,7 +124,7 @@ def _graph(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
 
 
 def _once(kind: Any, make: Callable[[], Any]) -> Any:
-    """What `make` returned, or the refusal that it raised, when it was asked for this kind."""
+    """The result of `make` for a kind, or the refusal that it raised; it is asked once."""
     if kind not in _KNOWN:
         if len(_KNOWN) >= MOST:
             _KNOWN.clear()

@@ -330,7 +330,7 @@ REFUSED = {
 
 
 NOWHERE = ("a value read", "a branch", "random numbers", "an option")
-"""What vmap cannot take, or torch itself; the other words step as a stack."""
+"""Words that vmap cannot take, or torch itself; the others step as a stack."""
 
 
 @pytest.mark.parametrize("word", REFUSED)

@@ -135,7 +135,7 @@ def unequal_gradients() -> list[Any]:
 
 
 def no_gradient_at_first() -> list[Any]:
-    """What each process is told if one lacks the gradient of a sharded weight at its first step.
+    """The errors of both processes if one lacks a gradient of a sharded weight at its first step.
 
     Returns:
         The errors; true if no weight has moved; the distance after steps with all gradients.
