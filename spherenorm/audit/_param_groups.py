@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,10 +13,9 @@ from torch import nn
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._views import ViewLike
-from spherenorm.audit._audit import arguments_of, audit_batch, unaudited
+from spherenorm.audit._audit import audit, unaudited
 from spherenorm.audit._plan import plan_treatments
 from spherenorm.audit._report import Audit
-from spherenorm.audit._statistics import change_with_statistics
 from spherenorm.audit._subject import unwrap
 from spherenorm.audit._treatment import Override, Treatment, treat
 from spherenorm.audit._uses import RoleName
@@ -117,8 +117,8 @@ def param_groups(
     - A recipe on the sphere (sgdg, adamg) steps the invariant weights, in their views. **They are
       put on the sphere here**: w becomes w / |w| in each unit. All others get `rest`. Weights of
       more units than entries in each get `alpha=0`, unless you give an `alpha`: no such units are
-      orthogonal. Running statistics of BatchNorm follow their weights; where others do not, so that
-      the outputs in eval mode change, that is a warning. Weights that are invariant up to eps are
+      orthogonal. Running statistics of a trained model do not
+      follow, which is a warning. Weights that are invariant up to eps are
       put on the sphere only if `overrides` or `tolerance` say so.
     - A recipe that tests for invariance (sgdp, adamp) tests the invariant weights in their views,
       and projects no others.
@@ -191,12 +191,11 @@ def param_groups(
             raise ValueError(f"batch is None: recipe {main.name!r} is for what an audit finds")
         audited = unaudited(model)
     elif not isinstance(batch, Audit):
-        options = {"views": views, "loss": loss, "tolerance": tolerance, "dtype": dtype}
-        audited = audit_batch(model, batch, **options)
+        audited = audit(model, batch, views=views, loss=loss, tolerance=tolerance, dtype=dtype)
     treatments = treat(parameters, audited, overrides or {})
     if batch is None and (plan.routes.for_matrices or others):
         _refuse_unmeasured(treatments)
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[Hashable, dict[str, Any]] = {}
     assignments, on_sphere = [], []
     for name, weight in parameters.items():
         treatment, bound, view, reason = plan.group(name, weight, treatments[name])
@@ -205,9 +204,10 @@ def param_groups(
         )
         entries = {**_decay_of(decay, kind, bound), **treatments[name].entries}
         entries = _entries(bound, entries, name, apart=bound.recipe is not main.recipe)
-        group = groups.setdefault(repr((treatment, entries)), {"params": [], **entries})
+        key = (treatment, *(_told_apart(item) for item in entries.items()))
+        group = groups.setdefault(key, {"params": [], **entries})
         group["params"].append(weight)
-        index = list(groups).index(repr((treatment, entries)))
+        index = list(groups).index(key)
         shown = None if view is None else str(view)
         shape = tuple(weight.shape)
         role = treatments[name].role
@@ -216,15 +216,30 @@ def param_groups(
         if treatment == "sphere" and view is not None:
             on_sphere.append((weight, view))
 
-    @torch.no_grad()
-    def put_on_sphere() -> None:
+    with torch.no_grad():
         for weight, view in on_sphere:
             weight.copy_(Sphere(view).normalize(weight))
-
     if on_sphere:
-        given = None if isinstance(batch, Audit) else arguments_of(batch)
-        change_with_statistics(model, given, dtype, put_on_sphere)
+        _warn_of_statistics(model)
     return ParamGroups(list(groups.values()), assignments, audited, main.name)
+
+
+def _told_apart(entry: tuple[str, Any]) -> Hashable:
+    """A key of a hyper-parameter; tensors are told apart, as each may change by itself."""
+    name, value = entry
+    return name, id(value) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _warn_of_statistics(model: nn.Module) -> None:
+    """Warn of running statistics that fit the weights as they were."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("running_var") and bool(buffer.ne(1).any()):
+            warnings.warn(
+                f"{name} and the like do not fit the weights on the sphere: run some batches in"
+                " training mode before you evaluate",
+                stacklevel=3,
+            )
+            return
 
 
 def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:

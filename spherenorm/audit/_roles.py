@@ -67,10 +67,10 @@ class Roles(tuple[Role, ...]):
 
 def roles(
     model: nn.Module,
-    *inputs: Any,
+    batch: Any = None,
+    *,
     loss: Callable[[Any], Any] | None = None,
     dtype: torch.dtype = torch.float64,
-    **keywords: Any,
 ) -> Roles:
     """The role of each parameter of a model, measured in one forward pass and not guessed by name.
 
@@ -85,12 +85,12 @@ def roles(
     - **other**: of three or more dimensions, and a product sums over several of them.
 
     A parameter that the pass does not reach has the role of its module, where that has one;
-    otherwise it is **unmeasured**. Without inputs there is no pass, and a `Linear` is unmeasured,
+    otherwise it is **unmeasured**. Without a batch there is no pass, and a `Linear` is unmeasured,
     since it may be a head.
 
     Args:
         model: is copied, and runs in its present mode, in `dtype`.
-        *inputs, **keywords: a batch, as for `audit`; none for a look at the modules alone.
+        batch: as for `audit`; None for a look at the modules alone.
         loss, dtype: as for `audit`.
 
     Raises:
@@ -104,10 +104,10 @@ def roles(
         ('1.weight', '3.weight')
     """
     model = unwrap(model)
-    if not (inputs or keywords):
+    if batch is None:
         return roles_by_modules(model)
     with torch.inference_mode(False), torch.enable_grad():
-        return measure_roles(Subject(model, inputs, keywords, loss, dtype), model)
+        return measure_roles(Subject(model, batch, loss, dtype), model)
 
 
 def measure_roles(subject: Subject, model: nn.Module) -> Roles:
@@ -120,15 +120,11 @@ def measure_roles(subject: Subject, model: nn.Module) -> Roles:
     ):
         outputs = subject.run(point)
         last = frozenset[str]().union(*(seen.origin(x).ends or () for x in outputs))
-    together = {id(weight): shared for shared in subject.sharing.values() for weight in shared}
-    names = {id(weight): name for name, weight in subject.parameters.items()}
-    found = []
-    for fallback in roles_by_modules(model):
-        shared = [names[id(x)] for x in together[id(subject.parameters[fallback.name])]]
-        uses = {role: why for each in shared for role, why in seen.roles[each].items()}
-        is_last = bool(last.intersection(shared)) and not seen.inner.intersection(shared)
-        found.append(_measured(fallback, uses, is_last))
-    return Roles(found)
+    outer = last - seen.inner
+    return Roles(
+        _measured(each, seen.roles[each.name], each.name in outer)
+        for each in roles_by_modules(model)
+    )
 
 
 def _measured(fallback: Role, uses: Mapping[RoleName, str], last: bool) -> Role:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._sensitivity import Measured, shapes_of, units_of
-from spherenorm.audit._subject import Point, Subject, noises_of
+from spherenorm.audit._sensitivity import Measured, shapes_of
+from spherenorm.audit._subject import Point, Subject, with_noise
 
 _TOLERANCE = 1e-3
 """The change of an output when one weight is scaled, in units of that when it turns."""
@@ -38,7 +38,7 @@ def fails_scaling_check(
     if not found:
         return []
     point, start = measured.point, _finite(measured.outputs)
-    units = units_of(start, _finite(measured.nearby))
+    units = measured.units
     if _hold(subject, point, start, units, found, _ALL_AT_ONCE):
         return []
     again = _finite(subject.outputs(point))
@@ -106,10 +106,10 @@ def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
 
 def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:
     """Turn weights by about a tenth of a radian at most."""
-    values = [subject.parameters[name].data for name in names]
-    noises = noises_of(values, point.seed + 2)
-    for value in values:
-        value.addcmul_(value, noises[value.device].like(value), value=0.1)
+    for value, noise in with_noise(
+        [subject.parameters[name].data for name in names], point.seed + 2
+    ):
+        value.addcmul_(value, noise, value=0.1)
 
 
 def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) -> None:

@@ -103,7 +103,7 @@ del TIED["g.weight"]
 @pytest.mark.parametrize(("tied", "expected"), [(False, GPT), (True, TIED)])
 def test_a_language_model(tied, expected, with_loss):
     batch = (tokens(), tokens()) if with_loss else (tokens(),)
-    assert found(sn.roles(gpt(tied), *batch)) == expected
+    assert found(sn.roles(gpt(tied), batch)) == expected
 
 
 def test_a_convolutional_network():
@@ -197,7 +197,7 @@ def test_matrices_of_constants_are_matrices():
     net = Net(forward, into=linear(4, 6), first=nn.Linear(2, 8), second=nn.Linear(8, 6))
     net.filters, net.table, net.head = nn.Conv1d(2, 6, 3, padding=1), table, linear(6, 3)
     net.register_buffer("grid", torch.randn(5, 2))
-    assert found(sn.roles(net, torch.randn(5, 4), torch.arange(5))) == {
+    assert found(sn.roles(net, (torch.randn(5, 4), torch.arange(5)))) == {
         **dict.fromkeys(("into.weight", "first.weight", "second.weight"), "matrix"),
         "filters.weight": "convolution",
         "table.parametrizations.weight.original": "embedding",
