@@ -19,7 +19,14 @@ from spherenorm.audit._report import Audit
 from spherenorm.audit._subject import unwrap
 from spherenorm.audit._treatment import Override, Treatment, treat
 from spherenorm.audit._uses import RoleName
+from spherenorm.optim import RecipeOptimizer, torch_optimizer
 from spherenorm.support import columns
+
+PRESETS = {
+    "muon+adamw": ("muon", "adamw"),  # Jordan et al. 2024 (Muon)
+    "hyperball": ("hyperball(adam)", "adamw"),  # Wen et al. 2026 (Hyperball), arXiv:2606.16899
+}
+"""The recipes of hidden matrices and of the rest, by a name for both."""
 
 Kind = Literal["invariant", "weights", "vectors"]
 KINDS: tuple[Kind, ...] = ("invariant", "weights", "vectors")
@@ -60,7 +67,7 @@ class ParamGroups(list[dict[str, Any]]):
     Attributes:
         assignments: one for each parameter, in the model's order.
         audit: the audit behind them.
-        recipe: the name of the recipe of the groups that name none, which the optimizer has.
+        recipe: the recipe of the groups that name none, which the optimizer has.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -79,6 +86,17 @@ class ParamGroups(list[dict[str, Any]]):
     ) -> None:
         super().__init__(groups)
         self.assignments, self.audit, self.recipe = tuple(assignments), audit, recipe
+
+    def optimizer(self) -> RecipeOptimizer:
+        """The optimizer of these groups.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+            >>> optimizer = param_groups(model, torch.randn(8, 4), "muon+adamw").optimizer()
+            >>> [group.get("recipe") for group in optimizer.param_groups]
+            [None, 'adamw']
+        """
+        return torch_optimizer(self.recipe)(self)
 
     def __str__(self) -> str:
         rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
@@ -142,7 +160,8 @@ def param_groups(
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments;
             or the `audit` of this model. None, for a recipe that asks for no invariance: roles
             are then read off the modules, and `overrides` must have those that these do not tell.
-        recipe: its name, a function, or a bound recipe.
+        recipe: its name, a function, or a bound recipe; or a preset: "muon+adamw" is "muon" with
+            `rest="adamw"`, "hyperball" is "hyperball(adam)" with the same.
         rest: the recipe of what `recipe` does not suit; None: Nesterov SGD with lr 0.01 and
             momentum 0.9 (Cho and Lee's choice) beside a recipe that is always on a sphere or
             projects always, none beside one for matrices, and `recipe` itself otherwise.
@@ -177,8 +196,12 @@ def param_groups(
         [('0.weight', 'sphere'), ('1.weight', 'euclidean')]
         >>> optimizer = sn.optim.SGDG(groups)
 
-    Source: Cho and Lee 2017, for `rest`.
+    Source: Cho and Lee 2017, for `rest`; Jordan et al. 2024 (Muon) and Wen et al. 2026 (Hyperball),
+    arXiv:2606.16899, for the presets.
     """
+    if isinstance(recipe, str) and recipe in PRESETS:
+        recipe, usual = PRESETS[recipe]
+        rest = usual if rest is None else rest
     main = _bound(recipe, hyper_parameters)
     others = {role: _bound(each, {}) for role, each in (by_role or {}).items()}
     left = None if rest is None else _bound(rest, {})

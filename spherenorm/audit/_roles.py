@@ -55,6 +55,58 @@ class Roles(tuple[Role, ...]):
         """The names of the parameters whose role could not be measured."""
         return tuple(each.name for each in self if each.role == "unmeasured")
 
+    def groups(
+        self,
+        model: nn.Module,
+        options: Mapping[RoleName | tuple[RoleName, ...], Mapping[str, Any]],
+    ) -> list[dict[str, Any]]:
+        """The param_groups of any `torch.optim` optimizer: one for each entry, and one of the rest.
+
+        Args:
+            model: whose roles these are.
+            options: entries of a group, such as `lr`, by a role or a tuple of roles.
+
+        Returns:
+            The groups in this order, the last without options; each may be empty. The first ones
+            may go to one optimizer, and the others to another.
+
+        Raises:
+            ValueError: there is no such role, or two entries name it; the roles are of another
+                model, or a parameter's role is unmeasured.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+            >>> found = sn.roles(model, torch.randn(8, 4))
+            >>> matrices, vectors, rest = found.groups(model, {"matrix": {}, "vector": {"lr": 0.1}})
+            >>> matrices["param_names"], vectors["lr"], rest["param_names"]
+            (['0.weight'], 0.1, ['2.weight'])
+            >>> optimizers = torch.optim.Muon([matrices]), torch.optim.AdamW([vectors, rest])
+        """
+        parameters = dict(model.named_parameters())
+        if {each.name: each.shape for each in self} != {
+            name: tuple(x.shape) for name, x in parameters.items()
+        }:
+            raise ValueError("the roles are of another model: its parameters have other names")
+        if self.unmeasured:
+            names = ", ".join(self.unmeasured[:5])
+            raise ValueError(f"the roles of {names} are unmeasured: give sn.roles a batch")
+        place: dict[str, int] = {}
+        for index, key in enumerate(options):
+            for role in (key,) if isinstance(key, str) else key:
+                if role not in ROLES or role in place:
+                    raise ValueError(
+                        f"options must name each role once, of {', '.join(ROLES)}, got {role!r}"
+                    )
+                place[role] = index
+        found: list[dict[str, Any]] = [
+            {"params": [], "param_names": [], **entries} for entries in (*options.values(), {})
+        ]
+        for each in self:
+            group = found[place.get(each.role, len(options))]
+            group["params"].append(parameters[each.name])
+            group["param_names"].append(each.name)
+        return found
+
     def __str__(self) -> str:
         rows = [("parameter", "shape", "role", "why")]
         for each in self:
