@@ -19,7 +19,7 @@ _ALL_AT_ONCE = 1e-6
 _ROUNDING, _LEFT_BY_EPS = 64, 1e-9
 """Changes up to these do not count: in units of the type's rounding, and of the output's unit."""
 _DOUBLINGS = 10
-"""Units are scaled by factors of 32 to 1024, up and down: a bound on a norm may hold on one side."""
+"""Units are scaled by factors of 32 to 1024, up and down: a norm may be bounded on one side."""
 
 
 def fails_scaling_check(
