@@ -22,7 +22,7 @@ from spherenorm.audit._verdict import judge, reject
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
 _CLEARLY = 1e-5
-"""What moves by this share is not moved by an eps alone, which is 1e10 times smaller."""
+"""A move by this share is not made by an eps alone, which is 1e10 times smaller."""
 
 
 def audit(

@@ -90,7 +90,7 @@ def _stacked(product: Tensor, norms: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one point shows.
+    """The outputs, their units and the sums at one point.
 
     Attributes:
         point: the place.
