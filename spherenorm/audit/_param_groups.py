@@ -94,7 +94,7 @@ class ParamGroups(list[dict[str, Any]]):
             >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
             >>> optimizer = param_groups(model, torch.randn(8, 4), "muon+adamw").optimizer()
             >>> [group.get("recipe") for group in optimizer.param_groups]
-            [None, 'adamw']
+            ['muon', 'adamw']
         """
         return torch_optimizer(self.recipe)(self)
 
