@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from torch import nn
 
 from spherenorm._views import as_view
-from spherenorm.audit import Audit, audit_batch
+from spherenorm.audit import Audit
+from spherenorm.audit import audit as audit_model
 from spherenorm.support import located, look_up, on_interrupt
 
 EPILOG = """\
@@ -60,7 +61,7 @@ def _audit(name: str, views: Sequence[str] | None, seed: int) -> Audit:
         raise ValueError(f"{name} must return (model, batch) or (model, batch, loss), got {kind}")
     model, batch, loss = (*made, None)[:3]
     with _users_code(name):
-        return audit_batch(model, batch, views=tried, loss=loss, seed=seed)
+        return audit_model(model, batch, views=tried, loss=loss, seed=seed)
 
 
 @contextmanager

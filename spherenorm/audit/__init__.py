@@ -5,7 +5,7 @@ reading, `_scaling` the check of both, `_roles` the parts that parameters play, 
 groups for an optimizer.
 """
 
-from spherenorm.audit._audit import audit, audit_batch
+from spherenorm.audit._audit import audit
 from spherenorm.audit._param_groups import Assignment, ParamGroups, param_groups
 from spherenorm.audit._report import Audit, Skipped
 from spherenorm.audit._roles import Role, Roles, roles
@@ -23,7 +23,6 @@ __all__ = [
     "Skipped",
     "Verdict",
     "audit",
-    "audit_batch",
     "param_groups",
     "roles",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,24 +14,26 @@ from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit, Skipped
 from spherenorm.audit._roles import measure_roles, roles_by_modules
 from spherenorm.audit._scaling import fails_scaling_check
-from spherenorm.audit._sensitivity import Measured, Sums, default_dims, measure
+from spherenorm.audit._sensitivity import Measured, default_dims, measure
 from spherenorm.audit._subject import Point, Subject, unwrap
-from spherenorm.audit._units import Evidence, all_shown
-from spherenorm.audit._verdict import Finding, judge, reject
+from spherenorm.audit._units import Evidence
+from spherenorm.audit._verdict import judge, reject
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
+_CLEARLY = 1e-5
+"""A move by this share is not made by an eps alone, which is 1e10 times smaller."""
 
 
 def audit(
     model: nn.Module,
-    *inputs: Any,
+    batch: Any,
+    *,
     views: Sequence[ViewLike] | None = None,
     loss: Callable[[Any], Any] | None = None,
     tolerance: float = 1e-3,
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
-    **keywords: Any,
 ) -> Audit:
     r"""Find the weights w of two or more dimensions with f(c w) = f(w), and their views.
 
@@ -47,12 +50,13 @@ def audit(
     outputs.
 
     The model is copied and runs in its present mode (train or eval), in `dtype` throughout. The
-    caller's model, inputs and random states stay as they are.
+    caller's model, batch and random states stay as they are. A hook that is a function runs, too:
+    what it writes to variables of its own stays there.
 
     Args:
         model: any module; dropout and the like draw the same random numbers in paired passes.
-        *inputs, **keywords: a batch, as the model takes it: tensors of any type, nested as they
-            may be. It should be large enough that batch statistics vary.
+        batch: a tensor, a tuple or list of the model's arguments, or a mapping of its keyword
+            arguments; nested as they may be. It should be large enough that batch statistics vary.
         views: tried in order, those that fit a weight; the first that holds is reported. None
             tries all dimensions (not those of a kernel), all groups of equal size, and the layer.
         loss: a function of the model's output; None takes all real tensors in the output.
@@ -65,7 +69,8 @@ def audit(
 
     Raises:
         ValueError: the output has no finite entry, which tells nothing; the model cannot be
-            copied, does not run in `dtype`, or has lazy parameters or ones on the meta device.
+            copied, has parameters that share memory, does not run in `dtype`, or has lazy
+            parameters or ones on the meta device.
         TypeError: `model` is no module; `dtype` is neither float64 nor float32.
 
     Example:
@@ -80,49 +85,28 @@ def audit(
     wanted = None if views is None else [as_view(view) for view in views]
     model = unwrap(model)
     audited, skipped = _divide(model)
-    dims = {name: _dims(weight.ndim, wanted) for name, weight in audited.items()}
     exact = 64 * torch.finfo(dtype).eps ** 0.5
     with torch.inference_mode(False), torch.enable_grad():
-        subject = Subject(model, inputs, keywords, loss, dtype)
+        subject = Subject(model, batch, loss, dtype)
         try:
-            gathered = _gather(subject, dims, exact, seed)
+            evidence, nearby = _gather(subject, audited, wanted, exact, seed)
         except Exception as error:
-            if dtype is torch.float64 and _runs_in_float32_alone(model, inputs, keywords, loss):
+            if dtype is torch.float64 and _runs_in_float32_alone(model, batch, loss):
                 raise ValueError(
                     f"the model does not run in float64 ({error}), but in float32: pass"
                     " dtype=torch.float32"
                 ) from error
             raise
-        if gathered is None:
-            raise ValueError(
-                "the model's output on this batch, or its gradient, is not finite; the audit needs"
-                " one finite entry"
-            )
-        evidence, nearby = gathered
         findings = [
             judge(name, weight.shape, evidence[name], wanted, exact, tolerance)
             for name, weight in audited.items()
         ]
-        if nearby is not None:
-            findings = apply_scaling_check(subject, findings, nearby)
+        found = {each.name: as_view(each.view) for each in findings if each.view is not None}
+        wrong = set(fails_scaling_check(subject, nearby, found))
+        findings = [reject(each) if each.name in wrong else each for each in findings]
         roles = measure_roles(subject, model)
     total = sum(parameter.numel() for parameter in model.parameters())
     return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total, roles)
-
-
-def audit_batch(model: nn.Module, batch: Any, **options: Any) -> Audit:
-    """`audit` on a batch in one piece.
-
-    Args:
-        model, **options: as for `audit`.
-        batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments.
-
-    Example:
-        >>> audit_batch(nn.Linear(2, 1), {"input": torch.randn(8, 2)}).share
-        0.0
-    """
-    inputs, keywords = arguments_of(batch)
-    return audit(model, *inputs, **options, **keywords)
 
 
 def unaudited(model: nn.Module) -> Audit:
@@ -131,12 +115,6 @@ def unaudited(model: nn.Module) -> Audit:
     skipped = tuple(Skipped(name, tuple(x.shape), "no batch") for name, x in parameters)
     total = sum(x.numel() for _, x in parameters)
     return Audit((), skipped, (), total, roles_by_modules(model))
-
-
-def arguments_of(batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments and keyword arguments of a model in one batch."""
-    keywords = dict(batch) if isinstance(batch, Mapping) else {}
-    return () if keywords else batch if isinstance(batch, tuple | list) else (batch,), keywords
 
 
 def _divide(model: nn.Module) -> tuple[dict[str, Tensor], list[Skipped]]:
@@ -174,63 +152,70 @@ def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
 
 
 def _gather(
-    subject: Subject, dims: dict[str, list[int]], exact: float, seed: int
-) -> tuple[dict[str, Evidence], Measured | None] | None:
-    """The sensitivities at the own point and at jittered ones, and what the first of these shows.
+    subject: Subject,
+    audited: Mapping[str, Tensor],
+    views: Sequence[View] | None,
+    exact: float,
+    seed: int,
+) -> tuple[dict[str, Evidence], Measured]:
+    """The sensitivities at the own point and at jittered ones, and a point for the scaling check.
 
-    None if there are none at the own point.
+    That is the first jittered point, or else the own one.
+
+    Raises:
+        ValueError: nothing finite is at the own point.
     """
-    limit = _sums(measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact))
-    left = {name: [*(limit[name].along if limit else by)] for name, by in dims.items()}
+    dims = {name: _dims(weight.ndim, views) for name, weight in audited.items()}
+    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact)
+    if limit is not None:
+        evidence = {name: Evidence((), limit.sums[0][name]) for name in dims}
+        if _acts_clearly(limit) and not any(e.may_hold(views, exact) for e in evidence.values()):
+            return evidence, limit
     # The share of an eps may be small in one random direction, hardly in two.
-    here = [_sums(measure(subject, Point(draw), left, 0.0)) for draw in (seed, seed + 1)]
-    at = [sums for sums in here if sums is not None]
-    if not at:
-        return None
-    elsewhere: list[dict[str, Sums]] = []
-    nearby = None
-    for number in range(1, _MOST_POINTS + 1):
-        shown = (all_shown((limit or at[0])[n], [sums[n] for sums in elsewhere]) for n in dims)
-        if number > _FEWEST_POINTS and all(shown):
-            break
-        found = _measure_nearby(subject, seed + number, EPS_LIMIT, dims, exact)
-        if found is None:
-            subject.doubts["the model gives no finite output when its parameters move"] = None
-            break
-        nearby = nearby or found
-        elsewhere.append(found.sums)
-
-    def gathered(plain: Sequence[dict[str, Sums]]) -> dict[str, Evidence]:
-        return {
-            name: Evidence(
-                here=[sums[name] for sums in at],
-                limit=(limit or at[0])[name],
-                elsewhere=[sums[name] for sums in elsewhere],
-                plain=[sums[name] for sums in plain],
-            )
-            for name in dims
-        }
-
-    evidence = gathered([])
-    if elsewhere and not all(each.tells_here for each in evidence.values()):
+    units = None if limit is None else limit.units
+    own = measure(subject, Point(seed), dims, 0.0, units, directions=2) or limit
+    if own is None:
+        raise ValueError(
+            "the model's output on this batch, or its gradient, is not finite; the audit needs one"
+            " finite entry"
+        )
+    at_limit = (limit or own).sums[0]
+    evidence = {name: Evidence([sums[name] for sums in own.sums], at_limit[name]) for name in dims}
+    first = None
+    if any(each.may_hold(views, exact) for each in evidence.values()):
+        for number in range(1, _MOST_POINTS + 1):
+            if number > _FEWEST_POINTS and all(each.suffices for each in evidence.values()):
+                break
+            found = _measure_nearby(subject, seed + number, EPS_LIMIT, dims, exact)
+            if found is None:
+                subject.doubts["the model gives no finite output when its parameters move"] = None
+                break
+            first = first or found
+            evidence = {
+                name: replace(each, elsewhere=[*each.elsewhere, found.sums[0][name]])
+                for name, each in evidence.items()
+            }
+    if first is not None and not all(each.tells_here for each in evidence.values()):
         plain = _measure_nearby(subject, seed + 1, 1.0, dims, 0.0)
-        evidence = gathered([] if plain is None else [plain.sums])
-    return evidence, nearby
+        if plain is not None:
+            evidence = {n: replace(e, plain=[plain.sums[0][n]]) for n, e in evidence.items()}
+    return evidence, first or limit or own
 
 
-def _sums(measured: Measured | None) -> dict[str, Sums] | None:
-    """The sums alone; the outputs need not stay in memory."""
-    return None if measured is None else measured.sums
+def _acts_clearly(limit: Measured) -> bool:
+    """True if no weight acts through an eps alone: all are seen in its limit, as outputs are."""
+    pairs = zip(limit.outputs, limit.units, strict=True)
+    moving = any(bool((unit > _CLEARLY * x.abs()).any()) for x, unit in pairs)
+    seen = [sums.sensitivity for sums in limit.sums[0].values()]
+    return moving and min(seen, default=0.0) > _CLEARLY * max(seen, default=0.0)
 
 
-def _runs_in_float32_alone(
-    model: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any], loss: Any
-) -> bool:
+def _runs_in_float32_alone(model: nn.Module, batch: Any, loss: Any) -> bool:
     """True if the model gives outputs in float32, but not in float64."""
 
     def runs(dtype: torch.dtype) -> bool:
         try:
-            Subject(model, inputs, keywords, loss, dtype).outputs(Point())
+            Subject(model, batch, loss, dtype).outputs(Point())
         except Exception:
             return False
         return True
@@ -251,12 +236,3 @@ def _measure_nearby(
         if found is not None:
             return found
     return None
-
-
-def apply_scaling_check(
-    subject: Subject, findings: list[Finding], measured: Measured
-) -> list[Finding]:
-    """Reject the findings whose weights change the outputs when they are scaled at this point."""
-    found = {each.name: as_view(each.view) for each in findings if each.view is not None}
-    wrong = set(fails_scaling_check(subject, measured, found))
-    return [reject(each) if each.name in wrong else each for each in findings]

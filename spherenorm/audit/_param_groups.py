@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,14 +13,20 @@ from torch import nn
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._views import ViewLike
-from spherenorm.audit._audit import arguments_of, audit_batch, unaudited
+from spherenorm.audit._audit import audit, unaudited
 from spherenorm.audit._plan import plan_treatments
 from spherenorm.audit._report import Audit
-from spherenorm.audit._statistics import change_with_statistics
 from spherenorm.audit._subject import unwrap
 from spherenorm.audit._treatment import Override, Treatment, treat
 from spherenorm.audit._uses import RoleName
+from spherenorm.optim import RecipeOptimizer, torch_optimizer
 from spherenorm.support import columns
+
+PRESETS = {
+    "muon+adamw": ("muon", "adamw"),  # Jordan et al. 2024 (Muon)
+    "hyperball": ("hyperball(adam)", "adamw"),  # Wen et al. 2026 (Hyperball), arXiv:2606.16899
+}
+"""The recipes of hidden matrices and of the rest, by a name for both."""
 
 Kind = Literal["invariant", "weights", "vectors"]
 KINDS: tuple[Kind, ...] = ("invariant", "weights", "vectors")
@@ -60,7 +67,7 @@ class ParamGroups(list[dict[str, Any]]):
     Attributes:
         assignments: one for each parameter, in the model's order.
         audit: the audit behind them.
-        recipe: the name of the recipe of the groups that name none, which the optimizer has.
+        recipe: the recipe of the groups that name none, which the optimizer has.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -79,6 +86,17 @@ class ParamGroups(list[dict[str, Any]]):
     ) -> None:
         super().__init__(groups)
         self.assignments, self.audit, self.recipe = tuple(assignments), audit, recipe
+
+    def optimizer(self) -> RecipeOptimizer:
+        """The optimizer of these groups.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+            >>> optimizer = param_groups(model, torch.randn(8, 4), "muon+adamw").optimizer()
+            >>> [group.get("recipe") for group in optimizer.param_groups]
+            ['muon', 'adamw']
+        """
+        return torch_optimizer(self.recipe)(self)
 
     def __str__(self) -> str:
         rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
@@ -117,8 +135,8 @@ def param_groups(
     - A recipe on the sphere (sgdg, adamg) steps the invariant weights, in their views. **They are
       put on the sphere here**: w becomes w / |w| in each unit. All others get `rest`. Weights of
       more units than entries in each get `alpha=0`, unless you give an `alpha`: no such units are
-      orthogonal. Running statistics of BatchNorm follow their weights; where others do not, so that
-      the outputs in eval mode change, that is a warning. Weights that are invariant up to eps are
+      orthogonal. Running statistics of a trained model do not
+      follow, which is a warning. Weights that are invariant up to eps are
       put on the sphere only if `overrides` or `tolerance` say so.
     - A recipe that tests for invariance (sgdp, adamp) tests the invariant weights in their views,
       and projects no others.
@@ -142,7 +160,8 @@ def param_groups(
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments;
             or the `audit` of this model. None, for a recipe that asks for no invariance: roles
             are then read off the modules, and `overrides` must have those that these do not tell.
-        recipe: its name, a function, or a bound recipe.
+        recipe: its name, a function, or a bound recipe; or a preset: "muon+adamw" is "muon" with
+            `rest="adamw"`, "hyperball" is "hyperball(adam)" with the same.
         rest: the recipe of what `recipe` does not suit; None: Nesterov SGD with lr 0.01 and
             momentum 0.9 (Cho and Lee's choice) beside a recipe that is always on a sphere or
             projects always, none beside one for matrices, and `recipe` itself otherwise.
@@ -177,8 +196,12 @@ def param_groups(
         [('0.weight', 'sphere'), ('1.weight', 'euclidean')]
         >>> optimizer = sn.optim.SGDG(groups)
 
-    Source: Cho and Lee 2017, for `rest`.
+    Source: Cho and Lee 2017, for `rest`; Jordan et al. 2024 (Muon) and Wen et al. 2026 (Hyperball),
+    arXiv:2606.16899, for the presets.
     """
+    if isinstance(recipe, str) and recipe in PRESETS:
+        recipe, usual = PRESETS[recipe]
+        rest = usual if rest is None else rest
     main = _bound(recipe, hyper_parameters)
     others = {role: _bound(each, {}) for role, each in (by_role or {}).items()}
     left = None if rest is None else _bound(rest, {})
@@ -191,12 +214,11 @@ def param_groups(
             raise ValueError(f"batch is None: recipe {main.name!r} is for what an audit finds")
         audited = unaudited(model)
     elif not isinstance(batch, Audit):
-        options = {"views": views, "loss": loss, "tolerance": tolerance, "dtype": dtype}
-        audited = audit_batch(model, batch, **options)
+        audited = audit(model, batch, views=views, loss=loss, tolerance=tolerance, dtype=dtype)
     treatments = treat(parameters, audited, overrides or {})
     if batch is None and (plan.routes.for_matrices or others):
         _refuse_unmeasured(treatments)
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[Hashable, dict[str, Any]] = {}
     assignments, on_sphere = [], []
     for name, weight in parameters.items():
         treatment, bound, view, reason = plan.group(name, weight, treatments[name])
@@ -205,9 +227,10 @@ def param_groups(
         )
         entries = {**_decay_of(decay, kind, bound), **treatments[name].entries}
         entries = _entries(bound, entries, name, apart=bound.recipe is not main.recipe)
-        group = groups.setdefault(repr((treatment, entries)), {"params": [], **entries})
+        key = (treatment, *(_told_apart(item) for item in entries.items()))
+        group = groups.setdefault(key, {"params": [], **entries})
         group["params"].append(weight)
-        index = list(groups).index(repr((treatment, entries)))
+        index = list(groups).index(key)
         shown = None if view is None else str(view)
         shape = tuple(weight.shape)
         role = treatments[name].role
@@ -216,15 +239,30 @@ def param_groups(
         if treatment == "sphere" and view is not None:
             on_sphere.append((weight, view))
 
-    @torch.no_grad()
-    def put_on_sphere() -> None:
+    with torch.no_grad():
         for weight, view in on_sphere:
             weight.copy_(Sphere(view).normalize(weight))
-
     if on_sphere:
-        given = None if isinstance(batch, Audit) else arguments_of(batch)
-        change_with_statistics(model, given, dtype, put_on_sphere)
+        _warn_of_statistics(model)
     return ParamGroups(list(groups.values()), assignments, audited, main.name)
+
+
+def _told_apart(entry: tuple[str, Any]) -> Hashable:
+    """A key of a hyper-parameter; tensors are told apart, as each may change by itself."""
+    name, value = entry
+    return name, id(value) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _warn_of_statistics(model: nn.Module) -> None:
+    """Warn of running statistics that fit the weights as they were."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("running_var") and bool(buffer.ne(1).any()):
+            warnings.warn(
+                f"{name} and the like do not fit the weights on the sphere: run some batches in"
+                " training mode before you evaluate",
+                stacklevel=3,
+            )
+            return
 
 
 def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:

@@ -1,5 +1,5 @@
 """One precision for a whole forward pass, a smaller eps in every normalization, and copies in place
-of the caller's tensors, which a loss or a function that a model keeps may still reach.
+of the caller's tensors, which a loss or a hook may still reach.
 """
 
 from __future__ import annotations
@@ -24,50 +24,6 @@ _CASTS = {"float", "half", "bfloat16"}
 _BATCH_STATISTICS = {"batch_norm": "BatchNorm", "instance_norm": "InstanceNorm"}
 
 
-class TensorSubstitution:
-    """Puts copies in place of the caller's tensors, so that these stay as they are.
-
-    `def loss(out): return ... + decay * norm(model)` names a global model, and `copy.deepcopy`
-    returns a function in a list as it is. Both then compute with the caller's weights: what is
-    audited would not depend on the copies, and the caller's gradients would grow.
-
-    Args:
-        copies: of the caller's parameters and buffers, by the `id` of these.
-        known: the `id` of each parameter under audit.
-    """
-
-    def __init__(self, copies: Mapping[int, Tensor], known: Collection[int]) -> None:
-        self._copies, self._known = copies, known
-        self._strangers: dict[int, tuple[Tensor, Tensor | None]] = {}
-
-    def replaced(self, arg: Any) -> Any:
-        """An argument of a function, with copies for the caller's tensors in it.
-
-        Any other tensor that takes a gradient, such as a weight of a loss, gives its own away until
-        `give_back`.
-        """
-        if isinstance(arg, Tensor):
-            arg = self._copies.get(id(arg), arg)
-            seen = id(arg) in self._known or id(arg) in self._strangers
-            if arg.requires_grad and arg.is_leaf and not seen:
-                self._strangers[id(arg)] = arg, arg.grad
-                arg.grad = None
-            return arg
-        if type(arg) in (list, tuple):
-            return type(arg)(self.replaced(each) for each in arg)
-        return arg
-
-    @property
-    def foreign(self) -> list[nn.Parameter]:
-        """The parameters of others that functions have taken so far."""
-        return [x for x, _ in self._strangers.values() if isinstance(x, nn.Parameter)]
-
-    def give_back(self) -> None:
-        """Give each tensor that is no parameter of the model its gradient again."""
-        for tensor, grad in self._strangers.values():
-            tensor.grad = grad
-
-
 class PreciseMode(TorchFunctionMode):
     """Computes in `dtype` where a model asks for a lower precision, and multiplies every eps.
 
@@ -78,7 +34,10 @@ class PreciseMode(TorchFunctionMode):
         dtype: of the model's parameters.
         eps_factor: multiplies every eps; 1 leaves it as it is.
         doubts: gets sentences about what was seen that makes an audit doubtful.
-        substitution: keeps the pass away from the caller's tensors.
+        copies: of the caller's parameters and buffers, by the `id` of these. They stand in for
+            them: a loss may name the caller's model, and a hook its variables.
+        known: the `id` of each parameter under audit.
+        aliases: the memories of the caller's parameters, which nothing may read past `copies`.
     """
 
     def __init__(
@@ -86,13 +45,26 @@ class PreciseMode(TorchFunctionMode):
         dtype: torch.dtype,
         eps_factor: float,
         doubts: dict[str, None],
-        substitution: TensorSubstitution,
+        copies: Mapping[int, Tensor],
+        known: Collection[int],
+        aliases: Collection[int],
     ) -> None:
         super().__init__()
         self.dtype, self.eps_factor, self.doubts = dtype, eps_factor, doubts
-        self.substitution = substitution
+        self._copies, self._known, self._aliases = copies, known, aliases
+        self._grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         lower = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-        self.lower = frozenset(lower[: lower.index(dtype)])
+        self._lower = frozenset(lower[: lower.index(dtype)])
+
+    @property
+    def strangers(self) -> list[Tensor]:
+        """The tensors of others that take a gradient and that functions have taken so far."""
+        return [x for x, _ in self._grads.values()]
+
+    def give_back(self) -> None:
+        """Give each of the `strangers` its gradient again."""
+        for tensor, grad in self._grads.values():
+            tensor.grad = grad
 
     def __torch_function__(
         self,
@@ -102,31 +74,49 @@ class PreciseMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         name = getattr(func, "__name__", "")
-        args = tuple(self.substitution.replaced(arg) for arg in args)
-        named = {key: self.substitution.replaced(arg) for key, arg in (kwargs or {}).items()}
-        if name == "__get__":
+        in_place = name.endswith("_")  # __setitem__ and __iadd__ too: they write to an argument
+        as_is = name == "__get__"
+        args = tuple(self._taken(arg, in_place or as_is) for arg in args)
+        named = {key: self._taken(arg, in_place or as_is) for key, arg in (kwargs or {}).items()}
+        if as_is:
             return func(*args, **named)
         if name in _CASTS and len(args) == 1:
             return args[0].to(self.dtype)
-        in_place = name.endswith("_")  # __setitem__ and __iadd__ too: they write to an argument
-        args = tuple(self._widened(arg, in_place) for arg in args)
-        named = {key: self._widened(arg, in_place) for key, arg in named.items()}
         if name in _BATCH_STATISTICS:
             self._observe(name, args, named)
         if self.eps_factor != 1:
             args, named = self._with_small_eps(name, args, named)
         result = func(*args, **named)
-        if isinstance(result, Tensor) and result.dtype in self.lower and not in_place:
+        if isinstance(result, Tensor) and result.dtype in self._lower and not in_place:
             return result.to(self.dtype)
         return result
 
-    def _widened(self, arg: Any, in_place: bool) -> Any:
-        """An argument in the common precision."""
-        if isinstance(arg, torch.dtype):
-            return self.dtype if arg in self.lower else arg
-        if isinstance(arg, Tensor) and arg.dtype in self.lower and not in_place:
-            return arg.to(self.dtype)
+    def _taken(self, arg: Any, as_is: bool) -> Any:
+        """An argument, with copies for the caller's tensors, and in the common precision."""
+        if isinstance(arg, Tensor):
+            arg = self._copies.get(id(arg), arg)
+            seen = id(arg) in self._known or id(arg) in self._grads
+            if arg.requires_grad and arg.is_leaf and not seen:
+                self._grads[id(arg)] = arg, arg.grad
+                arg.grad = None
+            if as_is:
+                return arg
+            self._refuse_alias(arg)
+            return arg.to(self.dtype) if arg.dtype in self._lower else arg
+        if type(arg) in (list, tuple):
+            return type(arg)(self._taken(each, as_is) for each in arg)
+        if isinstance(arg, torch.dtype) and not as_is:
+            return self.dtype if arg in self._lower else arg
         return arg
+
+    def _refuse_alias(self, x: Tensor) -> None:
+        plain = type(x) in (Tensor, nn.Parameter) and x.layout is torch.strided
+        if plain and x.numel() and x.untyped_storage().data_ptr() in self._aliases:
+            raise ValueError(
+                f"the model or its loss reads a tensor of shape {tuple(x.shape)} that shares memory"
+                " with a parameter, as .data does, and that would not move with it: let it read the"
+                " parameter; pass the unwrapped model"
+            )
 
     def _with_small_eps(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]

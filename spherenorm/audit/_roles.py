@@ -55,6 +55,58 @@ class Roles(tuple[Role, ...]):
         """The names of the parameters whose role could not be measured."""
         return tuple(each.name for each in self if each.role == "unmeasured")
 
+    def groups(
+        self,
+        model: nn.Module,
+        options: Mapping[RoleName | tuple[RoleName, ...], Mapping[str, Any]],
+    ) -> list[dict[str, Any]]:
+        """The param_groups of any `torch.optim` optimizer: one for each entry, and one of the rest.
+
+        Args:
+            model: whose roles these are.
+            options: entries of a group, such as `lr`, by a role or a tuple of roles.
+
+        Returns:
+            The groups in this order, the last without options; each may be empty. The first ones
+            may go to one optimizer, and the others to another.
+
+        Raises:
+            ValueError: there is no such role, or two entries name it; the roles are of another
+                model, or a parameter's role is unmeasured.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+            >>> found = sn.roles(model, torch.randn(8, 4))
+            >>> matrices, vectors, rest = found.groups(model, {"matrix": {}, "vector": {"lr": 0.1}})
+            >>> matrices["param_names"], vectors["lr"], rest["param_names"]
+            (['0.weight'], 0.1, ['2.weight'])
+            >>> optimizers = torch.optim.Muon([matrices]), torch.optim.AdamW([vectors, rest])
+        """
+        parameters = dict(model.named_parameters())
+        if {each.name: each.shape for each in self} != {
+            name: tuple(x.shape) for name, x in parameters.items()
+        }:
+            raise ValueError("the roles are of another model: its parameters have other names")
+        if self.unmeasured:
+            names = ", ".join(self.unmeasured[:5])
+            raise ValueError(f"the roles of {names} are unmeasured: give sn.roles a batch")
+        place: dict[str, int] = {}
+        for index, key in enumerate(options):
+            for role in (key,) if isinstance(key, str) else key:
+                if role not in ROLES or role in place:
+                    raise ValueError(
+                        f"options must name each role once, of {', '.join(ROLES)}, got {role!r}"
+                    )
+                place[role] = index
+        found: list[dict[str, Any]] = [
+            {"params": [], "param_names": [], **entries} for entries in (*options.values(), {})
+        ]
+        for each in self:
+            group = found[place.get(each.role, len(options))]
+            group["params"].append(parameters[each.name])
+            group["param_names"].append(each.name)
+        return found
+
     def __str__(self) -> str:
         rows = [("parameter", "shape", "role", "why")]
         for each in self:
@@ -67,10 +119,10 @@ class Roles(tuple[Role, ...]):
 
 def roles(
     model: nn.Module,
-    *inputs: Any,
+    batch: Any = None,
+    *,
     loss: Callable[[Any], Any] | None = None,
     dtype: torch.dtype = torch.float64,
-    **keywords: Any,
 ) -> Roles:
     """The role of each parameter of a model, measured in one forward pass and not guessed by name.
 
@@ -85,12 +137,12 @@ def roles(
     - **other**: of three or more dimensions, and a product sums over several of them.
 
     A parameter that the pass does not reach has the role of its module, where that has one;
-    otherwise it is **unmeasured**. Without inputs there is no pass, and a `Linear` is unmeasured,
+    otherwise it is **unmeasured**. Without a batch there is no pass, and a `Linear` is unmeasured,
     since it may be a head.
 
     Args:
         model: is copied, and runs in its present mode, in `dtype`.
-        *inputs, **keywords: a batch, as for `audit`; none for a look at the modules alone.
+        batch: as for `audit`; None for a look at the modules alone.
         loss, dtype: as for `audit`.
 
     Raises:
@@ -104,10 +156,10 @@ def roles(
         ('1.weight', '3.weight')
     """
     model = unwrap(model)
-    if not (inputs or keywords):
+    if batch is None:
         return roles_by_modules(model)
     with torch.inference_mode(False), torch.enable_grad():
-        return measure_roles(Subject(model, inputs, keywords, loss, dtype), model)
+        return measure_roles(Subject(model, batch, loss, dtype), model)
 
 
 def measure_roles(subject: Subject, model: nn.Module) -> Roles:
@@ -120,15 +172,11 @@ def measure_roles(subject: Subject, model: nn.Module) -> Roles:
     ):
         outputs = subject.run(point)
         last = frozenset[str]().union(*(seen.origin(x).ends or () for x in outputs))
-    together = {id(weight): shared for shared in subject.sharing.values() for weight in shared}
-    names = {id(weight): name for name, weight in subject.parameters.items()}
-    found = []
-    for fallback in roles_by_modules(model):
-        shared = [names[id(x)] for x in together[id(subject.parameters[fallback.name])]]
-        uses = {role: why for each in shared for role, why in seen.roles[each].items()}
-        is_last = bool(last.intersection(shared)) and not seen.inner.intersection(shared)
-        found.append(_measured(fallback, uses, is_last))
-    return Roles(found)
+    outer = last - seen.inner
+    return Roles(
+        _measured(each, seen.roles[each.name], each.name in outer)
+        for each in roles_by_modules(model)
+    )
 
 
 def _measured(fallback: Role, uses: Mapping[RoleName, str], last: bool) -> Role:

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._sensitivity import Measured, shapes_of, units_of
-from spherenorm.audit._subject import Point, Subject, noises_of
+from spherenorm.audit._sensitivity import Measured, shapes_of
+from spherenorm.audit._subject import Point, Subject, with_noise
 
-_TOLERANCE = 1e-3
+_TOLERANCE = 1e-5
 """The change of an output when one weight is scaled, in units of that when it turns."""
 _ALL_AT_ONCE = 1e-6
 """The same when all weights are scaled or turn, which a weight of a small branch hardly shows."""
 _ROUNDING, _LEFT_BY_EPS = 64, 1e-9
 """Changes up to these do not count: in units of the type's rounding, and of the output's unit."""
-_DOUBLINGS = 6
-"""Units are scaled by factors of 8 to 64, up and down: a bound on a norm may hold on one side."""
+_DOUBLINGS = 10
+"""Units are scaled by factors of 32 to 1024, up and down: a norm may be bounded on one side."""
 
 
 def fails_scaling_check(
@@ -38,7 +38,7 @@ def fails_scaling_check(
     if not found:
         return []
     point, start = measured.point, _finite(measured.outputs)
-    units = units_of(start, _finite(measured.nearby))
+    units = measured.units
     if _hold(subject, point, start, units, found, _ALL_AT_ONCE):
         return []
     again = _finite(subject.outputs(point))
@@ -106,21 +106,23 @@ def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
 
 def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:
     """Turn weights by about a tenth of a radian at most."""
-    values = [subject.parameters[name].data for name in names]
-    noises = noises_of(values, point.seed + 2)
-    for value in values:
-        value.addcmul_(value, noises[value.device].like(value), value=0.1)
+    for value, noise in with_noise(
+        [subject.parameters[name].data for name in names], point.seed + 2
+    ):
+        value.addcmul_(value, noise, value=0.1)
 
 
 def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) -> None:
-    """Multiply each unit by a random factor, or in the other way, -1, divide it by that."""
+    """Multiply each unit by a random factor, or in the other way, -1, divide it by that.
+
+    All grow, or all shrink, so that each threshold that a norm may cross is crossed.
+    """
     generator = torch.Generator().manual_seed(point.seed)
     for name, view in views.items():
         value = subject.parameters[name].data
         count = value.numel() // view.size(value)
-        draws = 2 * torch.rand(count, generator=generator).to(value) - 1
-        exponents = way * (draws + draws.sign()) / 2  # not near 0
-        factors = 2 ** (_DOUBLINGS * exponents)
+        exponents = (1 + torch.rand(count, generator=generator).to(value)) / 2  # not near 0
+        factors = 2 ** (way * _DOUBLINGS * exponents)
         value.mul_(view.expand(factors, value))
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._copies import memory_of
 from spherenorm.audit._subject import Point, Subject
 
 _NUDGE = 1e-3
 """The jitter of all parameters that shows how much an output moves with them."""
 _LEAST_UNIT = 1e-5
-"""The least unit of an output, as a share of the largest one."""
-_SHOWN = 1e6
-"""A move counts as one from so many units of rounding on: less may be what cancellation leaves."""
+"""The least unit of an output that may be constant up to rounding, as a share of the largest."""
+_TINY = 32
+"""A jitter that shows rounding, in units of it."""
 _RELATIVE_ROUNDING = 1e-13
 """Units less sensitive than this share of the weight's most sensitive one are ignored."""
 
@@ -86,23 +84,25 @@ class Sums:
         return math.sqrt(size) * cosine, shows
 
 
-class Measured(NamedTuple):
-    """The sums and the outputs at one point.
+def _stacked(product: Tensor, norms: Sequence[Tensor]) -> Tensor:
+    return torch.stack([product, *(norm.square() for norm in norms)]).cpu()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The outputs, their units and the sums at one point.
 
     Attributes:
         point: the place.
-        sums: of each weight.
-        outputs, nearby: there and next to it.
+        sums: of each weight, for each random direction.
+        outputs: there.
+        units: the unit of each entry of the outputs; see `units_of`.
     """
 
     point: Point
-    sums: dict[str, Sums]
+    sums: list[dict[str, Sums]]
     outputs: list[Tensor]
-    nearby: list[Tensor]
-
-
-def _stacked(product: Tensor, norms: Sequence[Tensor]) -> Tensor:
-    return torch.stack([product, *(norm.square() for norm in norms)]).cpu()
+    units: list[Tensor]
 
 
 def default_dims(ndim: int) -> tuple[int, ...]:
@@ -111,7 +111,12 @@ def default_dims(ndim: int) -> tuple[int, ...]:
 
 
 def measure(
-    subject: Subject, point: Point, dims: Mapping[str, Sequence[int]], exact: float
+    subject: Subject,
+    point: Point,
+    dims: Mapping[str, Sequence[int]],
+    exact: float,
+    units: list[Tensor] | None = None,
+    directions: int = 1,
 ) -> Measured | None:
     """The sensitivity at one point of <r, outputs>, with random r, to the named weights.
 
@@ -120,49 +125,48 @@ def measure(
         point: the place.
         dims: for each weight, the dimensions that may count units.
         exact: see `Sums.of`.
+        units: of the outputs, if they are known from the same place.
+        directions: the number of random r.
 
     Returns:
         None if no entry of the outputs is finite, or a gradient is not.
     """
-    nearby = nudged(subject, point)
+    moved = subject.outputs(replace(point, nudge=_NUDGE)) if units is None else None
     subject.place(point)
     with subject.evaluation(point):
         outputs = subject.run(point)
-        generator = torch.Generator().manual_seed(point.seed + 1)
         if outputs and not any(bool(x.isfinite().any()) for x in outputs):
             return None
         plain = [x.detach() for x in outputs]
-        units = units_of(plain, nearby)
-        if _hides(plain, nearby, units):
-            subject.doubts[_HIDDEN] = None
-        tested = _in_random_direction(outputs, units, generator, subject.dtype)
-        if tested.requires_grad:
-            _run_backward(tested)
+        if units is None or shapes_of(units) != shapes_of(plain):
+            units = units_of(plain, moved or [])
+        found = []
+        for number in () if _some_small(plain, moved, units) else range(directions):
+            tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
+            if tested.requires_grad:
+                _run_backward(tested, keep=number + 1 < directions)
+            found.append(_sums_of_all(subject, dims, exact))
+    if not found:  # to look closer, another pass has to move the parameters
+        units = _units_of_small(subject, point, plain, moved or [], units)
+        return measure(subject, point, dims, exact, units, directions)
+    finite = all(math.isfinite(each.sensitivity) for sums in found for each in sums.values())
+    return Measured(point, found, plain, units) if finite else None
+
+
+def _sums_of_all(
+    subject: Subject, dims: Mapping[str, Sequence[int]], exact: float
+) -> dict[str, Sums]:
+    """The sums of each weight; its gradient is given away."""
     found = {}
     for name, by in dims.items():
-        weight = subject.parameters[name].detach()
-        found[name] = Sums.of(weight, _gradient(subject, name), by, exact)
-        if not math.isfinite(found[name].sensitivity):
-            return None
-    return Measured(point, found, plain, nearby)
+        weight = subject.parameters[name]
+        grad = torch.zeros_like(weight) if weight.grad is None else weight.grad.to_dense()
+        found[name] = Sums.of(weight.detach(), grad, by, exact)
+        weight.grad = None
+    return found
 
 
-def _gradient(subject: Subject, name: str) -> Tensor:
-    """The gradient by the entries of a weight: of all parameters that lie in its memory."""
-    own = subject.parameters[name]
-    sharing = subject.sharing[memory_of(own)]
-    if len(sharing) == 1:
-        return torch.zeros_like(own) if own.grad is None else own.grad.to_dense()
-    size = own.untyped_storage().size() // own.element_size()
-    memory = torch.zeros(size, dtype=own.dtype, device=own.device)
-    for each in sharing:
-        if each.grad is not None:
-            part = memory.as_strided(each.shape, each.stride(), each.storage_offset())
-            part.add_(each.grad.to_dense())
-    return memory.as_strided(own.shape, own.stride(), own.storage_offset())
-
-
-def _run_backward(scalar: Tensor) -> None:
+def _run_backward(scalar: Tensor, keep: bool) -> None:
     """`scalar.backward()`, within which a function mode stays on.
 
     torch switches it off in its own; a checkpoint would repeat its forward pass with another eps.
@@ -170,17 +174,15 @@ def _run_backward(scalar: Tensor) -> None:
     engine = torch.autograd.Variable._execution_engine
     one = (torch.ones_like(scalar),)
     engine.run_backward(
-        (scalar,), one, False, False, (), allow_unreachable=True, accumulate_grad=True
+        (scalar,), one, keep, False, (), allow_unreachable=True, accumulate_grad=True
     )
 
 
 def _in_random_direction(
-    outputs: Sequence[Tensor],
-    units: Sequence[Tensor],
-    generator: torch.Generator,
-    dtype: torch.dtype,
+    outputs: Sequence[Tensor], units: Sequence[Tensor], seed: int, dtype: torch.dtype
 ) -> Tensor:
     """<r, outputs> with a random r, over the finite entries, each in its unit."""
+    generator = torch.Generator().manual_seed(seed)
     total = torch.zeros((), dtype=dtype)
     for x, unit in zip(outputs, units, strict=True):
         if x.requires_grad:
@@ -189,29 +191,6 @@ def _in_random_direction(
             noise = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
             total = total.to(x) + (noise / unit[finite] * values).sum()
     return total
-
-
-def nudged(subject: Subject, point: Point) -> list[Tensor]:
-    """The outputs next to a point."""
-    return subject.outputs(replace(point, nudge=_NUDGE))
-
-
-_HIDDEN = (
-    f"an output moves {_LEAST_UNIT:g} times as much as another with the parameters, or less: what"
-    " holds of it is hardly seen; audit it alone, by loss="
-)
-
-
-def _hides(outputs: Sequence[Tensor], nearby: Sequence[Tensor], units: Sequence[Tensor]) -> bool:
-    """True if an entry moves, by more than its rounding, and less than its unit."""
-    if shapes_of(outputs) != shapes_of(nearby):
-        return False
-    for x, near, unit in zip(outputs, nearby, units, strict=True):
-        move = (x - near).abs()
-        rounding = _SHOWN * torch.finfo(x.dtype).eps * x.abs()
-        if bool(((move > rounding) & (move / _NUDGE < unit)).any()):
-            return True
-    return False
 
 
 def shapes_of(outputs: Sequence[Tensor]) -> list[torch.Size]:
@@ -229,11 +208,57 @@ def units_of(outputs: Sequence[Tensor], nearby: Sequence[Tensor]) -> list[Tensor
         outputs, nearby: at a point and next to it. Outputs whose number or shapes differ there
             are measured by their values.
     """
-    if shapes_of(outputs) != shapes_of(nearby):
-        nearby = [torch.zeros_like(x) for x in outputs]
-    moves = [
-        ((x - near) / _NUDGE).abs().nan_to_num(0.0, 0.0)
-        for x, near in zip(outputs, nearby, strict=True)
-    ]
+    moves = [move / _NUDGE for move in _moves(outputs, nearby)]
     largest = max((float(move.max()) for move in moves), default=0.0)
     return [move.clamp(min=_LEAST_UNIT * largest or 1.0) for move in moves]
+
+
+def _moves(outputs: Sequence[Tensor], nearby: Sequence[Tensor]) -> list[Tensor]:
+    if shapes_of(outputs) != shapes_of(nearby):
+        nearby = [torch.zeros_like(x) for x in outputs]
+    pairs = zip(outputs, nearby, strict=True)
+    return [(x - near).abs().nan_to_num(0.0, 0.0) for x, near in pairs]
+
+
+def _clear(dtype: torch.dtype) -> float:
+    """A move is clear beyond so many units of rounding.
+
+    It is the middle of what a smooth output shows, a nudge in units of the tiny jitter, and of what
+    rounding alone does, 1.
+    """
+    return math.sqrt(_NUDGE / (_TINY * torch.finfo(dtype).eps))
+
+
+def _some_small(
+    outputs: Sequence[Tensor], nearby: Sequence[Tensor] | None, units: Sequence[Tensor]
+) -> bool:
+    """True if an entry moves by more than its rounding, and less than its unit."""
+    if nearby is None or shapes_of(outputs) != shapes_of(nearby):
+        return False
+    for x, move, unit in zip(outputs, _moves(outputs, nearby), units, strict=True):
+        rounding = _clear(x.dtype) * torch.finfo(x.dtype).eps * x.abs()
+        if bool(((move > rounding) & (move / _NUDGE < unit)).any()):
+            return True
+    return False
+
+
+def _units_of_small(
+    subject: Subject,
+    point: Point,
+    outputs: Sequence[Tensor],
+    nearby: Sequence[Tensor],
+    units: Sequence[Tensor],
+) -> list[Tensor]:
+    """The units, with those of entries that move clearly, though far less than others.
+
+    A tiny jitter tells them from entries that are constant up to rounding, by cancellation too.
+    """
+    jitter = _TINY * torch.finfo(subject.dtype).eps
+    points = [replace(point, nudge=sign * jitter) for sign in (1, -1)]
+    noises = [_moves(outputs, subject.outputs(each)) for each in points]
+    found = []
+    for x, move, unit, *noise in zip(outputs, _moves(outputs, nearby), units, *noises, strict=True):
+        clear = _clear(x.dtype)
+        rounding = torch.maximum(*noise).maximum(torch.finfo(x.dtype).eps * x.abs())
+        found.append(torch.where(move > clear * rounding, move / _NUDGE, unit))
+    return found

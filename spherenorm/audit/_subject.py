@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import collections
+import copy
+import itertools
 import random
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spherenorm._numerics import wide_dtype
-from spherenorm.audit._copies import copy_model, in_dtype, memory_of
-from spherenorm.audit._nested import change_tensors, outputs_of
-from spherenorm.audit._precise import LARGEST_EPS, PreciseMode, TensorSubstitution
+from spherenorm.audit._nested import changed, outputs_of, tensors_of
+from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
 
 _PERIOD = 1_048_573
-"""A prime, so that no two rows of a large weight have the same noise."""
+"""Noise repeats after so many numbers, since drawing one takes ten times as long as copying it. A
+prime, so that no two rows of a large weight have the same noise."""
+_NAMED_EPS = re.compile(r"(^|[._])eps(ilon)?($|_)")
 
 
 @dataclass(frozen=True)
@@ -47,39 +49,39 @@ class Subject:
 
     Args:
         model: is copied.
-        inputs, keywords: of its forward pass.
+        batch: a tensor, a tuple or list of the model's arguments, or a mapping of its keyword
+            arguments.
         loss: takes the model's output; None keeps the whole output.
         dtype: of the arithmetic.
 
-    Attributes:
-        sharing: the parameters in one memory, by `memory_of` one of them.
+    Raises:
+        ValueError: the model cannot be copied apart.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        inputs: Sequence[Any],
-        keywords: Mapping[str, Any],
+        batch: Any,
         loss: Callable[[Any], Any] | None,
         dtype: torch.dtype,
     ) -> None:
+        _refuse_shared_memory(model)
         self.dtype = dtype
-        self.model, self.loss = copy_model(model, loss, dtype)
-        self.batch = change_tensors((tuple(inputs), dict(keywords)), lambda x: x)
+        (self.model, self.loss), self._kept = _copied(model, loss)
+        for module in filter(lambda each: isinstance(each, nn.Module), (self.model, self.loss)):
+            module._apply(lambda x: in_dtype(x, dtype))
+        self._aliases = {_memory(x) for x in (*model.parameters(), *self._kept)}
         self.parameters = dict(self.model.named_parameters())
-        self.start = dict(model.named_parameters())
-        self.sharing: dict[int, list[Tensor]] = {}
-        for parameter in self.parameters.values():
-            self.sharing.setdefault(memory_of(parameter), []).append(parameter)
-        self.buffers, self.theirs = [], []
-        for module, original in zip(self.model.modules(), model.modules(), strict=True):
-            for name, buffer in module._buffers.items():
-                if buffer is not None and memory_of(buffer) in self.sharing:
-                    continue  # it is placed with the parameters
-                start = None if buffer is None else buffer.clone()
-                self.buffers.append((module, name, start))
-                self.theirs.append(original._buffers[name])
-        self.left: list[Tensor | None] = [start for *_, start in self.buffers]
+        self.start = {name: x.detach() for name, x in model.named_parameters()}
+        pairs = zip(model.modules(), self.model.modules(), strict=True)
+        self._buffers = [
+            (theirs, ours, name, None if buffer is None else buffer.clone())
+            for theirs, ours in pairs
+            for name, buffer in ours._buffers.items()
+        ]
+        self._left = [start for *_, start in self._buffers]
+        self._theirs = dict(model.named_parameters())
+        self.batch = arguments_of(batch)
         self.doubts: dict[str, None] = {}
 
     def place(self, point: Point) -> None:
@@ -93,14 +95,23 @@ class Subject:
         that start at 0 leave it.
         """
         for name, parameter in self.parameters.items():
-            parameter.data.copy_(self.start[name].detach())
+            parameter.data.copy_(self.start[name])
             parameter.grad = None
-        _move(self.parameters.values(), point.jitter, point.seed)
-        _move(self.parameters.values(), point.nudge, point.seed + 1)
-        for (module, name, start), left in zip(self.buffers, self.left, strict=True):
+        taking = [x.data for x in self.parameters.values() if x.requires_grad]
+        for size, seed in ((point.jitter, point.seed), (point.nudge, point.seed + 1)):
+            if size:
+                for value, noise in with_noise(taking, seed):
+                    usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
+                    value.addcmul_(value, noise, value=0.3 * size)
+                    value.add_(noise, alpha=0.1 * usual * size)
+        for (_, module, name, start), left in zip(self._buffers, self._left, strict=True):
             buffer = left if point.jitter else start
             fresh = None if buffer is None else buffer.clone()
-            if fresh is not None and "eps" in name and 0 < fresh.abs().max() <= LARGEST_EPS:
+            if (
+                fresh is not None
+                and _NAMED_EPS.search(name)
+                and 0 < fresh.abs().max() <= LARGEST_EPS
+            ):
                 fresh *= point.eps_factor
             module._buffers[name] = fresh
 
@@ -109,25 +120,20 @@ class Subject:
         """The context of a forward and a backward pass: precision, eps, random numbers."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
-        self._substitution = substitution = self._stand_ins()
-        mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, substitution)
+        copies: dict[int, Any] = {id(x): self.parameters[name] for name, x in self._theirs.items()}
+        for theirs, ours, name, _ in self._buffers:
+            copies[id(theirs._buffers[name])] = ours._buffers[name]
+        copies.pop(id(None), None)
+        known = {id(x) for x in self.parameters.values()}
+        self._mode = mode = PreciseMode(
+            self.dtype, point.eps_factor, self.doubts, copies, known, self._aliases
+        )
         try:
             with _seeded(point.seed), _eager(), mode:
                 yield
         finally:
-            substitution.give_back()
+            mode.give_back()
             torch.set_default_dtype(default)
-
-    def _stand_ins(self) -> TensorSubstitution:
-        """Copies of the caller's tensors at a point, to stand in for them."""
-        copies: dict[int, Tensor] = {
-            id(start): self.parameters[name] for name, start in self.start.items()
-        }
-        for (module, name, _), theirs in zip(self.buffers, self.theirs, strict=True):
-            ours = module._buffers[name]
-            if theirs is not None and ours is not None:
-                copies[id(theirs)] = ours
-        return TensorSubstitution(copies, {id(parameter) for parameter in self.parameters.values()})
 
     def outputs(self, point: Point, change: Callable[[], None] | None = None) -> list[Tensor]:
         """The outputs at a point, without a graph, after a change of the parameters there."""
@@ -145,20 +151,27 @@ class Subject:
             value = _jittered(in_dtype(x, self.dtype), point.batch_jitter, generator)
             return value.requires_grad_() if x.requires_grad else value
 
-        inputs, keywords = change_tensors(self.batch, moved)
+        inputs, keywords = changed(self.batch, moved)
         result = self.model(*inputs, **keywords)
-        for parameter in self._substitution.foreign:
+        if any(isinstance(x, nn.Parameter) for x in self._mode.strangers):
             self.doubts[
-                f"the model uses a parameter of shape {tuple(parameter.shape)} that is not among"
-                " its own, such as that of a second copy: it stays as it is when the others move"
+                "the model uses a parameter that is not among its own, such as that of a second"
+                " copy: it stays as it is when the others move"
             ] = None
         if not point.jitter and not point.nudge:
-            now = (module._buffers[name] for module, name, _ in self.buffers)
-            self.left = [None if buffer is None else buffer.detach().clone() for buffer in now]
+            now = (module._buffers[name] for _, module, name, _ in self._buffers)
+            self._left = [None if buffer is None else buffer.detach().clone() for buffer in now]
         if self.loss is not None:
             result = self.loss(result)
         real = (_real_and_dense(x) for x in outputs_of(result))
         return [x for x in real if x.is_floating_point() and x.numel()]
+
+
+def arguments_of(batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments and keyword arguments of a model in one batch."""
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (tuple(batch) if isinstance(batch, tuple | list) else (batch,)), {}
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -172,6 +185,95 @@ def unwrap(model: nn.Module) -> nn.Module:
             return model
 
 
+def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy of `x`, in `dtype` if it is real, in the complex type of that precision if complex."""
+    if x.is_floating_point():
+        return x.detach().to(dtype, copy=True)
+    if x.is_complex():
+        return x.detach().to(dtype.to_complex(), copy=True)
+    return x.detach().clone()
+
+
+def with_noise(values: Sequence[Tensor], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each real tensor with numbers in [-1, 1] of its shape; the same ones for the same seed."""
+    real = [x for x in values if x.is_floating_point()]
+    period = min(sum(x.numel() for x in real), _PERIOD)
+    generator = torch.Generator().manual_seed(seed)
+    draws = torch.empty(period, dtype=torch.float64).uniform_(-1, 1, generator=generator)
+    longest = max((x.numel() for x in real), default=0)
+    repeated = draws.repeat(2 + longest // max(period, 1))
+    used = 0
+    for value in real:
+        noise = repeated[used : used + value.numel()].view(value.shape)
+        used = (used + value.numel()) % max(period, 1)
+        yield value, noise.to(value)
+
+
+def _copied(model: nn.Module, loss: Any) -> tuple[tuple[nn.Module, Any], list[Tensor]]:
+    """Copies that share nothing with the caller's; what they keep of a graph is cut off it.
+
+    Also returns copies of tensors that share memory with a parameter, which theirs do not.
+    """
+    memo: dict[int, Any] = {}
+    aliases = []
+    parameters = {id(x): _memory(x) for x in model.parameters()}
+    memories = set(parameters.values())
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ValueError(
+                f"{name or 'the model'} is compiled by torch.jit, and the audit cannot see into it:"
+                " pass the model from before that"
+            )
+        own = {key: x for key, x in vars(module).items() if key not in ("_parameters", "_modules")}
+        for x in tensors_of(own):
+            alias = id(x) not in parameters and _memory(x) in memories
+            if alias or x.grad_fn is not None:
+                memo[id(x)] = x.detach().clone()
+                aliases += [memo[id(x)]] * alias
+    try:
+        copied = copy.deepcopy((model, loss), memo)
+    except Exception as error:
+        raise ValueError(f"the model cannot be copied for the audit: {error}") from error
+    theirs = {_memory(x) for x in (*model.parameters(), *model.buffers())}
+    for name, x in (*copied[0].named_parameters(), *copied[0].named_buffers()):
+        if _memory(x) in theirs:
+            raise ValueError(
+                f"the model cannot be copied for the audit: {name} of the copy is the model's own;"
+                " let the __deepcopy__ of the module that has it copy its tensors"
+            )
+    return copied, aliases
+
+
+def _refuse_shared_memory(model: nn.Module) -> None:
+    """Refuse parameters of which one moves when another does.
+
+    Raises:
+        ValueError: two overlap in memory.
+    """
+    spans = []
+    for name, x in (*model.named_parameters(), *model.named_buffers()):
+        if x.layout is torch.strided and x.numel() and not x.is_meta and type(x).__name__ in _PLAIN:
+            last = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
+            first = x.data_ptr()
+            spans.append((str(x.device), first, first + (last + 1) * x.element_size(), name))
+    spans.sort()
+    for (device, _, end, a), (other, begin, _, b) in itertools.pairwise(spans):
+        if device == other and begin < end:
+            raise ValueError(
+                f"{a} and {b} share memory, so that neither can move alone: make one of them a"
+                " copy, or one parameter of both"
+            )
+
+
+_PLAIN = ("Parameter", "Tensor", "Buffer")
+
+
+def _memory(x: Tensor) -> int:
+    """The address of the memory of a tensor; its identity, if it has none of its own."""
+    strided = x.layout is torch.strided and type(x).__name__ in _PLAIN
+    return (x.untyped_storage().data_ptr() if strided else 0) or id(x)
+
+
 def _real_and_dense(x: Tensor) -> Tensor:
     """The entries of a tensor of any kind."""
     if x.is_nested:
@@ -179,53 +281,6 @@ def _real_and_dense(x: Tensor) -> Tensor:
     elif x.layout != torch.strided:
         x = x.to_dense()
     return torch.view_as_real(x) if x.is_complex() else x
-
-
-def _move(parameters: Iterable[Tensor], size: float, seed: int) -> None:
-    """Jitter the parameters that take a gradient."""
-    moved = [x.data for x in parameters if size and x.requires_grad and x.is_floating_point()]
-    noises = noises_of(moved, seed)
-    for value in moved:
-        usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
-        noise = noises[value.device].like(value)
-        value.addcmul_(value, noise, value=0.3 * size)
-        value.add_(noise, alpha=0.1 * usual * size)
-
-
-def noises_of(values: Sequence[Tensor], seed: int) -> dict[torch.device, Noise]:
-    """Noise for these tensors, on each of their devices."""
-    sizes = collections.defaultdict[torch.device, list[int]](list)
-    for value in values:
-        sizes[value.device].append(value.numel())
-    return {device: Noise(seed, own, device) for device, own in sizes.items()}
-
-
-class Noise:
-    """Numbers in [-1, 1], one tensor after the other; the same ones again after `_PERIOD`.
-
-    Drawing a number takes ten times as long as copying one, and a large model has many.
-
-    Args:
-        seed: of the numbers.
-        sizes: of the tensors to come.
-        device: theirs.
-    """
-
-    def __init__(self, seed: int, sizes: Sequence[int], device: torch.device) -> None:
-        generator = torch.Generator(device).manual_seed(seed)
-        self._period = min(sum(sizes), _PERIOD)
-        draws = torch.empty(self._period, dtype=wide_dtype(device), device=device)
-        draws.uniform_(-1, 1, generator=generator)
-        longest = max(sizes, default=0) if sum(sizes) > _PERIOD else 0
-        # As long as that any tensor's numbers are one stretch.
-        self._draws = draws.repeat(1 - (-longest // _PERIOD))
-        self._used = 0
-
-    def like(self, value: Tensor) -> Tensor:
-        """The next numbers, in the shape and type of a tensor."""
-        first = self._used % max(self._period, 1)
-        self._used = first + value.numel()
-        return self._draws[first : self._used].view(value.shape).to(value)
 
 
 def _jittered(value: Tensor, size: float, generator: torch.Generator) -> Tensor:

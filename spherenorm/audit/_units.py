@@ -50,7 +50,7 @@ class Evidence:
     """The sensitivities to one weight.
 
     Attributes:
-        here: at the model's own point, in random directions.
+        here: at the model's own point, in random directions; empty if `limit` suffices.
         limit: there with eps in the limit.
         elsewhere: at jittered points with eps in the limit.
         plain: at the first jittered point with the model's own eps; empty if `here` suffices.
@@ -58,7 +58,7 @@ class Evidence:
 
     here: Sequence[Sums]
     limit: Sums
-    elsewhere: Sequence[Sums]
+    elsewhere: Sequence[Sums] = ()
     plain: Sequence[Sums] = ()
 
     @property
@@ -67,53 +67,86 @@ class Evidence:
 
         So it is with a batch that a normalization maps to signs.
         """
-        return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * self.here[0].sensitivity
+        own = self.here[0].sensitivity if self.here else 0.0
+        return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * own
 
     @property
     def tells_here(self) -> bool:
         """True if the own point shows how the weight acts."""
-        return self.here[0].sensitivity > 0 and not self.only_through_eps
+        sums = self.here[0] if self.here else self.limit
+        return sums.sensitivity > 0 and not self.only_through_eps
 
     @property
     def shown(self) -> int:
         """The number of jittered points at which anything depends on the weight."""
         return sum(sums.sensitivity > 0 for sums in self.elsewhere)
 
+    @property
+    def suffices(self) -> bool:
+        """True if two jittered points show the weight, and one at least each unit that acts here.
 
-def all_shown(here: Sums, elsewhere: Sequence[Sums]) -> bool:
-    """True if two jittered points show the weight, and one at least each unit that acts here."""
-    if sum(sums.sensitivity > 0 for sums in elsewhere) < 2:
+        Dropped layers and rare experts need more points than two.
+        """
+        if self.shown < 2:
+            return False
+        for dim in self.limit.along:
+            if all(dim in sums.along for sums in self.elsewhere):
+                _, unseen = self.limit.statistic(View(dim))
+                for sums in self.elsewhere:
+                    unseen = unseen & ~sums.statistic(View(dim))[1]
+                if unseen.any():
+                    return False
+        return True
+
+    def may_hold(self, views: Sequence[View] | None, exact: float) -> bool:
+        """True if a unit of some view may be invariant, as far as the own point tells."""
+        if not self.tells_here:
+            return True
+        for view in fitting_views(self.limit.shape, views):
+            statistic, shows = self.limit.statistic(view)
+            if bool((shows & (statistic <= exact)).any()):
+                return True
         return False
-    for dim in here.along:
-        if all(dim in sums.along for sums in elsewhere):
-            _, unseen = here.statistic(View(dim))
-            for sums in elsewhere:
-                unseen = unseen & ~sums.statistic(View(dim))[1]
-            if unseen.any():
-                return False
-    return True
 
 
 @dataclass(frozen=True)
 class UnitVerdicts:
-    """One view of a weight: its units, one by one.
+    """One view of a weight: its units, one by one, as tensors of truth.
 
     Attributes:
         good: invariant wherever anything depends on them, and so at a jittered point.
-        seen: something depends on them at some point.
+        seen, seen_here, seen_elsewhere: something depends on them at some point, at the own one, at
+            a jittered one.
         bad_here, bad_elsewhere: not invariant at the own point, at a jittered one.
-        only_elsewhere: units that fail at the model's own point pass at all jittered points, and no
-            unit fails at one.
     """
 
     view: View
-    figures: Figures
+    evidence: Evidence
     good: Tensor
-    seen: Tensor
-    bad_here: bool
-    bad_elsewhere: bool
-    seen_here: bool
-    only_elsewhere: bool
+    seen_here: Tensor
+    seen_elsewhere: Tensor
+    bad_here: Tensor
+    bad_elsewhere: Tensor
+
+    @property
+    def figures(self) -> Figures:
+        def largest(sums: Sequence[Sums]) -> float:
+            pairs = (each.statistic(self.view) for each in sums)
+            values = torch.cat([torch.empty(0), *(statistic[shows] for statistic, shows in pairs)])
+            return float(values.max()) if values.numel() else math.nan
+
+        return Figures(
+            largest(self.evidence.here),
+            largest([self.evidence.limit]),
+            largest(self.evidence.elsewhere),
+            len(self.good),
+            int((~self.seen).sum()),
+            int(self.good.sum()),
+        )
+
+    @property
+    def seen(self) -> Tensor:
+        return self.seen_here | self.seen_elsewhere
 
     @property
     def holds(self) -> bool:
@@ -121,12 +154,20 @@ class UnitVerdicts:
 
     @property
     def only_here(self) -> bool:
-        return self.seen_here and not self.bad_here and self.bad_elsewhere
+        """True if no unit fails at the own point, and one does at a jittered point."""
+        here = bool(self.seen_here.any() and not self.bad_here.any())
+        return here and bool(self.bad_elsewhere.any())
+
+    @property
+    def only_elsewhere(self) -> bool:
+        """True if units that fail at the own point, and no others, pass at the jittered ones."""
+        passes = bool(self.seen_elsewhere[self.bad_here].all()) and not self.bad_elsewhere.any()
+        return bool(self.bad_here.any()) and passes
 
     @property
     def unseen(self) -> int:
         """The number of units that act at the own point alone, if all others are invariant."""
-        if not self.good.any() or self.bad_here or self.bad_elsewhere:
+        if not self.good.any() or self.bad_here.any() or self.bad_elsewhere.any():
             return 0
         return int((self.seen & ~self.good).sum())
 
@@ -138,11 +179,6 @@ class UnitVerdicts:
 def judge_units(view: View, evidence: Evidence, exact: float) -> UnitVerdicts:
     """The units of one view; `exact` is the statistic below which one is invariant."""
 
-    def largest(sums: Sequence[Sums]) -> float:
-        seen = [statistic[shows] for statistic, shows in (s.statistic(view) for s in sums)]
-        values = torch.cat(seen) if seen else torch.empty(0)
-        return float(values.max()) if values.numel() else math.nan
-
     statistic, seen_here = evidence.limit.statistic(view)
     seen_here = seen_here & (not evidence.only_through_eps)
     bad_here = seen_here & ~(statistic <= exact)
@@ -151,22 +187,15 @@ def judge_units(view: View, evidence: Evidence, exact: float) -> UnitVerdicts:
         statistic, shows = sums.statistic(view)
         seen_elsewhere |= shows
         bad_elsewhere |= shows & ~(statistic <= exact)
-    seen = seen_here | seen_elsewhere
     good = seen_elsewhere & ~bad_here & ~bad_elsewhere
-    figures = Figures(
-        largest(evidence.here),
-        largest([evidence.limit]),
-        largest(evidence.elsewhere),
-        len(seen),
-        int((~seen).sum()),
-        int(good.sum()),
-    )
-    flags = bool(bad_here.any()), bool(bad_elsewhere.any()), bool(seen_here.any())
-    only_elsewhere = flags[0] and not flags[1] and bool(seen_elsewhere[bad_here].all())
-    return UnitVerdicts(view, figures, good, seen, *flags, only_elsewhere)
+    return UnitVerdicts(view, evidence, good, seen_here, seen_elsewhere, bad_here, bad_elsewhere)
 
 
-def _all_views(shape: torch.Size) -> Iterator[View]:
+def fitting_views(shape: torch.Size, views: Sequence[View] | None) -> Iterator[View]:
+    """The views that fit a weight, of those asked for; None tries all, from fine to coarse."""
+    if views is not None:
+        yield from (view for view in views if _fits(view, shape))
+        return
     dims = default_dims(len(shape))
     yield View(0)
     yield from (View(dim) for dim in dims[1:] if shape[dim] > 1)
@@ -174,13 +203,6 @@ def _all_views(shape: torch.Size) -> Iterator[View]:
         length = shape[dim]
         yield from (View(dim, count) for count in range(length // 2, 1, -1) if not length % count)
     yield View(None)
-
-
-def fitting_views(shape: torch.Size, views: Sequence[View] | None) -> Iterator[View]:
-    """The views that fit a weight, of those asked for; None tries all, from fine to coarse."""
-    if views is None:
-        return _all_views(shape)
-    return (view for view in views if _fits(view, shape))
 
 
 def _fits(view: View, shape: torch.Size) -> bool:

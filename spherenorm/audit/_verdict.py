@@ -104,7 +104,7 @@ def _judged(
 ) -> _Judged:
     """The verdict on a weight; `tried` gets the views that were looked at."""
     everywhere = [*evidence.here, evidence.limit, *evidence.elsewhere]
-    if not any(sums.sensitivity > 0 for sums in everywhere):
+    if all(sums.sensitivity == 0 for sums in everywhere):
         return Verdict.NO_EVIDENCE, "no output depends on it at any point", None
     for view in fitting_views(shape, views):
         tried.append(units := judge_units(view, evidence, exact))
@@ -125,7 +125,7 @@ def _judged(
     if here is not None:
         moved = f"{here.figures.elsewhere:.1g} when the other parameters move"
         return Verdict.ONLY_HERE, f"view {here.view}: {moved}", here
-    if not evidence.shown:
+    if not evidence.shown and not all(units.bad_here.any() for units in tried):
         return Verdict.NO_EVIDENCE, "no output depends on it at a jittered point", None
     return _not_invariant(tried)
 

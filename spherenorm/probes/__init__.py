@@ -7,7 +7,7 @@ measures on the device of the weights and comes to the host once per block of me
 """
 
 from spherenorm.probes._measurement import Law, Measurement, Sink, Units
-from spherenorm.probes._page import Page, Terminal
+from spherenorm.probes._page import Page
 from spherenorm.probes._probe import Probe, probe
 from spherenorm.probes._writers import JSONLines, Parquet, TensorBoard, WandB
 
@@ -20,7 +20,6 @@ __all__ = [
     "Probe",
     "Sink",
     "TensorBoard",
-    "Terminal",
     "Units",
     "WandB",
     "probe",

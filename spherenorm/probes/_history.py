@@ -52,6 +52,12 @@ class Course:
             self.points, self.equilibrium = self.points[::2], self.equilibrium[::2]
             self._every *= 2
 
+    def drop_from(self, step: int) -> None:
+        """Drop the points of this step and later ones."""
+        while self.points and self.points[-1].step >= step:
+            self.points.pop()
+            self.equilibrium.pop()
+
     @property
     def last(self) -> Measurement:
         return self.points[-1]
@@ -84,12 +90,11 @@ class History:
         self._equilibrium = equilibrium
 
     def add(self, measured: Sequence[Measurement]) -> None:
-        """Append a block. A step that was measured before, as by a run that resumes, begins anew
-        what came after it."""
+        """Append a block. A step that was measured before, as by a run that resumes, replaces it
+        and what came after it."""
         for each in measured:
             course = self.courses.setdefault(each.weight, Course())
-            if course.points and each.step <= course.last.step:
-                course = self.courses[each.weight] = Course()
+            course.drop_from(each.step)
             course.add(each, math.nan if self._equilibrium is None else self._equilibrium(each))
 
     def notes(self) -> dict[str, list[str]]:

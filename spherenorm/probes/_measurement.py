@@ -104,8 +104,8 @@ OfMeasurements = Callable[[Sequence[Measurement]], object]
 class Sink:
     """Takes the measurements of a probe, block by block. A function does, too, if it needs no end.
 
-    Known sinks: `JSONLines`, `Parquet`, `TensorBoard` and `WandB` write blocks; `Page` and
-    `Terminal` show each measured step at once.
+    Known sinks: `JSONLines`, `Parquet`, `TensorBoard` and `WandB` write blocks; `Page` shows each
+    measured step at once.
 
     Attributes:
         block: measured steps that are handed over at once, unless `probe` is given another number.

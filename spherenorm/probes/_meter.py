@@ -38,30 +38,30 @@ class _Gradients:
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self._weights = weights
         self._copied = set(range(len(weights)))
-        self._kept: list[tuple[Tensor, int, Tensor] | None] = []
+        self._kept: list[tuple[Tensor, int, Tensor] | None] = [None] * len(weights)
 
-    def keep(self, has_closure: bool) -> None:
-        """Keep them; with a closure, the step itself makes them."""
+    def keep(self) -> None:
+        """Keep them as they are now."""
         self._kept = []
         for index, weight in enumerate(self._weights):
-            grad = None if has_closure else weight.grad
-            kept = None
+            grad, kept = weight.grad, None
             if grad is not None:
                 kept = grad, grad._version, grad.clone() if index in self._copied else grad
             self._kept.append(kept)
 
     def raw(self) -> list[Tensor | None]:
-        """Those that were kept, or that the step has made; None for one that is lost."""
-        found, written = [], set()
-        for index, (weight, kept) in enumerate(zip(self._weights, self._kept, strict=True)):
+        """Those that were kept; None for one that is lost, or was not there."""
+        found: list[Tensor | None] = []
+        written = set()
+        for index, kept in enumerate(self._kept):
             if kept is None:
-                found.append(weight.grad)
+                found.append(None)
                 continue
             grad, version, values = kept
             if grad._version != version:
                 written.add(index)
             found.append(None if values is grad and index in written else values)
-        self._kept, self._copied = [], written
+        self._kept, self._copied = [None] * len(self._weights), written
         return found
 
 
@@ -101,17 +101,15 @@ class Meter:
         """The entries of memory that `measure` needs to work in."""
         return max(stack.work for stack in self._stacks)
 
-    def keep(self, states: Mapping[Tensor, State], has_closure: bool) -> None:
-        """Keep what the step is about to change: weights, states of their tests, and gradients.
-
-        Args:
-            states: of the optimizer.
-            has_closure: the step itself makes the gradients.
-        """
+    def keep(self, states: Mapping[Tensor, State]) -> None:
+        """Keep what the step is about to change: weights, and the `states` of their tests."""
         for stack in self._stacks:
             stack.keep()
         self._states = [_kept_state(each, states.get(each.weight, {})) for each in self.watched]
-        self._gradients.keep(has_closure)
+
+    def keep_gradients(self) -> None:
+        """Keep the raw gradients, before the step or, with a closure, as soon as it makes them."""
+        self._gradients.keep()
 
     def measure(self, test: InvarianceTest, work: Tensor) -> Tensor:
         """The numbers of the step that has been taken, as a vector, which `read` tells apart.

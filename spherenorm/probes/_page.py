@@ -1,18 +1,16 @@
-"""A run seen live: one HTML page that renews itself, or a table in the terminal."""
+"""A run seen live: one HTML page that renews itself."""
 
 from __future__ import annotations
 
 import html
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
 
 from spherenorm.probes._history import Course, Equilibrium, History
 from spherenorm.probes._measurement import Measurement, Sink
-from spherenorm.support import columns, write_whole
+from spherenorm.support import write_whole
 
 WIDTH, HEIGHT = 220, 48
 """Of a curve, in pixels."""
@@ -90,46 +88,6 @@ class Page(Sink):
     def _write(self, live: bool) -> None:
         write_whole(self._path, _page(self._title, self._history, self._seconds if live else None))
         self._written = time.monotonic()
-
-
-class Terminal(Sink):
-    """Print a line per weight at each measured step, and the notes of a `Page`.
-
-    Args:
-        file: a text stream; by default the standard error.
-        equilibrium: as for `Page`.
-        most: weights that are printed; those with the smallest effective steps come first.
-
-    Example:
-        >>> show = Terminal(sys.stdout)
-        >>> show([Measurement(10, "a", "channel", 1.0, 1.5, 0.25, 0.25, 0.0, 1.0, "channel")])
-        step 10  norm  law  effective step  turn  equilibrium
-        a        1.5        0.25            0.25
-    """
-
-    block = 1
-
-    def __init__(
-        self, file: TextIO | None = None, *, equilibrium: Equilibrium | None = None, most: int = 20
-    ) -> None:
-        self._file, self._most, self._history = file, most, History(equilibrium)
-
-    def __call__(self, measured: Sequence[Measurement]) -> None:
-        self._history.add(measured)
-        file = sys.stderr if self._file is None else self._file
-        courses = sorted(self._history.courses.values(), key=lambda c: c.last.effective_step)
-        step = f"step {measured[-1].step}"
-        head = (step, "norm", "law", "effective step", "turn", "equilibrium")
-        file.write(columns([head, *map(_row, courses[: self._most])]) + "\n")
-        for name, notes in self._history.notes().items():
-            file.write(f"  {name}: {'; '.join(notes)}\n")
-        file.flush()
-
-
-def _row(course: Course) -> tuple[str, ...]:
-    last = course.last
-    numbers = last.norm, last.predicted, last.effective_step, last.turn, course.equilibrium[-1]
-    return (last.weight, *map(_number, numbers))
 
 
 def _number(value: float | None) -> str:

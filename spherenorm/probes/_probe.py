@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,6 +29,8 @@ from spherenorm.probes._weights import (
 )
 
 _KEPT = "a probe could not hand over its block; it is kept, and handed over with the next one"
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Probe:
@@ -59,11 +63,11 @@ class Probe:
         self._optimizer, self._every, self._block = optimizer, every, block
         self._names, self._views, self._law, self._units = names, views, law, units
         self._step, self._meters = 0, list[Meter]()
-        self._work: dict[torch.device, Tensor] = {}
         self._rules: list[RuleAndTest] = []
         self._laid_out: Hashable = None
         self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
         self._measured: list[Measurement] = []  # and not yet handed over
+        self._work: dict[torch.device, Tensor] = {}
         self._waiting: list[tuple[int, list[Meter], list[Tensor]]] = []
         check_names(optimizer, names, views)
         check(watched_weights(optimizer, rules_of(optimizer), names, views))
@@ -116,12 +120,37 @@ class Probe:
         self._waiting, self._measured, self._step = [], [], state_dict["step"]
 
     @torch.no_grad()
-    def _before(self, _: Any = None, args: Sequence[Any] = (), options: Any = None) -> None:
-        if (self._step + 1) % self._every == 0:
-            has_closure = any(map(callable, (*args, *(options or {}).values())))
-            self._lay_out()
+    def _before(
+        self, _: Any = None, args: tuple[Any, ...] = (), options: Mapping[str, Any] = _NONE
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if (self._step + 1) % self._every:
+            return None
+        self._lay_out()
+        for meter in self._meters:
+            meter.keep(self._optimizer.state)
+        if not any(map(callable, (*args, *options.values()))):
+            self._keep_gradients()
+            return None
+        named = {key: self._watched(each) for key, each in options.items()}
+        return tuple(map(self._watched, args)), named
+
+    def _watched(self, argument: Any) -> Any:
+        """A closure that keeps the gradients that it has made; another argument as it is."""
+        if not callable(argument):
+            return argument
+
+        @functools.wraps(argument)
+        def closure() -> Any:
+            loss = argument()
+            self._keep_gradients()
+            return loss
+
+        return closure
+
+    def _keep_gradients(self) -> None:
+        with torch.no_grad():
             for meter in self._meters:
-                meter.keep(self._optimizer.state, has_closure)
+                meter.keep_gradients()
 
     @torch.no_grad()
     def _after(self, *_: Any) -> None:
@@ -184,7 +213,7 @@ def probe(
             that holds one as `.optimizer`, as Accelerate's and Lightning's do.
         every: k; steps are counted from 1.
         to: takes a list of measurements when a block is full: a function, or a `Sink`: `Page`,
-            `Terminal`, `JSONLines`, `Parquet`, `TensorBoard`, `WandB` or your own. None collects
+            `JSONLines`, `Parquet`, `TensorBoard`, `WandB` or your own. None collects
             them in `Probe.measurements`. If it raises within a step, that is a warning, and it
             gets the block with the next one.
         model: gives the weights their names; those that `named_parameters()` gave an optimizer
@@ -194,7 +223,7 @@ def probe(
         law: has a `predict(measurement)`, or is a function of a measurement; what it returns
             is `Measurement.predicted`.
         block: measured steps that are handed over at once; None: as many as the sink says, which
-            is 64, and 1 for a `Page` or a `Terminal`: these wait for the device at each of them.
+            is 64, and 1 for a `Page`, which waits for the device at each of them.
         units: True gives each measurement its `units`, the numbers of every unit. Until a block
             is handed over they take 40 bytes per unit and measured step on the device, and 8 for
             each tested view.
@@ -251,10 +280,10 @@ def _on_host(
     for _, _, vectors in waiting:
         for vector in vectors:
             by_device.setdefault(vector.device, []).append(vector)
-    copied = {}
-    for device, vectors in by_device.items():
-        parts = torch.split(torch.cat(vectors).cpu(), [len(v) for v in vectors])
-        copied[device] = iter(parts)
+    copied = {
+        device: iter(torch.split(torch.cat(vectors).cpu(), [len(v) for v in vectors]))
+        for device, vectors in by_device.items()
+    }
     return [
         (step, those, [next(copied[v.device]) for v in vectors]) for step, those, vectors in waiting
     ]

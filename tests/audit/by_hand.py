@@ -23,7 +23,7 @@ def true_views(net, inputs):
         name: next(
             (
                 view
-                for view, cuts in _views(dict(net.named_parameters())[name].shape)
+                for view, cuts in views_of(dict(net.named_parameters())[name].shape)
                 if all(
                     _unchanged(start, _outputs(_scaled(place, name, cuts), batch))
                     for place, start in zip(places, starts, strict=True)
@@ -35,7 +35,7 @@ def true_views(net, inputs):
     }
 
 
-def _views(shape):
+def views_of(shape):
     """Views by name from fine to coarse, each as slices: (dimension, first, last)."""
     dims = range(min(len(shape), 2 if len(shape) > 3 else 3))
     for dim in dims:

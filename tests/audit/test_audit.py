@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import threading
 from functools import partial
 
 import pytest
@@ -17,8 +18,8 @@ from tests.audit.zoo.parts import Net, linear
 from tests.harness.refusals import refuses
 
 
-def views(model, *inputs, **kwargs):
-    return {finding.name: finding.view for finding in audit(model, *inputs, **kwargs)}
+def views(model, batch, **kwargs):
+    return {finding.name: finding.view for finding in audit(model, batch, **kwargs)}
 
 
 def normed(*after):
@@ -84,7 +85,7 @@ def test_an_input_that_is_zero_in_the_batch_is_not_taken_for_zero():
         lambda self, x, condition: self.norm(self.f(x) + self.g(condition)),
         **{"f": linear(6, 5), "g": linear(3, 5), "norm": nn.LayerNorm(5)},
     )
-    findings = audit(net, torch.randn(8, 6), torch.zeros(8, 3))
+    findings = audit(net, (torch.randn(8, 6), torch.zeros(8, 3)))
     assert [str(each.verdict) for each in findings] == ["only at this point", "not invariant"]
 
 
@@ -181,22 +182,79 @@ def test_the_result_prints_and_is_json():
     assert len(result[:1]) == 1
 
 
-def test_an_output_that_another_hides_is_a_doubt():
-    """A head that grows exponentially, beside one that is linear in the weight."""
+@pytest.mark.parametrize("gain", [1, 12])
+def test_an_output_far_smaller_than_another_is_seen(gain):
+    """A head that is linear in the weight, beside one that grows exponentially."""
 
-    def heads(gain):
-        def forward(self, x):
-            y = self.stem(x)
-            return torch.cat([(gain * self.norm(y)).exp(), y], 1)
+    def forward(self, x):
+        y = self.stem(x)
+        return torch.cat([(gain * self.norm(y)).exp(), y], 1)
 
-        return Net(forward, stem=linear(6, 5), norm=nn.BatchNorm1d(5))
+    net = Net(forward, stem=linear(6, 5), norm=nn.BatchNorm1d(5))
+    assert verdicts(net, torch.randn(64, 6)) == {"stem.weight": "not invariant"}
 
-    x = torch.randn(64, 6)
-    for gain in (1, 12):
-        found = sn.audit(heads(gain), x)
-        assert any("hardly seen" in doubt for doubt in found.doubts) == (gain == 12)
-    alone = sn.audit(heads(12), x, loss=lambda y: y[:, 5:])
-    assert (str(alone[0].verdict), alone.doubts) == ("not invariant", ())
+
+class WithSlots:
+    __slots__ = ("y",)
+
+    def __init__(self, y):
+        self.y = y
+
+
+def alias(net):
+    net.kept = {"w": net.f.weight.data}
+    return net
+
+
+def cut(function, **more):
+    net = Net(function, f=linear(6, 6), g=linear(6, 6), norm=nn.BatchNorm1d(6))
+    for name, value in more.items():
+        setattr(net, name, value)
+    return net
+
+
+def one_memory():
+    net = cut(lambda self, x: self.g(self.norm(self.f(x))))
+    net.g.weight = nn.Parameter(net.f.weight.detach())
+    return net
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (one_memory, ["f.weight", "g.weight", "share memory"]),
+        (lambda: alias(cut(lambda self, x: x @ self.kept["w"])), ["(6, 6)", ".data"]),
+        (lambda: cut(lambda self, x: WithSlots(self.f(x))), ["WithSlots", "loss"]),
+        (lambda: cut(lambda self, x: (y for y in [self.f(x)])), ["generator", "loss"]),
+        (lambda: cut(lambda self, x: self.f(x), lock=threading.Lock()), ["copied", "lock"]),
+        (lambda: nn.Sequential(torch.jit.script(nn.Linear(6, 6))), ["0", "torch.jit"]),
+    ],
+)
+def test_what_cannot_be_copied_apart_or_seen_is_refused(make, named):
+    with refuses(*named):
+        audit(make(), torch.randn(16, 6))
+
+
+@pytest.mark.parametrize("name", ["steps", "timesteps", "eps", "norm_epsilon"])
+def test_a_buffer_is_an_eps_by_a_word_of_its_name(name):
+    """y / (|y| + b) is invariant in the limit of an eps b, and not for any other b."""
+
+    def function(self, x):
+        y = self.f(x)
+        return y / (y.norm(dim=1, keepdim=True) + getattr(self, name))
+
+    net = Net(function, f=linear(6, 5))
+    net.register_buffer(name, torch.tensor(1e-2))
+    assert audit(net, torch.randn(16, 6))[0].view == (
+        None if name in ("steps", "timesteps") else "layer"
+    )
+
+
+def test_keyword_arguments_of_a_model_are_not_those_of_the_audit():
+    net = Net(lambda self, *, seed, views: self.f(seed) * views, f=normed(nn.Linear(5, 2)))
+    found = views(net, {"seed": torch.randn(16, 6), "views": torch.ones(2)})
+    assert found == {"f.0.weight": "channel", "f.2.weight": None}
 
 
 @pytest.mark.parametrize(
@@ -233,25 +291,14 @@ def test_float32_is_named_where_float64_fails_and_taken_by_groups():
     assert groups.assignments[0].treatment == "projected"
 
 
-def verdicts(model, *inputs, **settings):
-    return {each.name: str(each.verdict) for each in audit(model, *inputs, **settings)}
+def verdicts(model, batch, **settings):
+    return {each.name: str(each.verdict) for each in audit(model, batch, **settings)}
 
 
 def test_a_loss_with_parameters_of_its_own_is_no_doubt():
     criterion = nn.Linear(2, 1)
     found = audit(normed(nn.Linear(5, 2)), torch.randn(16, 6), loss=lambda y: criterion(y).mean())
     assert not found.doubts
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("kind", ["scripted", "traced"])
-def test_an_eps_in_scripted_code_is_out_of_reach(kind):
-    part, x = nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5)), torch.randn(16, 6)
-    part = torch.jit.script(part) if kind == "scripted" else torch.jit.trace(part, x[:, :5])
-    found = audit(normed(part, nn.Linear(5, 2)), x)
-    assert [each.view for each in found] == ["channel", None, None]
-    assert "which no eps explains" in found[1].reason
-    assert next(part.parameters()).dtype == torch.float32
 
 
 class DynamicCache:

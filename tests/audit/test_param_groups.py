@@ -291,10 +291,10 @@ def test_one_tiny_unit_or_a_recipe_without_geometry_changes_nothing():
 def test_an_audit_instead_of_a_batch_and_keyword_batches():
     net = Net(lambda self, *, x: self.f(x), f=nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
     x = torch.randn(8, 4)
-    for batch in ({"x": x}, sn.audit(net, x=x)):
+    for batch in ({"x": x}, sn.audit(net, {"x": x})):
         assert places(sn.param_groups(net, batch, "sgdp"))["f.0.weight"] == ("projected", "channel")
     with refuses("audit", "model"):
-        sn.param_groups(model(), sn.audit(net, x=x), "sgdp")
+        sn.param_groups(model(), sn.audit(net, {"x": x}), "sgdp")
 
 
 def test_parts_of_a_fused_matrix_are_left_alone():

@@ -103,7 +103,7 @@ del TIED["g.weight"]
 @pytest.mark.parametrize(("tied", "expected"), [(False, GPT), (True, TIED)])
 def test_a_language_model(tied, expected, with_loss):
     batch = (tokens(), tokens()) if with_loss else (tokens(),)
-    assert found(sn.roles(gpt(tied), *batch)) == expected
+    assert found(sn.roles(gpt(tied), batch)) == expected
 
 
 def test_a_convolutional_network():
@@ -197,7 +197,7 @@ def test_matrices_of_constants_are_matrices():
     net = Net(forward, into=linear(4, 6), first=nn.Linear(2, 8), second=nn.Linear(8, 6))
     net.filters, net.table, net.head = nn.Conv1d(2, 6, 3, padding=1), table, linear(6, 3)
     net.register_buffer("grid", torch.randn(5, 2))
-    assert found(sn.roles(net, torch.randn(5, 4), torch.arange(5))) == {
+    assert found(sn.roles(net, (torch.randn(5, 4), torch.arange(5)))) == {
         **dict.fromkeys(("into.weight", "first.weight", "second.weight"), "matrix"),
         "filters.weight": "convolution",
         "table.parametrizations.weight.original": "embedding",
@@ -329,3 +329,49 @@ def test_groups_without_a_batch_where_the_user_gives_the_roles():
 def test_refusals(settings, named):
     with refuses(*named):
         sn.param_groups(gpt(tied=False), **{"batch": tokens(), **settings})
+
+
+def test_groups_for_optimizers_of_torch_step_each_parameter_once():
+    net, batch = gpt(tied=False), tokens()
+    found = sn.roles(net, batch)
+    matrices, small, rest = found.groups(net, {"matrix": {"lr": 0.1}, ("vector", "head"): {}})
+    assert {n for n in matrices["param_names"] if "bias" not in n} == {
+        name for name, role in GPT.items() if role == "matrix"
+    }
+    assert rest["param_names"] == ["a.weight"]
+    optimizers = torch.optim.Muon([matrices]), torch.optim.AdamW([small, rest])
+    assert optimizers[0].param_groups[0]["lr"] == 0.1
+    before = [x.detach().clone() for x in net.parameters()]
+    net(batch).square().mean().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    assert not any(map(torch.equal, before, net.parameters()))
+    for options in ({"haed": {}}, {"head": {}, ("matrix", "head"): {}}):
+        with refuses("options", next(iter(options)) if "haed" in options else "head"):
+            found.groups(net, options)
+    with refuses("roles", "another model"):
+        found.groups(nn.Linear(2, 2), {})
+    with refuses("unmeasured", "batch"):
+        sn.roles(net).groups(net, {})
+
+
+@pytest.mark.parametrize(
+    ("preset", "recipe"), [("muon+adamw", "muon"), ("hyperball", "hyperball(adam)")]
+)
+def test_a_preset_is_its_recipe_with_the_usual_rest(preset, recipe):
+    net, batch = gpt(tied=True), tokens()
+    groups = sn.param_groups(net, batch, preset, lr=0.03)
+    assert str(groups) == str(sn.param_groups(net, batch, recipe, rest="adamw", lr=0.03))
+    net(batch).square().mean().backward()
+    groups.optimizer().step()
+    given = sn.param_groups(net, batch, preset, rest="lion")
+    assert set(recipes(given).values()) == {"own", "lion"}
+
+
+def test_learning_rates_that_print_alike_are_two_groups():
+    net, batch = gpt(tied=True), tokens()
+    rates = [torch.tensor(1.2e-4), torch.tensor(1.4e-4)]
+    overrides = {"c.weight": {"lr": rates[0]}, "d.weight": {"lr": rates[1]}}
+    groups = sn.param_groups(net, batch, "adamw", overrides=overrides)
+    own = {each.name: groups[each.group]["lr"] for each in groups.assignments}
+    assert (own["c.weight"], own["d.weight"]) == tuple(rates)

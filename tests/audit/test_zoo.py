@@ -39,7 +39,7 @@ def test_no_weight_is_falsely_invariant_or_missed(name):
 @pytest.mark.parametrize("name", VERDICTS)
 def test_verdicts(name):
     made = build(name)
-    found = {each.name: each for each in audit(made.model, *made.inputs)}
+    found = {each.name: each for each in audit(made.model, made.inputs)}
     assert {key: found[key].verdict for key in VERDICTS[name]} == VERDICTS[name]
 
 
@@ -78,21 +78,21 @@ def test_both_kinds_are_in_the_zoo():
 @pytest.mark.parametrize("seed", [28, 47, 98])
 def test_an_eps_shows_in_one_of_two_random_directions(seed):
     made = build("rms_norm_of_small_weights")
-    assert audit(made.model, *made.inputs, seed=seed)[0].verdict == "invariant up to eps"
+    assert audit(made.model, made.inputs, seed=seed)[0].verdict == "invariant up to eps"
 
 
 def test_the_seed_alone_decides_the_figures():
     """Of a model with random numbers of its own, whatever the caller has drawn before."""
     made = build("layer_drop")
-    one, other = audit(made.model, *made.inputs), audit(made.model, *made.inputs, seed=1)
+    one, other = audit(made.model, made.inputs), audit(made.model, made.inputs, seed=1)
     torch.manual_seed(5)
-    assert audit(made.model, *made.inputs) == one
+    assert audit(made.model, made.inputs) == one
     assert one != other
     assert [each.verdict for each in one] == [each.verdict for each in other]
 
 
 def test_the_units_of_a_fused_matrix_that_are_invariant_are_named():
     made = build("fused_attention_in_a_model")
-    finding = audit(made.model, *made.inputs)[0]
+    finding = audit(made.model, made.inputs)[0]
     assert finding.figures["groups=12"].invariant == 8
     assert all(word in finding.reason for word in ("8 of 12", "groups=12", "0-7"))

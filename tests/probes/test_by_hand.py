@@ -261,6 +261,9 @@ class WritesIntoGradients(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
+        if closure is not None:
+            with torch.enable_grad():
+                closure()
         self.steps += 1
         for group in self.param_groups:
             for p in group["params"]:
@@ -285,3 +288,20 @@ def test_the_raw_gradient_is_measured_though_the_step_writes_into_it(start, lost
         wanted = math.nan if m.step in lost else cosine
         assert m.cosine == pytest.approx(wanted, rel=1e-12, nan_ok=True)
         assert m.invariant == (m.step not in lost)
+
+
+def test_the_raw_gradient_of_a_closure_is_measured_though_the_step_writes_into_it():
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(6, 4, dtype=torch.float64))
+    optimizer = WritesIntoGradients([weight], 1)
+
+    def closure():
+        weight.grad = nearly_tangential(weight)
+        expected.append(sn.metrics.cosine(weight, weight.grad).square().mean().sqrt().item())
+        return 0.0
+
+    expected = []
+    with sn.probe(optimizer, every=1) as found:
+        optimizer.step(closure)
+        optimizer.step(closure=closure)
+    assert [m.cosine for m in found.measurements] == pytest.approx(expected, rel=1e-12)

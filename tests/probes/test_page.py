@@ -1,4 +1,4 @@
-"""The live page and the terminal: whole files, bounded memory, and notes that a run deserves."""
+"""The live page: whole files, bounded memory, and notes that a run deserves."""
 
 import math
 import re
@@ -80,11 +80,11 @@ def test_a_course_is_bounded_and_keeps_its_ends():
     assert len(gaps) == 1  # evenly thinned
 
 
-def test_a_run_that_resumes_begins_its_course_anew():
+def test_a_run_that_resumes_replaces_what_came_after():
     history = History()
     history.add(course(range(1, 11)))
     history.add(course([5]))
-    assert [p.step for p in history.courses["w"].points] == [5]
+    assert [p.step for p in history.courses["w"].points] == [1, 2, 3, 4, 5]
 
 
 def test_a_page_is_whole_escaped_and_stops_renewing(tmp_path):

@@ -18,16 +18,17 @@ class Case:
 
     Attributes:
         model: with fixed weights.
-        inputs, keywords: of the audit.
+        inputs: the arguments of the model, or a dict of its keyword arguments.
         views: the views of the invariant weights, by name; all other weights are not invariant. A
             name with a "*" at its end stands for all weights that begin so.
+        loss: of the audit.
         either: weights that may be found or not: nothing in the batch tells.
     """
 
     model: nn.Module
-    inputs: tuple[Any, ...]
+    inputs: tuple[Any, ...] | dict[str, Any]
     views: dict[str, str] = field(default_factory=dict)
-    keywords: dict[str, Any] = field(default_factory=dict)
+    loss: Callable[[Any], Any] | None = None
     either: dict[str, str] = field(default_factory=dict)
 
     def true_view(self, name: str) -> str | None:

@@ -329,3 +329,31 @@ def shift_of_a_softmax_beside_cosines():
         return (F.normalize(x @ classes.T, dim=0) + shift[:, None]).softmax(1)
 
     return Case(Net(function, w=parameter(5, 6)), (vectors(),), {"w": CHANNEL})
+
+
+@case
+def outputs_above_a_threshold():
+    """No gradient shows it: all units must shrink to cross it."""
+
+    def function(self, x):
+        y = self.f(x)
+        return torch.tanh(self.norm(y)) * (y.abs().max() > 2)
+
+    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
+
+
+@case
+def a_millionth_of_a_detached_norm():
+    def function(self, x):
+        return torch.tanh(self.norm(self.f(x))) * (1 + 1e-6 * self.f.weight.detach().norm().item())
+
+    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
+
+
+@case
+def entries_below_a_threshold_are_zero():
+    def function(self, x):
+        y = self.f(x)
+        return self.norm(torch.where(y > 1e-3, y, 0.0))
+
+    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))

@@ -21,7 +21,7 @@ def keyword_inputs_and_a_dict_of_outputs():
     net = Net(function, embed=nn.Embedding(11, 8), norm=nn.LayerNorm(8), head=linear(8, 2))
     mask = (torch.arange(6) < 5).expand(4, -1)
     keywords = {"ids": tokens(), "mask": mask}
-    return Case(net, (), {"embed.weight": CHANNEL}, keywords=keywords)
+    return Case(net, keywords, {"embed.weight": CHANNEL})
 
 
 @case

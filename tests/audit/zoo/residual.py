@@ -53,14 +53,14 @@ def transformer_with_the_norm_last():
 def gpt_at_its_initialization_with_a_loss():
     t = tokens()
     loss = Net(lambda self, y: F.cross_entropy(y[:, :-1].flatten(0, 1), t[:, 1:].flatten()))
-    return Case(decoder(depth=3), (t,), keywords={"loss": loss})
+    return Case(decoder(depth=3), (t,), loss=loss)
 
 
 @case
 def bert_at_its_initialization_with_a_loss():
     t = tokens()
     loss = Net(lambda self, y: F.cross_entropy(y.flatten(0, 1), t.flatten()))
-    return Case(decoder(depth=3, pre=False), (t,), keywords={"loss": loss})
+    return Case(decoder(depth=3, pre=False), (t,), loss=loss)
 
 
 @case
