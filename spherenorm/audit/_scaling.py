@@ -18,8 +18,9 @@ _ALL_AT_ONCE = 1e-6
 """The same when all weights are scaled or turn, which a weight of a small branch hardly shows."""
 _ROUNDING, _LEFT_BY_EPS = 64, 1e-9
 """Changes up to these do not count: in units of the type's rounding, and of the output's unit."""
-_DOUBLINGS = 10
-"""Units are scaled by factors of 32 to 1024, up and down: a norm may be bounded on one side."""
+_DOUBLINGS = 6
+"""Units are scaled by factors of 8 to 64, up and down: a norm may be bounded on one side. (Far
+below, what is left of an eps would show, and in float32 all rounding.)"""
 
 
 def fails_scaling_check(
