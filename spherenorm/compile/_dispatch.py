@@ -35,6 +35,8 @@ class Dispatcher:
     """Steps the weights of one optimizer."""
 
     def __init__(self) -> None:
+        self.moving = False
+        """True once the step that was begun last may have written to a weight."""
         self._plan: Plan | None = None
         self._rules: set[Any] = set()
         """The keys that were recorded."""
@@ -52,19 +54,21 @@ class Dispatcher:
             BackendError: a group with `backend="compiled"` has a weight that it cannot take.
             ValueError: a rule writes into what it was given, or returns what does not fit.
         """
+        self.moving = False
         groups = [_in_parts(group) for group in groups]
         asked = [_asked(group) for group in groups]
         plan, self._plan = self._plan, None  # which an error forgets
         if plan is None or not plan.holds(asked):
             plan = self._planned(asked)
         own = [plan.own_of(number, each.group) for number, each in enumerate(asked)]
-        alone = [one_by_one([work for work, _ in pairs]) for pairs in own]
+        alone = one_by_one([work for pairs in own for work, _ in pairs])
         results = [
-            [] if apart else self._results(each, pairs)
-            for each, pairs, apart in zip(asked, own, alone, strict=True)
+            [] if alone else self._results(each, pairs)
+            for each, pairs in zip(asked, own, strict=True)
         ]
+        self.moving = True
         for number, each in enumerate(asked):
-            for pair in own[number] if alone[number] else ():
+            for pair in own[number] if alone else ():
                 _commit(self._results(each, [pair]))
             for places, batch in plan.batches[number]:
                 batch.run([each.group.works[i] for i in places], each.key.numbers)

@@ -149,27 +149,37 @@ class Program:
         """The places of sums over whole weights, of which other processes have further parts."""
         self.taken: dict[int, int] = {}
         """The branch that a decision of numbers has left, in the place of the choice."""
+        self.chosen: dict[int, int] = {}
+        """The same, where the branch has fewer values than the choice, too."""
         for n in self.nodes:
-            if n.op == "where" and self.kind[n.arguments[0]] == HOST and n.index not in host:
-                chosen = n.arguments[1 if host[n.arguments[0]] else 2]
-                self.taken[n.index] = self.taken.get(chosen, chosen)
+            if self._is_settled(n):
+                a = self._place_of(n.arguments[1 if host[n.arguments[0]] else 2])
+                self.chosen[n.index] = a
+                if self.kind[a] is n.extent:
+                    self.taken[n.index] = a
         alive, pending = set[int](), [self._place_of(i) for i in group.graph.outputs.values()]
         while pending:
             i = pending.pop()
             if i not in alive:
                 alive.add(i)
-                pending += map(self._place_of, self.nodes[i].arguments if i not in host else ())
+                asked = [self.chosen[i]] if i in self.chosen else self.nodes[i].arguments
+                pending += map(self._place_of, asked if i not in host else ())
         for n in self.nodes:
             if n.index in alive and n.index not in host:
                 self._emit(n)
         self.outputs = {
-            name: self._output(name, self._place_of(i)) for name, i in group.graph.outputs.items()
+            name: self._spread(self._place_of(i), group.graph.inputs[name].extent)
+            for name, i in group.graph.outputs.items()
         }
         if group.processes is not None:
             self.steps = _in_stages(self.steps, self.totals, self.count, group.processes)
         last = {a: step for step in self.steps for a in step.places}
         for a, step in last.items():
             step.freed += [a] if a not in host and a not in self.outputs.values() else []
+
+    def _is_settled(self, n: Node) -> bool:
+        decided = n.op == "where" and self.kind[n.arguments[0]] == HOST
+        return decided and n.index not in self.host
 
     def _place_of(self, index: int) -> int:
         return self.taken.get(index, index)
@@ -180,6 +190,9 @@ class Program:
             self.steps.append(_Step(n.index, self._read(n), (), reads=True))
         elif n.op in ("sum", "any"):
             self._reduce(n, places[0])
+        elif n.index in self.chosen:
+            spread = self._spread(self.chosen[n.index], n.extent, n.boolean)
+            self.steps.append(_Step(n.index, lambda x: x, (spread,)))
         else:
             wide = self.group.computed if n.extent is FULL else torch.float64
             dtype = torch.float32 if n.single and n.extent is not FULL else wide
@@ -244,14 +257,18 @@ class Program:
             return self._shared((a, extent), lambda x: x.to(computed).index_select(0, index), a)
         return self._shared((a, extent), lambda x: x.index_select(0, index), a)
 
-    def _output(self, name: str, a: int) -> int:
-        """The place of an output, with as many values as it has."""
-        extent, device = self.group.graph.inputs[name].extent, self.group.device
+    def _spread(self, a: int, extent: Extent, boolean: bool = False) -> int:
+        """The place of a value that may be a number, one for each of an extent."""
         if self.kind[a] != HOST:
             return self._widened(a, extent)
-        size = {SCALAR: len(self.group.sizes), ROW: sum(self.group.rows)}
-        size[FULL] = sum(self.group.sizes)
-        return self._shared((a, extent), lambda x: torch.full((size[extent],), x, device=device), a)
+        group, wide = self.group, self.group.computed if extent is FULL else torch.float64
+        sizes = {SCALAR: len(group.sizes), ROW: sum(group.rows), FULL: sum(group.sizes)}
+        size, dtype = (sizes[extent],), torch.bool if boolean else wide
+        return self._shared(
+            (a, extent, dtype),
+            lambda x: torch.full(size, x, dtype=dtype, device=group.device),
+            a,
+        )
 
     def run(self, works: Sequence[Work], host: dict[int, Any]) -> None:
         """Step the weights in place, from the numbers that the host knows."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from spherenorm import rules
+from spherenorm._fields import derived
 from spherenorm._manifold import Euclidean, Sphere
 from spherenorm._numerics import Scalar
 from spherenorm._views import View
@@ -127,6 +128,9 @@ class _Reader:
                 self.refusals.append(f"{what} measures all weights together")
         if cls not in _OWN:
             self.foreign.append(cls.__name__)
+            held = {n for n in getattr(value, "__dict__", {}) if not _is_derived(cls, n)}
+            for name in sorted(held - {f for f, *_ in _fields(cls)}):
+                self.refusals.append(f"{what} keeps {name!r} beside its fields")
         return (cls, *(self.read(getattr(value, f), f"{what}.{f}", *k) for f, *k in _fields(cls)))
 
 
@@ -137,6 +141,10 @@ def _fields(cls: type) -> tuple[Field, ...]:
             for f in fields(cls)
         )
     return _FIELDS[cls]
+
+
+def _is_derived(cls: type, name: str) -> bool:
+    return type(getattr(cls, name, None)) is derived
 
 
 def _has_fields(value: Any) -> bool:
@@ -167,8 +175,7 @@ def _replaced(
         return type(value)(_replaced(v, numbers) for v in value)
     if not _has_fields(value):
         return value
-    # Without __post_init__, which a tensor without memory does not pass. (What it derives from
-    # fields is absent then, so that a rule that needs it is refused.)
+    # Without __post_init__, which a tensor without memory does not pass.
     other = object.__new__(type(value))
     for name, *kind in _fields(type(value)):
         object.__setattr__(other, name, _replaced(getattr(value, name), numbers, *kind))

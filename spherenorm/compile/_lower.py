@@ -246,6 +246,9 @@ class _Lowering(GraphBuilder):
     def _lowered(self, call: Call) -> Node:
         name, row = call.packet, of_overload(call.name)
         if name in UNCHANGED:
+            source = call.arguments[0].dtype
+            if source.is_floating_point and not self.dtype.is_floating_point:
+                raise UnsupportedRuleError(f"{call.name} to {self.dtype}")
             return self._unchanged(self._argument(call.arguments[0]))
         options = {k: v for k, v in call.options.items() if k not in STORAGE and v is not None}
         lowered = vars(GraphBuilder).get(name)

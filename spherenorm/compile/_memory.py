@@ -16,7 +16,7 @@ from spherenorm.core import State
 
 
 class Layout:
-    """The places, strides and types of a step's tensors. It holds none of them.
+    """The places, strides, shapes and types of a step's tensors. It holds none of them.
 
     Args:
         works: of the step.
@@ -26,11 +26,10 @@ class Layout:
 
     def __init__(self, works: Sequence[Work], own: Collection[int]) -> None:
         self._own = own
-        self._names, written, self._grads = self._tensors(works)
-        self._places, self._kinds = _places(written), _kinds([*written, *self._grads])
-        self.grads = _places(self._grads)
+        self._names, written, grads = self._tensors(works)
+        self._places, self._kinds = _places(written), _kinds(works, [*written, *grads])
+        self.grads = _places(grads)
         """The place of each gradient."""
-        self._grads = []
 
     def _tensors(self, works: Sequence[Work]) -> tuple[list[str], list[Tensor], list[Tensor]]:
         states = [{} if i in self._own else work.state for i, work in enumerate(works)]
@@ -42,7 +41,7 @@ class Layout:
         """True if nothing but the places of gradients has changed; `grads` has those then."""
         names, written, grads = self._tensors(works)
         same = names == self._names and _places(written) == self._places
-        if not same or _kinds([*written, *grads]) != self._kinds or any(map(Tensor.is_neg, grads)):
+        if not same or _kinds(works, [*written, *grads]) != self._kinds:
             return False
         places = _places(grads)
         moved, self.grads = places != self.grads, places
@@ -53,10 +52,13 @@ def _places(tensors: Sequence[Tensor]) -> list[int]:
     return list(map(Tensor.data_ptr, tensors))
 
 
-def _kinds(tensors: Sequence[Tensor]) -> list[Any]:
-    """Types, strides and sizes; with a gradient's shape, which is the weight's, they tell all."""
-    sizes = map(Tensor.nbytes.__get__, tensors)  # type: ignore[attr-defined]
-    return [*map(type, tensors), *map(Tensor.stride, tensors), *sizes]
+def _kinds(works: Sequence[Work], tensors: Sequence[Tensor]) -> list[Any]:
+    """Types, dtypes and strides of tensors; shapes of weights, which are those of gradients."""
+    weights, grads = [work.weight for work in works], [work.grad for work in works]
+    negative = [*map(Tensor.is_neg, weights), *map(Tensor.is_neg, grads)]
+    dtypes = map(Tensor.dtype.__get__, tensors)  # type: ignore[attr-defined]
+    kinds = [*map(type, tensors), *dtypes, *map(Tensor.stride, tensors)]
+    return [*kinds, *map(Tensor.size, weights), *negative]
 
 
 def overlapping(groups: Sequence[Group]) -> list[bool]:

@@ -129,12 +129,18 @@ class RecipeOptimizer(Optimizer):
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
         groups, new = _gathered(self.param_groups, rules, self.state)
+        old = {weight: self.state[weight] for weight in new if weight in self.state}
+        self.state.update(new)  # before a weight moves, which an interrupt may stop half-way
         try:
             self._dispatcher.step(groups)
-        except Exception as error:
-            refuse_changed_weights(self.param_groups, rules, self.state, error)
+        except BaseException as error:
+            if not self._dispatcher.moving:
+                for weight in new:
+                    del self.state[weight]
+                self.state.update(old)
+            if isinstance(error, Exception):
+                refuse_changed_weights(self.param_groups, rules, self.state, error)
             raise
-        self.state.update(new)
         return loss
 
     @functools.cached_property

@@ -169,3 +169,75 @@ def test_a_gradient_of_another_dtype(backend):
     optim.AdamP([weight], backend="auto").step()
     optim.AdamP([twin], backend="rule").step()
     torch.testing.assert_close(weight.detach(), twin.detach(), rtol=2e-5, atol=2e-6)
+
+
+def in_half(weight):
+    """Another dtype of the same size, at the same place."""
+    weight.data = weight.data.view(torch.float16)
+
+
+def transposed(weight):
+    """The strides of (8, 1) are those of (1, 8)."""
+    weight.data = weight.data.t()
+
+
+def negated(weight):
+    weight.data = torch._neg_view(weight.data)
+
+
+IN_PLACE = {
+    "dtype": (in_half, (6, 4), torch.bfloat16),
+    "shape": (transposed, (8, 1), torch.float64),
+    "sign": (negated, (8, 3), torch.float64),
+}
+
+
+@pytest.mark.parametrize("executor", ["kernel", "horizontal"])
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_a_weight_that_is_another_at_its_place_is_read_anew(change, executor, choose):
+    choose(executor)
+    relay, shape, dtype = IN_PLACE[change]
+
+    def rows(lr=LR):
+        return sn.chain(sn.rules.NormalizedUpdate("channel"), sn.rules.StepSize(lr))
+
+    weight = torch.nn.Parameter(drawn([shape])[0].to(dtype))
+    optimizer = sn.torch_optimizer(rows)([weight])
+    for changed in (False, True):
+        weight.grad = None
+        if changed:
+            relay(weight)
+        weight.grad = drawn([weight.shape], seed=1)[0].to(weight.dtype)
+        expected = rows().step(weight.detach().clone(), weight.grad, {})[0]
+        optimizer.step()
+        rounding = torch.finfo(weight.dtype).eps
+        torch.testing.assert_close(weight.detach(), expected, rtol=rounding, atol=rounding)
+
+
+@BACKENDS
+def test_weights_of_two_groups_that_overlap_step_one_after_the_other(backend):
+    memory = torch.zeros(4)
+    weights = [torch.nn.Parameter(memory) for _ in range(2)]
+    optimizer = optim.SGD([{"params": [w]} for w in weights], lr=1.0, backend=backend)
+    for weight, grad in zip(weights, (1.0, 10.0), strict=True):
+        weight.grad = torch.full((4,), grad)
+    optimizer.step()
+    assert memory.tolist() == [-11.0] * 4
+
+
+@pytest.mark.parametrize("executor", ["kernel", "horizontal"])
+def test_rows_without_entries_have_states_that_step(executor, choose):
+    choose(executor)
+
+    def gained(lr=LR):
+        gain = sn.chain(sn.rules.DecoupledDecay(0.5), sn.rules.StepSize(lr))
+        return sn.chain(sn.rules.Gain(sn.rules.StepSize(lr), gain, "channel", start="one"))
+
+    weight = torch.nn.Parameter(torch.randn(5, 0))
+    optimizer, state = sn.torch_optimizer(gained)([weight]), gained().init(weight.detach())
+    for _ in range(2):
+        weight.grad = torch.zeros(5, 0)
+        optimizer.step()
+        state = gained().step(weight.detach(), weight.grad, state)[1]
+    for name, value in state.items():
+        torch.testing.assert_close(optimizer.state[weight][name], value)

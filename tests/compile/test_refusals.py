@@ -320,3 +320,61 @@ def test_functions_in_fields_step_by_own_code(thing):
     weight = ones(4, 3)
     optimizer_of(Holds(thing))([weight]).step()
     torch.testing.assert_close(weight.detach(), torch.full((4, 3), 0.95))
+
+
+class Derives(sn.Rule):
+    """An attribute beside its fields, which a record of numbers would not follow."""
+
+    k: float = 2.0
+    scale = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "scale", 3 * self.k)
+
+    def update(self, update, state):
+        return update.changed(direction=self.scale * update.direction), {}
+
+
+def test_an_attribute_beside_the_fields_is_refused():
+    weight = ones(4, 3)
+    with refuses("Derives", "scale", by=sn.BackendError):
+        optimizer_of(Derives())([weight], backend="compiled").step()
+    optimizer_of(Derives())([weight]).step()
+    torch.testing.assert_close(weight.detach(), torch.full((4, 3), 0.4))
+
+
+class Stops(sn.Rule):
+    def update(self, update, state):
+        raise KeyboardInterrupt
+
+
+def stopping(lr=0.1):
+    return sn.chain(r.HeavyBall(0.9), Stops(), r.StepSize(lr))
+
+
+def test_an_interrupt_leaves_weights_and_states_as_they_were():
+    weights = ones(4, 3), ones(4, 3)
+    other = {"params": [weights[1]], "recipe": f"{__name__}:stopping"}
+    optimizer = optim.SGD([{"params": [weights[0]]}, other], lr=0.1, momentum=0.9)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert not optimizer.state
+    assert all(torch.equal(w.detach(), torch.ones(4, 3)) for w in weights)
+
+
+def test_a_state_is_there_when_a_weight_moves(monkeypatch):
+    """An interrupt behind the last weight, say, leaves no weight that has moved without a state."""
+    weight = ones(4, 3)
+    optimizer = optim.SGD([weight], lr=0.1, momentum=0.9)
+    step = torch.autograd.graph.increment_version
+
+    def interrupted(tensors):
+        step(tensors)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.autograd.graph, "increment_version", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.full((4, 3), 0.9))
+    assert torch.equal(optimizer.state[weight]["momentum_buffer"], torch.ones(4, 3))

@@ -308,6 +308,7 @@ REFUSED = {
     "a dimension is lost": ("d * d.square().sum(1)", "sum"),
     "columns": ("d * d.sum(0)", "sum"),
     "decisions along a dimension": ("where((d > 0).any(1, keepdim=True), d, w)", "dimension"),
+    "integers of a number": ("d.new_full((), d.numel() / 3).to(torch.int64) * d", "torch.int64"),
     "integers": ("d.to(torch.int64).to(d.dtype)", "torch.int64"),
     "float32": ("d.float().to(d.dtype)", "torch.float32"),
     "half": ("d.bfloat16().to(d.dtype)", "torch.bfloat16"),
@@ -418,3 +419,36 @@ def test_states_that_take_something_over_have_memory_of_their_own(
             torch.testing.assert_close(optimizer.state[weight][key], value, rtol=1e-12, atol=1e-12)
     held = [weight, weight.grad, *optimizer.state[weight].values()]
     assert len({x.data_ptr() for x in held}) == len(held)
+
+
+class Switches(sn.Rule):
+    """A decision of a number between branches of fewer values and of more."""
+
+    state_names = ("step", "c")
+    k: float = sn.hyper("(0, inf)", 2.0)
+
+    def init(self, weight):
+        return {**super().init(weight), "c": torch.zeros_like(weight) + 0.1}
+
+    def update(self, update, state):
+        d, large = update.direction, torch.as_tensor(self.k) > 1
+        counted = torch.where(large, state["step"].to(d.dtype), d.abs())
+        half = torch.where(large, 0.5, d)
+        kept = torch.where(large, 0.1, state["c"] + d)
+        return update.changed(direction=d * counted.sum() + (half * half).sum() * d), {"c": kept}
+
+
+@BY_EACH
+@pytest.mark.parametrize("shapes", [((5,), (7,)), ((5, 4), (7, 3))], ids=str)
+def test_a_number_decides_between_few_values_and_many(shapes, executor, choose):
+    choose(executor)
+    twins = Twins(
+        sn.torch_optimizer(lambda k=0.5, lr=0.01: sn.chain(Switches(k), r.StepSize(lr))),
+        drawn(shapes),
+    )
+    for step, k in enumerate((0.5, 2.0, 0.5, 3.0)):
+        for group in (*twins.own_opt.param_groups, *twins.fast_opt.param_groups):
+            group["k"] = k
+        twins.step("random", step)
+        twins.agree()
+        assert twins.paths == {EXECUTORS[executor]}

@@ -14,7 +14,7 @@ static Plan plan(int pass, int64_t rows, int64_t cols) {
   Plan q;
   q.numel = rows * cols;
   q.cols = flat[pass] ? BLOCK : larger<int64_t>(cols, 1);
-  q.rows = (q.numel + q.cols - 1) / q.cols;
+  q.rows = flat[pass] ? (q.numel + q.cols - 1) / q.cols : rows;  // a row without entries has states, too
   q.per_chunk = larger<int64_t>(1, CHUNK / q.cols);
   q.chunks = (q.rows + q.per_chunk - 1) / q.per_chunk;
   return q;
