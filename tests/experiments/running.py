@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves_with_path
 
-from spherenorm_experiments.engine import RunFolder, Store
-from spherenorm_experiments.engine.door import Door, execute_spec, resolve
-from spherenorm_experiments.study import Campaign, Plan, find_study
+from spherenorm_experiments.campaign import Campaign
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.execute import Resolver, execute_spec, resolve
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.store import RunFolder, Store
 
 
 def run_of(spec, root="nowhere"):
@@ -68,8 +70,8 @@ def run_study(name_or_study, store, only=(), **plan):
         study.trials = lambda *given: [
             trial for trial in every(study, *given) if trial.spec.recipe in only
         ]
-    campaign = Campaign([study], Plan("smoke", **plan), Door(store))
-    outcomes = campaign.run(lambda *_: None)
+    campaign = Campaign([study], Plan("smoke", **plan), Resolver(store))
+    outcomes = campaign.run()
     assert all(outcome.state != "failed" for outcome in outcomes.values()), outcomes
     return study, *campaign.trials(study)
 
