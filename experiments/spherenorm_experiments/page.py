@@ -22,6 +22,7 @@ from spherenorm.support import one_line
 from spherenorm_experiments.claims import slug
 from spherenorm_experiments.errors import RecipeError
 from spherenorm_experiments.forest import forest
+from spherenorm_experiments.lookup import places
 from spherenorm_experiments.paper.findings import findings, rules, summary
 from spherenorm_experiments.paper.opening import opening
 from spherenorm_experiments.paper.thirteen import thirteen_table
@@ -60,15 +61,16 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     drawn = forest(paper or claims)
     scorecard = panels([] if drawn is None else [drawn], "figure-scorecard")
     known = [section for section in sections if not _raises(section)]
-    begins = opening(known)
+    ours = [section for section in known if section.study.name in places("STUDIES")]
+    begins = opening(ours)
     opened = panels(begins.pictures, "figure-opening")
     page = _template().render(
         sections=shown,
         groups=groups(claims),
-        summary=summary(known),
-        findings=findings(known),
+        summary=summary(ours),
+        findings=findings(ours),
         rules=rules(),
-        thirteen=thirteen_table(known),
+        thirteen=thirteen_table(ours),
         begins=begins,
         opened=opened,
         scorecard=scorecard,
@@ -142,10 +144,15 @@ def _diverged(results: Results) -> list[str]:
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _template(name: str = "report.html.j2") -> jinja2.Template:
     environment = template_environment(autoescape=True)
     environment.filters |= {"code": _code, "words": _words, "slug": slug}
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
+
+
+def compare_template() -> jinja2.Template:
+    """The template of a comparison's page."""
+    return _template("compare.html.j2")
 
 
 def template_environment(*, autoescape: bool) -> jinja2.Environment:

@@ -129,7 +129,7 @@ def add_band(
             y=rounded(np.concatenate([values.max(0), values.min(0)[::-1]])),
             mode="lines",  # plotly marks the points of a short line by itself
             fill="toself",
-            fillcolor=_with_alpha(color, 0.15),
+            fillcolor=with_alpha(color, 0.15),
             line={"width": 0},
             hoverinfo="skip",
             showlegend=False,
@@ -176,7 +176,7 @@ def rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
-def _with_alpha(color: str, alpha: float) -> str:
+def with_alpha(color: str, alpha: float) -> str:
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha})"
 

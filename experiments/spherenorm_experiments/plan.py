@@ -217,6 +217,8 @@ def apply_plan(
     Raises:
         ValueError: a setting that no trial has.
     """
+    if not plan.overrides and plan.device == Plan.device:
+        return list(trials)
     first_arms = {trial.arm for trial in (trials if first is None else first)}
     settable = functools.cache(_settable)
     used, known = set[str](), {*SETTABLE}
@@ -226,7 +228,7 @@ def apply_plan(
         taken = {name: value for name, value in plan.overrides.items() if name in own}
         used |= taken.keys()
         for each in _overridden(spec, taken, plan.device, later=arm not in first_arms):
-            applied.setdefault((arm, json.dumps(each.to_json(), sort_keys=True)), Trial(arm, each))
+            applied.setdefault((arm, each.text), Trial(arm, each))
     if trials and (unused := [name for name in plan.overrides if name not in used]):
         raise ValueError(f"no run has a setting {unused[0]!r}; {did_you_mean(unused[0], known)}")
     return list(applied.values())

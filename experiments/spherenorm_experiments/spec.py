@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -156,22 +157,26 @@ class Spec:
         """The inverse of `to_json`."""
         return cls(**{name: x for name, x in content.items() if name in _FIELDS})
 
+    @functools.cached_property
+    def text(self) -> str:
+        """`to_json` as text, of which two equal specs have the same."""
+        content = {name: getattr(self, name) for name in _FIELDS}
+        content["regime"] = {} if self.regime == Regime() else self.regime.to_json()
+        kept = {name: x for name, x in content.items() if x != _DEFAULTS[name]}
+        return json.dumps(kept, sort_keys=True)
+
     def to_json(self) -> dict[str, Any]:
         """Plain lists, dicts and numbers; a recipe's tuples become lists.
 
         Fields at their defaults are left out, so that a new one gives no run another name.
         """
-        content = {**asdict(self), "regime": self.regime.to_json()}
-        usual: dict[str, Any] = {"hyper_parameters": {}, "options": {}, "regime": {}, **_DEFAULTS}
-        kept = {name: x for name, x in content.items() if name not in usual or x != usual[name]}
-        return json.loads(json.dumps(kept))  # type: ignore[no-any-return]
+        return json.loads(self.text)  # type: ignore[no-any-return]
 
 
-_FIELDS = {each.name: each.default for each in fields(Spec)}
-_DEFAULTS = {
-    name: _FIELDS[name]
-    for name in ("rest", "seed", "epochs", "batch_size", "schedule", "probes", "device")
-} | {"probe_every": 1}
+_FIELDS = [each.name for each in fields(Spec)]
+_DEFAULTS: dict[str, Any] = {"task": None, "recipe": None, "hyper_parameters": {}, "options": {}}
+_DEFAULTS |= {each.name: each.default for each in fields(Spec) if each.name not in _DEFAULTS}
+_DEFAULTS["regime"] = {}
 
 
 def said(error: ValidationError) -> str:

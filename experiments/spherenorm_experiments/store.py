@@ -20,6 +20,7 @@ a checkpoint, so that a command that only looks at a store is fast.
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import json
 import os
@@ -65,7 +66,7 @@ class Busy(Exception):  # noqa: N818  (not an error: somebody else does the work
 def spec_name(spec: Spec) -> str:
     """The name of a run without its data: task, recipe, and 16 digits of the spec's SHA-256."""
     readable = re.sub(r"[^\w-]+", "_", f"{spec.task}-{spec.recipe}")
-    return f"{readable[:LONGEST]}-{digest(spec.to_json())[:16]}"
+    return f"{readable[:LONGEST]}-{hashlib.sha256(spec.text.encode()).hexdigest()[:16]}"
 
 
 def run_name(spec: Spec, data: str) -> str:

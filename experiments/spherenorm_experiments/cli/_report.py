@@ -14,6 +14,7 @@ from spherenorm_experiments.cli._console import (
     FAILED,
     NOTE,
     answer,
+    console,
     say,
     say_error,
     store_errors,
@@ -65,10 +66,21 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     Returns:
         The problems of its sections, which are said too.
     """
-    from spherenorm_experiments.cli._progress import show_headlines
+    from spherenorm_experiments.cli._progress import as_text, show_headlines
+    from spherenorm_experiments.compared import is_comparison, write_comparison
     from spherenorm_experiments.page import write_report
     from spherenorm_experiments.sections import groups
 
+    if is_comparison(found) and not as_json:
+        shown = write_comparison(found[0], path)
+        say(escape(f"{shown.title}. {shown.about}"))
+        console.print(as_text(shown.table, ""))
+        for sentence in shown.sentences:
+            say(escape(str(sentence)))
+        for note in found[0].notes:
+            say_error(note, NOTE)
+        say(f"page: {path}")
+        return []
     claims, problems = write_report(found, path)
     notes = [f"{section.label}: {note}" for section in found for note in section.notes]
     if as_json:

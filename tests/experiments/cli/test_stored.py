@@ -103,16 +103,3 @@ def test_what_a_store_does_not_have_is_one_line(ran, command, said):
     result = invoke(*command.split(), "--out", ran)
     assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
     assert said in result.output
-
-
-def test_gc_removes_what_no_request_asks_for_and_what_does_not_go_on(ran):
-    store = Store(ran)
-    asked = {folder.name for folder in store.folders()}
-    folder = stray(ran, seed=7)
-    assert folder.name in invoke("gc", "--out", ran).output  # nobody answers
-    with folder.lock():
-        invoke("gc", "--out", ran, "--yes")
-    assert folder.summary() is not None
-    gone = json.loads(invoke("gc", "--out", ran, "--json", "--yes").stdout)
-    assert gone["removed"] == [folder.name]
-    assert {each.name for each in store.folders()} == asked
