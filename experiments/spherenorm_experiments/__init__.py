@@ -17,7 +17,7 @@ _HOMES = {
     "metrics": ("Collected", "Mean", "Statistic", "Sums", "cross_entropy"),
     "task": ("Budget", "PureTask", "Splits", "Task"),
     "spec": ("Regime", "Spec"),
-    "results": ("Results", "load"),
+    "results": ("Arm", "Results", "load"),
     "claims": ("Claim", "Of"),
     "tables": ("Cell", "Table"),
     "study": ("Plan", "Study"),

@@ -35,7 +35,7 @@ class StudyError(ValueError):
 
 
 class Pace:
-    """How far a round is, and how long it will still take.
+    """The progress of a round, and the time that it will still take.
 
     Attributes:
         total, ended: the runs, and those of them that have ended.

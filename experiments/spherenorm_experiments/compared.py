@@ -167,6 +167,7 @@ class Comparison:
         """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
         figure = empty_figure(name, f"test {self.metric}", log_x=True)
         lost: list[tuple[float, str, None, str]] = []
+        lowest: list[float] = []
         for entry in self.entries:
             color, label = color_of(entry.arm.recipe), entry.contender.name
             places = sorted((p[name], i) for i, p in enumerate(entry.tried.points) if name in p)
@@ -182,6 +183,7 @@ class Comparison:
                 continue
             x, middle, low, high = (np.array(column) for column in zip(*known, strict=True))
             alone = len(entry.search.names) == 1
+            lowest.append(float(middle.min()))
             if alone and not np.isnan(low).any():
                 figure.add_scatter(
                     x=rounded([*x, *x[::-1]]), y=rounded([*high, *low[::-1]]), mode="lines",
@@ -193,16 +195,17 @@ class Comparison:
                 mode="lines+markers" if alone else "markers", line={"color": color, "width": 2},
             )  # fmt: skip
         best = [x for each in self.entries for x in each.runs.values("test").values()]
-        if best:
+        if best and lowest:
             room = max(best) - min(best) or abs(best[0]) or 1.0
-            figure.update_yaxes(range=[min(best) - 1.5 * room, max(best) + 0.5 * room])
+            low = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
+            figure.update_yaxes(range=[low, max(best) + 0.5 * room])
         add_crosses(figure, lost)
         words = "mean and 95 % interval over seeds; × where one diverged."
         return Picture(figure, f"Test score at each {name}: {words}")
 
     def _differences(self) -> Picture:
         """The differences of the pairs: ticks are seeds, bars 95 % intervals."""
-        figure = empty_figure(f"difference in {self.metric}, paired by seed", "")
+        figure = empty_figure(f"difference, {self.metric}", "")
         margin = next((each.claim.same for each in self.section.decisions if each.claim.same), None)
         if margin is not None:
             figure.add_vrect(-margin, margin, fillcolor="rgba(128,128,128,0.15)", line_width=0)

@@ -263,4 +263,7 @@ def arm_of(condition: Condition, contender: Contender | str) -> Arm:
     settings["stage"] = TUNED
     if own.added:  # a study that reads its results again does not know them
         settings["against"] = list(own.against or ())
+        tune = own.tune if isinstance(own.tune, Search) else Search(own.tune or {"lr": [math.nan]})
+        over = {name: list(values) for name, values in tune.over.items()}
+        settings["search"] = {"over": over, "trials": tune.trials, "method": tune.method}
     return Arm(": ".join(filter(None, (condition.label, own.name))), own.recipe, settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -115,7 +114,7 @@ def entries_of(design: Design, results: Results) -> list[Entry]:
     added = {
         arm.settings["contender"]: Contender(
             arm.settings["contender"],
-            {name: [math.nan] for name in arm.settings["tuned"]} or None,  # values are unknown
+            Search(**arm.settings["search"]),
             against=arm.settings["against"],
             recipe=arm.recipe,
             added=True,

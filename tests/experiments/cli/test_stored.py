@@ -85,7 +85,7 @@ def test_show_has_what_the_store_has(tmp_path):
     assert (shown["state"], shown["run"]) == ("finished", folder.name)
     assert shown["summary"]["test"] == folder.summary()["test"]
     assert shown["settings"]["hyper_parameters.lr"] == 0.1
-    text = invoke("show", folder.name.rpartition("-")[2][:9], "--out", tmp_path)
+    text = invoke("show", folder.name.split("-")[-2][:9], "--out", tmp_path)
     assert text.exit_code == 0
     assert f"{folder.summary()['norm_last']:.7g}" in text.stdout
 
