@@ -46,7 +46,7 @@ RULES = (
 
 
 class Sentence(NamedTuple):
-    """What a claim says of a pair."""
+    """A pair in words, with the verdict about it."""
 
     text: str
     verdict: str
@@ -153,7 +153,7 @@ class Comparison:
     def pictures(self) -> tuple[list[Picture], list[Picture]]:
         """Those of scores, and those of norms and steps."""
         names = self.entries[0].search.names if self.entries else []
-        scores = [self._at_each(name) for name in names] + [self._differences()]
+        scores = [_at_each(self, name) for name in names] + [_differences(self)]
         final = self.results.having(stage="tuned")
         words = "each seed at the trial that it chooses, mean and range over seeds."
         shown = [
@@ -163,80 +163,82 @@ class Comparison:
         ]  # fmt: skip
         return drawn(scores), drawn(shown)
 
-    def _at_each(self, name: str) -> Picture:
-        """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
-        figure = empty_figure(name, f"test {self.metric}", log_x=True)
-        lost: list[tuple[float, str, None, str]] = []
-        lowest: list[float] = []
-        for entry in self.entries:
-            color, label = color_of(entry.arm.recipe), entry.contender.name
-            places = sorted((p[name], i) for i, p in enumerate(entry.tried.points) if name in p)
-            known = []
-            for value, i in places:
-                sample = entry.tried.sample(i, "test")
-                if sample.diverged:
-                    lost.append((value, label, None, color))
-                elif sample:
-                    ends = interval(list(sample.values()))
-                    known.append((value, mean(sample.values()), *ends))
-            if not known:
-                continue
-            x, middle, low, high = (np.array(column) for column in zip(*known, strict=True))
-            alone = len(entry.search.names) == 1
-            lowest.append(float(middle.min()))
-            if alone and not np.isnan(low).any():
-                figure.add_scatter(
-                    x=rounded([*x, *x[::-1]]), y=rounded([*high, *low[::-1]]), mode="lines",
-                    fill="toself", fillcolor=with_alpha(color, 0.15), line={"width": 0},
-                    hoverinfo="skip", showlegend=False, legendgroup=label,
-                )  # fmt: skip
-            figure.add_scatter(
-                x=rounded(x), y=rounded(middle), name=label, legendgroup=label,
-                mode="lines+markers" if alone else "markers", line={"color": color, "width": 2},
-            )  # fmt: skip
-        best = [x for each in self.entries for x in each.runs.values("test").values()]
-        if best and lowest:
-            room = max(best) - min(best) or abs(best[0]) or 1.0
-            low = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
-            figure.update_yaxes(range=[low, max(best) + 0.5 * room])
-        add_crosses(figure, lost)
-        words = "mean and 95 % interval over seeds; × where one diverged."
-        return Picture(figure, f"Test score at each {name}: {words}")
 
-    def _differences(self) -> Picture:
-        """The differences of the pairs: ticks are seeds, bars 95 % intervals."""
-        figure = empty_figure(f"difference, {self.metric}", "")
-        margin = next((each.claim.same for each in self.section.decisions if each.claim.same), None)
-        if margin is not None:
-            figure.add_vrect(-margin, margin, fillcolor="rgba(128,128,128,0.15)", line_width=0)
-        labels = []
-        for entry in (each for each in self.entries if each.base is not None):
-            assert entry.base is not None
-            label = f"{entry.contender.name} − {entry.base.settings['contender']}"
-            theirs = self.results.arm(entry.base).values("test")
-            gaps = paired_values(entry.runs.values("test"), theirs)
-            values, color = list(gaps.values()), color_of(entry.arm.recipe)
-            if not values:
-                continue
-            labels.append(label)
-            (low, high), center = interval(values), mean(values)
-            ticks = {"symbol": "line-ns-open", "size": 12, "color": color}
+def _at_each(shown: Comparison, name: str) -> Picture:
+    """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
+    figure = empty_figure(name, f"test {shown.metric}", log_x=True)
+    lost: list[tuple[float, str, None, str]] = []
+    lowest: list[float] = []
+    for entry in shown.entries:
+        color, label = color_of(entry.arm.recipe), entry.contender.name
+        places = sorted((p[name], i) for i, p in enumerate(entry.tried.points) if name in p)
+        known = []
+        for value, i in places:
+            sample = entry.tried.sample(i, "test")
+            if sample.diverged:
+                lost.append((value, label, None, color))
+            elif sample:
+                ends = interval(list(sample.values()))
+                known.append((value, mean(sample.values()), *ends))
+        if not known:
+            continue
+        x, middle, low, high = np.array(known).T
+        alone = len(entry.search.names) == 1
+        lowest.append(float(middle.min()))
+        if alone and not np.isnan(low).any():
             figure.add_scatter(
-                x=rounded(values), y=[label] * len(values), mode="markers", marker=ticks,
-                showlegend=False, hovertext=[f"seed {seed}" for seed in gaps],
+                x=rounded([*x, *x[::-1]]), y=rounded([*high, *low[::-1]]), mode="lines",
+                fill="toself", fillcolor=with_alpha(color, 0.15), line={"width": 0},
+                hoverinfo="skip", showlegend=False, legendgroup=label,
             )  # fmt: skip
-            ends = {"type": "data", "array": [high - center], "arrayminus": [center - low]}
-            figure.add_scatter(
-                x=rounded([center]), y=[label], mode="markers", showlegend=False,
-                marker={"size": 11, "color": color},
-                error_x=None if math.isnan(low) else {**ends, "color": color, "thickness": 3},
-            )  # fmt: skip
-        figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels[::-1])
-        figure.update_xaxes(zeroline=True)
-        caption = "Each seed at its best trial: ticks are seeds, bars 95 % intervals."
-        if margin is not None:
-            caption += f" Within the grey band of ±{margin:g} two scores count as equal."
-        return Picture(figure, caption)
+        figure.add_scatter(
+            x=rounded(x), y=rounded(middle), name=label, legendgroup=label,
+            mode="lines+markers" if alone else "markers", line={"color": color, "width": 2},
+        )  # fmt: skip
+    best = [x for each in shown.entries for x in each.runs.values("test").values()]
+    if best and lowest:
+        room = max(best) - min(best) or abs(best[0]) or 1.0
+        floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
+        figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
+    add_crosses(figure, lost)
+    words = "mean and 95 % interval over seeds; × where one diverged."
+    return Picture(figure, f"Test score at each {name}: {words}")
+
+
+def _differences(shown: Comparison) -> Picture:
+    """The differences of the pairs: ticks are seeds, bars 95 % intervals."""
+    figure = empty_figure(f"difference, {shown.metric}", "")
+    margin = next((each.claim.same for each in shown.section.decisions if each.claim.same), None)
+    if margin is not None:
+        figure.add_vrect(-margin, margin, fillcolor="rgba(128,128,128,0.15)", line_width=0)
+    labels = []
+    for entry in (each for each in shown.entries if each.base is not None):
+        assert entry.base is not None
+        label = f"{entry.contender.name} − {entry.base.settings['contender']}"
+        theirs = shown.results.arm(entry.base).values("test")
+        gaps = paired_values(entry.runs.values("test"), theirs)
+        values, color = list(gaps.values()), color_of(entry.arm.recipe)
+        if not values:
+            continue
+        labels.append(label)
+        (low, high), center = interval(values), mean(values)
+        ticks = {"symbol": "line-ns-open", "size": 12, "color": color}
+        figure.add_scatter(
+            x=rounded(values), y=[label] * len(values), mode="markers", marker=ticks,
+            showlegend=False, hovertext=[f"seed {seed}" for seed in gaps],
+        )  # fmt: skip
+        ends = {"type": "data", "array": [high - center], "arrayminus": [center - low]}
+        figure.add_scatter(
+            x=rounded([center]), y=[label], mode="markers", showlegend=False,
+            marker={"size": 11, "color": color},
+            error_x=None if math.isnan(low) else {**ends, "color": color, "thickness": 3},
+        )  # fmt: skip
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels[::-1])
+    figure.update_xaxes(zeroline=True)
+    caption = "Each seed at its best trial: ticks are seeds, bars 95 % intervals."
+    if margin is not None:
+        caption += f" Within the grey band of ±{margin:g} two scores count as equal."
+    return Picture(figure, caption)
 
 
 def _chosen(entry: Entry) -> str:

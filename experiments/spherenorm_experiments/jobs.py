@@ -233,11 +233,11 @@ def slurm(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
 
 def ray(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterator[Ended]:
     """Tasks of Ray, on the cluster that RAY_ADDRESS names, else on `count` cores here."""
-    import ray as cluster
+    cluster: Any = require_extra("ray", "the backend ray")
 
     if not cluster.is_initialized():
         paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
-        here = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": max(1, count)}
+        here: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": max(1, count)}
         cluster.init(runtime_env=paths, log_to_driver=False, include_dashboard=False, **here)
     options: dict[str, Any] = {"num_cpus": runner.processes, "num_gpus": runner.gpus}
     if runner.memory is not None:

@@ -114,7 +114,7 @@ def as_hinted(value: Any, hint: Any, owner: str, name: str) -> Any:
 
 @functools.cache
 def _adapter(hint: Any) -> TypeAdapter[Any] | None:
-    """What validates values of a type; None for a type that pydantic does not know."""
+    """The validator of a type; None for one that pydantic does not know."""
     try:
         return TypeAdapter(hint, config=LENIENT)
     except Exception:  # of many types; it takes no configuration for a model, either

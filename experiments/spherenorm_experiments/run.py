@@ -84,7 +84,7 @@ class Job:
 
     @functools.cached_property
     def folder(self) -> RunFolder:
-        """Where its rows are written."""
+        """The folder of its rows."""
         alone = len(self.runs) == 1 and isinstance(self.first.task, Task)
         return self.first.folder if alone else self.first.store.batch(self.names)
 

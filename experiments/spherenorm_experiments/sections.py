@@ -150,7 +150,7 @@ def gather(study: Study, asked: Sequence[Request], store: Store) -> Results:
 
 
 def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
-    """What a plan asks for, as far as it is known."""
+    """The trials that a plan asks for, as far as they are known."""
     trials, results = planned_trials(study, plan, Results([])), Results([])
     while True:
         rows = store.newest(trial.spec for trial in trials)

@@ -36,7 +36,7 @@ FILES = {
 
 
 def code_after(folder, name=None, old="", new=""):
-    """What a process that starts anew has loaded for a run, after an edit of a user's file."""
+    """The code that a new process has loaded for a run, after an edit of a user's file."""
     if name is not None:
         path = folder / f"{name}.py"
         assert old in path.read_text()

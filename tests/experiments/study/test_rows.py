@@ -126,7 +126,7 @@ def edited(monkeypatch, word):
 
 
 def test_a_report_takes_the_newest_rows_and_marks_those_of_other_code(tmp_path, monkeypatch):
-    """What an edit has made old is trained again by the next request, arm by arm."""
+    """Rows that an edit has made old are trained again by the next request."""
     computed(Store(tmp_path), (0, 1), TinyStudy())
     requests = [Request(["spherenorm_tiny:TinyStudy"], Plan("smoke", seeds=(0, 1)))]
     with monkeypatch.context() as patch:
