@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.comparison import INTERIM, TunedComparison
 from spherenorm_experiments.decisions import Decision
 from spherenorm_experiments.entries import Entry, entries_of, metric_of
 from spherenorm_experiments.page import archive, compare_template, library, panels
@@ -116,6 +116,8 @@ class Comparison:
             "does not hold": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
         }
         few = next((part for part in decision.detail.split("; ") if "verdict needs" in part), "")
+        if INTERIM in decision.detail:
+            few = INTERIM
         if not self.section.decides:
             few = "the smoke tier decides nothing"
         level = "" if decision.p is None else f"p = {decision.p:.2g}: "

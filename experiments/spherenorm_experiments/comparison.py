@@ -20,7 +20,7 @@ from typing import Any
 
 from spherenorm_experiments.claims import MARGIN, Claim, Of, slug
 from spherenorm_experiments.condition import Condition, Contender, arm_of
-from spherenorm_experiments.decisions import Decision, evaluate
+from spherenorm_experiments.decisions import Decision, evaluate, undecided
 from spherenorm_experiments.design import Design
 from spherenorm_experiments.entries import differing, entry_of, metric_of
 from spherenorm_experiments.pictures import Picture
@@ -33,6 +33,8 @@ from spherenorm_experiments.tables import Table
 from spherenorm_experiments.tuning import with_tuned
 
 Pair = tuple[Contender, Contender]
+
+INTERIM = "interim: no verdict before all runs of both have ended"
 
 
 class TunedComparison(Design):
@@ -108,6 +110,10 @@ class TunedComparison(Design):
         if self._on_papers_data(results):  # expected spreads are of the embedded data
             claims = [replace(claim, spread=math.nan) for claim in claims]
         decisions = [evaluate(claim, results) for claim in claims]
+        for i, (condition, pair) in enumerate(self._scored):
+            grids = [entry_of(self, results, condition, contender).grid for contender in pair]
+            if any(results.lacking.get(grid) for grid in grids if grid is not None):
+                decisions[i] = undecided(decisions[i], INTERIM)
         asked = {arm.settings.get("condition") for arm in (*results.arms, *results.lacking)}
         if asked:  # what the tier leaves out has the verdict that its runs would have
             seeds = len({item.spec.seed for item in results})

@@ -118,6 +118,8 @@ def test_a_lost_run_takes_its_seed_with_it_and_is_said(made, tmp_path):
     (claim,) = found["claims"]
     assert claim["seeds"] == every // 4 - 1  # arms, trials
     assert f"{every // 2 - 1} of {every // 2} runs of adamp have ended" in claim["detail"]
+    assert (claim["verdict"], claim["p"]) == ("inconclusive", None)
+    assert "interim" in claim["detail"]
     (note,) = found["notes"]
     assert f"{every - 1} of {every} runs have a result; `resume` goes on with the rest" in note
     assert "runs of adamp" not in made[1].output
