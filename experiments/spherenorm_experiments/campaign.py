@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import time
@@ -25,6 +26,9 @@ SECONDS_PER_STEP = 0.008
 
 PURE_SHARE = 0.1
 """The share of that which a step of a pure task takes, at one point with one seed."""
+
+LOOKED_AT = 64
+"""Jobs whose progress is read each second."""
 
 ROWS_AT_TWICE = 100
 """So many further rows double the time of a step: rows of a toy cost little beside its calls."""
@@ -54,11 +58,10 @@ class Pace:
 
     def now(self) -> tuple[float, float | None]:
         """The share of the round that is done, and the seconds left; None before any step."""
-        left = running = 0.0
-        for job in self._left.values():
-            found, work = read_progress(job.folder.path), _work(job)
-            running += work * found["step"] / found["steps"] if found and found["steps"] else 0.0
-            left += work
+        left, running = sum(map(_work, self._left.values())), 0.0
+        for job in itertools.islice(self._left.values(), LOOKED_AT):  # they begin in this order
+            found = read_progress(job.folder.path)
+            running += _work(job) * found["step"] / found["steps"] if found else 0.0
         done, every = self._done + running, self._done + left
         seconds, share = time.monotonic() - self._begun, done / every if every else 1.0
         return share, seconds * (1 - share) / share if share > 0 else None

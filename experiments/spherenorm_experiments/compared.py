@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spherenorm_experiments.comparison import INTERIM, TunedComparison
-from spherenorm_experiments.decisions import Decision
+from spherenorm_experiments.decisions import PERFORMANCE_SEEDS, Decision
 from spherenorm_experiments.entries import Entry, entries_of, metric_of
 from spherenorm_experiments.page import archive, compare_template, library, panels
 from spherenorm_experiments.pictures import (
@@ -115,7 +115,9 @@ class Comparison:
             "holds": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
             "does not hold": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
         }
-        few = next((part for part in decision.detail.split("; ") if "verdict needs" in part), "")
+        few = ""
+        if decision.p is None and decision.seeds < PERFORMANCE_SEEDS:
+            few = f"{decision.seeds} seeds; a verdict needs {PERFORMANCE_SEEDS}"
         if INTERIM in decision.detail:
             few = INTERIM
         if not self.section.decides:
