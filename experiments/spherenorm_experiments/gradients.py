@@ -122,6 +122,10 @@ def evaluate(
         seed_everything(stream(run.spec.seed, "evaluation", number), device)
         with torch.no_grad():
             before, shares = shares, dict(task.evaluate(model, batch))
+        for name, share in shares.items():
+            if not isinstance(share, Statistic):
+                need = f"evaluate: the metric {name!r} must be a Mean, Sums or Collected"
+                raise ValueError(f"task {run.spec.task!r}: {need}, got {share!r}")
         if before and list(before) != list(shares):  # the first is the score
             each = f"{list(before)} of one batch and {list(shares)} of another"
             raise ValueError(f"task {run.spec.task!r}: the metrics are {each}; give all of each")

@@ -177,8 +177,8 @@ class Store:
             if row.written > kept.written:
                 latest[_task(row.spec)] = row
         chosen = {}
-        for name in wanted:
-            data = latest[_task(wanted[name])].name.rpartition("-")[2] if name in found else ""
+        for name in (name for name, spec in wanted.items() if _task(spec) in latest):
+            data = latest[_task(wanted[name])].name.rpartition("-")[2]
             rows = [row for row in found.get(name, ()) if row.name.endswith(f"-{data}")]
             if rows:
                 rank = [(self.is_current(row.code), row.written) for row in rows]

@@ -331,6 +331,15 @@ class Mistaken(Tiny):
         return {"evaluations": {}["evaluations"]}
 
 
+class Plain(Tiny):
+    """Its score is a number and no share of one."""
+
+    name = "plain"
+
+    def evaluate(self, model, batch):
+        return {"score": 1.0}
+
+
 @dataclass(frozen=True)
 class Unscored(Tiny):
     """Its second metric has no value, as an area under a curve without positives.

@@ -81,6 +81,11 @@ def test_a_metric_that_is_no_number_is_an_error_of_its_task_and_no_divergence(tm
     assert outcome.state == "diverged"
 
 
+def test_a_metric_that_cannot_be_added_up_is_named(tmp_path):
+    outcome = execute_spec(tiny_with("Plain"), tmp_path)
+    assert (outcome.state, "'score'" in outcome.error) == ("failed", True)
+
+
 def test_what_a_killed_process_left_half_written_is_deleted(tmp_path):
     spec = tiny_spec(epochs=1)
     folder = folder_of(spec, tmp_path).path

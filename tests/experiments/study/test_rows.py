@@ -151,6 +151,9 @@ def test_rows_of_other_data_are_not_compared_with_those_of_the_newest(tmp_path):
         store.folder(name).finish([(name, own, {"diverged_at": None, "test": 1.0})], [], {})
     found = store.newest([spec, replace(spec, seed=1)])
     assert [row.name for row in found.values()] == [run_name(spec, "new")]
+    failed = replace(spec, seed=2, options={"scale": 2.0})
+    store.folder(run_name(failed, "data")).write_status("failed", error="it gave up")
+    assert store.newest([failed]) == {}
 
 
 def planned(study, plan):
