@@ -271,7 +271,7 @@ def load(store: Path | str = "runs") -> pd.DataFrame:
         MissingExtraError: pandas is missing.
     """
     require_extra("pandas", "load")
-    if not (Path(store) / "runs").is_dir():
+    if not any((Path(store) / kind).is_dir() for kind in ("runs", "batches")):
         raise FileNotFoundError(f"no runs in {store}")
     kept = Store(store)
     return frame_of({row.name: row for row in kept.rows()}.values())  # some are there twice

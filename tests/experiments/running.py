@@ -33,6 +33,9 @@ def assert_same_end(a, b):
     assert a[0] == b[0]
     assert a[1] == b[1]
     first, second = (dict(tree_leaves_with_path(each[2])) for each in (a, b))
+    for each in (first, second):  # the modules that happened to be loaded
+        for key in [key for key in each if "code" in str(key[0])]:
+            del each[key]
     assert first.keys() == second.keys()
     for name, value in first.items():
         same = torch.equal if isinstance(value, torch.Tensor) else lambda x, y: x == y
