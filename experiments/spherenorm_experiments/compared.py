@@ -76,7 +76,7 @@ class Comparison:
 
     @property
     def about(self) -> str:
-        """What was run, in two sentences."""
+        """The runs, in two sentences."""
         specs = [item.spec for item in self.section.results]
         seeds, runs = len({spec.seed for spec in specs}), len(specs)
         lengths = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule}" for x in specs}
