@@ -20,19 +20,15 @@ from torch.nn.functional import cross_entropy
 from benchmarks._measure import synchronized, time_in_turns
 from benchmarks._training import clock_of
 from spherenorm import optim
-from spherenorm_experiments.core import (
-    SCHEDULES,
-    Batch,
-    Budget,
-    Mean,
-    Spec,
-    Splits,
-    Statistic,
-    Task,
-)
-from spherenorm_experiments.engine import Store, Training, execute
-from spherenorm_experiments.engine.door import Door, resolve
-from spherenorm_experiments.study import Campaign, Plan, find_study
+from spherenorm_experiments.campaign import Campaign
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.execute import Resolver, execute, resolve
+from spherenorm_experiments.metrics import Mean, Statistic
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.spec import SCHEDULES, Spec
+from spherenorm_experiments.store import Store
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.train import Training
 
 EVERY = 10
 """Steps between two that the probes measure."""
@@ -151,21 +147,17 @@ def large_store(console: Console, runs: int = 10_000) -> dict[str, float]:
 
 
 def _fill(root: Path, runs: int) -> None:
-    door = Door(Store(root))
-    Campaign([find_study("f2")], Plan("smoke"), door).run(lambda *_: None)
-    run = door.resolve(Spec("digits", "sgd", {"lr": 0.1}, epochs=2))
+    resolver = Resolver(Store(root))
+    Campaign([find_study("f2")], Plan("smoke"), resolver).run()
+    run = resolver.resolve(Spec("digits", "sgd", {"lr": 0.1}, epochs=2))
     execute(run)
-    source = run.folder
-    config, status, summary = source.config(), source.status(), source.summary()
-    assert config is not None
-    assert summary is not None
+    (row,), source = run.folder.rows(), run.folder
     for number in range(runs):
-        copy = door.store.folder(f"digits-sgd-{number:016x}")
-        copy.write_config(config)
-        copy.write_status(**status)
+        copy = resolver.store.folder(f"digits-sgd-{number:016x}-{0:08x}")
+        copy.write_status(**source.status())
         for name in ("metrics.jsonl", "checkpoint.pt"):
             shutil.copyfile(source.path / name, copy.path / name)
-        copy.finish(summary, summary["files"])
+        copy.finish([(copy.name, row.spec, row.summary)], row.code, row.about)
 
 
 def _seconds(root: Path, name: str, *options: str) -> float:

@@ -11,9 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.report.page import sections
-from spherenorm_experiments.study import read_requests
+from spherenorm_experiments.plan import read_requests
+from spherenorm_experiments.sections import sections
+from spherenorm_experiments.store import Store
 
 TITLES = ("Norm of scale-invariant weights", "Effective step size")
 WIDTH, HEIGHT = 600, 380

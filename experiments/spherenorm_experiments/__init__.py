@@ -1,23 +1,38 @@
-"""The paper's experiments: run them by `spherenorm run`, read them by `load`.
+"""Experiments: tasks, comparisons of optimizers on them, and the stored runs.
 
-from spherenorm_experiments import load
+    from spherenorm_experiments import Mean, Splits, Task, load
 
-frame = load("runs")
+    frame = load("runs")
+
+The names below are all that a task or a study of one's own needs. Each is imported at its first
+use, since torch takes a second.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import Any
 
-if TYPE_CHECKING:
-    from spherenorm_experiments.analysis import load as load
+_HOMES = {
+    "metrics": ("Collected", "Mean", "Statistic", "Sums", "cross_entropy"),
+    "task": ("Budget", "PureTask", "Splits", "Task"),
+    "spec": ("Regime", "Spec"),
+    "results": ("Arm", "Results", "load"),
+    "claims": ("Claim", "Of"),
+    "tables": ("Cell", "Table"),
+    "study": ("Plan", "Study"),
+    "condition": ("Condition", "Contender", "Setup"),
+    "comparison": ("TunedComparison",),
+    "store": ("Store",),
+    "execute": ("execute_spec", "resolve"),
+}
+"""The module of each name."""
 
-__all__ = ["load"]
+__all__ = [name for names in _HOMES.values() for name in names]
 
 
-def __getattr__(name: str) -> Any:  # torch takes a second to import, which `--help` need not wait
-    if name != "load":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from spherenorm_experiments.analysis import load
-
-    return load
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,18 +27,13 @@ ROOMS = {
     ),
     "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report", "cli"),
     "spherenorm_experiments": (
-        *(
-            "files",
-            "store",
-            "named",
-            "core",
-            "engine",
-            "analysis",
-            "report.pictures",
-            "paper.statements",
-            "study",
-        ),
-        *("paper.shared", "paper", "extra", "report.page", "report", "cli"),
+        *("errors", "streams", "code", "metrics", "spec", "search", "task", "lookup", "recipes"),
+        *("store", "probes", "ranks", "run", "optimizers", "weights", "given_steps", "data"),
+        *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "samples", "stats"),
+        *("tables", "results", "tuning", "claims", "decisions", "detection", "pictures", "forest"),
+        *("plan", "study", "condition", "design", "entries", "shown", "comparison", "comparing"),
+        *("paper.statements", "paper.shared", "campaign", "sections", "exports", "drawings"),
+        *("paper", "extra", "paper.opening", "page", "paper.pages", "compared", "convert", "cli"),
     ),
 }
 """Of each package, from the bottom to the top; the packages too are in this order.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from spherenorm_experiments.engine import Store
+from spherenorm_experiments.store import Store
 
 HERE = str(Path(__file__).parent)
 ROOT = Path(__file__).parents[2]

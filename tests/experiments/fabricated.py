@@ -4,6 +4,7 @@ In a world of random numbers a claim may be true or false.
 """
 
 import functools
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from spherenorm_experiments.analysis import MARGIN, Claim, Result, Results, evaluate
-from spherenorm_experiments.core import Spec, rows_of
-from spherenorm_experiments.study import Plan, find_study
+from spherenorm_experiments.claims import MARGIN, Claim
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.decisions import evaluate
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.spec import Spec
 
 SHARES = ("test", "validation", "projected_invariant", "projected_variant")
 SIZES = ("norm_start", "norm_first_epoch", "norm_last", "path", "growth_over_moves")
@@ -46,8 +50,8 @@ def result(arm, seed=0, spec=None, records=(), name="made", **summary):
     """A finished run, of which nothing is stored."""
     spec = spec or Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed)
     metrics = SimpleNamespace(read=lambda *_: records)
-    folder = SimpleNamespace(name=name, metrics=metrics, read_json=lambda _: (), path=name)
-    return Result(name, spec, {}, {"diverged_at": None, **summary}, folder, arm=arm)
+    folder = SimpleNamespace(name=name, metrics=metrics, path=name)
+    return Result(name, spec, {"diverged_at": None, **summary}, folder, arm=arm)
 
 
 def decided(left, relation, right, name="claim", text="", **more):
@@ -108,13 +112,19 @@ def fabricated(name, world, lost=lambda arm: False):
 
 @functools.cache
 def _planned(name):
-    """Each arm of a study with its spec and the specs of its rows: the same in all worlds."""
+    """Each arm of a study with a spec and those of all of its runs: the same in all worlds."""
     trials = find_study(name).trials(Plan("smoke" if name == "f3" else "small"), Results([]))
-    arms = {trial.arm: trial.spec for trial in trials}  # of a toy's two the one at its side
+    arms = {}
+    for trial in trials:  # of a toy's two options the one at its side
+        known = arms.setdefault(trial.arm, {})
+        known.setdefault(json.dumps(dict(trial.spec.options)), []).append(trial.spec)
     planned = []
-    for arm, spec in arms.items():
-        seeds = tuple(range(SEEDS)) if _is_toy(spec) else spec.seeds
-        planned.append((arm, spec, rows_of(replace(spec, seeds=seeds))))
+    for arm, options in arms.items():
+        specs = [*options.values()][-1]
+        if _is_toy(specs[0]):
+            points = {json.dumps(dict(spec.hyper_parameters)): spec for spec in specs}
+            specs = [replace(spec, seed=s) for spec in points.values() for s in range(SEEDS)]
+        planned.append((arm, specs[0], specs))
     return planned
 
 
@@ -124,13 +134,12 @@ def _is_toy(spec):
 
 def _results(arm, spec, specs, random, levels, lost, place):
     toy = _is_toy(spec)
-    points = spec.points
-    shape = (max(map(len, points.values())), -1)
-    seeds = len(specs) // shape[0]
+    points = len({json.dumps(dict(own.hyper_parameters)) for own in specs})
+    seeds = len(specs) // points
     rise = 0.0 if toy else place * levels.choice([-0.06, 0.0, 0.035, 0.25])
-    tables = _tables(GAPS if toy else SIZES + SHARES, (shape[0], seeds), random, levels, rise, lost)
+    tables = _tables(GAPS if toy else SIZES + SHARES, (points, seeds), random, levels, rise, lost)
     slope = levels.normal(scale=0.03) * np.arange(POINTS_KEPT)[:, None, None]
-    curves = np.exp(slope + 0.01 * random.normal(size=(POINTS_KEPT, shape[0], seeds)))
+    curves = np.exp(slope + 0.01 * random.normal(size=(POINTS_KEPT, points, seeds)))
     ends = np.sort(np.exp(levels.normal(scale=3, size=(2, 2))))
     items = []
     for number, own in enumerate(specs):
@@ -143,7 +152,7 @@ def _results(arm, spec, specs, random, levels, lost, place):
             "effective_step": curve * np.nan if lost else curve.copy(),
             **{f"cosines_{kind}": x.copy() for kind, x in zip(KINDS, ends, strict=True)},
         }
-        items.append(Made("made/run", own, {}, summary, None, arm=arm, kept=kept))
+        items.append(Made("made", own, summary, None, 0, arm=arm, kept=kept))
     return items
 
 

@@ -27,9 +27,9 @@ from ranked import WORLD, join_and_run  # noqa: E402
 from running import assert_same_end, ended, folder_of, run_of  # noqa: E402
 from spherenorm_pictures import picture_spec  # noqa: E402
 
-from spherenorm_experiments.core import Regime  # noqa: E402
-from spherenorm_experiments.engine import Runner, launch_request  # noqa: E402
-from spherenorm_experiments.engine.door import execute_spec  # noqa: E402
+from spherenorm_experiments.execute import execute_spec, launch_request  # noqa: E402
+from spherenorm_experiments.run import Runner  # noqa: E402
+from spherenorm_experiments.spec import Regime  # noqa: E402
 
 SECONDS_BEYOND = 0.1
 PATIENCE = 600.0
@@ -80,7 +80,7 @@ class Attempt:
             request.parent.mkdir(parents=True, exist_ok=True)
             request.write_text(launch_request(run_of(spec, root), runner))
             self.launcher = subprocess.Popen(
-                [sys.executable, "-m", "spherenorm_experiments.engine.worker", str(request)],
+                [sys.executable, "-m", "spherenorm_experiments.worker", str(request)],
                 stderr=subprocess.DEVNULL,
             )
             return

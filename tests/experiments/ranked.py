@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from spherenorm_experiments.engine import joined
-from spherenorm_experiments.engine._loop import _Loop
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.execute import execute_spec
+from spherenorm_experiments.loop import _Loop
+from spherenorm_experiments.ranks import joined
 
 WORLD = 2
 

@@ -1,9 +1,10 @@
 """A benchmark of two contenders on the digits."""
 
-from spherenorm_experiments.analysis import printed
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
+from spherenorm_experiments.tables import printed
 
 PLAIN = Condition(
     "plain",

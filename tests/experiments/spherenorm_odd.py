@@ -7,7 +7,8 @@ import torch
 from spherenorm_tiny import Tiny
 from torch import nn
 
-from spherenorm_experiments.core import Mean, Splits
+from spherenorm_experiments.metrics import Mean
+from spherenorm_experiments.task import Splits
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from spherenorm_experiments import core
-from spherenorm_experiments.core import Budget, Collected, Mean, Spec, Splits, Sums, Task
+from spherenorm_experiments.metrics import Collected, Mean, Sums
+from spherenorm_experiments.metrics import cross_entropy as smoothed_cross_entropy
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.task import Budget, Splits, Task
 
 
 class Pictures(torch.utils.data.Dataset):
@@ -64,7 +66,7 @@ class PictureTask(Task):
 
     def loss(self, model, batch):
         time.sleep(self.delay)
-        return core.cross_entropy(model(batch[0]), batch[1])
+        return smoothed_cross_entropy(model(batch[0]), batch[1])
 
     def evaluate(self, model, batch):
         x, labels = batch

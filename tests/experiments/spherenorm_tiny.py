@@ -16,10 +16,14 @@ from torch.nn.functional import mse_loss
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm_experiments.analysis import Arm, Claim, Of, Table, paper
-from spherenorm_experiments.core import Budget, Mean, PureTask, Spec, Splits, Task
-from spherenorm_experiments.report.pictures import curves
+from spherenorm_experiments.claims import Claim, Of
+from spherenorm_experiments.metrics import Mean
+from spherenorm_experiments.pictures import curves
+from spherenorm_experiments.results import Arm
+from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.study import Study
+from spherenorm_experiments.tables import Table, paper
+from spherenorm_experiments.task import Budget, PureTask, Splits, Task
 
 
 @dataclass(frozen=True)
@@ -325,6 +329,15 @@ class Mistaken(Tiny):
 
     def evaluate(self, model, batch):
         return {"evaluations": {}["evaluations"]}
+
+
+class Plain(Tiny):
+    """Its score is a number and no share of one."""
+
+    name = "plain"
+
+    def evaluate(self, model, batch):
+        return {"score": 1.0}
 
 
 @dataclass(frozen=True)

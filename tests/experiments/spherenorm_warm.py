@@ -4,7 +4,7 @@ import tempfile
 
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.execute import execute_spec
 
 with tempfile.TemporaryDirectory() as root:
     execute_spec(tiny_spec(epochs=1), root)

@@ -5,9 +5,9 @@ The entry points of the group `spherenorm.commands` name them.
 
 from spherenorm_experiments.cli._app import (
     compare,
+    convert,
     data,
     export,
-    gc,
     list_,
     report,
     results,
@@ -19,9 +19,9 @@ from spherenorm_experiments.cli._app import (
 
 __all__ = [
     "compare",
+    "convert",
     "data",
     "export",
-    "gc",
     "list_",
     "report",
     "results",

@@ -13,8 +13,8 @@ import typer
 
 from spherenorm.support import on_interrupt
 from spherenorm_experiments.cli import _report, _run, _stored
-from spherenorm_experiments.cli._console import hush, quiet, say_error, store_errors
-from spherenorm_experiments.files import CorruptFileWarning, RequestWarning
+from spherenorm_experiments.cli._console import quiet, say_error, store_errors
+from spherenorm_experiments.store import StoreWarning
 
 TRAINING = (_run.run, _run.compare, _run.resume)
 """They take Ctrl-C themselves, from where they begin (`interruptible`)."""
@@ -32,10 +32,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     def guarded(*arguments: Any, **options: Any) -> None:
         if command not in TRAINING:
             on_interrupt()
-        with (
-            store_errors(),
-            quiet() if options.get("as_json") else nullcontext(),
-        ):
+        with store_errors(), quiet() if options.get("as_json") else nullcontext():
             command(*arguments, **options)
 
     return guarded
@@ -51,14 +48,11 @@ def _added(command: Callable[..., None]) -> Callable[[Sequence[str]], None]:
 def _run_app(name: str, arguments: Sequence[str]) -> None:
     warnings.showwarning = _show_warning
     faulthandler.enable()  # a crash in a user's code names its line
-    try:
-        app([name, *arguments], prog_name="spherenorm")
-    finally:
-        hush()
+    app([name, *arguments], prog_name="spherenorm")
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
-    if issubclass(category, CorruptFileWarning | RequestWarning):
+    if issubclass(category, StoreWarning):
         say_error(str(message), "[yellow]warning[/yellow]: ")
 
 
@@ -68,7 +62,7 @@ resume = _added(_run.resume)
 list_ = _added(_stored.list_)
 status = _added(_stored.status)
 show = _added(_stored.show)
-gc = _added(_stored.gc)
+convert = _added(_stored.convert)
 report = _added(_report.report)
 results = _added(_report.results)
 export = _added(_report.export)

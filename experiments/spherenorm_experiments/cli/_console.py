@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 
 from spherenorm.support import on_interrupt
-from spherenorm_experiments.files import StoreError
+from spherenorm_experiments.spec import said
+from spherenorm_experiments.store import StoreError
 
 FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
-
-OUTPUT = 1
-"""The descriptor of the standard output."""
 
 NOTE = "[yellow]note[/yellow]: "
 
@@ -49,9 +46,6 @@ def tell_unusable(requests: Mapping[str, str]) -> bool:
 @contextmanager
 def interruptible(root: Path) -> Iterator[None]:
     """End with the exit code of an interruption, and say how to go on."""
-    # A process's first torch optimizer would import it, in the middle of a run.
-    import torch._dynamo  # noqa: F401
-
     on_interrupt()
     try:
         yield
@@ -62,58 +56,24 @@ def interruptible(root: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-_answered = False
-_answers: ContextVar[TextIO | None] = ContextVar("answers", default=None)
+_answers: list[TextIO] = []
+"""The standard output while `quiet` holds it."""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Send all but the `answer` to the standard error: a user's module may print at any moment."""
-    with _apart() as output:
-        token = _answers.set(output)
-        try:
-            with redirect_stdout(sys.stderr):
-                yield
-        finally:
-            _answers.reset(token)
-
-
-@contextmanager
-def _apart() -> Iterator[TextIO]:
-    """The standard output; its descriptor is the standard error's meanwhile, for what C prints."""
-    if not _is_plain():
-        yield sys.stdout
-        return
-    sys.stdout.flush()
-    with os.fdopen(os.dup(OUTPUT), "w", encoding=sys.stdout.encoding) as output:
-        os.dup2(sys.stderr.fileno(), OUTPUT)
-        try:
-            yield output
-        finally:
-            output.flush()
-            os.dup2(output.fileno(), OUTPUT)
-
-
-def _is_plain() -> bool:
-    """True if the standard output has its own descriptor: not that of a test, nor closed."""
+    _answers.append(sys.stdout)
     try:
-        return sys.stdout.fileno() == OUTPUT and sys.stderr is not None
-    except (AttributeError, OSError, ValueError):
-        return False
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answers.pop()
 
 
 def answer(content: Any) -> None:
     """Print the JSON document that is the command's answer."""
-    global _answered  # noqa: PLW0603  (of the process, whose descriptor it is)
-    _answered = True
-    print(json.dumps(content, indent=1), file=_answers.get() or sys.stdout)
-
-
-def hush() -> None:
-    """After an answer, send what modules print at exit to the standard error."""
-    if _answered and _is_plain():
-        sys.stdout.flush()
-        os.dup2(sys.stderr.fileno(), OUTPUT)
+    print(json.dumps(content, indent=1), file=_answers[-1] if _answers else sys.stdout)
 
 
 @contextmanager
@@ -121,6 +81,9 @@ def usage_errors() -> Iterator[None]:
     """End with the exit code of a wrong command."""
     try:
         yield
+    except ValidationError as error:
+        say_error(said(error))
+        raise typer.Exit(USAGE) from None
     except (ValueError, TypeError, StoreError) as error:
         say_error(str(error))
         raise typer.Exit(USAGE) from None

@@ -16,7 +16,8 @@ from spherenorm_experiments.cli._console import NOTE, say_error
 from spherenorm_experiments.store import Store
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.engine import Runner
+    from spherenorm_experiments.execute import Resolver
+    from spherenorm_experiments.run import Runner
 
 DEFAULT_OUT = Path("runs")
 Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
@@ -42,9 +43,13 @@ class Execution:
     """The options of every command that runs."""
 
     jobs: Annotated[
-        int, typer.Option(help="How many runs at a time.", show_default="one per core", min=1)
-    ] = CORES
-    backend: Annotated[str, typer.Option(help="local (processes) or slurm.")] = "local"
+        int,
+        typer.Option(
+            help="How many runs at a time; 0 runs them in this process, as a debugger needs it.",
+            show_default="one per core", min=0,
+        ),
+    ] = CORES  # fmt: skip
+    backend: Annotated[str, typer.Option(help="local (processes), slurm or ray.")] = "local"
     workers: Annotated[
         int, typer.Option(help="Processes that load the items of a run's data set.")
     ] = 0
@@ -62,8 +67,28 @@ class Execution:
         float | None,
         typer.Option(help="Seconds after which a run that has not ended is stopped."),
     ] = None
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="How much work an interruption loses at most.")
+    ] = 10.0
+    partition: Annotated[str | None, typer.Option(help="The queue of a job on Slurm.")] = None
+    gpus: Annotated[int, typer.Option(help="Of a job on Slurm or Ray.")] = 0
+    memory: Annotated[float | None, typer.Option(help="Of a job on Slurm or Ray, in GB.")] = None
+    minutes: Annotated[int, typer.Option(help="The time limit of a job on Slurm.")] = 240
+    accept_code: Annotated[
+        bool,
+        typer.Option(
+            "--accept-code", help="Keep results of other code than is here; else they run again."
+        ),
+    ] = False
     out: Out = DEFAULT_OUT
     as_json: AsJson = False
+
+    @property
+    def resolver(self) -> Resolver:
+        """The resolver of the store."""
+        from spherenorm_experiments.execute import Resolver
+
+        return Resolver(Store(self.out, self.accept_code))
 
     @property
     def runner(self) -> Runner:
@@ -72,9 +97,9 @@ class Execution:
         Raises:
             ValueError: one is out of its range, or needs a package that is missing.
         """
-        from spherenorm_experiments.engine import Runner
+        from spherenorm_experiments.run import Runner
 
-        names = ("workers", "processes", "parallel", "tensorboard", "time_limit")
+        names = [each.name for each in fields(Runner)]
         return Runner(**{name: getattr(self, name) for name in names})
 
 

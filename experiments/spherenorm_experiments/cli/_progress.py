@@ -1,53 +1,24 @@
-"""Campaigns with their progress shown, how they went, and their tables."""
+"""Campaigns with their progress shown, how they went, and tables as text."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich import box
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table as RichTable
 
-from spherenorm.support import one_line
-from spherenorm_experiments.analysis import Table
-from spherenorm_experiments.cli._console import (
-    answer,
-    console,
-    interruptible,
-    say_error,
-    store_errors,
-)
-from spherenorm_experiments.cli._options import DEFAULT_OUT
-from spherenorm_experiments.cli._stored import (
-    duration,
-    last_values,
-    progress_line,
-    progress_of_runs,
-)
-from spherenorm_experiments.engine import Outcome, Run, Store
-from spherenorm_experiments.report.page import Section
-from spherenorm_experiments.study import Campaign, StudyError
+from spherenorm_experiments.campaign import Campaign, Pace, StudyError
+from spherenorm_experiments.cli._console import answer, console, errors, say, say_error
+from spherenorm_experiments.run import Job, Outcome
+from spherenorm_experiments.sections import Section
+from spherenorm_experiments.tables import Table
 
-SECONDS_BETWEEN_LINES = 10
 SECONDS_BETWEEN_LOOKS = 1.0
-
-
-def run_and_show(campaign: Campaign, as_json: bool) -> bool:
-    """Run a campaign and show its tables; True if any run failed, or any study raised."""
-    out = campaign.door.store.root
-    with store_errors(), interruptible(out):
-        failed = run_campaigns([campaign], as_json)
-    if not as_json and not failed:
-        failed = _show_tables(campaign)
-        option = "" if out == DEFAULT_OUT else f" --out {out}"
-        text = f"pictures and claims: spherenorm report{option}"
-        console.print(text, soft_wrap=True)
-    return failed
 
 
 def run_campaigns(campaigns: Sequence[Campaign], as_json: bool) -> bool:
@@ -57,127 +28,101 @@ def run_campaigns(campaigns: Sequence[Campaign], as_json: bool) -> bool:
         True if any run failed, or any study raised.
     """
     results: dict[str, set[str]] = {}
-    outcomes: dict[str, Outcome] = {}
+    found: dict[str, Outcome] = {}
     raised = False
     for campaign in campaigns:
         try:
-            with _visible(as_json, campaign.door.store) as progress:
-                outcomes |= campaign.run(progress)
+            with shown(as_json) as progress:
+                found |= campaign.run(progress)
             for study in campaign.studies:
                 ended = {item.name for item in campaign.trials(study)[1]}
                 results.setdefault(study.name, set()).update(ended)
         except StudyError as error:  # in a later round: what has ended is in the store
             raised = True
             say_error(str(error))
-    failed = _summarize({name: len(ids) for name, ids in results.items()}, outcomes, as_json)
-    return failed or raised
-
-
-def _summarize(total: dict[str, int], outcomes: dict[str, Outcome], as_json: bool) -> bool:
-    """Say how the runs ended; True if any failed."""
-    ran = sum(outcome.runs for outcome in outcomes.values() if not outcome.cached)
-    diverged = sum(outcome.state == "diverged" for outcome in outcomes.values())
-    failed = {
-        outcome.id: outcome.error for outcome in outcomes.values() if outcome.state == "failed"
-    }
+    failed = {name: each.error for name, each in found.items() if each.state == "failed"}
+    ran = sum(each.runs for each in found.values() if not each.cached)
+    diverged = sum(each.state == "diverged" for each in found.values())
+    total = {name: len(names) for name, names in results.items()}
     if as_json:
-        summary = {"studies": total, "ran": ran, "diverged": diverged, "failed": failed}
-        answer(summary)
+        answer({"studies": total, "ran": ran, "diverged": diverged, "failed": failed})
     else:
-        shown = f"{ran} runs now, {sum(total.values())} results in {len(total)} studies"
-        console.print(f"{shown}; {diverged} diverged, {len(failed)} failed", highlight=False)
-    return bool(failed)
+        text = f"{ran} runs now, {sum(total.values())} results"
+        say(f"{text}; {diverged} diverged, {len(failed)} failed")
+    return bool(failed) or raised
 
 
 @contextmanager
-def _visible(as_json: bool, store: Store) -> Iterator[Any]:
-    """A bar with the remaining time, and one for each run that trains, on a terminal.
+def shown(as_json: bool) -> Iterator[Any]:
+    """One line on a terminal, with a bar and the time that is left; nothing elsewhere.
 
-    Elsewhere a plain line now and then.
+    A run that fails is named at once.
     """
-    if as_json:
-        yield lambda *_: None
-        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]} left"),
-        TextColumn("{task.fields[last]}"),
+        TextColumn("{task.percentage:>3.0f} %  {task.fields[left]}"),
     )
-    terminal = console.is_terminal
-    with Progress(*columns, console=console, disable=not terminal, transient=True) as bar:
-        line = bar.add_task("runs", left="?", last="")
-        last = time.monotonic()
+    visible = errors.is_terminal and not as_json
+    with Progress(*columns, console=errors, disable=not visible, transient=True) as bar:
+        line, ended, now = bar.add_task("runs", total=1.0, left=""), threading.Event(), list[Pace]()
 
-        def progress(outcome: Outcome, run: Run, ended: int, count: int, seconds: float) -> None:
-            nonlocal last
-            left, what = duration(seconds), f"{run.spec.task} {run.spec.recipe}"
-            bar.update(line, completed=ended, total=count, left=left, description=what)
-            if outcome.state == "failed":
-                say_error(f" {outcome.id}: {outcome.error}", "[red]failed[/red]")
-            due = time.monotonic() - last > SECONDS_BETWEEN_LINES or ended == count
-            if not terminal and due:
-                last = time.monotonic()
-                many = f"{len(run.rows)} at once" if len(run.rows) > 1 else ""
-                state = f"{what} {many or f'seed {run.spec.every_seed[0]}'} {outcome.state}"
-                print(f"{ended}/{count} runs, {state}, about {left} left", flush=True)
+        def draw() -> None:
+            if now:
+                share, seconds = now[-1].now()
+                left = "" if seconds is None else f"{duration(seconds)} left"
+                words = f"{now[-1].ended} of {now[-1].total} runs"
+                bar.update(line, completed=share, left=left, description=words)
 
-        with shown_live(store, bar, SECONDS_BETWEEN_LINES if not terminal else None):
-            yield progress
+        def watch() -> None:
+            while not ended.wait(SECONDS_BETWEEN_LOOKS):
+                draw()
 
+        def progress(outcome: Outcome | None, job: Job | None, pace: Pace) -> None:
+            now[:] = [pace]
+            if outcome is not None and job is not None and outcome.state == "failed":
+                say_error(f" {_place(job)}: {outcome.error}", "[red]failed[/red]")
+            if visible:
+                draw()
 
-@contextmanager
-def shown_live(store: Store, bar: Progress, every: float | None) -> Iterator[None]:
-    """Show the runs that train, until the end of the block.
-
-    Args:
-        bar: gets a line for each of them.
-        every: seconds between plain lines, in place of the bar; None prints none.
-    """
-    ended = threading.Event()
-    thread = threading.Thread(target=_watch, args=(store, bar, every, ended), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _watch(store: Store, bar: Progress, every: float | None, ended: threading.Event) -> None:
-    lines: dict[str, TaskID] = {}
-    while not ended.wait(every or SECONDS_BETWEEN_LOOKS):
-        found = dict(progress_of_runs(store))
-        for name, progress in found.items():
-            if every is not None:
-                print(f"{name}: {progress_line(progress)}", flush=True)
-                continue
-            if name not in lines:
-                lines[name] = bar.add_task(name, left="?", last="")
-            left = "?" if progress["remaining"] is None else duration(progress["remaining"])
-            done, count, last = progress["step"], progress["steps"], last_values(progress)
-            bar.update(lines[name], completed=done, total=count, left=left, last=last)
-        for name in lines.keys() - found.keys():
-            bar.remove_task(lines.pop(name))
-
-
-def _show_tables(campaign: Campaign) -> bool:
-    """Print the tables of a campaign's studies.
-
-    Returns:
-        True if any study raised.
-    """
-    raised = False
-    for study in campaign.studies:
+        thread = threading.Thread(target=watch, daemon=True)
+        if visible:
+            thread.start()
         try:
-            tables = study.every_table(campaign.trials(study)[1])
-        except Exception as error:  # the other studies' tables are still to be shown
-            raised, tables = True, []
-            say_error(f"{study.name}: no tables: {one_line(error)}")
-        for table in tables:
-            console.print(_as_text(table, f"{study.name}: {table.title}"))
-    return raised
+            yield progress
+        finally:
+            ended.set()
+            if visible:
+                thread.join()
+
+
+def _place(job: Job) -> str:
+    """A job in words."""
+    spec = job.first.spec
+    given = ", ".join(f"{name} {value}" for name, value in spec.hyper_parameters.items())
+    many = f", {len(job.runs)} runs" if len(job.runs) > 1 else f", seed {spec.seed}"
+    return f"{spec.recipe} on {spec.task} ({given}{many})"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, or minutes, as a reader wants them."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def as_text(table: Table, title: str) -> RichTable:
+    """The table, without the paper's columns where the terminal is too narrow for them."""
+    rows = [[str(cell) for cell in row] for row in table.rows]
+    headings = [str(column) for column in table.columns]
+    width = sum(max(map(len, column)) + 2 for column in zip(headings, *rows, strict=True))
+    kept = [
+        i for i, column in enumerate(table.columns) if width < console.width or not column.paper
+    ]
+    text = RichTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    for i in kept:
+        text.add_column(escape(headings[i]), justify="right" if i else "left", overflow="fold")
+    for row in rows:
+        text.add_row(*(escape(row[i]) for i in kept))
+    return text
 
 
 def show_headlines(sections: Sequence[Section]) -> None:
@@ -186,21 +131,4 @@ def show_headlines(sections: Sequence[Section]) -> None:
         with suppress(Exception):  # of a study that raises the page says so
             table = section.study.headline(section.results)
             if table is not None:
-                console.print(_as_text(table, f"{section.label}: {table.title}"))
-
-
-def _as_text(table: Table, title: str) -> RichTable:
-    """The table, without the paper's columns where the terminal is too narrow for them."""
-    rows = [[str(cell) for cell in row] for row in table.rows]
-    headings = [str(column) for column in table.columns]
-    width = sum(max(map(len, column)) + 2 for column in zip(headings, *rows, strict=True))
-    shown = [
-        i for i, column in enumerate(table.columns) if width < console.width or not column.paper
-    ]
-    caption = escape(table.about) or None
-    text = RichTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption)
-    for i in shown:
-        text.add_column(escape(headings[i]), justify="right" if i else "left", overflow="fold")
-    for row in rows:
-        text.add_row(*(escape(row[i]) for i in shown))
-    return text
+                console.print(as_text(table, f"{section.label}: {table.title}"))

@@ -14,6 +14,7 @@ from spherenorm_experiments.cli._console import (
     FAILED,
     NOTE,
     answer,
+    console,
     say,
     say_error,
     store_errors,
@@ -21,11 +22,11 @@ from spherenorm_experiments.cli._console import (
     usage_errors,
 )
 from spherenorm_experiments.cli._options import AsJson, Out, existing_store
-from spherenorm_experiments.files import write_file
+from spherenorm_experiments.store import write_file
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.analysis import Table
-    from spherenorm_experiments.report.page import Section
+    from spherenorm_experiments.sections import Section
+    from spherenorm_experiments.tables import Table
 
 LISTED = 12
 """More claims than these are counted on a terminal; the page has them."""
@@ -65,9 +66,21 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     Returns:
         The problems of its sections, which are said too.
     """
-    from spherenorm_experiments.cli._progress import show_headlines
-    from spherenorm_experiments.report.page import groups, write_report
+    from spherenorm_experiments.cli._progress import as_text, show_headlines
+    from spherenorm_experiments.compared import is_comparison, write_comparison
+    from spherenorm_experiments.page import write_report
+    from spherenorm_experiments.sections import groups
 
+    if is_comparison(found) and not as_json:
+        shown = write_comparison(found[0], path)
+        say(escape(f"{shown.title}. {shown.about}"))
+        console.print(as_text(shown.table, ""))
+        for sentence in shown.sentences:
+            say(escape(str(sentence)))
+        for note in found[0].notes:
+            say_error(note, NOTE)
+        say(f"page: {path}")
+        return []
     claims, problems = write_report(found, path)
     notes = [f"{section.label}: {note}" for section in found for note in section.notes]
     if as_json:
@@ -90,7 +103,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
 
 def _show_claim(claim: Mapping[str, Any]) -> None:
     """Print a claim, our numbers, and what a reader needs beside them."""
-    from spherenorm_experiments.analysis import AGAINST, FOR
+    from spherenorm_experiments.decisions import AGAINST, FOR
 
     verdict = claim["verdict"]
     color = "green" if verdict in FOR else "red" if verdict in AGAINST else "yellow"
@@ -107,7 +120,7 @@ def results(
     into: Annotated[Path, typer.Option(help="The folder of the pages.")] = RESULTS,
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
-    from spherenorm_experiments.report.page import write_results
+    from spherenorm_experiments.paper.pages import write_results
 
     found, left = _read_sections(studies or (), out)
     with usage_errors():
@@ -139,9 +152,9 @@ def export(
     CSV, LaTeX and Markdown are printed; Parquet files and pictures are written to a folder.
     """
     from spherenorm.support import one_line, unknown_name
-    from spherenorm_experiments.core import require_extra
-    from spherenorm_experiments.report.page import DRAWINGS, require_chrome
-    from spherenorm_experiments.report.pictures import FORMATS
+    from spherenorm_experiments.drawings import DRAWINGS, require_chrome
+    from spherenorm_experiments.errors import require_extra
+    from spherenorm_experiments.exports import FORMATS
 
     with usage_errors():
         if form not in (every := (*FORMATS, "parquet", *DRAWINGS)):
@@ -169,7 +182,7 @@ def export(
 
 
 def _text(section: Section, form: str) -> str:
-    from spherenorm_experiments.report.pictures import FORMATS
+    from spherenorm_experiments.exports import FORMATS
 
     parts = (
         f"{COMMENTS[form].format(f'{section.label}: {table.title}')}\n{FORMATS[form](table)}\n"
@@ -179,8 +192,8 @@ def _text(section: Section, form: str) -> str:
 
 
 def _write(section: Section, form: str, folder: Path, name: str, width: float) -> None:
-    from spherenorm_experiments.report.page import DRAWINGS, write_drawings
-    from spherenorm_experiments.report.pictures import to_parquet
+    from spherenorm_experiments.drawings import DRAWINGS, write_drawings
+    from spherenorm_experiments.exports import to_parquet
 
     if form in DRAWINGS:
         pictures = section.study.pictures(section.results)
@@ -195,7 +208,7 @@ def _write(section: Section, form: str, folder: Path, name: str, width: float) -
 
 
 def _tables(section: Section) -> Iterator[Table]:
-    from spherenorm_experiments.report.pictures import claims_table
+    from spherenorm_experiments.exports import claims_table
 
     yield from section.study.every_table(section.results)
     yield claims_table(section.decisions)
@@ -222,8 +235,9 @@ def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bo
     Returns:
         The sections, and True if a request cannot be read.
     """
-    from spherenorm_experiments.report.page import names_of, sections
-    from spherenorm_experiments.study import find_study, read_requests
+    from spherenorm_experiments.comparing import find_study
+    from spherenorm_experiments.plan import read_requests
+    from spherenorm_experiments.sections import names_of, sections
 
     with usage_errors():
         store = existing_store(out)

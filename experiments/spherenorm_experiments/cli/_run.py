@@ -13,12 +13,14 @@ from spherenorm_experiments.cli._console import (
     answer,
     console,
     interruptible,
+    say,
     say_error,
     store_errors,
     tell_unusable,
     usage_errors,
 )
 from spherenorm_experiments.cli._options import (
+    DEFAULT_OUT,
     Data,
     Execution,
     Request,
@@ -29,11 +31,12 @@ from spherenorm_experiments.cli._options import (
     with_fields,
 )
 from spherenorm_experiments.cli._report import show_page
-from spherenorm_experiments.files import StoreError
+from spherenorm_experiments.store import StoreError
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.engine import Run
-    from spherenorm_experiments.study import Campaign, Study
+    from spherenorm_experiments.campaign import Campaign
+    from spherenorm_experiments.run import Run
+    from spherenorm_experiments.study import Study
 
 TOTAL = "total, shared runs once"
 
@@ -68,11 +71,10 @@ def run(
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
-    from spherenorm_experiments.cli._progress import run_and_show
-    from spherenorm_experiments.engine import Store
-    from spherenorm_experiments.engine.door import Door
+    from spherenorm_experiments.campaign import Campaign
+    from spherenorm_experiments.comparing import parse_overrides, parse_ranges
     from spherenorm_experiments.paper.shared.layout import use_folder
-    from spherenorm_experiments.study import Campaign, Plan, parse_overrides, parse_ranges
+    from spherenorm_experiments.plan import Plan
 
     with interruptible(asked.out), usage_errors():
         real = data is not None
@@ -91,14 +93,43 @@ def run(
             parse_ranges(search) if search else {},
             like,
         )
-        door = Door(Store(asked.out))
-        campaign = Campaign(chosen, plan, door, asked.backend, asked.jobs, asked.runner)
-        campaign.rehearse()
+        campaign = Campaign(chosen, plan, asked.resolver, asked.backend, asked.jobs, asked.runner)
+        campaign.require()
     if asked.dry_run:
         with usage_errors():
             _show_dry_run(campaign, asked.as_json)
-    elif run_and_show(campaign, asked.as_json):
+        return
+    failed = _ran(campaign, asked.as_json, asked.out)
+    if not asked.as_json and not failed:
+        failed = _show_tables(campaign)
+        option = "" if asked.out == DEFAULT_OUT else f" --out {asked.out}"
+        say(f"pictures and claims: spherenorm report{option}")
+    if failed:
         raise typer.Exit(FAILED)
+
+
+def _ran(campaign: Campaign, as_json: bool, out: Path) -> bool:
+    from spherenorm_experiments.cli._progress import run_campaigns
+
+    with store_errors(), interruptible(out):
+        return run_campaigns([campaign], as_json)
+
+
+def _show_tables(campaign: Campaign) -> bool:
+    """Print the first table of each study; True if any study raised."""
+    from spherenorm.support import one_line
+    from spherenorm_experiments.cli._progress import as_text
+
+    raised = False
+    for study in campaign.studies:
+        try:
+            tables = study.tables(campaign.trials(study)[1])
+        except Exception as error:  # the other studies' tables are still to be shown
+            raised, tables = True, []
+            say_error(f"{study.name}: no tables: {one_line(error)}")
+        for table in tables[:1]:
+            console.print(as_text(table, f"{study.name}: {table.title}"))
+    return raised
 
 
 def _seeds_of(asked: Request) -> tuple[int, ...] | None:
@@ -114,7 +145,7 @@ def _chosen(studies: list[str] | None, real: bool) -> list[Study]:
     Raises:
         ValueError: an unknown study, or with `--data` one that has no runs on the paper's data.
     """
-    from spherenorm_experiments.study import find_study, study_classes
+    from spherenorm_experiments.comparing import find_study, study_classes
 
     if not studies:
         known = map(find_study, study_classes())
@@ -132,8 +163,8 @@ def _known_recipes(optimizers: str | None) -> tuple[str, ...] | None:
     Raises:
         ValueError: an empty name, or one of no recipe.
     """
-    from spherenorm_experiments.core import load_recipe
-    from spherenorm_experiments.study import parse_names
+    from spherenorm_experiments.comparing import parse_names
+    from spherenorm_experiments.recipes import load_recipe
 
     if optimizers is None:
         return None
@@ -176,18 +207,15 @@ def compare(
     The store keeps the comparison as it keeps a study: `resume`, `status`, `report` and `export`
     work on it.
     """
-    from spherenorm_experiments.cli._progress import run_and_show
-    from spherenorm_experiments.engine import Store
-    from spherenorm_experiments.engine.door import Door
-    from spherenorm_experiments.study import (
-        Campaign,
+    from spherenorm_experiments.campaign import Campaign
+    from spherenorm_experiments.comparing import (
         Comparing,
-        Plan,
         comparison_of,
         parse_names,
         parse_overrides,
         parse_ranges,
     )
+    from spherenorm_experiments.plan import Plan
 
     with interruptible(asked.out), usage_errors():
         ranges = parse_ranges(search)
@@ -201,56 +229,52 @@ def compare(
         require_device(asked.device)
         request.require()
         plan = Plan(asked.tier, _seeds_of(asked), None, asked.device, overrides=given)
-        door = Door(Store(asked.out))
-        campaign = Campaign([study], plan, door, asked.backend, asked.jobs, asked.runner)
-        campaign.rehearse()
-        differences = [] if asked.as_json else study.differences(plan)
-    for line in differences:
-        typer.echo(f"differs  {line}")
+        campaign = Campaign([study], plan, asked.resolver, asked.backend, asked.jobs, asked.runner)
+        campaign.require()
     if asked.dry_run:
         with usage_errors():
             _show_dry_run(campaign, asked.as_json)
         return
-    failed = run_and_show(campaign, asked.as_json)
+    failed = _ran(campaign, asked.as_json, asked.out)
     problems = [] if asked.as_json else _show_page(campaign, study)
     if failed or problems:
         raise typer.Exit(FAILED)
 
 
 def _show_page(campaign: Campaign, study: Study) -> list[str]:
-    """Write the page of the comparisons on this task, and say what they claim."""
-    from spherenorm_experiments.report.page import sections
-    from spherenorm_experiments.study import read_requests
+    """Write the page of the comparison, and say in a table and a few sentences what it shows."""
+    from spherenorm_experiments.plan import read_requests
+    from spherenorm_experiments.sections import sections
 
-    store = campaign.door.store
+    store = campaign.resolver.store
     found = sections(store, read_requests(store)[0], {study.name})
-    path: Path = store.root / f"{study.name}.html"
     with store_errors():
-        return show_page(found, path)
+        return show_page(found, store.root / f"{study.name}.html")
 
 
 @with_fields
 def resume(*, how: Execution) -> None:
     """Finish everything that was ever asked of the store."""
     from spherenorm.support import one_line
+    from spherenorm_experiments.campaign import Campaign
     from spherenorm_experiments.cli._progress import run_campaigns
-    from spherenorm_experiments.engine import find_backend
-    from spherenorm_experiments.engine.door import Door
-    from spherenorm_experiments.study import Campaign, find_study, read_requests
+    from spherenorm_experiments.comparing import find_study
+    from spherenorm_experiments.jobs import find_backend
+    from spherenorm_experiments.plan import read_requests
 
     with usage_errors():
         find_backend(how.backend)
         runner, store = how.runner, existing_store(how.out)
     requests, unusable = read_requests(store)
     left = tell_unusable(unusable)
-    door = Door(store)
+    resolver = how.resolver
     campaigns = []
     with store_errors(), interruptible(how.out):
         for request in requests:
             try:
                 studies = [find_study(name) for name in request.studies]
-                campaign = Campaign(studies, request.plan, door, how.backend, how.jobs, runner)
-                campaign.rehearse()
+                campaign = Campaign(studies, request.plan, resolver, how.backend, how.jobs, runner)
+                campaign.require()
                 campaigns.append(campaign)
             except StoreError:
                 raise
@@ -263,35 +287,23 @@ def resume(*, how: Execution) -> None:
 
 
 def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
-    """Say for each study and in total what would run, and how long it would take.
-
-    In the full tier and on the paper's data a few steps of each kind of run are timed on the device
-    that is asked for, so that its hours are measured before the first run.
-    """
-    from spherenorm_experiments.study import estimate, time_steps
+    """Say for each study and in total what would run, and how long it would take."""
+    from spherenorm_experiments.campaign import estimate
 
     asked: dict[str, set[str]] = {}
     left: dict[str, list[Run]] = {}
-    total: list[Run] = []
-    taken: set[str] = set()
     for study in campaign.studies:
-        planned, results = campaign.trials(study)
-        asked[study.name] = {name for _, run in planned for name in run.rows}
-        left[study.name] = campaign.lacking(planned, results, set())
-        total += campaign.lacking(planned, results, taken)
-    asked[TOTAL], left[TOTAL] = set().union(*asked.values()), total
-    long = campaign.plan.tier == "full" or campaign.plan.real
-    timed = time_steps(total) if long and not campaign.runner.distributed else {}
-    every = [run for runs in left.values() for run in runs]
-    costs = estimate(campaign.door.store, every, timed)
+        asked[study.name] = {run.name for _, run in campaign.trials(study)[0]}
+        left[study.name] = campaign.lacking(study)
+    asked[TOTAL] = set().union(*asked.values())
+    left[TOTAL] = [*{run.name: run for runs in left.values() for run in runs}.values()]
     hours = "core hours" if campaign.plan.device == "cpu" else "GPU hours"
     rows = []
     for heading, runs in left.items():
-        count, missing = len(asked[heading]), sum(len(run.rows) for run in runs)
-        row = {"study": heading, "runs": count, "cached": count - missing, "to run": missing}
-        row["steps"] = sum(run.steps * len(run.rows) for run in runs)
-        seconds = sum(costs[run.id] for run in runs)
-        row |= {"seconds": round(seconds / campaign.jobs), hours: round(seconds / 3600, 2)}
+        count, seconds = len(asked[heading]), sum(estimate(campaign.resolver.store, runs).values())
+        row = {"study": heading, "runs": count, "cached": count - len(runs), "to run": len(runs)}
+        row["steps"] = sum(run.steps for run in runs)
+        row |= {"seconds": round(seconds / max(1, campaign.jobs)), hours: round(seconds / 3600, 2)}
         rows.append(row)
     if as_json:
         answer(rows)

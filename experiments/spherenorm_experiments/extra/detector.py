@@ -11,24 +11,13 @@ import plotly.graph_objects as go
 
 from spherenorm import Chain, Scalar, chain
 from spherenorm import rules as r
-from spherenorm_experiments.analysis import (
-    MARGIN,
-    Arm,
-    Claim,
-    Of,
-    Result,
-    Results,
-    Row,
-    Side,
-    Table,
-    Trial,
-    accumulated,
-    mean_of,
-    single_step,
-    statistics_of,
-)
-from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.claims import MARGIN, Claim, Of, Side
+from spherenorm_experiments.detection import accumulated, single_step, statistics_of
+from spherenorm_experiments.pictures import Picture, drawn, empty_figure, rounded
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Result, Results, Trial
+from spherenorm_experiments.study import Study
+from spherenorm_experiments.tables import Row, Table, mean_of
 
 NETWORKS = ("plain", "residual", "transformer")
 COLORS = {"plain": "#4c78a8", "residual": "#e4572e", "transformer": "#2e8b57"}

@@ -9,32 +9,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from spherenorm import Bound
-from spherenorm_experiments.analysis import (
-    Arm,
-    Cell,
-    Claim,
-    Grid,
-    Result,
-    Results,
-    Sample,
-    Statement,
-    Table,
-    Trial,
-    grid_of,
-    mean,
-    slug,
-    worst_of,
-)
-from spherenorm_experiments.core import load_recipe
-from spherenorm_experiments.report.pictures import (
-    Picture,
-    color_of,
-    drawn,
-    empty_figure,
-    points,
-    rounded,
-)
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.claims import Claim, Statement, slug
+from spherenorm_experiments.paper.shared.grid import Grid, grid_of
+from spherenorm_experiments.pictures import Picture, color_of, drawn, empty_figure, points, rounded
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.recipes import load_recipe
+from spherenorm_experiments.results import Arm, Result, Results, Trial
+from spherenorm_experiments.samples import Sample, worst_of
+from spherenorm_experiments.stats import mean
+from spherenorm_experiments.study import Study
+from spherenorm_experiments.tables import Cell, Table
 
 MOMENTUM, BETAS = {"momentum": 0.9}, {"betas": [0.9, 0.99]}
 SGD_POINTS = ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))

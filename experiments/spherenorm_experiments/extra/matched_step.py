@@ -8,28 +8,20 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from spherenorm_experiments.analysis import (
-    Arm,
-    Claim,
-    Result,
-    Results,
-    Row,
-    Sample,
-    Statement,
-    Table,
-    Trial,
-    choose,
-    column,
-    difference,
-    pooled,
-    slug,
-)
-from spherenorm_experiments.core import Regime
+from spherenorm_experiments.claims import Claim, Statement, slug
+from spherenorm_experiments.condition import Condition, Contender
 from spherenorm_experiments.paper.adversarial import f4
 from spherenorm_experiments.paper.audio import t4
 from spherenorm_experiments.paper.debiasing import d1
-from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
-from spherenorm_experiments.study import Condition, Contender, Plan, Study, growth
+from spherenorm_experiments.pictures import Picture, drawn, empty_figure, rounded
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Result, Results, Trial
+from spherenorm_experiments.samples import Sample, pooled
+from spherenorm_experiments.shown import growth
+from spherenorm_experiments.spec import Regime
+from spherenorm_experiments.study import Study
+from spherenorm_experiments.tables import Row, Table, column, difference
+from spherenorm_experiments.tuning import choose
 
 ADAM, ADAMP = "Adam", "AdamP"
 KINDS = ((ADAM, ADAM), (ADAM, ADAMP), (ADAMP, ADAM), (ADAMP, ADAMP))

@@ -13,24 +13,21 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    Cell,
-    Result,
-    Row,
-    Table,
-    frame_of,
-    interval,
-    mean,
-    mean_of,
-)
-from spherenorm_experiments.core import Spec, load_recipe
-from spherenorm_experiments.engine import rate_factor
-from spherenorm_experiments.report.pictures import Picture, color_of, points
-from spherenorm_experiments.study import TIERS, TunedComparison, find_study, study_classes
+from spherenorm_experiments.comparing import find_study, study_classes
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.optimizers import rate_factor
+from spherenorm_experiments.pictures import Picture, color_of, points
+from spherenorm_experiments.plan import TIERS
+from spherenorm_experiments.recipes import load_recipe
+from spherenorm_experiments.results import Result, frame_of
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.stats import interval, mean
+from spherenorm_experiments.tables import Cell, Row, Table, mean_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +77,7 @@ def measured(results: Iterable[Result]) -> pd.DataFrame:
     ]
     kept, specs, numbers = frame_of(kept_rows), [row.spec for row in kept_rows], []
     for row in kept_rows:
-        probed = [each for each in row.folder.metrics.read(RECORDED) if "norm" in each]
+        probed = [each for each in row.records(RECORDED) if "norm" in each]
         numbers.append(_numbers(row.spec, row.summary, probed))
     for column in numbers[0] if numbers else ():
         kept[column] = [each[column] for each in numbers]
@@ -110,8 +107,8 @@ def _told_apart(frame: pd.DataFrame, specs: Sequence[Spec]) -> list[str]:
 
 def _settings(spec: Spec) -> dict[str, str]:
     """All that a run was asked for but its condition, its optimizer, its rate and its seed."""
-    content = spec.to_json()
-    regime = {name: x for name, x in content.get("regime", {}).items() if name != "steps_of"}
+    content = asdict(spec)
+    regime = {name: x for name, x in spec.regime.to_json().items() if name != "steps_of"}
     defaults: Mapping[str, Any] = {}
     with suppress(Exception):  # a user's module may be gone, or raise anything
         defaults = load_recipe(spec.recipe).defaults

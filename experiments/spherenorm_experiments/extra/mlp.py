@@ -14,8 +14,9 @@ from torch.nn.functional import cross_entropy
 
 from spherenorm import metrics
 from spherenorm.functional import Sweep
-from spherenorm_experiments.core import Budget, PureTask, generator
 from spherenorm_experiments.paper.shared.digits import Digits
+from spherenorm_experiments.streams import generator
+from spherenorm_experiments.task import Budget, PureTask
 
 UNSEEN = 2**40
 """The first seed of the batches that measure gradients at the end; no run has one so large."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spherenorm.support import unknown_name
-from spherenorm_experiments.analysis import KINDS, Statement
+from spherenorm_experiments.claims import KINDS, Statement
 
 
 def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str], tuple[str, ...]]:

@@ -9,20 +9,16 @@ from decimal import Decimal
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    FOR,
-    MARGIN,
-    PERFORMANCE_SEEDS,
-    Results,
-    Sample,
-    Statement,
-    adjusted,
-    interval,
-)
-from spherenorm_experiments.core import Spec
+from spherenorm_experiments.claims import MARGIN, Statement
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, arm_of
+from spherenorm_experiments.decisions import FOR, PERFORMANCE_SEEDS, adjusted
+from spherenorm_experiments.paper.findings import outcome
 from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.report.page._findings import outcome
-from spherenorm_experiments.study import Condition, Contender, TunedComparison, arm_of
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.stats import interval
 from tests.experiments.fabricated import decided, result
 
 REFUTED = ("not reproduced", "does not hold")

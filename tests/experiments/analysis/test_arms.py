@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from running import run_of
 from spherenorm_tiny import tiny_spec
 
 import spherenorm_experiments
-from spherenorm_experiments.analysis import Arm, Results, metric_on_test
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.execute import execute, execute_spec
+from spherenorm_experiments.jobs import jobs_of
+from spherenorm_experiments.results import Arm, Results, metric_on_test
+from spherenorm_experiments.study import trials_of
 from tests.experiments.fabricated import result
 
 ARM = Arm("SGDP, wd 1e-5", "sgdp", {"weight_decay": 1e-5, "nu": None, "schedule": "step"})
@@ -48,8 +50,7 @@ def test_an_infinite_score_is_lost_and_not_left_out():
 
 def test_a_frame_has_a_row_for_each_run_however_it_was_computed(tmp_path):
     pytest.importorskip("pandas")
-    points = {"lr": [0.01, 1e300], "momentum": 0.9}
-    execute_spec(Spec("cosine", "sgd", points, seeds=(0, 1, 2), epochs=3, probes=()), tmp_path)
+    _computed(tmp_path, {"lr": [0.01, 1e300], "momentum": 0.9}, (0, 1, 2))
     execute_spec(tiny_spec(), tmp_path)
     frame = spherenorm_experiments.load(tmp_path)
     assert len(frame) == frame.run.nunique() == 7
@@ -63,9 +64,15 @@ def test_a_frame_has_a_row_for_each_run_however_it_was_computed(tmp_path):
     assert tiny["test"] == tiny["test.score"]
 
 
+def _computed(root, points, seeds):
+    """Train toys as one computation."""
+    trials = trials_of(ARM, "cosine", points, seeds, epochs=3, probes=())
+    (job,) = jobs_of([run_of(trial.spec, root) for trial in trials])
+    execute(job)
+
+
 def test_a_run_that_two_commands_have_computed_at_once_is_one_row(tmp_path):
     pytest.importorskip("pandas")
     for seeds in ((0, 1), (1, 2)):
-        spec = Spec("cosine", "sgd", {"lr": [0.01]}, seeds=seeds, epochs=3, probes=())
-        execute_spec(spec, tmp_path)
+        _computed(tmp_path, {"lr": [0.01]}, seeds)
     assert sorted(spherenorm_experiments.load(tmp_path).seed) == [0, 1, 2]

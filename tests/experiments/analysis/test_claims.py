@@ -7,23 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from spherenorm_experiments.analysis import (
-    MARGIN,
-    PERFORMANCE_SEEDS,
-    Arm,
-    Cell,
-    Region,
-    Sample,
-    Statement,
-    adjusted,
-    advantage,
-    detectable,
-    difference,
-    gather,
-)
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.report.page._findings import outcome
+from spherenorm_experiments.claims import MARGIN, Region, Statement
+from spherenorm_experiments.decisions import PERFORMANCE_SEEDS, adjusted
+from spherenorm_experiments.paper.findings import outcome
+from spherenorm_experiments.samples import Sample, advantage
+from spherenorm_experiments.stats import detectable
+from spherenorm_experiments.tables import Cell, difference
 from tests.experiments.fabricated import decided, scores
 
 QUOTED = Statement("paper", "Table 1", "as it says")
@@ -338,44 +327,21 @@ def test_a_region_is_open_and_knows_its_ends():
     assert rounded.verdict == "inconclusive"  # a difference of rounding is none
 
 
-def stored(store, arm, numbers, version=""):
-    """The names of finished runs of an arm, one for each seed, on a version of the task."""
-    names = [f"{arm.label}{version}-{seed}" for seed in range(len(numbers))]
-    for seed, (name, number) in enumerate(zip(names, numbers, strict=True)):
-        folder = store.folder(name)
-        spec = Spec("tiny", arm.recipe, seed=seed).to_json()
-        folder.write_config({**spec, "task_source": version})
-        folder.finish({"diverged_at": None, "test": number}, [])
-    return [(arm, name) for name in names]
+def test_a_comparison_that_grew_says_so_and_pays_for_each_look():
+    """The looks are those at seeds that both arms had; three are too few for one."""
+    random = np.random.default_rng(0)
+    a, b = (random.normal(mean, 0.3, size=12) for mean in (0, 1))
 
+    def seen(values, *counts):
+        return Sample(by_seed(values), looks=tuple(frozenset(range(count)) for count in counts))
 
-def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
-    """The looks are those that the store has kept, of the seeds that both arms had."""
-    store, random = Store(tmp_path), np.random.default_rng(0)
-    a, b, c = (Arm(name, "sgd") for name in "abc")
-    numbers = {arm: random.normal(arm is not a, 0.3, size=12) for arm in (a, b, c)}
-    runs = {arm: stored(store, arm, values) for arm, values in numbers.items()}
-    requests = [
-        [*runs[a][:3], *runs[b][:3]],  # too few for a verdict: no look
-        [*runs[a][:6], *runs[b][:6]],
-        [*runs[a][:6], *runs[b][:6]],
-        [*runs[a], *runs[c]],  # of b there are six still
-        [*runs[b][:9]],
-        [*runs[b]],
-    ]
-    gathered = gather(store, requests)
-    first, second = (
-        scores(gathered.arm(arm).values("test"), gathered.arm(a).values("test")) for arm in (b, c)
-    )
-    assert "grown from 6 to 9 to 12 seeds, so that p counts 30-fold" in first.detail
-    assert "grown" not in second.detail
-    p = stats.ttest_rel(numbers[b], numbers[a]).pvalue
-    assert adjusted([first])[0].p == pytest.approx(30 * p, rel=1e-9)
-    alone = stats.ttest_rel(numbers[c], numbers[a]).pvalue
-    assert adjusted([second])[0].p == pytest.approx(1.25 * alone)
-    few = gather(store, requests[:2])
-    once = scores(few.arm(b).values("test"), few.arm(a).values("test"))
+    grown = scores(seen(b, 3, 6, 6, 6, 9, 12), seen(a, 3, 6, 6, 12, 12, 12))
+    assert "grown from 6 to 9 to 12 seeds, so that p counts 30-fold" in grown.detail
+    p = stats.ttest_rel(b, a).pvalue
+    assert adjusted([grown])[0].p == pytest.approx(30 * p, rel=1e-9)
+    once = scores(seen(b, 3, 12), seen(a, 3, 12))
     assert "grown" not in once.detail
+    assert adjusted([once])[0].p == pytest.approx(1.25 * p)
 
 
 def test_a_ratio_of_one_is_not_at_its_limit_of_zero():
@@ -384,44 +350,6 @@ def test_a_ratio_of_one_is_not_at_its_limit_of_zero():
     ours = {seed: value * (1.0, 1.2, 1.3, 1.25, 1.22, 1.28)[seed] for seed, value in base.items()}
     limited = decided(ours, ">", base, how="ratio", limits=(0.0, math.inf))
     assert limited.p == decided(ours, ">", base, how="ratio").p
-
-
-def test_seeds_add_up_of_runs_that_take_the_steps_of_others(tmp_path):
-    """Each seed names another run; the version of a run is that of the run that it names."""
-    store = Store(tmp_path)
-    own, given = Arm("own", "adamp"), Arm("given", "adam")
-
-    def asked(seeds, version=""):
-        names = []
-        for seed in seeds:
-            named = f"own{version}-{seed}"
-            for arm, name, more in (
-                (own, named, {"recipe_source": version}),
-                (given, f"given{version}-{seed}", {"regime": {"steps_of": named}}),
-            ):
-                spec = Spec("tiny", arm.recipe, seed=seed).to_json()
-                store.folder(name).write_config({**spec, **more})
-                store.folder(name).finish({"diverged_at": None, "test": float(seed)}, [])
-                names.append((arm, name))
-        return names
-
-    first, second, edited = asked(range(6)), asked(range(6, 12)), asked(range(12, 15), "edited")
-    together = gather(store, [first, second])
-    assert [len(together.arm(arm)) for arm in (own, given)] == [12, 12]
-    assert sorted(gather(store, [first, edited]).arm(given).values("test")) == [12, 13, 14]
-
-
-def test_arms_of_two_versions_of_a_task_are_never_compared(tmp_path):
-    """As when a task was edited and the runs were interrupted after the first arm."""
-    store = Store(tmp_path)
-    a, b = (Arm(name, "sgd") for name in "ab")
-    old = [*stored(store, a, np.zeros(6), "1"), *stored(store, b, np.zeros(6), "1")]
-    assert [len(gather(store, [old]).arm(arm)) for arm in (a, b)] == [6, 6]
-    names = [(b, f"b {seed} of 2") for seed in range(6)]  # asked for, and not ended
-    new = [*stored(store, a, np.ones(6), "2"), *names]
-    gathered = gather(store, [old, new])
-    assert gathered.arm(a).mean("test") == 1.0
-    assert (len(gathered.arm(b)), gathered.replaced) == (0, ["b"])
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-9, 1e-14])

@@ -9,26 +9,26 @@ from scipy import stats
 
 from spherenorm import Update, metrics
 from spherenorm import rules as r
-from spherenorm_experiments.analysis import (
-    LEVEL,
-    PERFORMANCE_SEEDS,
-    POWER,
+from spherenorm_experiments.decisions import PERFORMANCE_SEEDS
+from spherenorm_experiments.detection import WeightStatistic, accumulated, single_step
+from spherenorm_experiments.samples import (
     Sample,
-    WeightStatistic,
-    accumulated,
     advantage,
     best_of,
     combined,
+    paired_values,
+    spread,
+    worst_of,
+)
+from spherenorm_experiments.stats import (
+    LEVEL,
+    POWER,
     detectable,
     holm,
     interval,
-    paired_values,
     range_test,
     sign_test,
-    single_step,
-    spread,
     t_test,
-    worst_of,
 )
 from tests.experiments.analysis.coverage import (
     SCORES,

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from spherenorm_experiments.analysis import Cell, Sample, Table, column, difference, paper, printed
+from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.tables import Cell, Table, column, difference, paper, printed
 
 
 @pytest.mark.parametrize(

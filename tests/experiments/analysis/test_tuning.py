@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spherenorm_experiments.analysis import (
-    Arm,
-    Result,
-    Results,
+from spherenorm_experiments.paper.shared.grid import Choice, Grid, grid_of
+from spherenorm_experiments.results import Arm, Result, Results
+from spherenorm_experiments.spec import Spec, points_of
+from spherenorm_experiments.tuning import (
     choose,
     grid_arm,
     of_best,
@@ -18,8 +18,6 @@ from spherenorm_experiments.analysis import (
     of_point,
     of_point_chosen_by,
 )
-from spherenorm_experiments.analysis._grid import Choice, Grid, grid_of
-from spherenorm_experiments.core import Spec, rows_of
 from tests.experiments.fabricated import Made, result
 
 RATES, SEEDS = (0.1, 0.3, 1.0), (4, 5, 6)
@@ -127,10 +125,11 @@ GAPS = [[6, 1, 2], [7, 1, 2], [9, 1, 2], [5, 9, 9], [8, 1, None], [9, 1, 2]]
 
 def grid(gaps=GAPS, lists=TOY, seeds=(0, 1, 2)):
     """Of numbers by point and seed."""
-    specs = rows_of(Spec(*lists, seeds=seeds))
+    task, recipe, columns = lists
+    specs = [Spec(task, recipe, point, seed=s) for point in points_of(columns) for s in seeds]
     numbers = [x for row in gaps for x in row]
     rows = [(spec, {"diverged_at": None, "gap": x}) for spec, x in zip(specs, numbers, strict=True)]
-    return Grid([Result("", spec, {}, summary, None, arm=ARM) for spec, summary in rows], 0)
+    return Grid([Result("", spec, summary, None, arm=ARM) for spec, summary in rows], 0)
 
 
 def test_the_papers_start_chooses_and_the_others_are_scored():
@@ -166,7 +165,7 @@ def test_a_curve_of_a_run_that_trained_with_others_is_read_by_step():
         summary = {"diverged_at": None, "every": 7}
         kept = {"norm": scale * np.arange(5)}
         own = replace(spec, seed=seed)
-        items.append(Made("family/made", own, {}, summary, None, arm=ARM, kept=kept))
+        items.append(Made("made", own, summary, None, 0, arm=ARM, kept=kept))
     assert items[1].curve("norm") == {0: 0.0, 7: 3.0, 14: 6.0, 21: 9.0, 28: 12.0}
     assert items[1].curve("loss") == {}
     steps, values = Results(items).curves("norm")

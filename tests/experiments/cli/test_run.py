@@ -13,8 +13,8 @@ import pytest
 from commands import ROOT, STUDY, arms_of, claims_of, invoke, process, run_and_note, run_tiny
 
 from spherenorm_experiments.cli._options import parse_seeds
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.study import parse_overrides
+from spherenorm_experiments.comparing import parse_overrides
+from spherenorm_experiments.store import Store
 
 
 def test_run_again_status_and_resume_know_what_is_there(ran):
@@ -24,7 +24,7 @@ def test_run_again_status_and_resume_know_what_is_there(ran):
         "problems": [],
         "running": [],
     }
-    resumed = invoke("resume", "--out", ran, "--jobs", 1)
+    resumed = invoke("resume", "--out", ran, "--jobs", 0)
     assert (resumed.exit_code, "0 runs now" in resumed.output) == (0, True)
     assert [claim["verdict"] for claim in claims_of(ran)] == ["inconclusive"]  # two seeds
 
@@ -115,7 +115,7 @@ def test_a_recipe_of_ones_own_joins_what_ran_before(ran):
 def test_a_contender_is_added_to_a_tuned_comparison_of_ones_own(tmp_path):
     """`report` knows it by its runs alone, and what has ended is not run again."""
     table, added = "spherenorm_bench:TINY_TABLE", "spherenorm_tiny:careful"
-    common = ("--tier", "smoke", "--seeds", "0:2", "--jobs", 1, "--out", tmp_path)
+    common = ("--tier", "smoke", "--seeds", "0:2", "--jobs", 0, "--out", tmp_path)
     first = invoke("run", table, *common)
     assert first.exit_code == 0, first.output
     more = ("--optimizers", added, "--search", f"{added}:lr=0.1:0.2")
@@ -128,7 +128,7 @@ def test_a_contender_is_added_to_a_tuned_comparison_of_ones_own(tmp_path):
     assert arms == ["sgd", "sgdp", "careful (lr=0.1:0.2)"]
     (claim,) = claims_of(tmp_path)
     assert (claim["name"], claim["seeds"], claim["kind"]) == ("score.sgdp.sgd", 2, "ours")
-    assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 1).output
+    assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 0).output
 
 
 def test_parse():
@@ -167,7 +167,7 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path):
     assert len(stderr.splitlines()) == 1
     folders = list(Store(tmp_path).folders())
     assert any(folder.summary() is None for folder in folders)
-    result = invoke("resume", "--out", tmp_path, "--jobs", 1)
+    result = invoke("resume", "--out", tmp_path, "--jobs", 0)
     assert result.exit_code == 0, result.output
     assert "6 results" in result.output
 

@@ -12,10 +12,10 @@ import pytest
 from commands import ROOT, STUDY, invoke
 
 from spherenorm import bind, recipe_names
-from spherenorm_experiments.core import find_task_class, places
+from spherenorm_experiments.comparing import find_study, study_classes
+from spherenorm_experiments.lookup import find_task_class, places
 from spherenorm_experiments.paper.shared import layout as layout_module
 from spherenorm_experiments.paper.shared.layout import FOLDER, Layout
-from spherenorm_experiments.study import find_study, study_classes
 
 HEAVY = ("torch._dynamo", "plotly", "pandas", "sympy", "sklearn")
 

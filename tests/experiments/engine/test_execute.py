@@ -1,9 +1,12 @@
 """Nothing that happens to the process of a run changes its result; what cannot run is refused."""
 
 import errno
+import importlib.metadata
+import json
 import os
 import re
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +15,10 @@ import torch
 from running import assert_same_end, ended, folder_of, run_of, stop_after
 from spherenorm_tiny import TASK, tiny_spec
 
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store, StoreError, rehearse
-from spherenorm_experiments.engine.door import Door, execute_spec
-from spherenorm_experiments.study import Campaign, Plan, find_study, study_classes
+from spherenorm_experiments import code
+from spherenorm_experiments.execute import execute_spec
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.store import Store, StoreError
 from tests.harness import refuses
 
 
@@ -78,6 +81,11 @@ def test_a_metric_that_is_no_number_is_an_error_of_its_task_and_no_divergence(tm
     assert outcome.state == "diverged"
 
 
+def test_a_metric_that_cannot_be_added_up_is_named(tmp_path):
+    outcome = execute_spec(tiny_with("Plain"), tmp_path)
+    assert (outcome.state, "'score'" in outcome.error) == ("failed", True)
+
+
 def test_what_a_killed_process_left_half_written_is_deleted(tmp_path):
     spec = tiny_spec(epochs=1)
     folder = folder_of(spec, tmp_path).path
@@ -87,15 +95,69 @@ def test_what_a_killed_process_left_half_written_is_deleted(tmp_path):
     assert not (folder / ".checkpoint.pt.1-1").exists()
 
 
-def test_a_run_keeps_its_sources_versions_and_hardware(tmp_path):
+def test_a_row_has_the_versions_the_hardware_and_the_code_it_was_trained_with(tmp_path):
     spec = tiny_spec("spherenorm_tiny:careful", epochs=1)
     execute_spec(spec, tmp_path)
-    (origin,) = folder_of(spec, tmp_path).read_json("origin.json")
-    assert origin["torch"] == torch.__version__
-    assert {"python", "platform", "cpu", "gpu", "backend"} <= origin.keys()
-    texts = Store(tmp_path).read_json(origin["sources"])
-    assert texts["spherenorm_tiny"] == Path(sys.modules["spherenorm_tiny"].__file__).read_text()
-    assert "spherenorm.rules._momentum" in texts
+    (row,) = folder_of(spec, tmp_path).rows()
+    assert row.about["torch"] == importlib.metadata.version("torch")
+    assert {"python", "platform", "cpu", "gpu", "executor", "seconds"} <= row.about.keys()
+    (name,) = row.code
+    kept = json.loads((tmp_path / "code" / f"{name}.json").read_text())
+    here = Path(sys.modules["spherenorm_tiny"].__file__).read_text()
+    assert kept["sources"]["spherenorm_tiny"] == here
+    assert "spherenorm.rules._momentum" in kept["modules"]
+
+
+@pytest.fixture
+def edit(monkeypatch):
+    """Calling it edits a file that the tiny task has loaded."""
+    digest = code.file_digest
+
+    def edited(path):
+        return "edited" if path.name == "spherenorm_tiny.py" else digest(path)
+
+    return lambda: monkeypatch.setattr(code, "file_digest", edited)
+
+
+def test_a_row_of_other_code_is_trained_again_unless_it_is_accepted(tmp_path, edit):
+    spec = tiny_spec()
+    execute_spec(spec, tmp_path)
+    edit()
+    assert execute_spec(spec, tmp_path, accept_code=True).cached
+    assert not execute_spec(spec, tmp_path).cached
+    (row,) = folder_of(spec, tmp_path).rows()
+    assert Store(tmp_path).is_current(row.code)
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_a_checkpoint_of_other_code_is_gone_on_from_only_if_it_is_accepted(tmp_path, edit, accept):
+    """The row then names both."""
+    spec = tiny_spec()
+    stop_after(spec, tmp_path, 5)
+    edit()
+    execute_spec(spec, tmp_path, accept_code=accept)
+    (row,) = folder_of(spec, tmp_path).rows()
+    assert len(row.code) == 1 + accept
+    assert Store(tmp_path).is_current(row.code) != accept
+
+
+@pytest.mark.parametrize("name", ["rows.json", "checkpoint.pt", "metrics.jsonl"])
+@pytest.mark.parametrize("damage", ["cut", "other"])
+def test_a_file_that_cannot_be_read_is_named_and_its_run_is_made_again(
+    tmp_path, whole, name, damage
+):
+    spec = tiny_spec()
+    execute_spec(spec, tmp_path)
+    folder = folder_of(spec, tmp_path)
+    if name != "rows.json":
+        (folder.path / "rows.json").unlink()
+    path = folder.path / name
+    path.write_bytes(path.read_bytes()[:30] if damage == "cut" else b"{}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert execute_spec(spec, tmp_path).state == "finished"
+    assert name == "metrics.jsonl" or any(name in str(each.message) for each in caught)
+    assert_same_end(ended(spec, tmp_path), whole)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_a_result(tmp_path):
@@ -153,7 +215,7 @@ def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, task, probe
     folder = folder_of(spec, tmp_path)
     assert folder.summary()["diverged_at"] < steps
     assert folder.summary()["test"] is None
-    for path in (folder.metrics.path, folder.path / "summary.json"):
+    for path in (folder.metrics.path, folder.path / "rows.json"):
         assert "Infinity" not in path.read_text()
 
 
@@ -165,30 +227,3 @@ def test_data_that_differ_on_each_call_are_refused(task, options):
     """The number of workers would decide them, and no checkpoint has their state."""
     with refuses():
         run_of(replace(tiny_spec(), task=f"spherenorm_odd:{task}", options=options))
-
-
-PLACE = r" \(spherenorm_tiny.py, line \d+\)$"
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (tiny_spec("spherenorm_tiny:raising", at=0.0), "this recipe gave up" + PLACE),
-        (tiny_spec("spherenorm_tiny:mistyped", lr=0.1), "no attribute 'directoin'" + PLACE),
-        (replace(tiny_spec(), task="spherenorm_tiny:Mistaken"), "'evaluations'.*" + PLACE),
-        (Spec("cosine", "spherenorm_tiny:mistyped", epochs=5, probes=()), "'directoin'"),
-    ],
-)
-def test_what_cannot_run_is_refused_with_file_and_line(spec, message):
-    state = torch.get_rng_state()
-    with pytest.raises(ValueError, match=message):
-        rehearse(run_of(spec))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("tier", ["small", "full"])
-def test_every_study_starts_at_this_tier(tier, tmp_path):
-    """The smoke tier, which the suite runs, has but the first condition of a comparison."""
-    studies = [find_study(name) for name in study_classes()]
-    Campaign(studies, Plan(tier), Door(Store(tmp_path))).rehearse()

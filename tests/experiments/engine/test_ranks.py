@@ -14,9 +14,9 @@ from ranked import pair_of, run, run_until
 from running import assert_same_end, ended, folder_of, run_of, stop_after
 from spherenorm_pictures import picture_spec
 
-from spherenorm_experiments.core import Regime
-from spherenorm_experiments.engine import Training
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.execute import execute_spec
+from spherenorm_experiments.spec import Regime
+from spherenorm_experiments.train import Training
 
 WAYS = ("ddp", "fsdp")
 WARMED = {"task": "spherenorm_odd:Warmed", "options": {}}
@@ -157,7 +157,7 @@ def test_a_process_whose_launcher_is_killed_ends(tmp_path):
     """Else a restart would be a second writer in a run's folder."""
     child = """
         import os, sys, time
-        from spherenorm_experiments.engine import die_with_parent
+        from spherenorm_experiments.ranks import die_with_parent
         die_with_parent()
         open(sys.argv[1], "w").write(str(os.getpid()))
         time.sleep(600)

@@ -1,6 +1,5 @@
 """Records while a run trains, scores of the split that they name, metrics of whole splits."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -14,13 +13,11 @@ from spherenorm_tiny import tiny_spec
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from spherenorm_experiments.core import Mean, Spec, Sums
-from spherenorm_experiments.engine import (
-    Training,
-    execute,
-)
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.execute import execute, execute_spec
+from spherenorm_experiments.metrics import Mean, Sums
+from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import Records
+from spherenorm_experiments.train import Training
 
 
 def some_records(start, stop):
@@ -29,16 +26,16 @@ def some_records(start, stop):
     ]
 
 
-def test_records_rewind_to_a_mark_that_a_checkpoint_has_kept(tmp_path):
+def test_records_rewind_to_the_length_that_a_checkpoint_has_kept(tmp_path):
     records = Records(tmp_path)
-    records.append(some_records(0, 6))
-    mark = json.loads(json.dumps(records.mark()))
+    length = records.append(some_records(0, 6))
     records.append(some_records(6, 15))  # killed before its checkpoint was safe
     later = Records(tmp_path)
-    assert later.rewind(mark)
+    assert later.rewind(length)
     assert later.read() == some_records(0, 6)
-    later.append(some_records(6, 9))
-    assert Records(tmp_path).rewind(later.mark())
+    length = later.append(some_records(6, 9))
+    assert Records(tmp_path).rewind(length)
+    assert not Records(tmp_path).rewind(length + 1)
     assert Records(tmp_path).read() == some_records(0, 9)
     assert Records(tmp_path).read(("step",)) == [{"step": step} for step in range(9)]
 
@@ -78,7 +75,7 @@ def test_tensorboard_is_written_while_a_run_trains(tmp_path, monkeypatch):
     spec = replace(tiny_spec(epochs=3), probe_every=2)
     stop_after(spec, tmp_path, 5, tensorboard=True)
     execute_spec(spec, tmp_path, tensorboard=True)
-    events = accumulator(str(tmp_path / "tensorboard" / run_of(spec).id)).Reload()
+    events = accumulator(str(tmp_path / "tensorboard" / run_of(spec).name)).Reload()
     records = folder_of(spec, tmp_path).metrics.read()
     for name in ("loss", "norm", "validation"):
         expected = [(record["step"], record[name]) for record in records if name in record]
@@ -143,7 +140,6 @@ def test_a_model_that_changes_its_inputs_in_place_leaves_the_splits_alone(tmp_pa
     spec = replace(tiny_spec("sgd"), task="spherenorm_tiny:ScalesInPlace")
     run = run_of(spec, tmp_path)
     before = [x.clone() for split in run.splits for x in split]
-    run.task.rehearse()
     assert execute(run).state == "finished"
     after = [x for split in run.splits for x in split]
     assert all(map(torch.equal, before, after))

@@ -12,10 +12,10 @@ from spherenorm_pictures import PictureTask, picture_spec
 from torch.nn.functional import cross_entropy
 
 from spherenorm import as_view, metrics
-from spherenorm_experiments.core import SCHEDULES, Regime, Spec
-from spherenorm_experiments.engine import Training, execute
-from spherenorm_experiments.engine._given_steps import turn_by
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.execute import execute, execute_spec
+from spherenorm_experiments.given_steps import turn_by
+from spherenorm_experiments.spec import SCHEDULES, Regime, Spec
+from spherenorm_experiments.train import Training
 from tests.harness import refuses
 
 
@@ -249,7 +249,7 @@ def test_label_smoothing_that_a_loss_would_ignore_is_refused(tmp_path):
 def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
     spec = picture_spec()
     assert not {"regime", "probe_every"} & spec.to_json().keys()
-    identities = {run_of(spec).id}
+    identities = {run_of(spec).name}
     turn = {"recipe": "sgd", "after": 0.5}
     others = [
         *({"warmup": 1.0}, {"micro_batches": 2}, {"clip_norm": 1.0}, {"ema": 0.9}),
@@ -262,8 +262,8 @@ def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
     for options in others:
         changed = replace(spec, regime=Regime(**options))
         assert Spec.from_json(changed.to_json()) == changed
-        identities.add(run_of(changed).id)
-    identities.add(run_of(replace(spec, probe_every=3)).id)
+        identities.add(run_of(changed).name)
+    identities.add(run_of(replace(spec, probe_every=3)).name)
     assert len(identities) == len(others) + 2
 
 
@@ -320,7 +320,7 @@ def test_a_run_takes_the_effective_steps_of_another_one(tmp_path):
     recipe, other = "adam", "adamp"
     reference, theirs = records(wide_spec(other), tmp_path)
     _, own = records(wide_spec(recipe), tmp_path)
-    _, given = records(wide_spec(recipe, reference.id), tmp_path)
+    _, given = records(wide_spec(recipe, reference.name), tmp_path)
     views = reference.folder.summary()["views"]
     assert [views[name] for name in theirs[0]["steps"]] == ["channel", "layer"]
     for a, b in zip(given, theirs, strict=True):

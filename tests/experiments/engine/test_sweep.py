@@ -3,34 +3,40 @@
 import numpy as np
 import pytest
 import torch
-from running import folder_of, run_of
+from running import run_of
 
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store, find_rows
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.execute import execute
+from spherenorm_experiments.jobs import jobs_of
 from spherenorm_experiments.paper.shared.toys import Cosine
+from spherenorm_experiments.spec import Spec, points_of
+from spherenorm_experiments.store import Store
 
 
-def pure(task, hyper_parameters, options=None, recipe="sgd", epochs=20, **more):
-    common = {"schedule": "constant", "probes": (), **more}
-    return Spec(task, recipe, hyper_parameters, options or {}, epochs=epochs, **common)
+def pure(task, hyper_parameters, options=None, recipe="sgd", epochs=20, seeds=(0,), **more):
+    """Every point with every seed."""
+    common = {"schedule": "constant", "probes": (), "epochs": epochs, **more}
+    return [
+        Spec(task, recipe, point, options or {}, seed=seed, **common)
+        for point in points_of(hyper_parameters)
+        for seed in seeds
+    ]
 
 
-def executed(spec, root):
-    """The outcome, and the runs of the spec in the order of its rows."""
-    outcome = execute_spec(spec, root)
+def executed(specs, root):
+    """The outcome, and the rows in the order of the specs, of which one computation is made."""
+    runs = [run_of(spec, root) for spec in specs]
+    (job,) = jobs_of(runs)
+    outcome = execute(job)
     assert outcome.state != "failed", outcome.error
-    run = run_of(spec, root)
-    found = find_rows(Store(root), run.rows)
-    return outcome, [found[name] for name in run.rows]
+    found = Store(root).find(job.names)
+    return outcome, [found[run.name] for run in runs]
 
 
 @pytest.mark.parametrize("task", ["rosenbrock", "mlp"])
 def test_a_point_diverges_alone(tmp_path, task):
     def ends(*rates):
-        spec = pure(task, {"lr": list(rates), "momentum": 0.9})
-        outcome, rows = executed(spec, tmp_path)
-        text = (folder_of(spec, tmp_path).path / "summary.json").read_text()
+        outcome, rows = executed(pure(task, {"lr": list(rates), "momentum": 0.9}), tmp_path)
+        text = (rows[0].folder.path / "rows.json").read_text()
         assert "NaN" not in text
         assert "Infinity" not in text
         for row in rows:
@@ -48,8 +54,8 @@ def test_a_point_diverges_alone(tmp_path, task):
 def test_a_toy_descends_as_torch_does(tmp_path):
     """The path against torch.optim.SGD on the same loss."""
     points = {"lr": [0.02, 0.1], "momentum": 0.9}
-    spec = pure("cosine", points, {"path": True}, schedule="linear", epochs=50)
-    _, (_, row) = executed(spec, tmp_path)
+    specs = pure("cosine", points, {"path": True}, schedule="linear", epochs=50)
+    _, (_, row) = executed(specs, tmp_path)
     w = torch.tensor([0.001, 1.0], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
     for step in range(50):
@@ -85,10 +91,10 @@ def test_a_run_is_the_same_alone_among_3_and_among_7(tmp_path, task, options, re
     for count, seeds in ((1, (5,)), (3, (5,)), (7, (5, 6, 7))):
         spec = pure(task, {"lr": every[:count]}, options, recipe, 12, seeds=seeds)
         _, rows = executed(spec, tmp_path / str(count))
-        assert rows[0].spec == pure(task, {"lr": rate}, options, recipe, 12, seed=5)
+        assert rows[0].spec == spec[0]
         numbers[count] = _numbers(rows[0])
-    another = pure(task, {"lr": rate / 2}, options, recipe, 12, seed=6)
-    assert rows[4].spec == another
+    another = pure(task, {"lr": rate / 2}, options, recipe, 12, seeds=(6,))
+    assert rows[4].spec == another[0]
     _, (alone,) = executed(another, tmp_path / "another")
     pairs = [
         (numbers[1], numbers[3]),

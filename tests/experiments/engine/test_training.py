@@ -10,11 +10,14 @@ from running import assert_same_end, ended, folder_of, run_of
 from spherenorm_pictures import Pictures, PictureTask, picture_spec
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.core import SCHEDULES, Regime, length, stream
-from spherenorm_experiments.engine import Ranks, Training
-from spherenorm_experiments.engine._gradients import Gradients
-from spherenorm_experiments.engine._loader import TrainingBatches, evaluation_batches
-from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.data import TrainingBatches, evaluation_batches
+from spherenorm_experiments.execute import execute_spec
+from spherenorm_experiments.gradients import Gradients
+from spherenorm_experiments.ranks import Ranks
+from spherenorm_experiments.spec import SCHEDULES, Regime
+from spherenorm_experiments.streams import stream
+from spherenorm_experiments.task import length
+from spherenorm_experiments.train import Training
 from tests.harness import refuses
 
 

@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spherenorm_experiments.analysis import Results, Sample, difference
-from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra.matched_step import (
     ADAM,
     ADAMP,
@@ -16,13 +14,12 @@ from spherenorm_experiments.extra.matched_step import (
     MatchedStep,
     gap_in_parts,
 )
-from spherenorm_experiments.extra.mechanism import (
-    answer_table,
-    grow,
-    scores_picture,
-    scores_table,
-)
-from spherenorm_experiments.study import Plan
+from spherenorm_experiments.extra.mechanism import answer_table, grow, scores_picture, scores_table
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.tables import difference
 from tests.experiments.fabricated import result
 
 STRIPES = BENCHMARKS[0]

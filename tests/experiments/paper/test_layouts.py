@@ -15,8 +15,7 @@ from miniatures import (
     write_mnist,
 )
 
-from spherenorm_experiments.core import Splits, find_task
-from spherenorm_experiments.core._task import fingerprint_of
+from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.adversarial.cifar import read_cifar10
 from spherenorm_experiments.paper.audio.recordings import (
     PARTS,
@@ -31,6 +30,7 @@ from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, 
 from spherenorm_experiments.paper.retrieval.photos import PARTITION
 from spherenorm_experiments.paper.shared.imagenet import imagenet
 from spherenorm_experiments.paper.shared.layout import FOLDER, checked, layouts
+from spherenorm_experiments.task import Splits, fingerprint_of
 from tests.harness import refuses
 
 TOTALS = {"cub": 11_788, "cars-196": 16_185, "in-shop": 52_712, "sop": 120_053}

@@ -4,11 +4,12 @@ import pytest
 import torch
 from miniatures import WRITERS
 
-from spherenorm_experiments.analysis import Results
-from spherenorm_experiments.core import find_task
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.shared.layout import FOLDER, layouts
 from spherenorm_experiments.paper.shared.resnet import resnet50
-from spherenorm_experiments.study import Plan, find_study
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Results
 
 # Study and condition: what is smaller here, items of a batch, parameters, metrics.
 CASES = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from spherenorm_experiments.core import find_task, find_task_class, splits_of
+from spherenorm_experiments.lookup import find_task, find_task_class
 from spherenorm_experiments.paper.audio import spoken, street
 from spherenorm_experiments.paper.debiasing import biased
 from spherenorm_experiments.paper.detection import scenes
@@ -14,6 +14,7 @@ from spherenorm_experiments.paper.language import texts
 from spherenorm_experiments.paper.retrieval import glyph_classes
 from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, QUERY
 from spherenorm_experiments.paper.shared import glyphs
+from spherenorm_experiments.task import splits_of
 
 # Images or waves of training, validation and test, and the shape of one.
 ROWS = {

@@ -6,27 +6,18 @@ from collections import defaultdict
 import pytest
 from running import shown
 
-from spherenorm_experiments.analysis import (
-    FOR,
-    Arm,
-    Result,
-    Results,
-    Sample,
-    evaluate,
-    with_tuned,
-)
-from spherenorm_experiments.core import Spec
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, arm_of
+from spherenorm_experiments.decisions import FOR, evaluate
 from spherenorm_experiments.extra import equilibrium
 from spherenorm_experiments.paper.norms.t1 import _correlation
 from spherenorm_experiments.paper.shared.claims import ratio_at_equal_rates
-from spherenorm_experiments.study import (
-    Condition,
-    Contender,
-    Plan,
-    TunedComparison,
-    arm_of,
-    find_study,
-)
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Result, Results
+from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.tuning import with_tuned
 from tests.experiments.fabricated import fabricated, result
 
 WORLDS = 80
@@ -101,7 +92,7 @@ def test_a_point_that_diverged_counts_against_an_equilibrium():
     arm = Arm("SGD", "sgd")
     found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
     items = [
-        Result("", Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed), {},
+        Result("", Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
                {"x": x}, None, arm=arm)
         for (lr, seed), x in found.items()
     ]  # fmt: skip

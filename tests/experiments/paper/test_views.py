@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from spherenorm import audit
-from spherenorm_experiments.core import find_task
+from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
 from spherenorm_experiments.paper.detection.centernet import CenterNet
 from spherenorm_experiments.paper.detection.ssd import SSD, Defaults

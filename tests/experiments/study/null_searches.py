@@ -11,8 +11,10 @@ numbers, stand ways to choose in which seeds share a choice. The suite runs a sm
 import numpy as np
 from scipy import stats
 
-from spherenorm_experiments.analysis import Results
-from spherenorm_experiments.study import Condition, Plan, TunedComparison
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Results
 from tests.experiments.fabricated import result
 
 RATES = (0.01, 0.02, 0.04, 0.08)

@@ -10,26 +10,16 @@ import pytest
 from running import shown
 from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
-from spherenorm_experiments.analysis import (
-    Arm,
-    Claim,
-    Results,
-    Sample,
-    Tried,
-    evaluate,
-    grid_arm,
-    with_tuned,
-)
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.study import (
-    Condition,
-    Contender,
-    Plan,
-    Setup,
-    arm_of,
-    find_study,
-)
-from spherenorm_experiments.study._shown import range_table
+from spherenorm_experiments.claims import Claim
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.condition import Condition, Contender, Setup, arm_of
+from spherenorm_experiments.decisions import evaluate
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Results
+from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.shown import range_table
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.tuning import Tried, grid_arm, with_tuned
 from tests.experiments.fabricated import compared, result
 from tests.experiments.study.null_searches import verdicts
 from tests.harness import refuses
@@ -336,16 +326,16 @@ def test_evidence_has_few_seeds_only_where_no_score_can_be_decided(scores, count
     assert evaluate(norms, Results([])).p is not None  # enough for a verdict
 
 
-def test_points_of_a_pure_task_are_one_trial_and_a_shorter_run_is_a_contender():
+def test_a_shorter_run_is_a_contender():
     on = [Condition("a", "network"), Condition("b", "network", contenders=("SGD", "short"))]
     short = Contender("short", fixed={"momentum": 0.9}, recipe="sgdp", length=0.5)
     study = small_table(contenders=[SGDP, short], on=on, claims=())
     trials = study.trials(Plan("small"), Results([]))
     names = [(t.arm.settings["condition"], t.arm.settings["contender"]) for t in trials]
-    assert names == [("a", "SGD"), ("a", "SGDP"), ("a", "short"), ("b", "SGD"), ("b", "short")]
+    expected = [("a", "SGD"), ("a", "SGDP"), ("a", "short"), ("b", "SGD"), ("b", "short")]
+    assert [*dict.fromkeys(names)] == expected
+    assert len(trials) == 5 * 2 * 3
     for trial in trials:
-        assert trial.spec.points == {"lr": [0.01, 0.1]}
-        assert trial.spec.seeds == (40, 41, 42)
         half = trial.arm.settings["contender"] == "short"
         assert trial.spec.epochs == (120 if half else 240)
     assert [c.name for c in study.claims] == [

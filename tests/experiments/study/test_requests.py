@@ -3,26 +3,19 @@
 from dataclasses import replace
 
 import pytest
-from running import run_of, run_study
+from running import run_of
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.analysis import Arm, Results, Sample, Trial
-from spherenorm_experiments.core import Spec, Task
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.report.page import sections
-from spherenorm_experiments.study import (
-    Comparing,
-    Plan,
-    Request,
-    Study,
-    _campaign,
-    comparison_of,
-    estimate,
-    find_study,
-    read_requests,
-    time_steps,
-)
-from spherenorm_experiments.study._shown import range_table
+from spherenorm_experiments.campaign import estimate
+from spherenorm_experiments.comparing import Comparing, comparison_of, find_study
+from spherenorm_experiments.plan import Plan, Request, read_requests
+from spherenorm_experiments.results import Arm, Results
+from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.sections import sections
+from spherenorm_experiments.shown import range_table
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.store import Store, run_name
+from spherenorm_experiments.task import Task
 from tests.experiments.fabricated import result
 
 STUDY = "spherenorm_tiny:TinyStudy"
@@ -30,78 +23,42 @@ STUDY = "spherenorm_tiny:TinyStudy"
 
 def test_looks_are_in_the_order_in_which_requests_first_ended(tmp_path):
     """To repeat the first request after the second does not make the second look a first one."""
-    arm = Arm("SGD", "sgd")
+    study = find_study(STUDY)
 
     def sizes(name, *asked):
         """The seeds that could be looked at, after requests of so many of them."""
         store = Store(tmp_path / name)
-        for seed in range(12):
-            folder = store.folder(f"run-{seed}")
-            folder.write_config(Spec("tiny", "sgd", seed=seed).to_json())
-            folder.finish({"diverged_at": None, "test": 1.0}, [])
+        for trial in study.trials(Plan("smoke", tuple(range(12))), Results([])):
+            folder = store.folder(run_name(trial.spec, "data"))
+            folder.finish([(folder.name, trial.spec, {"diverged_at": None, "test": 1.0})], [], {})
         for count, ended in asked:
-            runs = [(arm, f"run-{seed}") for seed in range(count)]
-            plan = Plan("small", tuple(range(count)))
-            Request([STUDY], plan, {STUDY: runs}).save(store, ended=ended)
+            Request([STUDY], Plan("smoke", tuple(range(count)))).save(store, ended=ended)
         (section,) = sections(store, read_requests(store)[0])
-        return [len(seeds) for seeds in section.results.arm(arm).values("test").looks]
+        return [len(seeds) for seeds in section.results.arm("SGD").values("test").looks]
 
     assert sizes("grown", (6, True), (12, True)) == [6, 12]
     assert sizes("repeated", (6, True), (12, True), (6, False), (6, True)) == [6, 12]
     assert sizes("killed", (12, False), (6, True), (12, True)) == [6, 12]
     assert sizes("whole", (12, True), (6, True)) == [12, 12]  # there were twelve from the start
-    assert sizes("whole again", (12, True), (6, True), (12, True)) == [12, 12]
-
-
-class Growing(Study):
-    """One trial of a pure task, whose list of rates is longer once its first runs have ended."""
-
-    name = "growing"
-
-    def trials(self, plan, results):
-        rates = [0.01, 0.02, 0.04][: 3 if len(results) >= 2 else 2]
-        spec = Spec("cosine", "sgd", {"lr": rates}, epochs=1, seeds=(0,))
-        return [Trial(Arm("SGD", "sgd"), spec)]
-
-
-def test_a_trial_that_gets_longer_has_all_of_its_runs(tmp_path):
-    """The points of a pure task are one trial: a grid that grows makes no trial more."""
-    _, planned, results = run_study(Growing(), Store(tmp_path))
-    assert len(planned) == 1
-    assert sorted(item.spec.hyper_parameters["lr"] for item in results) == [0.01, 0.02, 0.04]
 
 
 def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
-    store = Store(tmp_path)
-
     def ended(spec, seconds):
         run = run_of(spec, tmp_path)
-        run.folder.write_config(run.config)
-        run.folder.write_status("finished", seconds=seconds)
+        row = run.name, run.spec, {"diverged_at": None}
+        run.folder.finish([row], [], {"seconds": seconds})
 
     long = run_of(tiny_spec(epochs=40), tmp_path)
-    guess = estimate(store, [long])[long.id]
+
+    def estimated():
+        return estimate(Store(tmp_path), [long])[long.name]
+
+    guess = estimated()
     ended(tiny_spec(epochs=1), 400.0)
     ended(replace(tiny_spec(epochs=40, seed=1), batch_size=8), 400.0)
-    assert estimate(store, [long])[long.id] == guess
+    assert estimated() == guess
     ended(tiny_spec(epochs=20), 30.0)
-    assert estimate(store, [long])[long.id] == pytest.approx(60.0)
-
-
-def test_a_step_that_is_timed_tells_what_no_run_tells(tmp_path, monkeypatch):
-    store = Store(tmp_path)
-    short, long = (run_of(tiny_spec(epochs=count), tmp_path) for count in (1, 40))
-    toy = run_of(Spec("cosine", "sgd", {"lr": 0.1}), tmp_path)
-    asked = []
-    monkeypatch.setattr(_campaign, "time_step", lambda run: asked.append(run.id) or 2.0)
-    timed = time_steps([short, long, toy])
-    assert len(asked) == 1  # both runs are of one kind, and a toy is not timed
-    costs = estimate(store, [short, long, toy], timed)
-    assert (costs[short.id], costs[long.id]) == (2.0 * short.steps, 2.0 * long.steps)
-    assert costs[toy.id] == estimate(store, [toy])[toy.id]
-    short.folder.write_config(short.config)
-    short.folder.write_status("finished", seconds=5.0)
-    assert estimate(store, [short], timed)[short.id] == 5.0
+    assert estimated() == pytest.approx(60.0)
 
 
 def comparison(numbers, metric="accuracy (%)"):

@@ -1,26 +1,19 @@
 """The trials of a plan; a run that is asked for again is not computed again."""
 
-import importlib
-import linecache
-import sys
 from dataclasses import replace
 
 import pytest
-from spherenorm_tiny import TinyStudy
+from spherenorm_tiny import TASK, TinyStudy
 
-from spherenorm_experiments.analysis import Arm, Results, Trial
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store, rows_in
-from spherenorm_experiments.engine.door import Door
-from spherenorm_experiments.report.page import sections
-from spherenorm_experiments.study import (
-    Campaign,
-    Plan,
-    Study,
-    apply_plan,
-    find_study,
-    read_requests,
-)
+from spherenorm_experiments import code
+from spherenorm_experiments.campaign import Campaign
+from spherenorm_experiments.execute import Resolver
+from spherenorm_experiments.plan import Plan, Request, apply_plan
+from spherenorm_experiments.results import Arm, Results, Trial
+from spherenorm_experiments.sections import sections
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.store import Store, run_name
+from spherenorm_experiments.study import Study, trials_of
 
 
 class Few(Study):
@@ -30,50 +23,52 @@ class Few(Study):
 
     def trials(self, plan, results):
         points = {"lr": [0.01, 0.1], "momentum": [0.0, 0.9]}
-        common = {"seeds": tuple(self.chosen_seeds(plan)), "epochs": 3, "probes": ()}
-        return [
-            Trial(Arm(task, "sgd"), Spec(task, "sgd", points, **common))
+        common = {"epochs": 3, "probes": ()}
+        seeds = self.chosen_seeds(plan)
+        made = [
+            trials_of(Arm(task, "sgd"), task, points, seeds, **common)
             for task in ("cosine", "network")
         ]
+        return [*made[0], *made[1]]
 
 
 class More(Few):
     """A third point of the toy"""
 
     def trials(self, plan, results):
-        trial, _ = super().trials(plan, results)
         points = {"lr": [0.01, 0.1, 1.0], "momentum": [0.0, 0.9, 0.9]}
-        return [replace(trial, spec=replace(trial.spec, hyper_parameters=points))]
+        seeds = self.chosen_seeds(plan)
+        return trials_of(Arm("cosine", "sgd"), "cosine", points, seeds, epochs=3, probes=())
 
 
 class Twice(Few):
     """A run in two arms"""
 
     def trials(self, plan, results):
-        trial, _ = super().trials(plan, results)
-        point = {"lr": 0.1, "momentum": 0.9}
-        spec = replace(trial.spec, hyper_parameters=point, seeds=())
-        return [trial, Trial(Arm("alone", "sgd"), spec)]
+        made = [t for t in super().trials(plan, results) if t.spec.task == "cosine"]
+        (again,) = (
+            t.spec for t in made if (t.spec.hyper_parameters["lr"], t.spec.seed) == (0.1, 0)
+        )
+        return [*made, Trial(Arm("alone", "sgd"), again)]
 
 
 FEW = Few()
 
 
 def campaign(store, seeds, study):
-    return Campaign([study], Plan("smoke", seeds), Door(store))
+    return Campaign([study], Plan("smoke", seeds), Resolver(store))
 
 
 def computed(store, seeds, study=FEW):
     """The number of runs that a request for these seeds computes."""
-    counts = []
-    outcomes = campaign(store, seeds, study).run(lambda outcome, *_: counts.append(outcome.runs))
-    assert all(outcome.state != "failed" for outcome in outcomes.values()), outcomes
-    return sum(counts)
+    found = campaign(store, seeds, study).run()
+    assert all(outcome.state != "failed" for outcome in found.values()), found
+    return sum(outcome.runs for outcome in found.values())
 
 
 def names(store):
     """Of the runs in a store."""
-    return [row.name for folder in store.folders() for row in rows_in(folder)]
+    return [row.name for row in store.rows()]
 
 
 def test_a_third_seed_costs_a_third(tmp_path):
@@ -100,46 +95,68 @@ def test_a_run_that_two_arms_ask_for_is_computed_once(tmp_path):
     assert len(results.arm("alone")) == 1
 
 
-EDITED = """
-from spherenorm import chain, rules as r
-from spherenorm_experiments.analysis import Arm, Trial
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.study import Study
+class Failing(Study):
+    """Many runs of a recipe that raises, and of one that does not"""
 
-def mine(lr=0.1):
-    return chain(r.StepSize({factor} * lr))
-
-class Mine(Study):
-    "A recipe that is edited"
-
-    name = "mine"
+    name = "failing"
 
     def trials(self, plan, results):
-        seeds = tuple(self.chosen_seeds(plan))
-        points = {{"lr": [0.01, 0.1]}}
-        spec = Spec("cosine", "rows_edited:mine", points, seeds=seeds, epochs=3, probes=())
-        return [Trial(Arm("mine", "rows_edited:mine"), spec)]
-"""
+        made = []
+        for recipe in ("spherenorm_tiny:raising", "sgd"):
+            points = {"lr": [0.1, 0.2, 0.3]}
+            made += trials_of(Arm(recipe, recipe), TASK, points, (0, 1), batch_size=16)
+        return made
 
 
-def test_runs_of_an_edited_recipe_replace_those_of_the_one_before(tmp_path, monkeypatch):
-    """In later requests for other seeds, too: else an arm would be a mixture of two recipes."""
-    monkeypatch.syspath_prepend(tmp_path)
-    store = Store(tmp_path / "runs")
-    for factor, seeds in (("1.0", (0, 1)), ("1.0", (2,)), ("10.00", (3, 4)), ("10.00", (5,))):
-        (tmp_path / "rows_edited.py").write_text(EDITED.format(factor=factor))
-        sys.modules.pop("rows_edited", None)
-        linecache.clearcache()
-        importlib.invalidate_caches()
-        computed(store, seeds, find_study("rows_edited:Mine"))
-        requests = read_requests(store)[0]
-        (section,) = sections(store, requests)
-        found = sorted({item.spec.seed for item in section.results})
-        assert found == {1: [0, 1], 2: [0, 1, 2], 3: [3, 4], 4: [3, 4, 5]}[len(requests)]
+def test_where_the_first_run_of_a_recipe_fails_the_others_are_left_out(tmp_path):
+    study, store = Failing(), Store(tmp_path)
+    found = campaign(store, None, study).run()
+    states = [outcome.state for outcome in found.values()]
+    assert (states.count("failed"), states.count("finished")) == (1, 6)
+
+
+def edited(monkeypatch, word):
+    """An edit of the tiny task's module."""
+    digest = code.file_digest
+
+    def other(path):
+        return word if path.name == "spherenorm_tiny.py" else digest(path)
+
+    monkeypatch.setattr(code, "file_digest", other)
+
+
+def test_a_report_takes_the_newest_rows_and_marks_those_of_other_code(tmp_path, monkeypatch):
+    """Rows that an edit has made old are trained again by the next request."""
+    computed(Store(tmp_path), (0, 1), TinyStudy())
+    requests = [Request(["spherenorm_tiny:TinyStudy"], Plan("smoke", seeds=(0, 1)))]
+    with monkeypatch.context() as patch:
+        edited(patch, "once more")
+        (section,) = sections(Store(tmp_path), requests)
+        assert len(section.results) == section.results.planned
+        assert set(section.older) == {arm.label for arm in section.results.arms}
+        assert computed(Store(tmp_path, accept_code=True), (0, 1), TinyStudy()) == 0
+        assert computed(Store(tmp_path), (0, 1), TinyStudy()) == 6
+        (section,) = sections(Store(tmp_path), requests)
         assert section.older == []
+    (section,) = sections(Store(tmp_path), requests)
+    assert section.older
 
 
-def trials_of(study, plan):
+def test_rows_of_other_data_are_not_compared_with_those_of_the_newest(tmp_path):
+    """Half of an arm that was trained on other data is missing, and no part of the comparison."""
+    store, spec = Store(tmp_path), Spec(TASK, "sgd", {"lr": 0.1})
+    for seed, data in ((0, "old"), (1, "old"), (0, "new")):
+        own = replace(spec, seed=seed)
+        name = run_name(own, data)
+        store.folder(name).finish([(name, own, {"diverged_at": None, "test": 1.0})], [], {})
+    found = store.newest([spec, replace(spec, seed=1)])
+    assert [row.name for row in found.values()] == [run_name(spec, "new")]
+    failed = replace(spec, seed=2, options={"scale": 2.0})
+    store.folder(run_name(failed, "data")).write_status("failed", error="it gave up")
+    assert store.newest([failed]) == {}
+
+
+def planned(study, plan):
     """The first round, as the plan wants it."""
     return apply_plan(plan, study.trials(plan, Results([])))
 
@@ -147,28 +164,27 @@ def trials_of(study, plan):
 def test_settings_reach_the_runs_that_know_them():
     study = TinyStudy()
     settings = {"lr": 0.3, "epochs": 1, "delta": 0.2, "scale": 2.0}
-    trials = trials_of(study, Plan("smoke", overrides=settings))
+    trials = planned(study, Plan("smoke", overrides=settings))
     by_recipe = {trial.spec.recipe: trial.spec for trial in trials}
     assert by_recipe["sgd"].hyper_parameters == {"lr": 0.3, "momentum": 0.9}
     assert by_recipe["sgdp"].hyper_parameters == {"lr": 0.3, "momentum": 0.9, "delta": 0.2}
     assert by_recipe["sgd"].epochs == 1
     assert by_recipe["sgd"].options == {"scale": 2.0}
     with pytest.raises(ValueError, match="no run has a setting 'momentun'; did you mean momentum"):
-        trials_of(study, Plan("smoke", overrides={"momentun": 0.3}))
+        planned(study, Plan("smoke", overrides={"momentun": 0.3}))
 
 
 @pytest.mark.parametrize(
     ("settings", "points"),
     [
-        ({"lr": 0.5, "weight_decay": 0.3}, {"lr": [0.5], "weight_decay": [0.3]}),
-        ({"weight_decay": 0.3, "lr": 0.5}, {"lr": [0.5], "weight_decay": [0.3]}),
-        ({"lr": 0.5}, {"lr": [0.5, 0.5], "weight_decay": [0.0, 0.1]}),
-        ({"weight_decay": 0.3, "lr": [1.0, 2.0, 3.0]},
-         {"lr": [1.0, 2.0, 3.0], "weight_decay": [0.3] * 3}),
+        ({"lr": 0.5, "weight_decay": 0.3}, [(0.5, 0.3)]),
+        ({"lr": 0.5}, [(0.5, 0.0), (0.5, 0.1)]),
+        ({"weight_decay": 0.3, "lr": [1.0, 2.0, 3.0]}, [(1.0, 0.3), (2.0, 0.3), (3.0, 0.3)]),
     ],
-)  # fmt: skip
-def test_each_of_several_settings_holds_at_the_points_of_a_sweep(settings, points):
+)
+def test_settings_hold_at_every_point_and_equal_points_are_one(settings, points):
     grid = {"lr": [0.1, 0.2, 0.1, 0.2], "weight_decay": [0.0, 0.0, 0.1, 0.1]}
-    trial = Trial(Arm("SGD", "sgd"), Spec("cosine", "sgd", grid, seeds=(0,)))
-    (applied,) = apply_plan(Plan(overrides=settings), [trial])
-    assert applied.spec.hyper_parameters == points
+    trials = trials_of(Arm("SGD", "sgd"), "cosine", grid, (0,))
+    applied = apply_plan(Plan(overrides=settings), trials)
+    found = [tuple(t.spec.hyper_parameters[name] for name in grid) for t in applied]
+    assert found == points

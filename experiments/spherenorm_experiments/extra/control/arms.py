@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spherenorm_experiments.study import Contender
+from spherenorm_experiments.condition import Contender
 
 BASES = ("Adam", "Muon")
 COLORS = {

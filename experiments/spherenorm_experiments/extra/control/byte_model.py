@@ -10,16 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import (
-    Batch,
-    Budget,
-    Mean,
-    Splits,
-    Statistic,
-    Task,
-    cross_entropy,
-)
 from spherenorm_experiments.extra.control.source_text import VOCABULARY, source_windows
+from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 SCORED = 192
 """Windows of validation, and of test."""

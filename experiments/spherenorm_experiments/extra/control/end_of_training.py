@@ -8,28 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    MARGIN,
-    Arm,
-    Claim,
-    Key,
-    Result,
-    Results,
-    Row,
-    Sample,
-    Table,
-    Trial,
-    mean_of,
-    slug,
-)
-from spherenorm_experiments.core import Regime
+from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.extra.control.arms import BETAS, REST
 from spherenorm_experiments.extra.control.norm_control import BYTES, PLACES, Place
 from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.rates import WITHIN
 from spherenorm_experiments.extra.control.turns import growth, series
-from spherenorm_experiments.report.pictures import Picture, drawn, lines
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.pictures import Picture, drawn, lines
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Key, Result, Results, Trial
+from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.spec import Regime
+from spherenorm_experiments.study import Study
+from spherenorm_experiments.tables import Row, Table, mean_of
 
 MIDDLE, END = (0.4, 0.5), (0.9, 1.0)
 """Parts of the run that are compared; the rate falls linearly to 0."""

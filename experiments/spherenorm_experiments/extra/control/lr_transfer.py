@@ -9,26 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    Claim,
-    Results,
-    Row,
-    Sample,
-    Table,
-    Trial,
-    mean_of,
-    paired_values,
-    pooled,
-    slug,
-    with_tuned,
-)
-from spherenorm_experiments.extra.control.arms import (
-    BASES,
-    COLORS,
-    CONTROLS,
-    REST,
-    contender,
-)
+from spherenorm_experiments.claims import Claim, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup, arm_of
+from spherenorm_experiments.extra.control.arms import BASES, COLORS, CONTROLS, REST, contender
 from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.rates import (
     REACH,
@@ -41,15 +25,12 @@ from spherenorm_experiments.extra.control.rates import (
     sensitivity,
 )
 from spherenorm_experiments.extra.control.turns import turn_over_law
-from spherenorm_experiments.report.pictures import Picture, drawn, lines
-from spherenorm_experiments.study import (
-    Condition,
-    Contender,
-    Plan,
-    Setup,
-    TunedComparison,
-    arm_of,
-)
+from spherenorm_experiments.pictures import Picture, drawn, lines
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Results, Trial
+from spherenorm_experiments.samples import Sample, paired_values, pooled
+from spherenorm_experiments.tables import Row, Table, mean_of
+from spherenorm_experiments.tuning import with_tuned
 
 WIDTHS = {"smoke": (16,), "small": (16, 64), "full": (32, 64, 128, 256)}
 """The widths of each tier; from its smallest to its largest the best rate may drift."""

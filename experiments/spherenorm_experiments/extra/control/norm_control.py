@@ -7,20 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from spherenorm_experiments.analysis import (
-    Arm,
-    Claim,
-    Key,
-    Result,
-    Results,
-    Row,
-    Sample,
-    Table,
-    Trial,
-    mean_of,
-    pooled,
-    slug,
-)
+from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.extra.control.arms import BASES, COLORS, CONTROLS, REST, contender
 from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.turns import (
@@ -31,8 +18,12 @@ from spherenorm_experiments.extra.control.turns import (
     spread_over_layers,
     turn_over_law,
 )
-from spherenorm_experiments.report.pictures import Picture, drawn, points
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.pictures import Picture, drawn, points
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Key, Result, Results, Trial
+from spherenorm_experiments.samples import Sample, pooled
+from spherenorm_experiments.study import Study
+from spherenorm_experiments.tables import Row, Table, mean_of
 
 RATES = {"smoke": slice(2, 3), "small": slice(1, 4), "full": slice(0, 6)}
 """The places of the rates in the grid of each arm."""

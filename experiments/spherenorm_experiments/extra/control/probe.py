@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spherenorm import metrics
-from spherenorm_experiments.engine import MeasuredStep
+from spherenorm_experiments.probes import MeasuredStep
 
 
 def rotation(step: MeasuredStep) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spherenorm_experiments.analysis import Result, Results, Sample, Tried, grid_arm
+from spherenorm_experiments.condition import Condition, Contender, arm_of
 from spherenorm_experiments.extra.control.byte_model import UNIFORM
-from spherenorm_experiments.study import Condition, Contender, arm_of
+from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.tuning import Tried, grid_arm
 
 WITHIN = 0.02
 """Nats: rates whose loss is so near the best one are on the plateau."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import Splits
+from spherenorm_experiments.task import Splits
 
 VOCABULARY = 128
 """Bytes of ASCII; a larger byte counts as the last one, which no source has."""

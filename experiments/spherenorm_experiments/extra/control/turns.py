@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spherenorm_experiments.analysis import Result
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import rate_factor
 from spherenorm_experiments.extra.equilibrium import predict
+from spherenorm_experiments.optimizers import rate_factor
+from spherenorm_experiments.results import Result
+from spherenorm_experiments.spec import Spec
 
 LATE = 0.5
 """The share of the steps before those over which stationary averages are taken."""

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from spherenorm_experiments.analysis import Claim, Results, Sample, paired_values, slug
+from spherenorm_experiments.claims import Claim, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Contender, arm_of
 from spherenorm_experiments.extra.control.arms import contender
 from spherenorm_experiments.extra.control.lr_transfer import byte_condition
 from spherenorm_experiments.extra.control.rates import WITHIN, curves, losses_over
-from spherenorm_experiments.study import Contender, TunedComparison, arm_of
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.samples import Sample, paired_values
 
 SHARE = 0.2
 """Of the steps: over these the rate rises, if it does."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,18 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import (
-    Batch,
-    Budget,
-    Mean,
-    Splits,
-    Statistic,
-    Task,
-    cross_entropy,
-)
+from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
 from spherenorm_experiments.paper.adversarial import cifar
 from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
 from spherenorm_experiments.paper.shared import glyphs
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 CHARACTERS, SIZE = "ABEHKRSXZ3", 12
 TRAIN, VALIDATION, TEST = 640, 200, 400
@@ -198,11 +191,6 @@ class Adversarial(Task):
     def audit_inputs(self) -> tuple[Any, ...]:
         count = AUDITED if self.data_set == "cifar10" else 4 * AUDITED
         return tuple(self.first_batch(self.data().train, count)[:-1])
-
-    def rehearse(self) -> None:
-        """Rehearse with attacks of one step, which would raise what the later ones do."""
-        harder = min(1, self.harder_steps)
-        Task.rehearse(replace(self, steps=1, test_steps=1, harder_steps=harder))
 
     @property
     def threat(self) -> Threat:

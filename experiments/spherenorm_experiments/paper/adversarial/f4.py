@@ -10,21 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    Claim,
-    Of,
-    Result,
-    Results,
-    Sample,
-    Side,
-    derive,
-    metric_on_test,
-    paired_values,
-    printed,
-)
+from spherenorm_experiments.claims import Claim, Of, Side, derive
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup, arm_of
 from spherenorm_experiments.paper.shared.claims import mean_over_conditions, of_metric, projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison, arm_of
+from spherenorm_experiments.results import Result, Results, metric_on_test
+from spherenorm_experiments.samples import Sample, paired_values
+from spherenorm_experiments.tables import printed
 
 WIDE = {"data_set": "cifar10", "depth": 34, "width": 10, "stem": 16}
 FIELDS = {"epochs": 200, "batch_size": 128, "schedule": "step-50-75"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import require_extra
+from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.paper.shared.layout import sampled_digest
 
 RATE = 16_000

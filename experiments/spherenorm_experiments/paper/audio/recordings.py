@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.audio._audio import Clips
 from spherenorm_experiments.paper.shared.layout import Layout, count_files
+from spherenorm_experiments.task import Splits
 
 
 def _clips(

@@ -16,8 +16,8 @@ import math
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared.synthesis import RATE, Draw, divided
+from spherenorm_experiments.task import Splits
 
 WORDS = (
     *("sami", "masi", "misa", "sima", "samu", "musa"),

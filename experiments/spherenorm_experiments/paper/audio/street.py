@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared.synthesis import RATE, Draw, divided, seconds
+from spherenorm_experiments.task import Splits
 
 COUNT, TRAIN, VALIDATION = 1280, 768, 192
 SAMPLES = 4096

@@ -8,10 +8,11 @@ from typing import Any
 
 from spherenorm import Chain
 from spherenorm.recipes import adam
-from spherenorm_experiments.analysis import printed
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
+from spherenorm_experiments.tables import printed
 
 MIXTURE = "Adam + SGD"
 EPOCHS, OURS = 200, 16

@@ -16,16 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from spherenorm_experiments.core import (
-    Batch,
-    Budget,
-    Collected,
-    Mean,
-    Splits,
-    Statistic,
-    Task,
-    cross_entropy,
-)
+from spherenorm_experiments.metrics import Collected, Mean, Statistic, cross_entropy
 from spherenorm_experiments.paper.audio import recordings, spoken, street
 from spherenorm_experiments.paper.audio.harmonic_cnn import (
     POOLS,
@@ -34,6 +25,7 @@ from spherenorm_experiments.paper.audio.harmonic_cnn import (
     HarmonicFilters,
 )
 from spherenorm_experiments.paper.shared import clips
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 SAMPLES, CHUNKS = 80_000, 16
 """The authors' crop, 5 s at 16 kHz, and how many of a clip are averaged in evaluation."""

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import Split, Splits
 from spherenorm_experiments.paper.debiasing.mnist import LAYOUT, read_mnist
+from spherenorm_experiments.task import Split, Splits
 
 COLOURS = (
     *((255, 0, 0), (0, 255, 0), (0, 0, 255), (225, 225, 0), (225, 0, 225)),

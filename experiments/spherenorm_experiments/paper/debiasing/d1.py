@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from spherenorm_experiments.analysis import printed
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup
 from spherenorm_experiments.paper.shared.claims import of_metric, projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
+from spherenorm_experiments.tables import printed
 
 NAMES = ("Adam", "AdamP")
 RHOS = (

@@ -16,16 +16,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from spherenorm_experiments.core import (
-    Batch,
-    Budget,
-    Collected,
-    Mean,
-    Splits,
-    Statistic,
-    Task,
-    cross_entropy,
-)
+from spherenorm_experiments.metrics import Collected, Mean, Statistic, cross_entropy
 from spherenorm_experiments.paper.debiasing import biased, nine_class
 from spherenorm_experiments.paper.debiasing.biased import BIASED, UNBIASED
 from spherenorm_experiments.paper.debiasing.rebias import (
@@ -35,6 +26,7 @@ from spherenorm_experiments.paper.debiasing.rebias import (
     Rivals,
 )
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 AUDITED = 8
 """Large images that the audit sees: it computes in float64."""

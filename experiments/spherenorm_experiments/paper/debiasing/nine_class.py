@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset
 
-from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared import imagenet
 from spherenorm_experiments.paper.shared.augmentation import central, varied
 from spherenorm_experiments.paper.shared.imagenet import JPEG, Pictures, jpeg_files
 from spherenorm_experiments.paper.shared.layout import Layout
+from spherenorm_experiments.task import Splits
 
 SYNSETS = {
     "dog": "n02085620 n02099601 n02106550 n02106662 n02110958",

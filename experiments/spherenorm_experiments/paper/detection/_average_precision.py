@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from spherenorm_experiments.core import require_extra
+from spherenorm_experiments.errors import require_extra
 
 
 def average_precision(detected: Sequence[Tensor], truth: Sequence[Tensor]) -> float:

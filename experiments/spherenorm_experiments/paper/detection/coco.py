@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import Splits, require_extra
+from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.paper.detection.windows import (
     Window,
     letterbox,
@@ -26,6 +26,7 @@ from spherenorm_experiments.paper.detection.windows import (
 )
 from spherenorm_experiments.paper.shared.augmentation import normalized
 from spherenorm_experiments.paper.shared.layout import Layout, count_files, sampled_digest
+from spherenorm_experiments.task import Splits
 
 CLASSES, HELD_OUT = 80, 1000
 """Categories; training pictures, at most a tenth, on which hyper-parameters are chosen."""

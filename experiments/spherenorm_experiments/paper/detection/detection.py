@@ -13,16 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import (
-    Batch,
-    Budget,
-    Collected,
-    Splits,
-    Statistic,
-    Task,
-    preserved_randomness,
-    seed_everything,
-)
+from spherenorm_experiments.metrics import Collected, Statistic
 from spherenorm_experiments.paper.detection._average_precision import average_precision
 from spherenorm_experiments.paper.detection.centernet import (
     CenterNet,
@@ -49,6 +40,8 @@ from spherenorm_experiments.paper.shared.glyphs import (
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet
+from spherenorm_experiments.streams import preserved_randomness, seed_everything
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 SIDE, SIDES = 32, {"centernet": 512, "ssd": 300}
 """Pixels of an image's side, on glyphs and on coco."""

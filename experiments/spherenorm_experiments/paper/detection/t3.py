@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from spherenorm_experiments.analysis import printed
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
+from spherenorm_experiments.tables import printed
 
 REAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "centernet": (

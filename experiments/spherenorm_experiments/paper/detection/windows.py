@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import require_extra
+from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.paper.detection.boxes import centered, overlaps
 from spherenorm_experiments.paper.shared.augmentation import MEAN
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spherenorm_experiments.study import Setup
+from spherenorm_experiments.condition import Setup
 
 SGD_RATES, ADAM_RATES = (0.08, 0.4, 2.0), (1e-2, 3e-2, 9e-2)
 """Learning rates of a search."""

@@ -16,16 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import (
-    Batch,
-    Budget,
-    Mean,
-    Splits,
-    Statistic,
-    Task,
-    cross_entropy,
-    require_extra,
-)
+from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
 from spherenorm_experiments.paper.imagenet.networks import FULL, SCALES, SMALL
 from spherenorm_experiments.paper.shared.augmentation import (
     cutmix,
@@ -40,6 +32,7 @@ from spherenorm_experiments.paper.shared.glyphs import (
     glyph_images,
 )
 from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 Name = Literal[
     "mobilenetv2",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from spherenorm_experiments.analysis import printed
-from spherenorm_experiments.paper.imagenet._photographs import (
-    GLYPHS,
-    on_glyphs,
-    on_imagenet,
-)
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup
+from spherenorm_experiments.paper.imagenet._photographs import GLYPHS, on_glyphs, on_imagenet
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
+from spherenorm_experiments.tables import printed
 
 PAPER = {
     "EfficientNet-B0": ("77.7 78.1", 4.3),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spherenorm_experiments.analysis import Cell, Claim, Of, Side, advantage, derive, printed
+from spherenorm_experiments.claims import Claim, Of, Side, derive
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup, arm_of
 from spherenorm_experiments.paper.imagenet._photographs import (
     GLYPHS,
     WARM_UP,
@@ -13,7 +15,8 @@ from spherenorm_experiments.paper.imagenet._photographs import (
 )
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison, arm_of
+from spherenorm_experiments.samples import advantage
+from spherenorm_experiments.tables import Cell, printed
 
 MICRO, LARGE_MICRO = 32, 256
 """Items of a micro-batch, over which BatchNorm takes its statistics: ours, and with `--data`."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spherenorm_experiments.analysis import MARGIN, printed
+from spherenorm_experiments.claims import MARGIN
+from spherenorm_experiments.comparison import TunedComparison, score_claim
+from spherenorm_experiments.condition import Condition, Contender, Setup
 from spherenorm_experiments.paper.imagenet._photographs import (
     ADAM_RATES,
     GLYPHS,
@@ -16,13 +18,7 @@ from spherenorm_experiments.paper.imagenet._photographs import (
 )
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import (
-    Condition,
-    Contender,
-    Setup,
-    TunedComparison,
-    score_claim,
-)
+from spherenorm_experiments.tables import printed
 
 OPTIMIZERS = ("SGD", "SGDP", "Adam", "AdamW", "AdamP")
 NESTEROV = {"momentum": 0.9, "nesterov": True}

@@ -11,14 +11,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spherenorm_experiments.core import Batch, Budget, Mean, Splits, Statistic, Task
-from spherenorm_experiments.paper.language.texts import (
-    PARTS,
-    Windows,
-    corpus,
-    source_corpus,
-)
+from spherenorm_experiments.metrics import Mean, Statistic
+from spherenorm_experiments.paper.language.texts import PARTS, Windows, corpus, source_corpus
 from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 CUTOFFS = {"wikitext-103": (20_000, 40_000, 200_000), "library": (16, 40)}
 """The first token of each cluster of the adaptive softmax; those within the vocabulary hold."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from spherenorm_experiments.analysis import Arm, Cell, Claim, Of, Side, printed
+from spherenorm_experiments.claims import Claim, Of, Side
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup, arm_of
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import (
-    Condition,
-    Contender,
-    Setup,
-    TunedComparison,
-    arm_of,
-    invariant_share,
-)
+from spherenorm_experiments.results import Arm
+from spherenorm_experiments.shown import invariant_share
+from spherenorm_experiments.tables import Cell, printed
 
 NAMES = ("AdamW", "AdamP")
 FULL = {

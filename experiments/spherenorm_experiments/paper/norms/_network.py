@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spherenorm_experiments.analysis import (
-    Comparison,
-    Key,
-    Result,
-    Sample,
-    Side,
-    Values,
-    derive,
-    spread,
-)
+from spherenorm_experiments.claims import Side, derive
+from spherenorm_experiments.results import Key, Result
+from spherenorm_experiments.samples import Comparison, Sample, Values, spread
 
 NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
 """The momentum of SGD and SGDP."""

@@ -9,29 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    OURS,
-    Cell,
-    Claim,
-    Heading,
-    Result,
-    Results,
-    Row,
-    Side,
-    Statement,
-    Table,
-    combined,
-    mean,
-    of_point_chosen_by,
-    paper,
-    printed,
-    slug,
-    tried_of,
-)
+from spherenorm_experiments.claims import OURS, Claim, Side, Statement, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender
 from spherenorm_experiments.paper.norms._network import MEASURES, SEEDS, of_all, spread_of
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
-from spherenorm_experiments.study import Condition, Contender, TunedComparison
+from spherenorm_experiments.pictures import Picture, drawn, empty_figure, rounded
+from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.samples import combined
+from spherenorm_experiments.stats import mean
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, printed
+from spherenorm_experiments.tuning import of_point_chosen_by, tried_of
 
 PAPER = {
     1.0: printed("86.64 100 70.74"),

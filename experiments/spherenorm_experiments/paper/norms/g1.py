@@ -6,24 +6,14 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from spherenorm_experiments.analysis import (
-    MARGIN,
-    Cell,
-    Claim,
-    Heading,
-    Results,
-    Row,
-    Table,
-    mean_of,
-    of_best,
-    of_point,
-    paper,
-    printed,
-    slug,
-)
+from spherenorm_experiments.claims import MARGIN, Claim, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender
 from spherenorm_experiments.paper.norms._network import MEASURES, NESTEROV, SEEDS
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, TunedComparison
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, mean_of, paper, printed
+from spherenorm_experiments.tuning import of_best, of_point
 
 PAPER = {
     "SGDG": """

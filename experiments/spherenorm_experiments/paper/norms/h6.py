@@ -6,24 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
-from spherenorm_experiments.analysis import (
-    Cell,
-    Claim,
-    Side,
-    advantage,
-    combined,
-    derive,
-    of_best,
-    of_point,
-    paired_values,
-    pooled,
-    printed,
-    slug,
-    worst_of,
-)
+from spherenorm_experiments.claims import Claim, Side, derive, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup
 from spherenorm_experiments.paper.norms._network import MEASURES, SEEDS, of_all
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
+from spherenorm_experiments.samples import advantage, combined, paired_values, pooled, worst_of
+from spherenorm_experiments.tables import Cell, printed
+from spherenorm_experiments.tuning import of_best, of_point
 
 PAPER = {
     0.5: printed("7.60 67.57 6.88 67.75"),

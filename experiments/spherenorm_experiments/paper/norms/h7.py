@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spherenorm_experiments.analysis import MARGIN, Cell, Claim, of_best, printed, slug
+from spherenorm_experiments.claims import MARGIN, Claim, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender
 from spherenorm_experiments.paper.norms._network import MEASURES, NESTEROV, SEEDS
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, TunedComparison
+from spherenorm_experiments.tables import Cell, printed
+from spherenorm_experiments.tuning import of_best
 
 SHARE = 0.92
 PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))

@@ -9,40 +9,23 @@ from itertools import product
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    MARGIN,
+from spherenorm_experiments.claims import MARGIN, Claim, Side, derive, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender
+from spherenorm_experiments.paper.norms._network import MEASURES, NESTEROV, SEEDS, grown, spread_of
+from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.pictures import Picture, curves, drawn
+from spherenorm_experiments.results import Arm, Key, Result, Results
+from spherenorm_experiments.samples import Sample, Values, combined
+from spherenorm_experiments.tables import Cell, Row, Table, printed
+from spherenorm_experiments.tuning import (
     TUNED,
-    Arm,
-    Cell,
-    Claim,
-    Key,
-    Result,
-    Results,
-    Row,
-    Sample,
-    Side,
-    Table,
-    Values,
-    combined,
-    derive,
     of_best,
     of_equal_points,
     of_point_chosen_by,
-    printed,
-    slug,
     tried_of,
     with_tuned,
 )
-from spherenorm_experiments.paper.norms._network import (
-    MEASURES,
-    NESTEROV,
-    SEEDS,
-    grown,
-    spread_of,
-)
-from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.report.pictures import Picture, curves, drawn
-from spherenorm_experiments.study import Condition, Contender, TunedComparison
 
 SGD_RATES, ADAM_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 DECAY_SCALE = 100

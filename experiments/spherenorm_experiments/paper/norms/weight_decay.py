@@ -7,27 +7,14 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from spherenorm_experiments.analysis import (
-    MARGIN,
-    Claim,
-    Key,
-    Result,
-    Side,
-    of_best,
-    of_equal_points,
-    of_point_chosen_by,
-    pooled,
-    slug,
-)
-from spherenorm_experiments.paper.norms._network import (
-    MEASURES,
-    NESTEROV,
-    SEEDS,
-    of_all,
-    spread_of,
-)
+from spherenorm_experiments.claims import MARGIN, Claim, Side, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup
+from spherenorm_experiments.paper.norms._network import MEASURES, NESTEROV, SEEDS, of_all, spread_of
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
+from spherenorm_experiments.results import Key, Result
+from spherenorm_experiments.samples import pooled
+from spherenorm_experiments.tuning import of_best, of_equal_points, of_point_chosen_by
 
 PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))
 REFERENCE = {"SGD": 1e-2, "SGDP": 1e-2, "AdamW": 1e-1, "AdamP": 1e-1}

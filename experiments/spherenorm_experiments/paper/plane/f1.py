@@ -10,38 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    PAPERS_START,
-    Arm,
-    Cell,
-    Claim,
-    Grid,
-    Heading,
-    Result,
-    Results,
-    Sample,
-    Side,
-    Table,
-    Trial,
-    Values,
-    at_best,
-    at_point,
-    best_of,
-    derive,
-    grid_of,
-    paper,
-    slug,
-)
-from spherenorm_experiments.core import Spec
+from spherenorm_experiments.claims import Claim, Side, derive, slug
+from spherenorm_experiments.paper.shared.grid import PAPERS_START, Grid, at_best, at_point, grid_of
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.report.pictures import (
-    DASHES,
-    Picture,
-    color_of,
-    lines,
-    rounded,
-)
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.pictures import DASHES, Picture, color_of, lines, rounded
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Result, Results, Trial
+from spherenorm_experiments.samples import Sample, Values, best_of
+from spherenorm_experiments.study import Study, trials_of
+from spherenorm_experiments.tables import Cell, Heading, Table, paper
 
 LR = 0.02
 ARMS = {
@@ -67,7 +44,7 @@ SHOWN_STEPS = 700
 
 def descent(
     arm: Arm, steps: int, rates: Sequence[float] = (LR,), starts: Sequence[int] = (PAPERS_START,)
-) -> Trial:
+) -> list[Trial]:
     """Descents at these rates from the paper's start, or from others at its side.
 
     The path from the paper's start is kept.
@@ -75,9 +52,7 @@ def descent(
     setting = {"lr": list(rates), "momentum": arm.settings["momentum"]}
     common: dict[str, Any] = {"epochs": steps, "batch_size": 1, "schedule": "constant"}
     options = {"path": PAPERS_START in starts}
-    return Trial(
-        arm, Spec("cosine", arm.recipe, setting, options, seeds=tuple(starts), probes=(), **common)
-    )
+    return trials_of(arm, "cosine", setting, starts, options=options, probes=(), **common)
 
 
 class F1(Study):
@@ -99,8 +74,9 @@ class F1(Study):
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         steps = self.budget(plan, "cosine").epochs
         starts = range(1, STARTS[plan.budgets])
-        paths = [descent(arm, steps, RATES) for arm in ARMS.values()]
-        return [*paths, *(descent(arm, steps, RATES, starts) for arm in ARMS.values())]
+        made = [descent(arm, steps, RATES) for arm in ARMS.values()]
+        made += [descent(arm, steps, RATES, starts) for arm in ARMS.values()]
+        return [trial for part in made for trial in part]
 
     def tables(self, results: Results) -> list[Table]:
         headings: list[Heading] = [

@@ -8,10 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spherenorm_experiments.analysis import Cell, Claim, Results, Side, Statement, Table, Trial
+from spherenorm_experiments.claims import Claim, Side, Statement
 from spherenorm_experiments.paper.plane.f1 import ARMS, LR, descent
-from spherenorm_experiments.report.pictures import Picture, color_of, empty_figure
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.pictures import Picture, color_of, empty_figure
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Results, Trial
+from spherenorm_experiments.study import Study
+from spherenorm_experiments.tables import Cell, Table
 
 ARM = ARMS["GDM 0.9"]
 BETA = 0.9
@@ -29,7 +32,7 @@ class F2(Study):
     name = "f2"
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        return [descent(ARM, self.budget(plan, "cosine").epochs)]
+        return descent(ARM, self.budget(plan, "cosine").epochs)
 
     def tables(self, results: Results) -> list[Table]:
         if (step := _step(results)) is None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import require_extra
+from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
 MARGIN = 0.1

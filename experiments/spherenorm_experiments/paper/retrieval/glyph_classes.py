@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared.glyphs import CHARACTERS, Appearance, glyph_images
+from spherenorm_experiments.task import Splits
 
 QUERY, GALLERY, BOTH = 0, 1, 2
 """The role of a test image: it asks, it is searched, or both; then it does not find itself."""

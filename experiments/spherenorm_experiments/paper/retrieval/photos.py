@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.shared.augmentation import central, varied
 from spherenorm_experiments.paper.shared.imagenet import Pictures
 from spherenorm_experiments.paper.shared.layout import Count, Layout
+from spherenorm_experiments.task import Splits
 
 SHARE = 224 / 256
 """The share of the shorter side that a central crop keeps."""

@@ -11,15 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spherenorm_experiments.core import (
-    Batch,
-    Budget,
-    Collected,
-    Splits,
-    Statistic,
-    Task,
-    are_tensors,
-)
+from spherenorm_experiments.metrics import Collected, Statistic
 from spherenorm_experiments.paper.retrieval.embedding import Embedding, Learner
 from spherenorm_experiments.paper.retrieval.glyph_classes import (
     GALLERY,
@@ -31,6 +23,7 @@ from spherenorm_experiments.paper.retrieval.photos import photos
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
+from spherenorm_experiments.task import Batch, Budget, Splits, Task, are_tensors
 
 PUBLISHED = Path("pretrained") / "resnet50.pth"
 """The file of torchvision's model in the folder of `--data`."""

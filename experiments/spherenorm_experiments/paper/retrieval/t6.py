@@ -7,24 +7,16 @@ from functools import partial
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    Arm,
-    Claim,
-    Of,
-    Result,
-    Results,
-    Sample,
-    advantage,
-    derive,
-    deviation,
-    printed,
-    single_step,
-    slug,
-    statistics_of,
-)
+from spherenorm_experiments.claims import Claim, Of, derive, slug
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import Condition, Contender, Setup, arm_of
+from spherenorm_experiments.detection import single_step, statistics_of
 from spherenorm_experiments.paper.shared.claims import mean_over_conditions, projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison, arm_of
+from spherenorm_experiments.results import Arm, Result, Results
+from spherenorm_experiments.samples import Sample, advantage
+from spherenorm_experiments.stats import deviation
+from spherenorm_experiments.tables import printed
 
 NAMES = ("AdamW", "AdamP")
 LAST_LAYER = "embedding.linear.weight"

@@ -7,26 +7,14 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from spherenorm_experiments.analysis import (
-    MARGIN,
-    OURS,
-    Claim,
-    Key,
-    Of,
-    Result,
-    Results,
-    Sample,
-    Side,
-    combined,
-    derive,
-    mean,
-    metric_on_test,
-    percent_right,
-    pooled,
-    slug,
-)
+from spherenorm_experiments.claims import MARGIN, OURS, Claim, Of, Side, derive, slug
+from spherenorm_experiments.condition import Condition, Contender, arm_of
+from spherenorm_experiments.detection import percent_right
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, arm_of, growth
+from spherenorm_experiments.results import Key, Result, Results, metric_on_test
+from spherenorm_experiments.samples import Sample, combined, pooled
+from spherenorm_experiments.shown import growth
+from spherenorm_experiments.stats import mean
 
 DELTA = 0.1
 

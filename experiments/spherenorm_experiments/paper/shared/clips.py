@@ -12,8 +12,8 @@ import math
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared.synthesis import RATE, Draw, divided, seconds
+from spherenorm_experiments.task import Splits
 
 COUNT, TRAIN, VALIDATION = 1600, 1024, 288
 SAMPLES, FRAMES, WINDOW = 2048, 8, 512

@@ -17,19 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import (
-    Batch,
-    Budget,
-    Mean,
-    Split,
-    Splits,
-    Statistic,
-    Task,
-    cross_entropy,
-    require_extra,
-)
+from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
 from spherenorm_experiments.paper.shared.layers import convolution, head
 from spherenorm_experiments.paper.shared.resnet import Block
+from spherenorm_experiments.task import Batch, Budget, Split, Splits, Task
 
 
 @dataclass(frozen=True)

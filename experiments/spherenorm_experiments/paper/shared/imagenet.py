@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.core import Splits, require_extra
+from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.paper.shared.augmentation import View, central, varied
 from spherenorm_experiments.paper.shared.layout import Layout, sampled_digest
+from spherenorm_experiments.task import Splits
 
 CLASSES, HELD_OUT = 1000, 10
 """Synsets; and training files of each, at most half, on which hyper-parameters are chosen."""

@@ -17,7 +17,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from torch import Tensor
 
-from spherenorm_experiments.core import FOLDER, named, places
+from spherenorm_experiments.lookup import named, places
+from spherenorm_experiments.task import FOLDER
 
 FINGERPRINTED = 16
 """Files of a split whose bytes are part of its fingerprint; of the others the names are."""

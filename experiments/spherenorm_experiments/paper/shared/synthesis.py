@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.core import Splits
+from spherenorm_experiments.task import Splits
 
 RATE = 8000
 """Samples a second."""

@@ -10,31 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    OURS,
-    PAPERS_START,
-    Arm,
-    Cell,
-    Choice,
-    Claim,
-    Decision,
-    Grid,
-    Results,
-    Sample,
-    Side,
-    Statement,
-    at_best,
-    best_of,
-    derive,
-    grid_of,
-    mean,
-    paired_values,
-    pooled,
-    slug,
-    worst_of,
-)
+from spherenorm_experiments.claims import OURS, Claim, Side, Statement, derive, slug
+from spherenorm_experiments.decisions import Decision
+from spherenorm_experiments.paper.shared.grid import PAPERS_START, Choice, Grid, at_best, grid_of
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.report.pictures import DASHES
+from spherenorm_experiments.pictures import DASHES
+from spherenorm_experiments.results import Arm, Results
+from spherenorm_experiments.samples import Sample, best_of, paired_values, pooled, worst_of
+from spherenorm_experiments.stats import mean
+from spherenorm_experiments.tables import Cell
 
 
 class Method(NamedTuple):

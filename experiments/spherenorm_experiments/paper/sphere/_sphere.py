@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from spherenorm_experiments.analysis import Result
 from spherenorm_experiments.paper.shared import toys
-from spherenorm_experiments.report.pictures import Picture, color_of, rounded
+from spherenorm_experiments.pictures import Picture, color_of, rounded
+from spherenorm_experiments.results import Result
 
 SHOWN = ("GDM", "GDP")
 """Labels of the arms that are shown at first; others are picked in the legend."""

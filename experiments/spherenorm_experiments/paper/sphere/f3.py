@@ -9,21 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    PAPERS_START,
-    Arm,
-    Cell,
-    Claim,
-    Decision,
-    Heading,
-    Result,
-    Results,
-    Row,
-    Table,
-    Trial,
-    mean,
-    paper,
-)
+from spherenorm_experiments.claims import Claim
+from spherenorm_experiments.decisions import Decision
+from spherenorm_experiments.paper.shared.grid import PAPERS_START
 from spherenorm_experiments.paper.sphere._descents import (
     FLOOR,
     METHODS,
@@ -43,8 +31,12 @@ from spherenorm_experiments.paper.sphere._descents import (
     searched,
 )
 from spherenorm_experiments.paper.sphere._sphere import draw_sphere
-from spherenorm_experiments.report.pictures import Picture, add_crosses, color_of, lines
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.pictures import Picture, add_crosses, color_of, lines
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Result, Results, Trial
+from spherenorm_experiments.stats import mean
+from spherenorm_experiments.study import Study
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
 
 STARTS = {"smoke": 3, "small": 7, "full": 13}
 """The paper's start, on which the rate is chosen, and those at its side."""

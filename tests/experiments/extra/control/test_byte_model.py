@@ -8,11 +8,13 @@ import torch
 from running import run_of
 
 import spherenorm as sn
-from spherenorm_experiments.core import Spec, find_task, seed_everything
-from spherenorm_experiments.engine import Training
 from spherenorm_experiments.extra.control import source_text
 from spherenorm_experiments.extra.control.arms import REST
 from spherenorm_experiments.extra.control.byte_model import UNIFORM, ByteModel
+from spherenorm_experiments.lookup import find_task
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.streams import seed_everything
+from spherenorm_experiments.train import Training
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.extra.control.arms import BASES, CONTROLS
 from spherenorm_experiments.extra.control.byte_model import UNIFORM
 from spherenorm_experiments.extra.control.lr_transfer import (
@@ -26,7 +25,8 @@ from spherenorm_experiments.extra.control.rates import (
     plateau,
     sensitivity,
 )
-from spherenorm_experiments.study import Plan
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Results
 from tests.experiments.fabricated import result
 
 

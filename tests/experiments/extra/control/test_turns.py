@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from spherenorm_experiments.analysis import Results
-from spherenorm_experiments.core import Regime, Spec
-from spherenorm_experiments.engine import MeasuredStep
 from spherenorm_experiments.extra.control import norm_control, turns
 from spherenorm_experiments.extra.control.arms import BASES, CONTROLS
 from spherenorm_experiments.extra.control.end_of_training import EndOfTraining
@@ -16,7 +13,10 @@ from spherenorm_experiments.extra.control.norm_control import NormControl
 from spherenorm_experiments.extra.control.probe import rotation
 from spherenorm_experiments.extra.control.warm_up import CONDITION, PAIRS, SHARE
 from spherenorm_experiments.extra.control.warm_up import STUDY as WARM_UP
-from spherenorm_experiments.study import Plan
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.probes import MeasuredStep
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.spec import Regime, Spec
 from spherenorm_theory import turn_at_rest
 from tests.experiments.fabricated import result
 

@@ -10,13 +10,15 @@ from scipy.stats import binomtest
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.analysis import Result, Results
-from spherenorm_experiments.core import Spec, find_task, preserved_randomness
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.condition import arm_of
+from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.adversarial.adversarial import Adversarial, Threat
 from spherenorm_experiments.paper.adversarial.cifar import CifarImages
 from spherenorm_experiments.paper.adversarial.f4 import _last, _share_until
-from spherenorm_experiments.study import find_study
-from spherenorm_experiments.study._condition import arm_of
+from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.streams import preserved_randomness
 
 
 class Linear(nn.Module):

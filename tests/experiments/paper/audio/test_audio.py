@@ -10,13 +10,14 @@ from miniatures import tone, write
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from spherenorm.recipes import adam
-from spherenorm_experiments.analysis import Results
-from spherenorm_experiments.core import find_task
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.audio._audio import Clips, length_of, read_wave
 from spherenorm_experiments.paper.audio.harmonic_cnn import HarmonicFilters
 from spherenorm_experiments.paper.audio.t4 import RATES, adam_before_sgd
 from spherenorm_experiments.paper.audio.tasks import f1_of_items
-from spherenorm_experiments.study import Plan, find_study
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Results
 
 
 @pytest.mark.parametrize("ending", ["wav", "flac"])

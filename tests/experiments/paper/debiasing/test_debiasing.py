@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import find_task
+from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.debiasing.biased import (
     COLOURS,
     colour_strokes,
@@ -16,10 +16,7 @@ from spherenorm_experiments.paper.debiasing.biased import (
     stripe_strokes,
 )
 from spherenorm_experiments.paper.debiasing.debiasing import grouped_accuracy, hsic
-from spherenorm_experiments.paper.debiasing.rebias import (
-    BagNet18,
-    ConvStack,
-)
+from spherenorm_experiments.paper.debiasing.rebias import BagNet18, ConvStack
 
 
 def _values(shares):

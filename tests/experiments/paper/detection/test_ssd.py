@@ -6,12 +6,7 @@ import math
 import pytest
 import torch
 
-from spherenorm_experiments.paper.detection.boxes import (
-    centered,
-    cornered,
-    overlaps,
-    suppressed,
-)
+from spherenorm_experiments.paper.detection.boxes import centered, cornered, overlaps, suppressed
 from spherenorm_experiments.paper.detection.ssd import (
     CANDIDATES,
     SSD,

@@ -9,17 +9,16 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
 
-from spherenorm_experiments.analysis import AGAINST, FOR, Result, Results
-from spherenorm_experiments.core import find_task
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.decisions import AGAINST, FOR
+from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
 from spherenorm_experiments.paper.imagenet.classification import GLYPHS, Name
-from spherenorm_experiments.paper.imagenet.networks import (
-    FULL,
-    divisible,
-)
+from spherenorm_experiments.paper.imagenet.networks import FULL, divisible
 from spherenorm_experiments.paper.shared.augmentation import cutmix
 from spherenorm_experiments.paper.shared.layers import StochasticDepth
-from spherenorm_experiments.study import Plan, find_study
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Result, Results
 from tests.harness import refuses
 
 

@@ -6,11 +6,8 @@ import pytest
 import torch
 from torch.nn.utils.parametrizations import weight_norm
 
-from spherenorm_experiments.core import find_task, seed_everything
-from spherenorm_experiments.paper.language.texts import (
-    Windows,
-    corpus,
-)
+from spherenorm_experiments.lookup import find_task
+from spherenorm_experiments.paper.language.texts import Windows, corpus
 from spherenorm_experiments.paper.language.transformer_xl import (
     AdaptiveVocabulary,
     Projection,
@@ -18,6 +15,7 @@ from spherenorm_experiments.paper.language.transformer_xl import (
     sinusoids,
 )
 from spherenorm_experiments.paper.shared.layout import FOLDER
+from spherenorm_experiments.streams import seed_everything
 
 WT103 = {"vocabulary": 267735, "cutoffs": (20000, 40000, 200000)}
 

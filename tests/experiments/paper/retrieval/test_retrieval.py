@@ -12,12 +12,13 @@ from running import run_of
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import Regime, Spec, find_task
-from spherenorm_experiments.engine import Training
+from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.retrieval.embedding import Embedding
 from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.retrieval.retrieval import balanced, recall_at_1
 from spherenorm_experiments.paper.shared.resnet import ResNet
+from spherenorm_experiments.spec import Regime, Spec
+from spherenorm_experiments.train import Training
 
 
 def library(query, query_labels, reference, reference_labels, same):

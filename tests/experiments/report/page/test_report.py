@@ -12,27 +12,15 @@ from running import run_study, shown
 from spherenorm_bench import SMALL_TABLE
 from spherenorm_tiny import TinyStudy
 
-from spherenorm_experiments.analysis import Arm, Results
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.report.page import (
-    Section,
-    across,
-    sections,
-    thirteen_table,
-    write_report,
-)
-from spherenorm_experiments.study import (
-    THIRTEEN,
-    Condition,
-    Contender,
-    Plan,
-    Request,
-    TunedComparison,
-    arm_of,
-    find_study,
-    read_requests,
-    study_classes,
-)
+from spherenorm_experiments.comparing import find_study, study_classes
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.condition import THIRTEEN, Condition, Contender, arm_of
+from spherenorm_experiments.page import write_report
+from spherenorm_experiments.paper.thirteen import across, thirteen_table
+from spherenorm_experiments.plan import Plan, Request, read_requests
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.sections import Section, sections
+from spherenorm_experiments.store import Store
 from tests.experiments.fabricated import fabricated, result
 
 ORDER = [
@@ -82,9 +70,8 @@ def test_the_page_holds_everything_and_loads_nothing(page):
 def test_sections_are_in_the_order_of_the_paper(tmp_path):
     store = Store(tmp_path)
     for name in sorted(study_classes()):
-        asked = {name: [(Arm("SGD", "sgd"), "not-run")]}
         for plan in (Plan("smoke"), Plan("small", overrides={"lr": 1.0}), Plan("small")):
-            Request([name], plan, asked).save(store)
+            Request([name], plan).save(store)
     made = sections(store, read_requests(store)[0])
     assert [section.study.name for section in made[::3]] == ORDER
     assert [section.label for section in made[3:6]] == ["f1", "f1 (smoke)", "f1 (lr=1.0)"]

@@ -8,17 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from spherenorm_experiments.analysis import Arm, Cell, Statement, Table, paper, printed
-from spherenorm_experiments.report.pictures import (
-    best_scores,
-    claims_table,
-    finished,
-    forest,
-    lines,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
+from spherenorm_experiments.claims import Statement
+from spherenorm_experiments.exports import claims_table, to_csv, to_latex, to_markdown
+from spherenorm_experiments.forest import forest
+from spherenorm_experiments.pictures import best_scores, finished, lines
+from spherenorm_experiments.results import Arm
+from spherenorm_experiments.tables import Cell, Table, paper, printed
 from tests.experiments.fabricated import decided
 
 THIRD = 1 / 3

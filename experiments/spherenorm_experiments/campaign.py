@@ -1,0 +1,228 @@
+"""`Campaign`: brings every run of the asked studies to its end, round by round, on some backend."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from spherenorm.support import located
+from spherenorm_experiments.comparing import name_of
+from spherenorm_experiments.execute import Resolver
+from spherenorm_experiments.jobs import find_backend, jobs_of, outcomes
+from spherenorm_experiments.plan import Plan, Request, apply_plan
+from spherenorm_experiments.results import Planned, Results, Trial
+from spherenorm_experiments.run import Job, Outcome, Run, Runner
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.store import Store, read_progress
+from spherenorm_experiments.study import Study
+from spherenorm_experiments.task import Task
+
+SECONDS_PER_STEP = 0.008
+"""Guessed before anything of the kind has run: a small network on one core."""
+
+PURE_SHARE = 0.1
+"""The share of that which a step of a pure task takes, at one point with one seed."""
+
+LOOKED_AT = 64
+"""Jobs whose progress is read each second."""
+
+ROWS_AT_TWICE = 100
+"""So many further rows double the time of a step: rows of a toy cost little beside its calls."""
+
+
+class StudyError(ValueError):
+    """A study raised something that no command line can be blamed for."""
+
+
+class Pace:
+    """The progress of a round, and the time that it will still take.
+
+    Attributes:
+        total, ended: the runs, and those of them that have ended.
+    """
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._left = {job.name: job for job in jobs}
+        self._begun, self._done = time.monotonic(), 0.0
+        self.total, self.ended = sum(len(job.runs) for job in jobs), 0
+
+    def end(self, job: Job) -> None:
+        """Take in a job that has ended."""
+        self._left.pop(job.name, None)
+        self.ended += len(job.runs)
+        self._done += _work(job)
+
+    def now(self) -> tuple[float, float | None]:
+        """The share of the round that is done, and the seconds left; None before any step."""
+        left, running = sum(map(_work, self._left.values())), 0.0
+        for job in itertools.islice(self._left.values(), LOOKED_AT):  # they begin in this order
+            found = read_progress(job.folder.path)
+            running += _work(job) * found["step"] / found["steps"] if found else 0.0
+        done, every = self._done + running, self._done + left
+        seconds, share = time.monotonic() - self._begun, done / every if every else 1.0
+        return share, seconds * (1 - share) / share if share > 0 else None
+
+
+Progress = Callable[[Outcome | None, Job | None, Pace], None]
+"""Called at the start of a round, and with each job that has ended and its outcome."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Studies under a plan.
+
+    Attributes:
+        resolver: looks up every run, once, and knows the store.
+        backend: local | slurm | ray.
+        jobs: how many at a time; 0 runs them in this process.
+        runner: the flags of each run's execution.
+    """
+
+    studies: Sequence[Study]
+    plan: Plan
+    resolver: Resolver
+    backend: str = "local"
+    jobs: int = 0
+    runner: Runner = field(default_factory=Runner)
+
+    def trials(self, study: Study) -> tuple[list[Planned], Results]:
+        """The study's trials as far as they are known now, and their results."""
+        planned = self._planned(study, Results([]))
+        results = Results.load(planned, self.resolver.store)
+        while len(more := self._planned(study, results)) > len(planned):
+            planned, results = more, Results.load(more, self.resolver.store)
+        return planned, results
+
+    def ask(self) -> list[Run]:
+        """Note in the store what is asked for; what of it has not ended, each run once."""
+        missing: dict[str, Run] = {}
+        for study in self.studies:
+            missing |= {run.name: run for run in self.lacking(study)}
+        names = [name_of(study) for study in self.studies]
+        Request(names, self.plan).save(self.resolver.store, ended=not missing)
+        return list(missing.values())
+
+    def lacking(self, study: Study) -> list[Run]:
+        """The runs of a study that have not ended."""
+        planned, results = self.trials(study)
+        ended = {item.name for item in results}
+        return [*{run.name: run for _, run in planned if run.name not in ended}.values()]
+
+    def require(self) -> None:
+        """Resolve the first round of runs.
+
+        Raises:
+            ValueError: a setting is wrong, or a study, task or recipe raises for it.
+        """
+        find_backend(self.backend)
+        for study in self.studies:
+            self._planned(study, Results([]))
+
+    def run(self, progress: Progress = lambda *_: None) -> dict[str, Outcome]:
+        """Run what is missing until nothing is, or until what is missing has failed.
+
+        Of each task with a recipe one run comes first: where it fails, the others of its kind would
+        fail alike, and are left out.
+
+        Returns:
+            The ends of the jobs, by their names.
+        """
+        found: dict[str, Outcome] = {}
+        tried: set[str] = set()
+        known: set[str] = set()
+        failing: set[str] = set()
+        # Each run once: one that is missing again although it has ended would be run for ever.
+        while missing := [run for run in self.ask() if run.name not in tried]:
+            tried.update(run.name for run in missing)
+            trained = [run for run in missing if isinstance(run.task, Task)]
+            first = {_cast(run): run for run in reversed(trained) if _cast(run) not in known}
+            pace = Pace(jobs_of(missing))
+            progress(None, None, pace)
+            found |= self._run_round(jobs_of(list(first.values())), pace, progress)
+            known |= first.keys()
+            failing |= {cast for cast, run in first.items() if found[run.name].state == "failed"}
+            left = [r for r in missing if r.name not in found and _cast(r) not in failing]
+            found |= self._run_round(jobs_of(left), pace, progress)
+        return found
+
+    def _run_round(self, jobs: Sequence[Job], pace: Pace, progress: Progress) -> dict[str, Outcome]:
+        found: dict[str, Outcome] = {}
+        of, left, wait = {job.name: job for job in jobs}, list(jobs), 0.0
+        while left:
+            for outcome in outcomes(left, self.jobs, self.runner, self.backend, wait):
+                found[outcome.name] = outcome
+                if outcome.state != "busy":
+                    pace.end(of[outcome.name])
+                    progress(outcome, of[outcome.name], pace)
+            # Another process has these; wait for it, or take over if it died.
+            left, wait = [of[name] for name, each in found.items() if each.state == "busy"], -1.0
+        return found
+
+    def _planned(self, study: Study, results: Results) -> list[Planned]:
+        """The study's trials under the plan, given these results, with their runs resolved."""
+        trials = planned_trials(study, self.plan, results)
+        return [Planned(trial.arm, self.resolver.resolve(trial.spec)) for trial in trials]
+
+
+def _cast(run: Run) -> str:
+    """The task that a run is made of, with its options, and its recipes on it."""
+    content = run.spec.to_json()
+    names = ("task", "options", "recipe", "rest", "probes", "regime")
+    return json.dumps([content.get(name) for name in names], sort_keys=True)
+
+
+def planned_trials(study: Study, plan: Plan, results: Results) -> list[Trial]:
+    """The trials that a study asks for under a plan, given these results.
+
+    Raises:
+        ValueError: the study takes no optimizers, or has no such setting.
+        StudyError: it raises something else.
+    """
+    if plan.optimizers and not study.takes_optimizers:
+        instead = "`compare --task ... --optimizers ...` tunes and compares yours"
+        raise ValueError(f"--optimizers: {study.name!r} is of fixed methods; {instead}")
+    try:
+        trials = study.trials(plan, results)
+        first = study.trials(plan, Results([])) if results else trials
+    except ValueError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's study may raise anything
+        said = f"study {name_of(study)!r} does not say what to run: {located(error)}"
+        raise StudyError(said) from error
+    return apply_plan(plan, trials, first)
+
+
+def _work(job: Job) -> float:
+    """The work of a job, in steps of one run: rows of points and seeds share its operations."""
+    return job.first.steps * (1 + (len(job.runs) - 1) / ROWS_AT_TWICE)
+
+
+def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
+    """Seconds that the runs will take on one core or GPU, job by job.
+
+    They come from runs of the same kind that have ended, else they are guessed. Much shorter runs
+    do not count, since most of their time is their start: the smoke tier's say nothing of the small
+    one's.
+    """
+    measured: dict[str, list[tuple[int, float]]] = {}
+    for row in store.rows():
+        if row.index is None and "seconds" in row.about:
+            pace = row.spec.epochs, row.about["seconds"] / row.spec.epochs
+            measured.setdefault(_kind(row.spec), []).append(pace)
+    found = {}
+    for job in jobs_of(runs):
+        epochs, known = job.first.spec.epochs, measured.get(_kind(job.first.spec), ())
+        paces = [seconds for taken, seconds in known if 2 * taken >= epochs]
+        share = 1.0 if isinstance(job.first.task, Task) else PURE_SHARE
+        guessed = _work(job) * SECONDS_PER_STEP * share
+        found[job.name] = epochs * statistics.median(paces) if paces else guessed
+    return found
+
+
+def _kind(spec: Spec) -> str:
+    """Runs of one kind take about the same time per epoch."""
+    return json.dumps([spec.task, dict(spec.options), spec.batch_size, spec.device], sort_keys=True)

@@ -1,0 +1,289 @@
+"""The page of a comparison: what was compared, scores with intervals, curves, and the rest folded.
+
+The same table and sentences are what `compare` leaves in the terminal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spherenorm_experiments.comparison import INTERIM, TunedComparison
+from spherenorm_experiments.decisions import PERFORMANCE_SEEDS, Decision
+from spherenorm_experiments.entries import Entry, entries_of, metric_of
+from spherenorm_experiments.page import archive, compare_template, library, panels
+from spherenorm_experiments.pictures import (
+    Picture,
+    add_crosses,
+    color_of,
+    curves,
+    drawn,
+    empty_figure,
+    rounded,
+    with_alpha,
+)
+from spherenorm_experiments.samples import paired_values
+from spherenorm_experiments.sections import Section, labeled
+from spherenorm_experiments.shown import growth
+from spherenorm_experiments.stats import interval, mean
+from spherenorm_experiments.store import write_file
+from spherenorm_experiments.tables import Cell, Row, Table, difference
+from spherenorm_experiments.tuning import with_tuned
+
+RULES = (
+    "Every trial runs on every seed, and each seed takes the trial with its own best validation "
+    "score, so that a seed is one repetition of the whole search. Two optimizers are compared seed "
+    "by seed, by Student's test; where a run diverged, by the exact sign test. p counts all claims "
+    "(Holm). A score needs six seeds.",
+    "*Holds* and *does not hold*: the first scores higher, or does not, at the level 0.05. "
+    "*Equivalent*: the difference is shown to be within the margin.",
+)
+
+
+class Sentence(NamedTuple):
+    """A pair in words, with the verdict about it."""
+
+    text: str
+    verdict: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.verdict} {self.reason}".rstrip()
+
+
+class Comparison:
+    """A section of a tuned comparison on one condition, as it is shown."""
+
+    def __init__(self, section: Section) -> None:
+        study = section.study
+        assert isinstance(study, TunedComparison)
+        self.section, self.study = section, study
+        self.results = with_tuned(section.results)
+        self.condition = study.on[0]
+        self.entries = entries_of(study, self.results)
+        self.metric = metric_of(self.results, self.condition)
+
+    @property
+    def title(self) -> str:
+        names = [each.contender.name for each in self.entries]
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+        return f"{self.condition.place}: {listed}"
+
+    @property
+    def about(self) -> str:
+        """The runs, in two sentences."""
+        specs = [item.spec for item in self.section.results]
+        seeds, runs = len({spec.seed for spec in specs}), len(specs)
+        lengths = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule}" for x in specs}
+        searches = {name: each for e in self.entries for name, each in e.search.over.items()}
+        trials = {len(each.tried.points) for each in self.entries} or {0}
+        spans = ", ".join(f"{name} {min(of):g} to {max(of):g}" for name, of in searches.items())
+        tier = f"Tier {self.section.plan.tier}: " if self.section.plan.tier != "small" else ""
+        return (
+            f"{tier}{runs} runs, {seeds} seeds; {'; '.join(sorted(lengths))} schedule. Each "
+            f"optimizer is tuned in {max(trials)} trials ({spans}), seed by seed on validation."
+        )
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """One for each pair."""
+        pairs = {claim.claim.name: claim for claim in self.section.decisions}
+        scored = [claim for claim in pairs.values() if claim.claim.primary]
+        named = zip(self.study.comparisons, scored, strict=False)
+        return [self._sentence(base.name, ours.name, each) for (_, (base, ours)), each in named]
+
+    def _sentence(self, base: str, ours: str, decision: Decision) -> Sentence:
+        if not decision.has_results:
+            return Sentence(f"{ours} against {base}", "inconclusive", "no seed has ended in both")
+        number, claim = decision.numbers[0], decision.claim
+        unit = "points" if claim.unit == "pp" else self.metric
+        lost = f"; {number.diverged} seeds diverged" if number.diverged else ""
+        if number.number is None:
+            text = f"{ours} against {base}: no seed has a score in both{lost}"
+        else:
+            size, word = abs(number.number), "higher" if number.number >= 0 else "lower"
+            ends = number.interval
+            between = "" if ends is None else f" [{ends[0]:+.3g}, {ends[1]:+.3g}]"
+            text = f"{ours} scores {size:.3g} {unit} {word} than {base}{between}{lost}"
+        reasons = {
+            "equivalent": f"(within ±{claim.same or 0:g} {unit})",
+            "holds": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
+            "does not hold": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
+        }
+        few = ""
+        if decision.p is None and decision.seeds < PERFORMANCE_SEEDS:
+            few = f"{decision.seeds} seeds; a verdict needs {PERFORMANCE_SEEDS}"
+        if INTERIM in decision.detail:
+            few = INTERIM
+        if not self.section.decides:
+            few = "the smoke tier decides nothing"
+        level = "" if decision.p is None else f"p = {decision.p:.2g}: "
+        reason = reasons.get(decision.verdict, f"({few or level + 'may be chance'})")
+        return Sentence(text, decision.verdict, reason)
+
+    @property
+    def table(self) -> Table:
+        """A row for each optimizer: what its seeds choose, and how it scores."""
+        rows: list[Row] = []
+        for entry in self.entries:
+            test = entry.runs.values("test")
+            low, high = interval(list(test.values()))
+            lost = len(test.diverged)
+            score = Cell(None, missing="", diverged=lost)
+            if not lost:
+                half = (high - low) / 2
+                score = Cell(mean(test.values()), ".4g", spread=half, n=len(test))
+            gap = Cell(None, missing="")
+            if entry.base is not None:
+                gap = difference(test, self.results.arm(entry.base).values("test"))
+            diverged = sum(item.diverged for of in entry.tried.runs for item in of.values())
+            rows.append(
+                (entry.contender.name, _chosen(entry), score, gap,
+                 entry.runs.cell(growth, ".3g", spread=True), Cell(diverged, "d"))
+            )  # fmt: skip
+        base = self.study.baseline.name
+        columns = ("optimizer", "chosen by seeds", f"test, {self.metric}", f"minus {base}")
+        note = (
+            "± of a score is half of its 95 % interval, of a norm the standard deviation. "
+            "(edge): no value was tried beyond it. Diverged: runs of all trials."
+        )
+        return Table("Scores", (*columns, "norm, last / first", "diverged"), rows, note)
+
+    def pictures(self) -> tuple[list[Picture], list[Picture]]:
+        """Those of scores, and those of norms and steps."""
+        names = self.entries[0].search.names if self.entries else []
+        scores = [_at_each(self, name) for name in names] + [_differences(self)]
+        final = self.results.having(stage="tuned")
+        words = "each seed at the trial that it chooses, mean and range over seeds."
+        shown = [
+            curves(final, "norm", "norm ‖w‖", f"Norm of the scale-invariant weights, {words}"),
+            curves(final, "effective_step", "effective step ‖Δŵ‖", f"Effective step, {words}",
+                   log_y=True),
+        ]  # fmt: skip
+        return drawn(scores), drawn(shown)
+
+
+def _at_each(shown: Comparison, name: str) -> Picture:
+    """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
+    figure = empty_figure(name, f"test {shown.metric}", log_x=True)
+    lost: list[tuple[float, str, None, str]] = []
+    lowest: list[float] = []
+    for entry in shown.entries:
+        color, label = color_of(entry.arm.recipe), entry.contender.name
+        places = sorted((p[name], i) for i, p in enumerate(entry.tried.points) if name in p)
+        known = []
+        for value, i in places:
+            sample = entry.tried.sample(i, "test")
+            if sample.diverged:
+                lost.append((value, label, None, color))
+            elif sample:
+                ends = interval(list(sample.values()))
+                known.append((value, mean(sample.values()), *ends))
+        if not known:
+            continue
+        x, middle, low, high = np.array(known).T
+        alone = len(entry.search.names) == 1
+        lowest.append(float(middle.min()))
+        if alone and not np.isnan(low).any():
+            figure.add_scatter(
+                x=rounded([*x, *x[::-1]]), y=rounded([*high, *low[::-1]]), mode="lines",
+                fill="toself", fillcolor=with_alpha(color, 0.15), line={"width": 0},
+                hoverinfo="skip", showlegend=False, legendgroup=label,
+            )  # fmt: skip
+        figure.add_scatter(
+            x=rounded(x), y=rounded(middle), name=label, legendgroup=label,
+            mode="lines+markers" if alone else "markers", line={"color": color, "width": 2},
+        )  # fmt: skip
+    best = [x for each in shown.entries for x in each.runs.values("test").values()]
+    if best and lowest:
+        room = max(best) - min(best) or abs(best[0]) or 1.0
+        floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
+        figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
+    add_crosses(figure, lost)
+    words = "mean and 95 % interval over seeds; × where one diverged."
+    return Picture(figure, f"Test score at each {name}: {words}")
+
+
+def _differences(shown: Comparison) -> Picture:
+    """The differences of the pairs: ticks are seeds, bars 95 % intervals."""
+    figure = empty_figure(f"difference, {shown.metric}", "")
+    margin = next((each.claim.same for each in shown.section.decisions if each.claim.same), None)
+    if margin is not None:
+        figure.add_vrect(-margin, margin, fillcolor="rgba(128,128,128,0.15)", line_width=0)
+    labels = []
+    for entry in (each for each in shown.entries if each.base is not None):
+        assert entry.base is not None
+        label = f"{entry.contender.name} − {entry.base.settings['contender']}"
+        theirs = shown.results.arm(entry.base).values("test")
+        gaps = paired_values(entry.runs.values("test"), theirs)
+        values, color = list(gaps.values()), color_of(entry.arm.recipe)
+        if not values:
+            continue
+        labels.append(label)
+        (low, high), center = interval(values), mean(values)
+        ticks = {"symbol": "line-ns-open", "size": 12, "color": color}
+        figure.add_scatter(
+            x=rounded(values), y=[label] * len(values), mode="markers", marker=ticks,
+            showlegend=False, hovertext=[f"seed {seed}" for seed in gaps],
+        )  # fmt: skip
+        ends = {"type": "data", "array": [high - center], "arrayminus": [center - low]}
+        figure.add_scatter(
+            x=rounded([center]), y=[label], mode="markers", showlegend=False,
+            marker={"size": 11, "color": color},
+            error_x=None if math.isnan(low) else {**ends, "color": color, "thickness": 3},
+        )  # fmt: skip
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels[::-1])
+    figure.update_xaxes(zeroline=True)
+    caption = "Each seed at its best trial: ticks are seeds, bars 95 % intervals."
+    if margin is not None:
+        caption += f" Within the grey band of ±{margin:g} two scores count as equal."
+    return Picture(figure, caption)
+
+
+def _chosen(entry: Entry) -> str:
+    """The points that the seeds take, and how often."""
+    names, marks = entry.search.names, entry.marks
+    taken = Counter(
+        ", ".join(f"{item.spec.hyper_parameters[name]:.3g}" for name in names if name in
+                  item.spec.hyper_parameters)
+        for item in entry.tried.chosen.values()
+    )  # fmt: skip
+    listed = ", ".join(f"{point} ×{count}" for point, count in sorted(taken.items()))
+    return f"{listed} (edge)" if "edge" in marks.values() else listed
+
+
+def write_comparison(section: Section, path: Path) -> Comparison:
+    """Write the page of one comparison.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    shown = Comparison(section)
+    first, second = shown.pictures()
+    scores, curves_ = panels(first, "scores"), panels(second, "curves")
+    entry: dict[str, Any] = {"label": section.label, "anchor": "scorecard"}
+    claims = [decision.to_json() for decision in section.decisions]
+    page = compare_template().render(
+        title=shown.title, about=shown.about, notes=section.notes, sentences=shown.sentences,
+        scores=scores, curves=curves_, table=shown.table, rules=RULES,
+        details=section.study.every_table(section.results),
+        claims=labeled({**entry, "claims": claims}),
+        library=library(), archive=archive([*scores, *curves_]),
+    )  # fmt: skip
+    write_file(path, page.encode())
+    return shown
+
+
+def is_comparison(sections: Sequence[Section]) -> bool:
+    """True for one section, of optimizers that are compared on one condition without the paper."""
+    return len(sections) == 1 and (
+        isinstance(sections[0].study, TunedComparison)
+        and len(sections[0].study.on) == 1
+        and not sections[0].study.departures
+        and bool(sections[0].results)
+    )

@@ -1,0 +1,198 @@
+"""Batches as functions of keys: which items, at which step, for which process.
+
+Nothing of a loader is ever saved. Its state would be a place in an order, and the order is a
+function of (seed, epoch): to resume is to start at a step, at the same cost for any step. An item
+of a map-style data set has the key (epoch, index), and its random numbers are seeded by (seed,
+epoch, index), so that neither workers nor ranks nor speed decide them.
+
+Source of the plan: `torch.utils.data` with a batch sampler that yields keys.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from spherenorm_experiments.ranks import Ranks, die_with_parent
+from spherenorm_experiments.run import Run
+from spherenorm_experiments.streams import generator, seed_everything, stream
+from spherenorm_experiments.task import Batch, Split, Task, are_tensors, length
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Share:
+    """One rank's part of one micro-batch.
+
+    Attributes:
+        epoch: the pass over the data.
+        indices: the items; one, of weight 0, for a rank that would have none.
+        weight: the items' share of the whole batch. A loss is a mean over its items, so losses and
+            gradients add up by these weights to those of the whole batch, however it is divided.
+    """
+
+    epoch: int
+    indices: Tensor
+    weight: float
+
+
+class _Order:
+    """The shares of each step."""
+
+    def __init__(self, run: Run, task: Task, ranks: Ranks) -> None:
+        self.run, self.task, self.ranks = run, task, ranks
+        self._epoch = functools.lru_cache(maxsize=2)(self._order)
+        self.shares = functools.lru_cache(maxsize=2)(self._shares)
+
+    def _shares(self, step: int) -> list[Share]:
+        """This rank's shares of a step, one for each micro-batch that has items."""
+        epoch, number = divmod(step, self.run.steps_per_epoch)
+        size, parts = self.run.spec.batch_size, self.run.spec.regime.micro_batches
+        batch = self._epoch(epoch)[number * size : (number + 1) * size]
+        if parts == self.ranks.world == 1:
+            return [Share(epoch, batch, 1.0)]
+        micro = [part for part in batch.tensor_split(parts) if len(part)]
+        return [self._share(epoch, part, len(batch)) for part in micro]
+
+    def _share(self, epoch: int, part: Tensor, whole: int) -> Share:
+        own = part[self.ranks.rank :: self.ranks.world]
+        return Share(epoch, own if len(own) else part[:1], len(own) / whole)
+
+    def _order(self, epoch: int) -> Tensor:
+        count, seed = length(self.run.splits.train), self.run.spec.seed
+        random = generator(seed, "data", epoch)
+        order = self.task.order(count, self.run.spec.batch_size, random)
+        if len(order) != count:
+            raise ValueError(f"order must have {count} indices, got {len(order)}")
+        return order
+
+
+class TrainingBatches:
+    """The batches of each step, from tensors or from a map-style data set.
+
+    Args:
+        workers: processes that load a data set's items.
+        device: of the batches.
+    """
+
+    def __init__(self, run: Run, task: Task, ranks: Ranks, workers: int, device: str) -> None:
+        self.run, self.task, self.workers, self.device = run, task, workers, device
+        self.order = _Order(run, task, ranks)
+        split = run.splits.train
+        self._tensors = _moved(split, device) if are_tensors(split) else None
+        self._loaded: Iterator[Batch] = iter(())
+        self._next_step = -1
+
+    def at(self, step: int) -> Iterator[tuple[Batch, float]]:
+        """The micro-batches of a step with their weights."""
+        shares = self.order.shares(step)
+        if self._tensors is not None:
+            for share in shares:
+                yield tuple(x[share.indices] for x in self._tensors), share.weight
+            return
+        if step != self._next_step:
+            self._loaded = self._load_from(step)
+        self._next_step = step + 1
+        for share in shares:
+            yield _moved(next(self._loaded), self.device), share.weight
+
+    def _load_from(self, step: int) -> Iterator[Batch]:
+        keys = _Keys(self.order, step, self.run.steps)
+        items = _Keyed(self.run.splits.train, self.run.spec.seed, "augmentation")
+        return iter(_loader(items, keys, self.task, self.workers, self.device))
+
+
+def evaluation_batches(
+    split: Split, run: Run, task: Task, ranks: Ranks, workers: int, device: str
+) -> Iterator[tuple[int, bool, Batch]]:
+    """This rank's batches of a split: (number, counts, batch).
+
+    Each rank has as many as the others, since sharded models run in step: one that has none left
+    repeats the last batch, which then does not count.
+    """
+    count, size = length(split), task.evaluation_batch
+    starts = list(range(0, count, size))
+    rounds = -(-len(starts) // ranks.world)
+    numbers = [ranks.rank + ranks.world * k for k in range(rounds)]
+    own = [min(number, len(starts) - 1) for number in numbers]
+    spans = [range(starts[number], min(starts[number] + size, count)) for number in own]
+    if are_tensors(split):
+        # A copy: the split stays as it is where a model changes its inputs in place.
+        batches: Iterator[Batch] = (
+            tuple(x[span.start : span.stop].to(device, copy=True) for x in split) for span in spans
+        )
+    else:
+        keys = [[(0, index) for index in span] for span in spans]
+        items = _Keyed(split, run.spec.seed, "evaluation item")
+        loader = _loader(items, keys, task, workers, device)
+        batches = (_moved(batch, device) for batch in loader)
+    for number, place, batch in zip(numbers, own, batches, strict=True):
+        yield place, number == place, batch
+
+
+class _Keyed:
+    """The items of a data set by key, each with random states of its own."""
+
+    def __init__(self, items: Any, seed: int, name: str) -> None:
+        self.items, self.seed, self.name = items, seed, name
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, key: Key) -> Any:
+        seed_everything(stream(self.seed, self.name, *key))
+        return self.items[key[1]]
+
+
+class _Keys:
+    """The keys of each micro-batch, from a step on; a batch sampler."""
+
+    def __init__(self, order: _Order, start: int, stop: int) -> None:
+        self.order, self.start, self.stop = order, start, stop
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        for step in range(self.start, self.stop):
+            for share in self.order.shares(step):
+                yield [(share.epoch, index) for index in share.indices.tolist()]
+
+
+def _loader(items: _Keyed, keys: Any, task: Task, workers: int, device: str) -> Any:
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        items,  # type: ignore[arg-type]
+        batch_sampler=keys,
+        num_workers=workers,
+        multiprocessing_context=_context(workers),
+        collate_fn=task.collate,
+        pin_memory=device.startswith("cuda"),
+        worker_init_fn=_start_worker,
+        generator=torch.Generator(),  # else the loader draws from the global random state
+    )
+
+
+def _context(workers: int) -> str | None:
+    """Fork, where there is one: a process that was spawned would spawn its workers, too.
+
+    Those import torch anew at each evaluation: a run of 1.8 s took 31 s.
+    """
+    return "fork" if workers and "fork" in multiprocessing.get_all_start_methods() else None
+
+
+def _start_worker(_: int) -> None:
+    die_with_parent()
+
+
+def _moved(batch: Batch, device: str) -> Batch:
+    def to(x: Any) -> Any:
+        return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
+
+    return tree_map(to, batch)

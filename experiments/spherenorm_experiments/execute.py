@@ -1,0 +1,302 @@
+"""Execute a run: bring it from wherever it stands to its end.
+
+    store = Store("runs")
+    outcome = execute(resolve(Spec("digits", "sgdp", {"lr": 0.1}), store))
+
+A run that was interrupted anywhere ends bit-identical to one that was not: order, augmentation and
+noise are functions of keys (see `spherenorm_experiments.streams.stream`), so that model, optimizer
+and step are all that a checkpoint needs.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spherenorm import __version__
+from spherenorm.support import located
+from spherenorm_experiments.lookup import find_task
+from spherenorm_experiments.loop import train
+from spherenorm_experiments.probes import find_probe
+from spherenorm_experiments.ranks import ALONE, Ranks, launch
+from spherenorm_experiments.recipes import recipes_of
+from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.store import Busy, Store, StoreError, delete_leftovers, run_name
+from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
+from spherenorm_experiments.sweep import sweep_rows
+from spherenorm_experiments.task import FOLDER, AnyTask, PureTask, Task
+
+PACKAGES = ("torch", "numpy", "scikit-learn", "triton")
+
+SHARDED = (
+    "; with fsdp a weight is whole only while its module runs: where another one uses it, as in "
+    "`self.pos.weight[i]`, let `shards` of the task leave its module out"
+)
+
+
+class Resolver:
+    """Tasks and runs by name; each is looked up once in the life of the resolver."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._tasks: dict[str, tuple[AnyTask, dict[str | None, str]]] = {}
+        self._runs: dict[tuple[str, str | None], Run] = {}
+
+    def resolve(self, spec: Spec) -> Run:
+        """Look up everything that a spec names.
+
+        Raises:
+            RecipeError: there is no such recipe.
+            ValueError: an unknown task, option, hyper-parameter or probe, a value that does not
+                fit, micro-batches of a loss that is no mean over items, or data that are drawn
+                anew on each call.
+        """
+        folder = os.environ.get(FOLDER)  # another one has other data
+        key = spec.text, folder
+        if key not in self._runs:
+            bound, rest, later = recipes_of(spec)
+            task, prints = self._task(spec)
+            _require_mean(spec, task)
+            if folder not in prints:
+                prints[folder] = _data_fingerprint(task)
+            probes = [find_probe(name) for name in spec.probes]
+            name = run_name(spec, prints[folder])
+            self._runs[key] = Run(spec, task, bound, rest, name, self.store, later, probes)
+        return self._runs[key]
+
+    def _task(self, spec: Spec) -> tuple[AnyTask, dict[str | None, str]]:
+        """The task of a spec, and the fingerprints of its data by the folder of all data sets."""
+        key = json.dumps([spec.task, dict(spec.options)], sort_keys=True)
+        if key not in self._tasks:
+            self._tasks[key] = find_task(spec.task, spec.options), {}
+        return self._tasks[key]
+
+
+def resolve(spec: Spec, store: Store) -> Run:
+    """Look up everything that one spec names; see `Resolver.resolve`."""
+    return Resolver(store).resolve(spec)
+
+
+def execute(
+    run: Run | Job, runner: Runner = USUAL, *, wait: float = 0.0, ranks: Ranks = ALONE
+) -> Outcome:
+    """Bring a run, or the runs of one computation, to the end, from a checkpoint if there is one.
+
+    A recipe or task that raises fails its own run only.
+
+    Args:
+        runner: the flags. With several processes this one starts them and waits.
+        wait: seconds to wait for another process that holds the run; -1 waits until it ends.
+        ranks: the processes that work on the run together, this one among them.
+
+    Raises:
+        StoreError: the store cannot be written.
+        KeyboardInterrupt, SystemExit: after it was noted in the run's status.
+    """
+    job = run if isinstance(run, Job) else Job([run])
+    with one_thread():
+        if runner.distributed and ranks.parallel is None and isinstance(job.first.task, Task):
+            return _launched(job, runner, wait)
+        if not ranks.first:
+            state = ranks.broadcast(None)
+            return _computed(job, runner, ranks) if state is None else Outcome(job.name, state)
+        try:
+            with job.folder.lock(wait):
+                delete_leftovers(job.folder.path)
+                state = ranks.broadcast(job.state())
+                return _computed(job, runner, ranks) if state is None else _cached(job, state)
+        except Busy:
+            return Outcome(job.name, ranks.broadcast("busy"), runs=len(job.runs))
+
+
+def execute_spec(spec: Spec, root: Path | str, *, ranks: Ranks = ALONE, **flags: Any) -> Outcome:
+    """Resolve and execute a spec.
+
+    Args:
+        root: the store's.
+        ranks: see `execute`.
+        **flags: fields of `Runner`, such as `checkpoint_seconds`; `wait`; and `accept_code`.
+    """
+    wait, accept = flags.pop("wait", 0.0), flags.pop("accept_code", False)
+    run = resolve(spec, Store(root, accept))
+    return execute(run, Runner(**flags), wait=wait, ranks=ranks)
+
+
+@functools.lru_cache(maxsize=1)
+def _resolver(root: str, accept_code: bool) -> Resolver:
+    return Resolver(Store(root, accept_code))
+
+
+def execute_there(
+    specs: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    root: str,
+    runner: Runner,
+    *,
+    accept_code: bool = False,
+    wait: float = 0.0,
+) -> Outcome:
+    """Resolve and execute the specs of one job in a process that was sent them as JSON content.
+
+    Args:
+        names: of the runs, as whoever sends them has resolved them. A process that resolves them to
+            others sees other data, and refuses.
+    """
+    try:
+        resolver = _resolver(root, accept_code)
+        job = Job([resolver.resolve(Spec.from_json(content)) for content in specs])
+        if job.names != list(names):
+            why = "its data have changed since it was asked for, or differ between processes"
+            return Outcome(names[0], "failed", error=f"{why}; ask again", runs=len(names))
+        return execute(job, runner, wait=wait)
+    except StoreError as error:
+        return Outcome(names[0], "lost", error=str(error), runs=len(names))
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        return Outcome(names[0], "failed", error=located(error), runs=len(names))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One process per core; and the number of threads decides the order of sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
+    """Start the processes of a run, unless it has ended, and read what they left."""
+    started, run = time.perf_counter(), job.first
+    if (state := job.state()) is not None:
+        return _cached(job, state)
+    log = launch(launch_request(run, runner, wait))
+    seconds = time.perf_counter() - started
+    if (state := job.state()) is not None:
+        return Outcome(job.name, state, seconds=seconds)
+    if job.folder.held():
+        return Outcome(job.name, "busy", seconds=seconds)
+    error = job.folder.status().get("error") or f"its processes ended without a result: {log}"
+    return Outcome(job.name, "failed", seconds=seconds, error=error)
+
+
+def launch_request(run: Run, runner: Runner, wait: float = 0.0) -> str:
+    """The request that the processes of a run read, as JSON; see `worker`."""
+    root = str(run.store.root.resolve())
+    flags = asdict(runner) | {"root": root, "wait": wait, "accept_code": run.store.accept_code}
+    return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
+
+
+def _cached(job: Job, state: str) -> Outcome:
+    """The outcome of runs that had ended."""
+    if not job.folder.status():
+        job.folder.write_status(state)
+    return Outcome(job.name, state, cached=True, runs=len(job.runs))
+
+
+def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
+    """Compute what rank 0 has locked; its status says at any time how far it is."""
+    started, folder, run = time.perf_counter(), job.folder, job.first
+    about = {"host": socket.gethostname(), "started": time.time()}
+
+    def note(state: str, **more: Any) -> None:
+        if ranks.first:
+            folder.write_status(state, **more, **about)
+
+    def told(**more: Any) -> dict[str, Any]:
+        return {**origin(run.spec.device), "seconds": time.perf_counter() - started, **more}
+
+    note("running", names=job.names)
+    try:
+        with preserved_randomness():
+            seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
+            _compute(job, runner, ranks, told)
+    except (KeyboardInterrupt, SystemExit):  # the latter ends a job that Slurm preempts
+        note("interrupted", names=job.names)
+        raise
+    except StoreError:
+        raise
+    except Exception as error:  # a user's code may raise anything
+        text = located(error)
+        if ranks.parallel == "fsdp" and "DTensor" in text:
+            text += SHARDED
+        note("failed", error=text, traceback=traceback.format_exc(), names=job.names)
+        seconds = time.perf_counter() - started
+        return Outcome(job.name, "failed", seconds=seconds, error=text, runs=len(job.runs))
+    state = job.state()
+    assert state is not None
+    note(state, names=job.names)
+    seconds = time.perf_counter() - started
+    return Outcome(job.name, state, seconds=seconds, runs=len(job.runs))
+
+
+def _compute(job: Job, runner: Runner, ranks: Ranks, told: Callable[..., dict[str, Any]]) -> None:
+    """Compute the rows and write them, by the kind of the task."""
+    run = job.first
+    if isinstance(run.task, PureTask):
+        rows = sweep_rows(job, run.task)
+        job.folder.finish(rows, [run.store.write_code()], told())
+    else:
+        train(run, run.task, runner, ranks, told)
+
+
+def _data_fingerprint(task: AnyTask) -> str:
+    """The fingerprint of the task's data, taken twice.
+
+    Raises:
+        ValueError: the data are drawn anew on each call.
+    """
+    found = set()
+    for seed in (0, 1):
+        with preserved_randomness():
+            seed_everything(stream(seed, "fingerprint"))
+            found.add(str(task.fingerprint()))
+    if len(found) > 1:  # a run would not train on what its name says
+        kind = type(task).__name__
+        other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
+        raise ValueError(f"{other}; give it a seed, or its data set a `fingerprint()`")
+    return found.pop()
+
+
+def _require_mean(spec: Spec, task: AnyTask) -> None:
+    parts = spec.regime.micro_batches
+    if parts > 1 and isinstance(task, Task) and not task.is_mean:
+        lack = f"the loss of task {spec.task!r} is no mean over the items of a batch"
+        raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another loss")
+
+
+@functools.cache
+def origin(device: str) -> dict[str, Any]:
+    """The versions and the hardware of a run that is computed here."""
+    found = {"python": platform.python_version(), "spherenorm": __version__}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
+    return {**found, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

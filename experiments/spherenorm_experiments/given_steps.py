@@ -1,0 +1,140 @@
+"""Effective steps that a run takes from another one (`Regime.steps_of`), weight by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from spherenorm import View, as_view
+from spherenorm_experiments.run import Run
+from spherenorm_experiments.weights import Watched
+
+
+class GivenSteps:
+    """The effective steps of the run that `Regime.steps_of` names, as lengths of this run's turns.
+
+    A step that turns unit u of a weight by the angle theta_u turns it by c theta_u, in the same
+    direction, with one factor c >= 0 for all units of the weight:
+
+        mean over u of 2 sin(c theta_u / 2) = the other run's mean effective step of this weight.
+
+    The norm of each unit is that of this run's own step. (If the whole step were scaled, its radial
+    part would be, too: Adam's norms then grow until no multiple of its step turns far enough.)
+
+    Raises:
+        ValueError: that run has not ended in this store, or has no such step at every step of each
+            scale-invariant weight; or this run's weights lie in parts on several processes.
+    """
+
+    def __init__(self, run: Run, watched: Watched, parallel: str | None) -> None:
+        self.name, self.watched = run.spec.regime.steps_of or "", watched
+        if parallel == "fsdp":
+            raise ValueError("steps_of needs whole weights, which fsdp divides; use ddp")
+        self._steps = self._read(run)
+
+    def turn(self, step: int, before: Mapping[str, Tensor], module: nn.Module) -> None:
+        """Turn the scale-invariant weights as far as the other run does.
+
+        Args:
+            step: the number of the step that was taken, from 0.
+            before: the weights before it.
+
+        Raises:
+            ValueError: the units of a weight cannot turn as far.
+        """
+        weights = dict(module.named_parameters())
+        for name, effective_step in self._steps[step].items():
+            view, weight = as_view(self.watched.views[name] or "layer"), weights[name].detach()
+            try:
+                turned = turn_by(view, before[name].double(), weight.double(), effective_step)
+            except ValueError as error:
+                where = f"steps_of {self.name!r}: {name}, step {step + 1}"
+                raise ValueError(f"{where}: {error}") from None
+            weight.copy_(turned)
+
+    def _read(self, run: Run) -> Sequence[Mapping[str, float]]:
+        folder = run.store.folder(self.name)
+        if not folder.rows():
+            raise ValueError(f"steps_of {self.name!r}: no run of this name has ended in the store")
+        records = folder.metrics.read(("step", "steps"))
+        taken = [record for record in records if record["step"] <= run.steps]
+        steps = [record["steps"] for record in taken if "steps" in record]
+        lack = f"steps_of {self.name!r}: that run has"
+        if len(steps) < run.steps:
+            need = "run it to its end, with the probe steps and probe_every=1"
+            raise ValueError(f"{lack} {len(steps)} measured steps, not {run.steps}; {need}")
+        own = {name for name, view in self.watched.views.items() if view is not None}
+        if other := own.symmetric_difference(steps[0]):
+            raise ValueError(f"{lack} other scale-invariant weights, such as {min(other)}")
+        return steps
+
+
+def turn_by(view: View, before: Tensor, after: Tensor, effective_step: float) -> Tensor:
+    """The weight after a step whose turns have this mean effective step; see `GivenSteps`.
+
+    A unit that did not turn only takes its new norm.
+
+    Args:
+        view: splits the weight into units.
+        before, after: the weight before and after the step as it was.
+
+    Raises:
+        ValueError: there is no such weight.
+
+    Example:
+        >>> before, after = torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 2.0]])
+        >>> turn_by(as_view("channel"), before, after, 1.0)  # by 60 degrees
+        tensor([[1.4142, 2.4495]])
+    """
+    norm, length = view.norm(before), view.norm(after)
+    along = view.radial_coefficient(before, after)
+    tangent = after - along * before
+    across = view.norm(tangent)
+    angle = torch.atan2(across, along * norm)
+    turns = (norm > 0) & (across > 0)
+    if not turns.any():  # a frozen weight, or no gradient
+        return after
+    angles = view.units(torch.where(turns, angle, 0.0))
+    turned = find_factor(angles.double().cpu().numpy(), effective_step) * angle
+    ahead, aside = (
+        x / torch.where(turns, size, 1) for x, size in ((before, norm), (tangent, across))
+    )
+    new = length * (torch.cos(turned) * ahead + torch.sin(turned) * aside)
+    return torch.where(turns, new, after)
+
+
+def find_factor(angles: np.ndarray, effective_step: float) -> float:
+    """The factor c at which the mean of 2 sin(c theta_u / 2) is this effective step.
+
+    Args:
+        angles: theta of each unit, some above 0.
+
+    Raises:
+        ValueError: there is none at which all units turn by less than pi.
+
+    Example:
+        >>> round(find_factor(np.array([0.2]), 1.0), 6)  # by 60 degrees
+        5.235988
+    """
+    from scipy.optimize import newton
+
+    def miss(factor: float) -> float:
+        return float(np.mean(2 * np.sin(factor * angles / 2))) - effective_step
+
+    def slope(factor: float) -> float:
+        return float(np.mean(angles * np.cos(factor * angles / 2)))
+
+    if effective_step == 0:
+        return 0.0
+    start = effective_step / slope(0.0)  # below the factor: from there Newton's steps only rise
+    try:
+        factor = float(newton(miss, start, slope, tol=1e-13 * start))
+    except RuntimeError:  # it has not converged
+        factor = np.nan
+    known = factor * angles.max() < np.pi and abs(miss(factor)) <= 1e-9 * effective_step
+    if not known:
+        raise ValueError(f"its units cannot turn by an effective step of {effective_step:.3g}")
+    return factor

@@ -1,0 +1,174 @@
+"""The results in Markdown: an index that says what holds, and a page for each study."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from spherenorm_experiments.comparing import study_classes
+from spherenorm_experiments.decisions import AGAINST, FOR
+from spherenorm_experiments.drawings import write_drawings
+from spherenorm_experiments.exports import to_markdown
+from spherenorm_experiments.page import template_environment
+from spherenorm_experiments.paper.findings import findings, findings_table, rules, summary
+from spherenorm_experiments.paper.opening import Opening, opening
+from spherenorm_experiments.paper.thirteen import thirteen_table
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.sections import Section, groups, labeled
+from spherenorm_experiments.store import write_file
+from spherenorm_experiments.tables import Row, Table
+
+INDEX, MECHANISM = "index.md", "mechanism.md"
+
+
+PICTURE = "picture"
+WIDTH = 7.0
+"""Inches, of a picture on the index."""
+
+
+def write_results(sections: Sequence[Section], folder: Path) -> list[Path]:
+    """Write the index and the page of each section; the index last, whose links then lead to them.
+
+    The pictures of the index are drawn where there is a Chrome.
+
+    Raises:
+        StoreError: a file cannot be written.
+    """
+    begins = opening(sections)
+    images: list[Path] = []
+    with suppress(ValueError):  # no Chrome: the report has the pictures
+        images = write_drawings(begins.pictures, "svg", WIDTH, folder, PICTURE)
+    pages = results_pages(sections, begins, [path.name for path in images])
+    for name, text in reversed(pages.items()):
+        write_file(folder / name, text.encode())
+    return [folder / name for name in pages]
+
+
+def results_pages(
+    sections: Sequence[Section], begins: Opening | None = None, images: Sequence[str] = ()
+) -> dict[str, str]:
+    """The pages by the names of their files, the index first.
+
+    Versions are those of the runs.
+
+    Args:
+        begins: the opening of these sections.
+        images: the files of its pictures; none if they are not drawn.
+    """
+    begins = begins or opening(sections)
+    own = {section.label: _claims(section) for section in sections}
+    index = _template("index.md.j2").render(
+        sections=sections,
+        summary=summary(sections),
+        statements=findings_table(findings(sections)),
+        rules=rules(),
+        groups=groups([claim for claims in own.values() for claim in claims]),
+        extent=_not_run(sections),
+        notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
+        begins=begins,
+        images=list(zip(images, begins.pictures, strict=False)),
+        mechanism=MECHANISM,
+        thirteen=thirteen_table(sections),
+        studies=_studies(sections, own),
+        versions=_versions(sections),
+    )
+    pages = {INDEX: index}
+    if begins.details:
+        page = _template("mechanism.md.j2")
+        pages[MECHANISM] = page.render(tables=begins.details, index=INDEX)
+    for section in sections:
+        page = _template("study.md.j2")
+        pages[_file(section)] = page.render(
+            section=section, groups=groups(own[section.label]), index=INDEX
+        )
+    return pages
+
+
+def _file(section: Section) -> str:
+    """Of one label one file: "t1.md", "t1-smoke.md"."""
+    return f"{re.sub(r'[^a-z0-9.=_-]+', '-', section.label.lower()).strip('-')}.md"
+
+
+def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, Any]]]) -> Table:
+    """The pages, with the verdicts of their claims and a hash of their runs."""
+    rows: list[Row] = []
+    for section in sections:
+        verdicts = [claim["verdict"] for claim in claims[section.label] if claim["numbers"]]
+        held, denied = (sum(v in known for v in verdicts) for known in (FOR, AGAINST))
+        counts = f"{held} for, {denied} against, {len(verdicts) - held - denied} undecided"
+        link = f"[{section.label}]({_file(section)})"
+        digest = _digest(section.results)
+        rows.append((link, section.study.title(), counts, str(len(section.results)), digest))
+    return Table("Studies", ("study", "about", "claims", "runs", "hash of the runs"), rows)
+
+
+def _claims(section: Section) -> list[dict[str, Any]]:
+    claims = [decision.to_json() for decision in section.decisions]
+    return labeled({"label": section.label, "anchor": section.study.name, "claims": claims})
+
+
+def _not_run(sections: Sequence[Section]) -> list[str]:
+    """The studies without a section, and the sections that asked for a part of a study."""
+    names = {section.study.name for section in sections}
+    missing = [name for name in study_classes() if name not in names]
+    partial = [
+        section.label
+        for section in sections
+        if not section.whole or len(section.results) < section.results.planned
+    ]
+    lines = [f"Not run: {', '.join(missing)}."] if missing else []
+    return lines + ([f"In part: {', '.join(partial)}."] if partial else [])
+
+
+def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for claim in claims:
+        quoted = f": “{claim['quotation']}”" if claim["quotation"] else ""
+        p = f"{claim['p']:.2g}" if claim["p"] is not None and claim["seeds"] else ""
+        text = claim["text"] + (f" ({claim['detail']})" if claim["detail"] else "")
+        label = f"**{claim['label']}**" if claim["primary"] else claim["label"]
+        found = claim["detectable"]
+        rows.append(
+            (label, claim["verdict"], text, claim["ours"], claim["paper"],
+             "" if found is None else f"{found:.2g}", p, str(claim["seeds"] or ""),
+             claim["place"] + quoted)
+        )  # fmt: skip
+    columns = (
+        *("claim", "verdict", "says", "ours", "paper", "detectable", "p", "seeds", "statement"),
+    )
+    return to_markdown(Table("Claims", columns, rows))
+
+
+def _versions(sections: Sequence[Section]) -> str:
+    """The software and hardware of the runs, which need not be those that write the page."""
+    origins = [item.about for section in sections for item in section.results]
+    versions = dict.fromkeys(
+        f"spherenorm {origin['spherenorm']}, torch {origin['torch'].partition('+')[0]}, "
+        f"Python {origin['python']}, {origin['gpu'] or origin['cpu']}"
+        for origin in origins
+        if "spherenorm" in origin
+    )
+    return f"{'; '.join(versions)}." if versions else "The origin of the runs is not known."
+
+
+def _digest(results: Results) -> str:
+    """A hash of the names of the runs and of their summaries."""
+    digest = hashlib.sha256()
+    for item in sorted(results, key=lambda item: item.name):
+        digest.update(item.name.encode())
+        digest.update(repr(sorted(item.summary.items(), key=lambda pair: pair[0])).encode())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _template(name: str) -> jinja2.Template:
+    environment = template_environment(autoescape=False)
+    environment.filters |= {"markdown": to_markdown, "claims": _claims_table}
+    return environment.get_template(name)

@@ -1,0 +1,170 @@
+"""The paper's thirteen benchmarks side by side, and what it says about all of them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from spherenorm_experiments.claims import Claim, Statement
+from spherenorm_experiments.comparison import TunedComparison, score_claim
+from spherenorm_experiments.condition import THIRTEEN, Condition, Contender, arm_of
+from spherenorm_experiments.decisions import (
+    AGAINST,
+    FOR,
+    PERFORMANCE_SEEDS,
+    Decision,
+    adjusted,
+    evaluate,
+)
+from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.samples import Sample, advantage
+from spherenorm_experiments.sections import Section
+from spherenorm_experiments.stats import LEVEL, POWER, deviation, mean
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, column, paper
+from spherenorm_experiments.tuning import with_tuned
+
+ABOUT = f"""Mean ± SD over the seeds that both completed; blank if either diverged. Embedded data,
+unless a study says the paper's data. Detectable: the effect that so many seeds of this spread find
+with probability {POWER:g} at the level {LEVEL:g}. Verdicts: gain, loss, equivalent (within a margin
+that is at most the paper's difference), inconclusive; a row whose expected detectable effect is
+more than three times the paper's difference was marked beforehand and has no verdict.""".replace(
+    "\n", " "
+)
+
+
+class Line(NamedTuple):
+    """A pair of optimizers on a benchmark, with the decision about its scores."""
+
+    label: str
+    condition: Condition
+    pair: tuple[Contender, Contender]
+    decision: Decision
+    results: Results
+
+    @property
+    def verdict(self) -> str:
+        """Gain and loss in place of for and against; a gain of another size too."""
+        if self.decision.verdict in FOR:
+            return "gain"
+        lost = self.decision.verdict in AGAINST and self.decision.verdict != "equivalent"
+        return "loss" if lost else self.decision.verdict
+
+    @property
+    def gain(self) -> float:
+        """The mean gain over the baseline's standard deviation over seeds.
+
+        nan of fewer than `PERFORMANCE_SEEDS`: where nothing is gained, the mean of two seeds is
+        above their deviation in a quarter of all cases.
+        """
+        theirs, ours = (
+            self.results.arm(arm_of(self.condition, each)).values("test") for each in self.pair
+        )
+        gains, spread = advantage(ours, theirs), deviation(theirs.values())
+        known = len(gains) >= PERFORMANCE_SEEDS and spread > 0
+        return mean(gains.values()) / spread if known else math.nan
+
+
+def lines_of(sections: Sequence[Section]) -> Iterator[Line]:
+    """The pairs of every tuned comparison that has results, in the order of the sections."""
+    for section in sections:
+        study = section.study
+        if not isinstance(study, TunedComparison):
+            continue
+        decided = {decision.claim.name: decision for decision in section.decisions}
+        results = with_tuned(section.results)
+        for condition, pair in study.comparisons:
+            decision = decided.get(score_claim(condition, *pair).name)
+            if condition.benchmark and decision is not None and decision.has_results:
+                yield Line(section.label, condition, pair, decision, results)
+
+
+def thirteen_table(sections: Sequence[Section]) -> Table | None:
+    """The score of every contender beside its baseline's; None if no benchmark has a result."""
+    lines = list(lines_of(sections))
+    if not lines:
+        return None
+    rows: list[Row] = []
+    for name in THIRTEEN:
+        own = [line for line in lines if line.condition.benchmark == name]
+        rows += [_row(line) for line in own] or [(f"{name}: not run", *("",) * 8)]
+    columns: list[Heading] = [
+        *("benchmark", "optimizers", "baseline", "projected"),
+        *("difference", "detectable", "verdict"),
+        *paper("scores", "difference"),
+    ]
+    verdicts = [line.verdict for line in lines]
+    listed = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
+    counted = f"{ABOUT} Of {len(lines)} comparisons: {listed}."
+    return Table("The thirteen benchmarks", columns, rows, counted)
+
+
+def _row(line: Line) -> Row:
+    condition, decision = line.condition, line.decision
+    names = [contender.name for contender in line.pair]
+    arms = [arm_of(condition, contender) for contender in line.pair]
+    theirs = next(iter(condition.paper.values()), {})
+    return (
+        f"{condition.benchmark}: {condition.label} ({line.label})",
+        " → ".join(names),
+        *column([line.results.arm(arm).values("test") for arm in arms], ".4g"),
+        decision.ours,
+        Cell(decision.detectable, ".2g", missing=""),
+        line.verdict,
+        " → ".join(str(theirs[name]) for name in names if name in theirs),
+        condition.gap(names[1], names[0]),
+    )
+
+
+def across(sections: Sequence[Section]) -> list[Decision]:
+    """The statements about all benchmarks; each counts once, however many rows it has.
+
+    The exact sign test over benchmarks decides. A row without a gain counts for nothing.
+    """
+    gains: dict[str, list[float]] = {}
+    for line in lines_of([section for section in sections if section.decides]):
+        if line.pair[1].recipe == "adamp":
+            own = gains.setdefault(line.condition.benchmark, [])
+            own += [line.gain] if math.isfinite(line.gain) else []
+    means = {name: mean(gains[name]) for name in THIRTEEN if name in gains}  # nan of no row
+    return adjusted(
+        [
+            _share_above(
+                means, 0.0, "uniform-gains", says("abstract.uniform"),
+                "AdamP is ahead of its baseline on more than half of the benchmarks (“uniform” "
+                "would be on all)", primary=True,
+            ),
+            _share_above(
+                means, 1.0, "gains-over-spread", says("h2.most"),
+                "AdamP's gain is greater than its baseline's standard deviation over seeds on "
+                "more than half of the benchmarks",
+            ),
+        ]
+    )  # fmt: skip
+
+
+def _share_above(
+    means: dict[str, float],
+    bound: float,
+    name: str,
+    cites: Statement,
+    text: str,
+    *,
+    primary: bool = False,
+) -> Decision:
+    """The share of benchmarks whose mean gain over rows, in deviations, is above a bound."""
+    known = {benchmark: gain for benchmark, gain in means.items() if math.isfinite(gain)}
+    share = Sample({i: 100.0 * (gain > bound) for i, gain in enumerate(known.values())})
+    below = [benchmark for benchmark, gain in known.items() if gain <= bound]
+    few = [benchmark for benchmark in means if benchmark not in known]
+    facts = [f"{len(known) - len(below)} of {len(known)} benchmarks"]
+    facts += [f"not on {', '.join(below)}"] if below else []
+    facts += [f"no row with {PERFORMANCE_SEEDS} seeds of {', '.join(few)}"] if few else []
+    return evaluate(
+        Claim(
+            name, text, lambda _: share, ">", 50.0, cites=cites, unit="%", limits=(0.0, 100.0),
+            caveat="; ".join(facts), performance=True, primary=primary,
+        ),
+        Results([]),
+    )  # fmt: skip

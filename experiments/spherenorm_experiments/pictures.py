@@ -1,0 +1,398 @@
+"""Figures: the parts of which pictures are drawn with plotly.
+
+The page colors text, grid and background, since it knows if it is light or dark.
+
+Lines: metrics against steps, scores against a hyper-parameter, best of k trials, named lines.
+
+Marks: symbols that tell lines apart without their colors, and shared axes.
+
+A study draws its pictures one by one; these functions give them one look. A name has one symbol
+in all pictures of a study, and pictures with the same axes have the same ranges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from spherenorm_experiments.results import Arm, Results
+from spherenorm_experiments.stats import best_of_k
+from spherenorm_experiments.tuning import Tried
+
+COLORS = {
+    "sgd": "#0072b2",
+    "sgdp": "#ee6677",
+    "adamw": "#009e73",
+    "adamp": "#aa3377",
+    "adam": "#999933",
+    "sgdw": "#56b4e9",
+    "sgdg": "#8f7fe0",
+    "adamg": "#a06a00",
+    "rmsprop": "#cc79a7",
+}
+OTHERS = ("#117733", "#a06a00", "#8f7fe0", "#56b4e9", "#999933", "#cc79a7")
+"""Ten colors that stay apart for readers with any color blindness: searched for the largest least
+difference under the simulations of G. Machado et al., *A physiologically-based model for simulation
+of color vision deficiency*, 2009. All of them show on white and on the dark page."""
+
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its caption.
+
+    Attributes:
+        figure: plotly's.
+        caption: a description, with the paper's figure that it reproduces.
+        height: in pixels.
+        wide: takes the page's whole width.
+    """
+
+    figure: go.Figure
+    caption: str
+    height: int = 380
+    wide: bool = False
+
+
+def drawn(pictures: Iterable[Picture]) -> list[Picture]:
+    """The pictures whose figures have anything in them."""
+    return [picture for picture in pictures if picture.figure.data]
+
+
+_PLACES: dict[str, int] = {}
+"""Recipes of a user's own, in the order in which they were drawn."""
+
+
+def color_of(recipe: str) -> str:
+    """The recipe's color, the same in every picture that this process draws.
+
+    Recipes of a user's own have the other colors in turn, so that few of them share one.
+    """
+    return COLORS.get(recipe) or OTHERS[_PLACES.setdefault(recipe, len(_PLACES)) % len(OTHERS)]
+
+
+def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
+    """A color and a dash for each arm of a picture, by its recipe; no two arms share both.
+
+    The palette has ten colors, so that a user's own recipes share theirs with built-in ones: their
+    lines are never solid. Further arms of one recipe have the dashes that are left of its color.
+
+    >>> line_styles(["sgd", "sgd", "mine:recipe"])[:2]
+    [('#0072b2', 'solid'), ('#0072b2', 'dash')]
+    """
+    styles: list[tuple[str, str]] = []
+    for recipe in recipes:
+        dashes = DASHES if recipe in COLORS else DASHES[1:]
+        own = [(color_of(recipe), dash) for dash in dashes]
+        # Where a color has no line left, a recipe takes that of another, which is not solid.
+        others = [(color, dash) for dash in DASHES[1:] for color in OTHERS]
+        styles.append(next((style for style in [*own, *others] if style not in styles), own[0]))
+    return styles
+
+
+def empty_figure(x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> go.Figure:
+    """A figure with two axes, its legend below them."""
+    shown = {"exponentformat": "power"}
+    return go.Figure(
+        layout={
+            "margin": {"l": 60, "r": 15, "t": 15, "b": 45},
+            "legend": {
+                **{"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0}
+            },
+            "hovermode": "closest",
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "xaxis": {"title": {"text": x}, "type": "log" if log_x else "linear", **shown},
+            "yaxis": {"title": {"text": y}, "type": "log" if log_y else "linear", **shown},
+        }
+    )
+
+
+def add_band(
+    figure: go.Figure, x: Any, values: np.ndarray, name: str, color: str, dash: str = "solid"
+) -> None:
+    """Draw a line for the mean over rows, and a band from their lowest to their highest.
+
+    Args:
+        values: shape (rows, points of x).
+    """
+    x = np.asarray(x)
+    if len(values) > 1:
+        figure.add_scatter(
+            x=rounded(np.concatenate([x, x[::-1]])),
+            y=rounded(np.concatenate([values.max(0), values.min(0)[::-1]])),
+            mode="lines",  # plotly marks the points of a short line by itself
+            fill="toself",
+            fillcolor=with_alpha(color, 0.15),
+            line={"width": 0},
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=name,
+        )
+    figure.add_scatter(
+        x=rounded(x),
+        y=rounded(values.mean(0)),
+        mode="lines",
+        name=name,
+        legendgroup=name,
+        line={"color": color, "dash": dash, "width": 2},
+    )
+
+
+def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int | None, str]]) -> None:
+    """Draw a cross on top of the figure for each run or point that diverged.
+
+    Args:
+        failed: the place on the x axis, the name of what diverged, the step if there is one, and a
+            color.
+    """
+    if not failed:
+        return
+    figure.add_scatter(
+        x=rounded(value for value, *_ in failed),
+        y=[1.0] * len(failed),
+        yaxis="y2",
+        mode="markers",
+        name="diverged",
+        marker={"symbol": "x", "size": 9, "color": [color for *_, color in failed]},
+        text=[
+            f"{name} diverged" if step is None else f"{name} diverged at step {step}"
+            for _, name, step, _ in failed
+        ],
+    )
+    figure.update_layout(
+        yaxis2={"overlaying": "y", "range": [0, 1.04], "visible": False, "fixedrange": True}
+    )
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Five digits: more than a screen shows, and few enough to keep the page small."""
+    return [float(f"{value:.5g}") for value in values]
+
+
+def with_alpha(color: str, alpha: float) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+POINTS = 160
+"""A curve of more is thinned out to about so many."""
+
+
+def curves(
+    results: Results,
+    key: str,
+    y: str,
+    caption: str,
+    *,
+    log_y: bool = False,
+) -> Picture:
+    """Draw a metric against steps.
+
+    Each arm has the mean over its seeds, and a band from the lowest to the highest seed.
+
+    Args:
+        key: the metric's.
+        y: the axis' title.
+    """
+    figure = empty_figure("step", y, log_y=log_y)
+    styles = line_styles(arm.recipe for arm in results.arms)
+    for arm, (color, dash) in zip(results.arms, styles, strict=True):
+        times, values = results.arm(arm).curves(key)
+        if not values.size:
+            continue
+        count = values.shape[1]
+        kept = np.unique(np.linspace(0, count - 1, min(POINTS, count)).astype(int))
+        add_band(figure, times[kept], values[:, kept], arm.label, color, dash)
+    return Picture(figure, caption)
+
+
+def lines(
+    series: Mapping[str, tuple[Iterable[float], Iterable[float]]],
+    x: str,
+    y: str,
+    caption: str,
+    colors: Mapping[str, str],
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+    dashes: Mapping[str, str] | None = None,
+) -> Picture:
+    """Draw named lines, one pair of x and y each."""
+    figure = empty_figure(x, y, log_x=log_x, log_y=log_y)
+    for name, (xs, ys) in series.items():
+        line = {"color": colors.get(name), "dash": (dashes or {}).get(name, "solid"), "width": 2}
+        figure.add_scatter(x=rounded(xs), y=rounded(ys), name=name, mode="lines", line=line)
+    return Picture(figure, caption)
+
+
+def tried(searches: Mapping[Arm, Tried], hyper_parameter: str, y: str, caption: str) -> Picture:
+    """Draw the score of every trial against a hyper-parameter; each arm's best mark is large.
+
+    Crosses on top are trials without a score.
+    """
+    figure = empty_figure(hyper_parameter, y, log_x=True)
+    lost: list[tuple[float, str, None, str]] = []
+    styles = line_styles(arm.recipe for arm in searches)
+    for (arm, made), (color, dash) in zip(searches.items(), styles, strict=True):
+        pairs = sorted(
+            (point[hyper_parameter], score, i == made.best)
+            for i, (point, score) in enumerate(zip(made.points, made.scores, strict=True))
+        )
+        known = [pair for pair in pairs if math.isfinite(pair[1])]
+        lost += [
+            (value, arm.label, None, color) for value, score, _ in pairs if not math.isfinite(score)
+        ]
+        if known:
+            figure.add_scatter(
+                x=rounded(value for value, *_ in known),
+                y=rounded(score for _, score, _ in known),
+                name=arm.label,
+                mode="markers" if len(made.points[0]) > 1 else "lines+markers",
+                line={"color": color, "dash": dash},
+                marker={"color": color, "size": [15 if chosen else 7 for *_, chosen in known]},
+            )
+    add_crosses(figure, lost)
+    return Picture(figure, caption)
+
+
+def best_scores(scores: Mapping[Arm, Sequence[float]], y: str, caption: str) -> Picture:
+    """Draw the expected best score of k trials of a random search, for each arm.
+
+    See `spherenorm_experiments.stats.best_of_k`.
+    """
+    figure = empty_figure("trials k", y)
+    styles = line_styles(arm.recipe for arm in scores)
+    for (arm, values), (color, dash) in zip(scores.items(), styles, strict=True):
+        expected = rounded(best_of_k(values))
+        figure.add_scatter(
+            x=list(range(1, len(expected) + 1)),
+            y=expected,
+            name=arm.label,
+            mode="lines+markers",
+            line={"color": color, "dash": dash},
+        )
+    return Picture(figure, caption)
+
+
+def points(
+    series: Mapping[str, tuple[Iterable[float], Iterable[float]]],
+    x: str,
+    y: str,
+    caption: str,
+    colors: Mapping[str, str],
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+    diagonal: bool = False,
+) -> Picture:
+    """Draw named clouds of points, one pair of x and y each.
+
+    Args:
+        diagonal: also draw the line on which x and y are equal.
+    """
+    figure = empty_figure(x, y, log_x=log_x, log_y=log_y)
+    ends: list[float] = []
+    for name, (xs, ys) in series.items():
+        across, up = rounded(xs), rounded(ys)
+        marker = {"color": colors.get(name), "size": 6, "opacity": 0.6}
+        figure.add_scatter(x=across, y=up, name=name, mode="markers", marker=marker)
+        ends += across
+    if diagonal and ends:
+        both, line = [min(ends), max(ends)], {"color": "#888888", "dash": "dash"}
+        figure.add_scatter(x=both, y=both, name="equal", mode="lines", line=line)
+    return Picture(figure, caption)
+
+
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "x", "triangle-down"),
+    *("circle-open", "square-open", "diamond-open", "triangle-up-open", "cross", "hexagon"),
+)
+MARKS, SIZE = 8, 7
+"""The marks on a line, so that it can be followed, and their size in pixels."""
+
+MARGIN = 0.04
+"""The share of a shared axis that is free at each end."""
+
+
+def finished(pictures: Sequence[Picture]) -> list[Picture]:
+    """The pictures of a study with marks on their lines, and shared axes; the figures are copies.
+
+    >>> from spherenorm_experiments.pictures import lines
+    >>> series = {"a": ([0, 1, 2], [1, 2, 3]), "b": ([0, 1, 2], [3, 2, 1])}
+    >>> (made,) = finished([lines(series, "step", "norm", "", {"a": "#000", "b": "#000"})])
+    >>> [trace.marker.symbol for trace in made.figure.data]
+    ['circle', 'square']
+    """
+    symbols: dict[str, str] = {}
+    made = []
+    for picture in pictures:
+        figure = go.Figure(picture.figure)
+        for trace in figure.data if _is_flat(figure) else ():
+            _mark(trace, symbols)
+        made.append(Picture(figure, picture.caption, picture.height, picture.wide))
+    _share_axes([picture.figure for picture in made if _is_flat(picture.figure)])
+    return made
+
+
+def _is_flat(figure: go.Figure) -> bool:
+    """True for a figure in the plane."""
+    return all(trace.type == "scatter" for trace in figure.data)
+
+
+def _mark(trace: Any, symbols: dict[str, str]) -> None:
+    """Give a trace the symbol of its name; references, which are thin, and bars stay bare.
+
+    A symbol of the study's own stays.
+    """
+    if not trace.name or trace.showlegend is False or trace.marker.symbol is not None:
+        return
+    width = trace.line.width
+    if (width is not None and not 1 < width < 8) or trace.x is None or not len(trace.x):
+        return
+    symbol = symbols.setdefault(trace.name, SYMBOLS[len(symbols) % len(SYMBOLS)])
+    trace.marker.symbol = symbol
+    if trace.mode in (None, "lines"):
+        trace.mode = "lines+markers"
+        trace.marker.size, trace.marker.maxdisplayed = SIZE, MARKS
+    if trace.marker.color is None:
+        trace.marker.color = trace.line.color
+
+
+def _share_axes(figures: Iterable[go.Figure]) -> None:
+    """Give figures with the same two axes the same ranges."""
+    groups: dict[tuple[Any, ...], list[go.Figure]] = {}
+    for figure in figures:
+        layout = figure.layout
+        titles = layout.xaxis.title.text, layout.yaxis.title.text
+        kinds = layout.xaxis.type, layout.yaxis.type
+        if all(titles) and layout.xaxis.range is None and layout.yaxis.scaleanchor is None:
+            groups.setdefault((titles, kinds), []).append(figure)
+    alike = [(kinds, group) for (_, kinds), group in groups.items() if len(group) > 1]
+    for kinds, group in alike:
+        for name, kind in zip("xy", kinds, strict=True):
+            values = np.concatenate([_numbers(figure, name, kind == "log") for figure in group])
+            if not len(values):
+                continue
+            low, high = values.min(), values.max()
+            free = MARGIN * (high - low or 1.0)
+            for figure in group:
+                figure.update_layout({f"{name}axis": {"range": [low - free, high + free]}})
+
+
+def _numbers(figure: go.Figure, name: str, log: bool) -> np.ndarray:
+    """The numbers on an axis, in decades if it is logarithmic."""
+    parts = [
+        np.array([value for value in trace[name] if value is not None], dtype=float)
+        for trace in figure.data
+        if trace[name] is not None and trace.yaxis in (None, "y")
+    ]
+    values: np.ndarray = np.concatenate([*parts, []])
+    values = values[np.isfinite(values) & ((values > 0) | (not log))]
+    return np.log10(values) if log else values

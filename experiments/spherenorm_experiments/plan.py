@@ -1,0 +1,276 @@
+"""`Plan`, the part of a command that all studies take alike; `Request`, what a store was asked.
+
+Requests lie in `<root>/plans/`. `resume` asks for the same again; `report` asks the studies what
+runs they have, and reads these.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from spherenorm.support import did_you_mean, unknown_name
+from spherenorm_experiments.code import digest
+from spherenorm_experiments.lookup import find_task_class
+from spherenorm_experiments.recipes import load_recipe
+from spherenorm_experiments.results import Arm, Trial
+from spherenorm_experiments.spec import Regime, Spec, points_of
+from spherenorm_experiments.store import Store, read_json, write_json
+from spherenorm_experiments.task import Task
+
+Range = tuple[float, float]
+
+REPEAT = "repeat its `run` command: what has finished is kept and not run again"
+LOST_REQUEST = f"what was asked is lost; {REPEAT}"
+
+TIERS = ("smoke", "small", "evidence", "full")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A command's choices, for all of its studies.
+
+    Attributes:
+        tier: smoke | small | evidence | full.
+        seeds: None for the study's own.
+        optimizers: recipes that a tuned comparison has as contenders, beside its own; None for
+            none.
+        search: their logarithmic ranges, by hyper-parameter; one that is named `optimizer:name` is
+            that optimizer's own.
+        like: the contender as which those without a range are searched.
+        device: a torch device.
+        real: the paper's data sets and settings, in place of embedded data; for the studies that
+            have them.
+        overrides: `--set`: values for fields of `Spec`, options of the task and hyper-parameters of
+            the recipes.
+
+    Raises:
+        ValueError: an unknown tier, or a search of an optimizer that is not added.
+    """
+
+    tier: str = "small"
+    seeds: tuple[int, ...] | None = None
+    optimizers: tuple[str, ...] | None = None
+    device: str = "cpu"
+    real: bool = False
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, Range] = field(default_factory=dict)
+    like: str = ""
+
+    def __post_init__(self) -> None:
+        if self.tier not in TIERS:
+            raise unknown_name("tier", self.tier, TIERS)
+        if (self.search or self.like) and not self.optimizers:
+            raise ValueError("--search and --like are of the contenders that --optimizers adds")
+        require_owners("search", self.search, self.optimizers or ())
+
+    @property
+    def common(self) -> Plan:
+        """The plan without its choice of optimizers and seeds.
+
+        Results of plans that have this in common belong together.
+        """
+        return replace(self, seeds=None, optimizers=None, search={}, like="")
+
+    @property
+    def budgets(self) -> str:
+        """The tier whose budgets runs have: that of evidence has more seeds, not longer runs."""
+        return "small" if self.tier == "evidence" else self.tier
+
+    @property
+    def departures(self) -> list[str]:
+        """The parts in common that are not the default, as a reader sees them."""
+        parts = [] if self.tier == Plan.tier else [self.tier]
+        parts += [] if self.device == Plan.device else [self.device]
+        parts += ["the paper's data"] if self.real else []
+        return parts + [
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in sorted(self.overrides.items())
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON content."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Plan:
+        """The inverse of `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: the content is of something else.
+        """
+        seeds, names = content["seeds"], content["optimizers"]
+        return cls(
+            **{
+                **content,
+                "seeds": None if seeds is None else tuple(seeds),
+                "optimizers": None if names is None else tuple(names),
+                "search": {name: (low, high) for name, (low, high) in content["search"].items()},
+            }
+        )
+
+
+def ranges_of(search: Mapping[str, Range], optimizer: str) -> dict[str, Range]:
+    """The ranges in which an optimizer is tuned: the common ones, or its own in their place.
+
+    >>> ranges_of({"lr": (0.1, 1.0), "sgd:lr": (1.0, 2.0), "adam:eps": (0.1, 0.2)}, "sgd")
+    {'lr': (1.0, 2.0)}
+    """
+    split = [(name.rpartition(":"), bounds) for name, bounds in search.items()]
+    common = {name: bounds for (owner, _, name), bounds in split if not owner}
+    return common | {name: bounds for (owner, _, name), bounds in split if owner == optimizer}
+
+
+def require_owners(option: str, names: Mapping[str, Any], optimizers: Sequence[str]) -> None:
+    """Refuse an entry named `optimizer:name` of an optimizer that is not among these."""
+    for name in names:
+        owner, listed = name.rpartition(":")[0], ",".join(optimizers)
+        if owner and owner not in optimizers:
+            raise ValueError(f"--{option} {name!r}: {owner!r} is none of --optimizers {listed!r}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Studies under a plan.
+
+    Attributes:
+        studies: their names, or `module:Class`.
+        plan: the choices for all of them.
+        ended: its place in the order in which requests first came to their end; infinite for one
+            that has not. To repeat a request does not change it: what was seen was seen then.
+    """
+
+    studies: Sequence[str]
+    plan: Plan
+    ended: float = math.inf
+
+    def save(self, store: Store, *, ended: bool = False) -> None:
+        """Write it, in place of an earlier request for the same studies under the same plan.
+
+        Args:
+            ended: nothing is left to run.
+        """
+        asked = {"studies": list(self.studies), "plan": self.plan.to_json()}
+        path = store.root / "plans" / f"{digest(asked)[:12]}.json"
+        others = _documents(store)
+        place = (others.pop(path.name, None) or {}).get("ended")
+        known = [other for other in others.values() if other is not None]
+        if ended and place is None:
+            place = 1 + max((other["ended"] or 0 for other in known), default=0)
+        number = 1 + max((other["number"] for other in known), default=0)
+        write_json(path, {**asked, "number": number, "ended": place})
+
+
+def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
+    """Every request of the store, in the order in which they were asked.
+
+    Returns:
+        Those that can be read; and for the others, by file, the reason and what to do.
+    """
+    requests: list[Request] = []
+    documents = _documents(store)
+    unusable = {name: LOST_REQUEST for name, content in documents.items() if content is None}
+    known = [(x["number"], name, x) for name, x in documents.items() if x is not None]
+    for _, name, content in sorted(known, key=lambda each: each[:2]):
+        ended = math.inf if content["ended"] is None else content["ended"]
+        try:
+            plan = Plan.from_json(content["plan"])
+            requests.append(Request(content["studies"], plan, ended))
+        except (KeyError, TypeError, ValueError) as error:
+            unusable[name] = f"not of this version ({error}); {REPEAT}"
+    return requests, unusable
+
+
+def _documents(store: Store) -> dict[str, dict[str, Any] | None]:
+    """The requests of a store by the names of their files; None for one that cannot be read."""
+    found = {}
+    for path in sorted((store.root / "plans").glob("*.json")):
+        content = read_json(path)
+        whole = isinstance(content, dict) and {"studies", "plan", "number", "ended"} <= {*content}
+        found[path.name] = content if whole else None
+    return found
+
+
+SETTABLE = ("epochs", "batch_size", "schedule", "probe_every")
+"""The fields of `Spec` that `--set` may set."""
+
+REGIME = tuple(option.name for option in fields(Regime))
+"""The options of `Regime`, which `--set` may set for tasks that train on batches."""
+
+
+def apply_plan(
+    plan: Plan, trials: Sequence[Trial], first: Sequence[Trial] | None = None
+) -> list[Trial]:
+    """The study's trials with the device and the overrides of a plan, each once.
+
+    A list of values makes of each trial as many; those of a later round, which has chosen among
+    the values, stay as they are.
+
+    Args:
+        trials: those that the study asks for.
+        first: the trials of its first round, if these are of a later one.
+
+    Raises:
+        ValueError: a setting that no trial has.
+    """
+    if not plan.overrides and plan.device == Plan.device:
+        return list(trials)
+    first_arms = {trial.arm for trial in (trials if first is None else first)}
+    settable = functools.cache(_settable)
+    used, known = set[str](), {*SETTABLE}
+    applied: dict[tuple[Arm, str], Trial] = {}
+    for arm, spec in ((trial.arm, trial.spec) for trial in trials):
+        known |= (own := settable(spec.task, spec.recipe))
+        taken = {name: value for name, value in plan.overrides.items() if name in own}
+        used |= taken.keys()
+        for each in _overridden(spec, taken, plan.device, later=arm not in first_arms):
+            applied.setdefault((arm, each.text), Trial(arm, each))
+    if trials and (unused := [name for name in plan.overrides if name not in used]):
+        raise ValueError(f"no run has a setting {unused[0]!r}; {did_you_mean(unused[0], known)}")
+    return list(applied.values())
+
+
+def _overridden(
+    spec: Spec, overrides: Mapping[str, Any], device: str, *, later: bool
+) -> list[Spec]:
+    """The spec under overrides that it has: one spec, or one for each of their values."""
+    if not overrides:
+        return [spec if device == spec.device else replace(spec, device=device)]
+    options = _options(spec.task)
+    fields_ = {name: x for name, x in overrides.items() if name in SETTABLE}
+    own = {name: x for name, x in overrides.items() if name in options and name not in fields_}
+    rest = {name: x for name, x in overrides.items() if name not in {**fields_, **own}}
+    recipes = load_recipe(spec.recipe).defaults if rest else {}
+    regime = {name: x for name, x in rest.items() if name in REGIME and name not in recipes}
+    point = {name: x for name, x in rest.items() if name not in regime}
+    if later:
+        chosen = spec.hyper_parameters
+        point = {n: x for n, x in point.items() if not (isinstance(x, list) and chosen.get(n) in x)}
+    asked: dict[str, Any] = {
+        name: tuple(x) if isinstance(x, list) else x for name, x in regime.items()
+    }
+    changed = replace(
+        spec,
+        device=device,
+        options={**spec.options, **own},
+        regime=replace(spec.regime, **asked),
+        **fields_,
+    )
+    points = points_of({**spec.hyper_parameters, **point})
+    return [replace(changed, hyper_parameters=each) for each in points]
+
+
+def _settable(task: str, recipe: str) -> set[str]:
+    """The settings that a run has; a regime means something where a task trains on batches."""
+    regime = REGIME if issubclass(find_task_class(task), Task) else ()
+    return {*SETTABLE, *regime, *_options(task), *load_recipe(recipe).defaults}
+
+
+def _options(task: str) -> list[str]:
+    """The names of a task's options."""
+    cls: Any = find_task_class(task)
+    return [option.name for option in fields(cls)]

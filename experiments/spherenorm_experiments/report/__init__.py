@@ -1,1 +1,0 @@
-"""Ended runs as something to look at: pictures and exports, and the page."""

@@ -1,0 +1,260 @@
+"""Sections: the studies of a store, each under one setting, with the results of all requests.
+
+The scorecard has the claims of all sections, counted apart by kind.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from spherenorm.support import one_line
+from spherenorm_experiments.campaign import planned_trials
+from spherenorm_experiments.claims import KINDS, TITLES
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import TunedComparison
+from spherenorm_experiments.decisions import VERDICTS, Decision, undecided
+from spherenorm_experiments.plan import TIERS, Plan, Request
+from spherenorm_experiments.results import Arm, Result, Results, Trial
+from spherenorm_experiments.samples import Looks
+from spherenorm_experiments.store import Row, Store, StoreWarning, spec_name
+from spherenorm_experiments.study import Study
+
+ORDER = (
+    *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1"),
+    *("d1", "d2", "d3", "weight-decay", "g1", "h6", "h7"),
+)
+"""The paper's figures and tables, then its appendix; our own studies follow."""
+
+LEADS = ("matched-step",)
+"""Studies that open the page; their first tables stand on the index of results."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study under one setting, with the results of all requests for it.
+
+    Attributes:
+        plan: the setting: a plan without a choice of optimizers and seeds.
+        whole: True if all of the study's own optimizers were asked for.
+        older: the arms with results of other code than is here.
+    """
+
+    study: Study
+    plan: Plan
+    results: Results
+    whole: bool = True
+    older: Sequence[str] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """Runs that failed or are missing, and arms with results of other code than is here."""
+        failed = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
+        ended, planned = len(self.results), self.results.planned
+        if ended < planned:
+            left = f"{ended} of {planned} runs have a result; `resume` goes on with the rest"
+            failed.append(left)
+        return [*failed, *(f"of other code than is here: {arm}" for arm in self.older)]
+
+    @property
+    def label(self) -> str:
+        """The study's name, and what departs from the defaults."""
+        departures = self.plan.departures
+        return f"{self.study.name} ({', '.join(departures)})" if departures else self.study.name
+
+    @property
+    def heading(self) -> str:
+        """The tier, the seeds and the settings: they tell it from the study's other sections."""
+        departures = [part for part in self.plan.departures if part != self.plan.tier]
+        return ", ".join([f"{self.plan.tier} tier", _seeds(self.results), *departures])
+
+    @property
+    def decides(self) -> bool:
+        """False in the smoke tier, whose few steps only show that a study runs to its end."""
+        return self.plan.tier != "smoke"
+
+    @functools.cached_property
+    def decisions(self) -> list[Decision]:
+        """Of all claims of the study; for a partial run, only of those it has results for."""
+        decided = self.study.decided(self.results)
+        if not self.decides:
+            decided = [undecided(each, "the smoke tier decides nothing") for each in decided]
+        return [decision for decision in decided if self.whole or decision.has_results]
+
+
+def sections(
+    store: Store, requests: Sequence[Request], wanted: Collection[str] = ()
+) -> list[Section]:
+    """One section for each study and setting that was ever asked for.
+
+    They are in the paper's order, the defaults before other settings.
+
+    Args:
+        wanted: the names of studies, as these have them; only these, if there are any.
+
+    Warns:
+        StoreWarning: a study is not here, and is left out.
+    """
+    by_setting: dict[tuple[str, str], list[Request]] = {}
+    for request in requests:
+        setting = json.dumps(request.plan.common.to_json(), sort_keys=True)
+        for name in request.studies:
+            by_setting.setdefault((name, setting), []).append(request)
+    made = []
+    for (name, _), asked in by_setting.items():
+        try:
+            study = find_study(name)
+            if wanted and study.name not in wanted:
+                continue
+            results = gather(study, asked, store)
+        except Exception as error:  # a user's study may raise anything
+            left_out = f"study {name!r} is left out: {one_line(error)}"
+            warnings.warn(left_out, StoreWarning, stacklevel=2)
+            continue
+        whole = any(request.plan.optimizers is None for request in asked)
+        whole |= isinstance(study, TunedComparison)  # to which they are added
+        old = [item.arm.label for item in results if not store.is_current(item.code)]
+        made.append(Section(study, asked[0].plan.common, results, whole, [*dict.fromkeys(old)]))
+    return sorted((section for section in made if section.results.planned), key=_order)
+
+
+def gather(study: Study, asked: Sequence[Request], store: Store) -> Results:
+    """The stored results of several requests for a study as one: seeds and arms add up.
+
+    Each result knows with which seeds each request could look at its arm, since a claim that grew
+    has to pay for that.
+    """
+    trials = [_trials(study, request.plan, store) for request in asked]
+    rows = store.newest(trial.spec for part in trials for trial in part)
+    ends = sorted(range(len(asked)), key=lambda i: asked[i].ended)
+    looks = _looks([trials[i] for i in ends], rows)
+    items: dict[tuple[Arm, str], Result] = {}
+    missing: dict[tuple[Arm, str], Arm] = {}
+    for trial in (trial for part in trials for trial in part):
+        place = trial.arm, spec_name(trial.spec)
+        if place[1] in rows:
+            found = Result.of(trial.arm, rows[place[1]])
+            items[place] = replace(found, looks=looks[trial.arm])
+        else:
+            missing[place] = trial.arm
+    errors = _errors(store)
+    failed = [f"{arm}: {errors[name]}" for arm, name in missing if name in errors]
+    arms = [*missing.values()]
+    every = dict.fromkeys([*(arm for arm, _ in items), *arms])
+    return Results([*items.values()], failed, {arm: arms.count(arm) for arm in every})
+
+
+def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
+    """The trials that a plan asks for, as far as they are known."""
+    trials, results = planned_trials(study, plan, Results([])), Results([])
+    while True:
+        rows = store.newest(trial.spec for trial in trials)
+        named = [(trial.arm, spec_name(trial.spec)) for trial in trials]
+        results = Results([Result.of(arm, rows[name]) for arm, name in named if name in rows])
+        more = planned_trials(study, plan, results)
+        if len(more) <= len(trials):
+            return trials
+        trials = more
+
+
+def _looks(ended: Sequence[Sequence[Trial]], rows: Mapping[str, Row]) -> dict[Arm, Looks]:
+    """The seeds of each arm that could be looked at, after each request that came to its end."""
+    arms = dict.fromkeys(trial.arm for part in ended for trial in part)
+    seen: dict[Arm, frozenset[int]] = dict.fromkeys(arms, frozenset())
+    looks: dict[Arm, Looks] = dict.fromkeys(arms, ())
+    for part in ended:
+        for trial in part:
+            if spec_name(trial.spec) in rows:
+                seen[trial.arm] |= {trial.spec.seed}
+        looks = {arm: (*known, seen[arm]) for arm, known in looks.items()}
+    return looks
+
+
+def _errors(store: Store) -> dict[str, str]:
+    """The errors of runs that have failed, by the names of their specs."""
+    found: dict[str, str] = {}
+    for folder in store.folders():
+        status = folder.status() if not (folder.path / "rows.json").exists() else {}
+        if status.get("state") == "failed":
+            error = status.get("error", "no reason is known")
+            own = status.get("names") or [folder.name]
+            found |= {name.rpartition("-")[0]: error for name in own}
+    return found
+
+
+def names_of(requests: Sequence[Request]) -> set[str]:
+    """The names that the studies of these requests have, those of comparisons among them."""
+    names = set()
+    for name in {name for request in requests for name in request.studies}:
+        with suppress(Exception):  # a study that is not here is left out by `sections`
+            names.add(find_study(name).name)
+    return names
+
+
+def _order(section: Section) -> tuple[Any, ...]:
+    name, plan = section.study.name, section.plan
+    place = ORDER.index(name) if name in ORDER else len(ORDER)
+    return (
+        name not in LEADS,
+        place,
+        name,
+        bool(plan.overrides),
+        -TIERS.index(plan.tier),
+        plan.departures,
+    )
+
+
+def _seeds(results: Results) -> str:
+    """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
+    seeds = sorted({item.spec.seed for item in results})
+    first = [seed for seed in seeds if seed - 1 not in seeds]
+    last = [seed for seed in seeds if seed + 1 not in seeds]
+    spans = (str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(spans)}" if seeds else "no runs yet"
+
+
+class Group(NamedTuple):
+    """The claims of one kind, and how many of them have each verdict."""
+
+    kind: str
+    title: str
+    claims: list[Mapping[str, Any]]
+    counts: dict[str, int]
+
+    @property
+    def listed(self) -> str:
+        """The counts in words."""
+        return ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+
+
+def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The claims of a section with its label and anchor, and a label such as t1.growth.sgdp."""
+    section = {"study": entry["label"], "anchor": entry["anchor"]}
+    return [
+        {**section, "label": f"{entry['anchor']}.{claim['name']}", **claim}
+        for claim in entry["claims"]
+    ]
+
+
+def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
+    """The claims by kind, the paper's first; kinds without a claim are left out."""
+    known = list(claims)
+    made = []
+    for kind in KINDS:
+        chosen = [claim for claim in known if claim["kind"] == kind]
+        if chosen:
+            made.append(Group(kind, TITLES[kind], chosen, _counts(chosen)))
+    return made
+
+
+def _counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of claims with each verdict that a claim of the kind can have."""
+    paper = claims[0]["kind"] == "paper"
+    found = [claim["verdict"] for claim in claims]
+    usual = ("reproduced", "not reproduced") if paper else ("holds", "does not hold")
+    return {v: found.count(v) for v in VERDICTS if v in found or v in usual}

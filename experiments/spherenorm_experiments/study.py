@@ -1,0 +1,162 @@
+"""`Study`: one table or figure of the paper, or a study of our own, in one file.
+
+A study says which runs it needs, given what is known: `trials(plan, results)` is asked again after
+every round, so that a later stage (the best learning rate, say) may depend on an earlier one. Then
+it makes tables, pictures and claims of the results.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from spherenorm_experiments.claims import Claim
+from spherenorm_experiments.decisions import Decision, adjusted, evaluate
+from spherenorm_experiments.errors import written
+from spherenorm_experiments.lookup import find_task_class
+from spherenorm_experiments.pictures import Picture
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.results import Arm, Results, Trial
+from spherenorm_experiments.spec import Spec, points_of
+from spherenorm_experiments.tables import Table
+from spherenorm_experiments.task import AnyTask, Budget
+
+
+class Study:
+    """One table or figure.
+
+    The class docstring's first line is its title; the rest says what is done and why.
+    """
+
+    name: str
+    seeds: Mapping[str, int] = MappingProxyType({"smoke": 2, "small": 6, "full": 12})
+    """The number of seeds of each tier."""
+    first_seed: int = 0
+    """The first of them: studies that share a task have different seeds."""
+    has_real: bool = False
+    """True if the study can run on the paper's data sets; it then reads `plan.real`."""
+    takes_optimizers: ClassVar[bool] = False
+    """True if `trials` reads `plan.optimizers`; a study of fixed methods refuses them."""
+    found_as: str = ""
+    """The name by which a command finds the study; a class has its own."""
+    departures: Sequence[tuple[str, str, str, str]] = ()
+    """Settings that differ from the paper's: the setting, the paper's, ours, and why."""
+
+    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        """The runs that are needed, given what is known.
+
+        When more is known these are the same trials, and possibly more.
+        """
+        raise NotImplementedError
+
+    def tables(self, results: Results) -> list[Table]:
+        """The study's tables; none of which no run has a number."""
+        return []
+
+    def headline(self, results: Results) -> Table | None:
+        """The table that a terminal shows of a report; None if the page has all there is to see."""
+        return None
+
+    def pictures(self, results: Results) -> list[Picture]:
+        """The study's pictures; none with nothing in it."""
+        return []
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """The study's claims, as rows; a study may also give them as an attribute."""
+        return ()
+
+    def every_table(self, results: Results) -> list[Table]:
+        """The study's tables, and the settings that differ from the paper's."""
+        return [*self.tables(results), *_departures_table(self)]
+
+    def evaluated(self, results: Results) -> list[Decision]:
+        """Each of the study's claims by itself; inconclusive where there are no results."""
+        return [evaluate(claim, results) for claim in self.claims]
+
+    def decided(self, results: Results) -> list[Decision]:
+        """The study's claims, with their p-values adjusted for their number."""
+        return adjusted(self.evaluated(results))
+
+    def title(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self) or self.name).splitlines()[0]
+
+    def about(self) -> str:
+        """The docstring without its first line."""
+        return "\n".join((inspect.getdoc(self) or "").splitlines()[1:]).strip()
+
+    def seeded(
+        self,
+        plan: Plan,
+        arm: Arm,
+        task: str,
+        hyper_parameters: Mapping[str, Any],
+        seeds: Sequence[int] | None = None,
+        /,
+        **more: Any,
+    ) -> list[Trial]:
+        """The trials of an arm: every point with every seed, with the task's budget for the tier.
+
+        Args:
+            hyper_parameters: lists of one length are points (but for "betas", which is one value).
+            seeds: None for all that the plan or the study chooses.
+            **more: other fields of `Spec`, also in place of the budget.
+        """
+        budget, seeds = self.budget(plan, task), seeds or self.chosen_seeds(plan)
+        common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
+        return trials_of(arm, task, hyper_parameters, seeds, **common)
+
+    def chosen_seeds(self, plan: Plan) -> Sequence[int]:
+        """The plan's seeds, or the study's own."""
+        if plan.seeds is not None:
+            return plan.seeds
+        count = self.seeds.get(plan.tier, self.seeds.get(plan.budgets, 0))
+        return range(self.first_seed, self.first_seed + count)
+
+    def budget(self, plan: Plan, task: str) -> Budget:
+        """The budget of the task for the plan's tier."""
+        return _budget_of(find_task_class(task), plan.budgets)
+
+
+def trials_of(
+    arm: Arm,
+    task: str,
+    hyper_parameters: Mapping[str, Any],
+    seeds: Sequence[int],
+    /,
+    **fields: Any,
+) -> list[Trial]:
+    """A trial for every point with every seed; see `Study.seeded`.
+
+    >>> made = trials_of(Arm("SGD", "sgd"), "cosine", {"lr": [0.1, 0.2], "momentum": 0.9}, (0, 1))
+    >>> [(trial.spec.hyper_parameters["lr"], trial.spec.seed) for trial in made]
+    [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)]
+    """
+    return [
+        Trial(arm, Spec(task, arm.recipe, point, seed=seed, **fields))
+        for point in points_of(hyper_parameters)
+        for seed in seeds
+    ]
+
+
+def _departures_table(study: Study) -> list[Table]:
+    """The settings that differ from the paper's; empty if there are none."""
+    note = "Small tier, embedded data, unless marked --data." if study.has_real else ""
+    columns = ("setting", "the paper's", "ours", "why")
+    return [Table("Settings", columns, study.departures, note)] if study.departures else []
+
+
+def _budget_of(task: type[AnyTask], tier: str) -> Budget:
+    """The budget of a task for a tier.
+
+    Raises:
+        ValueError: it has none.
+    """
+    budget = getattr(task, "tiers", {}).get(tier)
+    if not isinstance(budget, Budget):
+        lack = f"{written(task)} has no budget for the tier {tier!r}"
+        raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
+    return budget

@@ -1,0 +1,222 @@
+"""Tables: numbers with the way to show them. They are never read back from the text.
+
+Means that a reader may compare are made column by column, over the same seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from spherenorm_experiments.samples import Sample, Values, paired_values
+from spherenorm_experiments.stats import deviation, interval, mean
+
+Number = float | Decimal
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number, or a text, in a table or a claim.
+
+        >>> str(Cell(97.9167, ".2f", spread=0.4811, n=5, diverged=1))
+        '97.92 ± 0.48 (1 diverged)'
+        >>> str(Cell(0.5125, "+.3g", interval=(0.4, 0.625), unit="pp"))
+        '+0.512 [+0.4, +0.625] pp'
+
+    Attributes:
+        value: the number, or a text; None where there is none.
+        format: a format specification, of the number, its spread and its interval.
+        spread: the standard deviation over seeds.
+        interval: a lower and an upper end.
+        n: how many seeds the number rests on; 0 where nothing is random.
+        diverged: how many other runs diverged.
+        prefix: before the number, such as "×" of a ratio.
+        unit: after it.
+        missing: shown in place of a number that is not there.
+        counted: the number of seeds is shown too, since others in the column have another.
+    """
+
+    value: Number | str | None
+    format: str = ""
+    spread: float | None = None
+    interval: tuple[float, float] | None = None
+    n: int = 0
+    diverged: int = 0
+    prefix: str = ""
+    unit: str = ""
+    missing: str = "–"
+    counted: bool = False
+
+    @property
+    def number(self) -> Number | None:
+        """The value, if it is a number; None for a text, nan or nothing."""
+        if isinstance(self.value, str) or self.value is None or math.isnan(self.value):
+            return None
+        return self.value
+
+    @property
+    def known(self) -> bool:
+        """False if there is neither a value nor an interval."""
+        return isinstance(self.value, str) or self.number is not None or self.interval is not None
+
+    def __str__(self) -> str:
+        parts = []
+        if isinstance(self.value, str):
+            parts.append(self.value)
+        elif self.number is not None:
+            parts.append(format(self.number, self.format))
+        if self.spread is not None and not math.isnan(self.spread):
+            parts.append(f"± {self.spread:{self.format}}")
+        if self.interval is not None:
+            low, high = (format(end, self.format) for end in self.interval)
+            parts.append(f"[{low}, {high}]")
+        shown = [self.prefix, *parts, self.unit] if parts else [self.missing]
+        shown.append(f"({self.diverged} diverged)" if self.diverged else "")
+        shown.append(f"(n = {self.n})" if self.counted else "")
+        return " ".join(filter(None, shown))
+
+
+Content = Cell | str | Decimal | None
+"""A cell of a table, or a text or a number of the paper's that becomes one."""
+
+Row = Sequence[Content]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading.
+
+    Attributes:
+        heading: its text, without the word "paper".
+        paper: True if the column holds the paper's numbers.
+    """
+
+    heading: str
+    paper: bool = False
+
+    def __str__(self) -> str:
+        return f"paper {self.heading}" if self.paper else self.heading
+
+
+Heading = Column | str
+"""A column, or the heading of one of ours."""
+
+
+def paper(*headings: str) -> list[Column]:
+    """Columns of the paper's numbers."""
+    return [Column(heading, paper=True) for heading in headings]
+
+
+def printed(numbers: str) -> list[Decimal]:
+    """The paper's numbers, with the digits that it prints.
+
+    >>> printed("1.35 4.30")
+    [Decimal('1.35'), Decimal('4.30')]
+    """
+    return [Decimal(number) for number in numbers.split()]
+
+
+class Table:
+    """A table: numbers of ours beside the paper's.
+
+    Attributes:
+        title: above it.
+        columns: the headings; a text becomes a column of ours.
+        rows: the cells; a text or a number of the paper's becomes a cell that shows it as it is.
+        note: facts that a reader needs.
+
+    Raises:
+        ValueError: a row has another length than the columns.
+    """
+
+    def __init__(
+        self, title: str, columns: Sequence[Heading], rows: Sequence[Row], note: str = ""
+    ) -> None:
+        for row in rows:
+            if len(row) != len(columns):
+                raise ValueError(f"{title}: {len(row)} cells in a row of {len(columns)} columns")
+        self.title, self.note = title, note
+        self.columns = [_as_column(column) for column in columns]
+        cells = [[_as_cell(cell) for cell in row] for row in rows]
+        counted = [_counted(column) for column in zip(*cells, strict=True)]
+        self.rows = [list(row) for row in zip(*counted, strict=True)]
+
+    @property
+    def about(self) -> str:
+        """The note, and the number of seeds if all numbers rest on as many."""
+        counts = {cell.n for row in self.rows for cell in row if _is_mean(cell)}
+        same = f"n = {_seeds(*counts)}." if len(counts) == 1 else ""
+        return " ".join(filter(None, [self.note, same]))
+
+    @property
+    def prose(self) -> bool:
+        """True if every cell is a text: a page then breaks its lines as those of a paragraph."""
+        return all(isinstance(cell.value, str) for row in self.rows for cell in row)
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def _is_mean(cell: Cell) -> bool:
+    return cell.number is not None and cell.n > 0
+
+
+def _counted(column: Sequence[Cell]) -> Sequence[Cell]:
+    """The cells of a column; each says its number of seeds if they are not the same for all."""
+    if len({cell.n for cell in column if _is_mean(cell)}) < 2:
+        return column
+    return [replace(cell, counted=True) if _is_mean(cell) else cell for cell in column]
+
+
+def _as_column(column: Heading) -> Column:
+    return column if isinstance(column, Column) else Column(column)
+
+
+def _as_cell(cell: Content) -> Cell:
+    return cell if isinstance(cell, Cell) else Cell(cell, missing="")
+
+
+def column(values: Sequence[Values], form: str) -> list[Cell]:
+    """The means of several arms over the seeds that all of them have ended, with their spread.
+
+    An arm that diverged on one of these seeds has no mean: it would be over other seeds, those on
+    which the arm fared well. Arms without any result do not narrow the others.
+
+        >>> first, second, third = column([{0: 1.0, 1: 2.0, 2: 9.0}, {0: 3.0, 1: 5.0}, {}], "g")
+        >>> str(first), first.n, str(second), str(third)
+        ('1.5 ± 0.707107', 2, '4 ± 1.41421', '–')
+    """
+    samples = [Sample.of(each) for each in values]
+    ended = [set(sample) | sample.diverged for sample in samples]
+    shared = set.intersection(*filter(None, ended)) if any(ended) else set()
+    return [_mean(sample, shared, form) for sample in samples]
+
+
+def mean_of(values: Values, form: str) -> Cell:
+    """The mean over all seeds, with its spread and their number; none if one of them diverged.
+
+    >>> str(mean_of({0: 1.0, 1: 2.0}, ".2f"))
+    '1.50 ± 0.71'
+    """
+    sample = Sample.of(values)
+    return _mean(sample, {*sample, *sample.diverged}, form)
+
+
+def difference(a: Values, b: Values) -> Cell:
+    """The mean of a - b over the seeds that both have, with its 95 % interval."""
+    paired = paired_values(a, b)
+    known, lost = list(paired.values()), len(paired.diverged)
+    low, high = interval(known)
+    ends = None if math.isnan(low) else (low, high)
+    return Cell(mean(known), "+.3g", interval=ends, n=len(known), diverged=lost)
+
+
+def _mean(sample: Sample, seeds: set[int], form: str) -> Cell:
+    known = [value for seed, value in sample.items() if seed in seeds]
+    diverged = len(sample.diverged & seeds)
+    if diverged or not known:
+        return Cell(None, form, diverged=diverged)
+    return Cell(mean(known), form, spread=deviation(known), n=len(known))
