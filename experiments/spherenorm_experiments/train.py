@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.data import TrainingBatches
+from spherenorm_experiments.errors import written
 from spherenorm_experiments.given_steps import GivenSteps
 from spherenorm_experiments.gradients import Gradients, evaluate
 from spherenorm_experiments.optimizers import OptimizerSchedule
@@ -46,7 +47,7 @@ class Training:
         self.regime, self.workers = run.spec.regime, workers
         self.device = ranks.device(self.spec.device)
         seed_everything(stream(self.spec.seed, "init"), self.device)
-        self.module = task.model().to(self.device)
+        self.module = _new_model(task).to(self.device)
         _require_frozen(self.module, self.regime.frozen)
         self.watched = Watched.of(self.module, task, self.device)
         given = self.regime.steps_of is not None
@@ -155,3 +156,20 @@ def _require_frozen(module: torch.nn.Module, frozen: tuple[str, float] | None) -
     if not any(name.startswith(prefix) for name in names):
         right = f"the first is {names[0]!r}" if names else "it has none"
         raise ValueError(f"frozen: no weight's name begins with {prefix!r}; {right}")
+
+
+def _new_model(task: Task) -> nn.Module:
+    """A model whose weights no run of this process has had.
+
+    Raises:
+        ValueError: they are those of an earlier run, which has trained them.
+    """
+    model = task.model()
+    for name, weight in model.named_parameters():
+        if getattr(weight, "_of_a_run", False) and weight.requires_grad:
+            raise ValueError(
+                f"{written(type(task), 'model')} returns the same {name!r} on each call: a run "
+                "would go on from the last one's; make a new module"
+            )
+        weight._of_a_run = True  # type: ignore[attr-defined]
+    return model

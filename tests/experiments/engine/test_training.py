@@ -248,6 +248,15 @@ def test_a_task_that_draws_from_python_or_numpy_is_seeded_by_the_run(tmp_path):
     assert now == states
 
 
+def test_a_model_that_a_run_has_trained_is_refused_by_the_next(monkeypatch):
+    run = run_of(tiny_spec())
+    model = run.task.model()
+    monkeypatch.setattr(type(run.task), "model", lambda task: model)
+    Training(run, run.task)
+    with refuses("model", "0.weight", "new module"):
+        Training(run, run.task)
+
+
 def test_an_order_of_the_wrong_length_is_refused():
     class Half(PictureTask):
         def order(self, count, batch_size, random):
