@@ -278,24 +278,25 @@ class Program:
             values[step.place] = step.function(*given)
             for a in step.freed:
                 del values[a]
-        old, new = list[Tensor](), list[Tensor]()
-        for name, i in self.outputs.items():
-            node = self.group.graph.inputs[name]
-            if i != node.index:
-                tensors = [w.weight if name == "weight" else w.state[name] for w in works]
-                old += tensors
-                new += self._parts(values[i], node.extent, tensors, works)
-        torch._foreach_copy_(old, new)
+        _write(self.group, self.outputs, values, works)
 
-    def _parts(
-        self, x: Tensor, extent: Extent, tensors: Sequence[Tensor], works: Sequence[Work]
-    ) -> list[Tensor]:
-        """The part of each weight in a vector, in its shape."""
-        if extent is not FULL:
-            parts = torch.split(x, 1 if extent is SCALAR else self.group.rows)
-            return [part.view(old.shape) for part, old in zip(parts, tensors, strict=True)]
-        parts = torch.split(x, self.group.sizes)
-        return [_in_shape(part, w.weight) for part, w in zip(parts, works, strict=True)]
+
+def _write(
+    group: Horizontal, outputs: dict[str, int], values: dict[int, Any], works: Sequence[Work]
+) -> None:
+    """Give each weight and state its part of the vectors, all of which are there by now."""
+    old, new = list[Tensor](), list[Tensor]()
+    for name, i in outputs.items():
+        node = group.graph.inputs[name]
+        if i == node.index:
+            continue
+        tensors = [w.weight if name == "weight" else w.state[name] for w in works]
+        by_extent: dict[Extent, Any] = {SCALAR: 1, ROW: group.rows, FULL: group.sizes}
+        parts = zip(torch.split(values[i], by_extent[node.extent]), tensors, works, strict=True)
+        full = node.extent is FULL
+        old += tensors
+        new += [_in_shape(x, w.weight) if full else x.view(y.shape) for x, y, w in parts]
+    torch._foreach_copy_(old, new)
 
 
 class _Step:

@@ -172,7 +172,7 @@ def test_a_run_of_adamp_that_diverged_counts_against_its_speed():
         arm = arm_of(setting, contender)
         spec = Spec("adversarial", arm.recipe, seed=seed)
         summary = {"diverged_at": 1 if lost else None, "steps_per_epoch": 2}
-        item = Result("", spec, {}, summary, None, arm=arm)
+        item = Result("", spec, summary, None, arm=arm)
         vars(item)["metrics"] = _item(losses[contender]).metrics
         items.append(item)
     claim = next(c for c in study.evaluated(Results(items)) if "less than half" in c.claim.text)

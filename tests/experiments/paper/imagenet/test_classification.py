@@ -132,7 +132,7 @@ def results_of(name, score):
         value = score(where["condition"], where["contender"], trial.spec.seed)
         summary = {"diverged_at": None, "test": value, "validation": value}
         spec = replace(trial.spec, probes=())  # no records to be read
-        items.append(Result("made", spec, {}, summary, None, arm=trial.arm))
+        items.append(Result("made", spec, summary, None, arm=trial.arm))
     return Results(items)
 
 
