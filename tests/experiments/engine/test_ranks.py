@@ -118,7 +118,8 @@ def test_a_checkpoint_loads_in_another_number_of_processes(tmp_path, pair, alone
     back = tmp_path / "back"
     stop_after(spec, back, 7)
     before = losses(spec, back)[:7]
-    assert pair(run, parallel, spec, back) == ["finished", "finished"]
+    # Modules of other tests, which were loaded here and whose files are gone, are code of this run.
+    assert pair(run, parallel, spec, back, accept_code=True) == ["finished", "finished"]
     assert losses(spec, back)[:7] == before
     assert losses(spec, back) == pytest.approx(losses(spec, alone), abs=1e-6)
 
