@@ -286,7 +286,8 @@ class Chain(Rule):
         return update, new
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
-        return weight_warnings(self.manifold, weight) + super().weight_warnings(weight)
+        warnings = weight_warnings(self.manifold, weight) + super().weight_warnings(weight)
+        return [*dict.fromkeys(warnings)]  # an inner chain may have the same manifold
 
 
 def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:

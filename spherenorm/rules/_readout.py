@@ -55,7 +55,6 @@ class WeightAverage(Rule):
     def _after(self, past: Tensor, weight: Tensor, step: Tensor) -> Tensor:
         """The average after a step that left this weight; the weight itself until one counts."""
         number = (step - self.start).clamp(min=1)
-        mean = (number - 1) / number
-        decay = torch.where(number > 1, torch.as_tensor(self.decay).to(mean), 0 * mean)
-        share = torch.where(torch.as_tensor(self.decay).to(mean) == 1, mean, decay)
-        return averaged(past, weight, share.to(past.dtype))
+        mean, decay = (number - 1) / number, 0 * number + self.decay
+        share = torch.where(decay == 1, mean, torch.where(number > 1, decay, 0 * decay))
+        return averaged(past, weight, share)

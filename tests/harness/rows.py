@@ -151,6 +151,7 @@ ROWS = [
         RMSprop,
         scaled=EPS,  # a centered moment nearly cancels at first
     ),
+    Row("averaged(adamw)", {"lr": 0.01, "decay": 0.9}, AdamW, {"decay": None}),
     Row("sgdg", oracle=loops.sgdg),
     Row("adamg", oracle=loops.adamg),
     Row("lars", {"lr": 1.0, "weight_decay": 0.01, "trust": 0.05}, loops.lars, scaled=DECAY),
