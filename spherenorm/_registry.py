@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -110,6 +111,7 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
             for each in ({n: p for n, p in ours.items() if n == "lr"} | kept | ours).values()
         ]
         outer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        outer.__annotations__ = {**hints_of(inner), **hints_of(function), "return": Rule}
         outer.__name__ = outer.__qualname__ = f"{name}_{inner.__name__}"
         outer.__doc__, outer.__module__ = function.__doc__, inner.__module__
         _wrapped[outer] = name, inner
@@ -325,6 +327,14 @@ def defaults_of(function: Recipe) -> Mapping[str, Any]:
     if function not in _defaults:
         _defaults[function] = _read_defaults(function)
     return _defaults[function]
+
+
+def hints_of(function: Recipe) -> dict[str, Any]:
+    """The types that a recipe's signature declares, by argument; none if one cannot be found."""
+    try:
+        return typing.get_type_hints(function)
+    except NameError:  # of a type that is imported for type checkers alone
+        return {}
 
 
 def _read_defaults(function: Recipe) -> Mapping[str, Any]:

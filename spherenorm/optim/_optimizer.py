@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from spherenorm._registry import Recipe, find_recipe, name_of
+from spherenorm._registry import Recipe, find_recipe, hints_of, name_of
 from spherenorm._steps import first_state, sums_over
 from spherenorm.compile import Dispatcher, Group, Work
 from spherenorm.core import Rule, State, begun
@@ -178,7 +178,7 @@ class RecipeOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self._refuse_in_evaluation("pickling or copying")
-        return super().__getstate__()  # type: ignore[no-any-return, no-untyped-call]
+        return super().__getstate__()
 
     def eval(self) -> None:
         """Put the weights to evaluate with in the place of those that are trained.
@@ -288,8 +288,8 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
 
     Example:
         >>> Plain = torch_optimizer("sgd", "Plain")
-        >>> print(inspect.signature(Plain))
-        (params, lr: ..., maximize=False, backend='auto')
+        >>> print(*inspect.signature(Plain).parameters)
+        params lr momentum dampening weight_decay nesterov maximize backend
     """
     function = find_recipe(recipe)
     camel_case = "".join(part.capitalize() for part in function.__name__.split("_"))
@@ -303,12 +303,25 @@ def _optimizer_class(function: Recipe, name: str, module: str) -> type[RecipeOpt
     doc = inspect.getdoc(function) or f"The optimizer of {function.__name__}."
     doc += "\n\n`params`, `maximize` and `backend` are as for `RecipeOptimizer`."
     entries = {"recipe": staticmethod(function), "__doc__": doc, "__module__": module}
-    own = inspect.signature(function).parameters.values()
-    first = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    last = [first.replace(name=n, kind=first.KEYWORD_ONLY, default=x) for n, x in SHARED.items()]
-    cls: Any = type(name, (RecipeOptimizer,), entries)
-    cls.__signature__ = inspect.Signature([first, *own, *last])
-    return cls  # type: ignore[no-any-return]
+    return type(name, (RecipeOptimizer,), {**entries, "__init__": _init_of(function)})
+
+
+def _init_of(function: Recipe) -> Callable[..., None]:
+    """`RecipeOptimizer.__init__` with the arguments of a recipe for all who ask for its signature:
+    editors, and tools that make optimizers of configuration files (jsonargparse, Hydra).
+    """
+
+    def init(self: RecipeOptimizer, params: ParamsT, *args: Any, **others: Any) -> None:
+        RecipeOptimizer.__init__(self, params, *args, **others)
+
+    hints = hints_of(function)
+    theirs = inspect.signature(function).parameters.values()
+    own = [each.replace(annotation=hints.get(each.name, Any)) for each in theirs]
+    every = inspect.signature(RecipeOptimizer.__init__, eval_str=True).parameters
+    parameters = [every["self"], every["params"], *own, *(every[name] for name in SHARED)]
+    init.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    init.__annotations__ = {p.name: p.annotation for p in parameters[1:]}
+    return init
 
 
 def unwrap(optimizer: Any) -> Any:
