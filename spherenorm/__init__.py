@@ -12,6 +12,7 @@ from spherenorm import (
     wrappers,
 )
 from spherenorm._explanation import explain
+from spherenorm._export import ExportError, export
 from spherenorm._fields import Interval, choice, hyper, view, views
 from spherenorm._invariance import Invariance
 from spherenorm._manifold import Euclidean, Manifold, Sphere, sphere_of
@@ -29,6 +30,7 @@ __all__ = [
     "Bound",
     "Chain",
     "Euclidean",
+    "ExportError",
     "Interval",
     "Invariance",
     "Manifold",
@@ -45,6 +47,7 @@ __all__ = [
     "chain",
     "choice",
     "explain",
+    "export",
     "find_recipe",
     "functional",
     "hyper",
