@@ -24,7 +24,18 @@ NEAR = 1e-12
 
 
 class ExportError(ValueError):
-    """The step of a recipe has no text in plain torch."""
+    """The step of a recipe has no text in plain torch.
+
+    Example:
+        >>> class Noisy(sn.Rule):
+        ...     def update(self, update, state):
+        ...         return update.changed(direction=torch.randn_like(update.weight)), {}
+        >>> try:
+        ...     sn.export(lambda lr=0.1: sn.chain(Noisy(), rules.StepSize(lr)), "Noise")
+        ... except sn.ExportError as error:
+        ...     print(str(error).split(": ")[-1])
+        randn_like has no word in an export
+    """
 
 
 @dataclass(frozen=True)
