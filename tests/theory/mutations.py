@@ -75,7 +75,7 @@ def mutants(each: Claim | Refutation) -> Iterator[Claim | Refutation]:
 
 def survivors(proof: Proof) -> Iterator[tuple[Claim | Refutation, Claim | Refutation, bool]]:
     """Each claim with each of its mutants, and True where the mutant still holds."""
-    for each in (*proof.claims, *proof.refuted):
+    for each in (*proof.claims, *proof.readings):
         for mutant in mutants(each):
             yield each, mutant, mutant.holds and not _same(each.relation, mutant.relation)
 

@@ -1,0 +1,566 @@
+"""Equilibria: the norm at which decay and growth balance under random gradients, and the turn there."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from spherenorm import Recipe, bind
+from spherenorm_theory.algebra import (
+    DIMENSION,
+    RANK,
+    SCALE,
+    SHARE,
+    Claim,
+    GrowthError,
+    Hypothesis,
+    Inner,
+    Kind,
+    Norm,
+    Trace,
+    Vector,
+    normalize_signs,
+    resolve_recipe,
+    show,
+    tidy,
+    trace,
+    words,
+)
+from spherenorm_theory.laws.kernels import Directed, OverlapSum, overlap_of
+from spherenorm_theory.laws.law import norm_growth
+from spherenorm_theory.laws.mean_field import (
+    MeanStep,
+    NoEquilibriumError,
+    drop_transients,
+    find_second_moment,
+    find_stationary_point,
+    read_random_step,
+    refuse_opaque,
+    resting_gradient,
+    spread,
+)
+from spherenorm_theory.laws.orthogonal import scale_of
+from spherenorm_theory.laws.proposition import paragraph, wrapped
+from spherenorm_theory.laws.step import GAMMA, Step, one_step
+
+FEWEST = 16
+"""The entries of a unit from which on second moments and signs have an estimate of their error.
+
+AdamW's effective step at d = 2 and beta2 = 0.5 was off by 136 % in float64 runs.
+"""
+AGREE = 1e-7
+"""The relative difference of the closed form and the iterated map, where both are one point."""
+TURN = sp.Symbol("turn", positive=True)
+"""The chord |w'/|w'| - w/|w||, for a small step the angle in radians."""
+
+Shape = int | Sequence[int]
+"""The entries of a unit, or the shape of the weight, which an orthogonal factor needs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Equilibrium:
+    """The stationary point of the one-step recursion of |w|^2, <w, m> and |m|^2.
+
+    Gradients are random: each has norm gamma / |w|, is orthogonal to its weight and uncorrelated
+    with the momentum. An entrywise second moment is replaced by its mean over the entries, d of
+    them, and bias corrections have died out.
+
+    Attributes:
+        name, traced: the recipe's name and trace.
+        fourth_power: |w|^4, in gamma or d and the hyper-parameters.
+        squared_rotation: the squared effective step |w'/|w'| - w/|w||^2 = |w' - w|^2 / |w|^2; for a
+            small step, the squared angle in radians.
+        step: the step in the mean field.
+        directed: the step as one along a sign or an orthogonal factor, where it is one.
+        memories: the share of itself that each momentum, and each second moment of entries, keeps
+            in a step.
+        open: the cases that the formulas leave open, such as whether a clip acts at the
+            equilibrium's |g|.
+
+    Example:
+        >>> print(show(equilibrium("sgd", momentum=0.0, dampening=0.0, lr=0.5).fourth_power))
+        gamma^2/(wd (4 - wd))
+    """
+
+    name: str
+    traced: Trace
+    fourth_power: sp.Expr
+    squared_rotation: sp.Expr
+    step: Step
+    directed: Directed | None = None
+    memories: tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]] = ((), ())
+    open: tuple[str, ...] = ()
+
+    @property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """The facts that the formulas take for granted."""
+        kept, averaged = (", ".join(map(show, shares)) for shares in self.memories)
+        random = (
+            "|g_t| = gamma / |w_t|" if self.fourth_power.has(GAMMA) else "gradients of any length"
+        )
+        large = "products are replaced by their means: d is large"
+        waits = bool(kept) and self.directed is None
+        forgets = f", and the momentum ({kept}) forgets before the weight turns" if waits else ""
+        lines: list[Hypothesis] = [
+            sp.Eq(Inner("w", "g"), 0, evaluate=False),
+            f"gradients are random and uncorrelated with the momenta, {random}",
+            large + forgets,
+        ]
+        if averaged:
+            lines.append(f"the second moment ({averaged}) is at its mean in every entry, eps = 0")
+        if self.directed is not None and self.directed.is_sign:
+            lines.append("entries are Gaussian: signs of correlation rho have 2 asin(rho) / pi")
+        elif self.directed is not None:
+            lines.append("entries are Gaussian: factors of correlation rho have F(rho), measured")
+        return (*lines, *self.step.facts.hypotheses)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """The two formulas, with their hypotheses."""
+        pairs = {"the norm": (Norm("w") ** 4, self.fourth_power),
+                 "the turn": (TURN**2, self.squared_rotation)}  # fmt: skip
+        return tuple(
+            Claim(about, sp.Eq(left, right, evaluate=False), Kind.MEAN_FIELD,
+                  {left: right}, under=self.hypotheses)
+            for about, (left, right) in pairs.items()
+        )  # fmt: skip
+
+    @property
+    def status(self) -> str:
+        """How it was shown, and how far off runs were."""
+        momenta, moments = self.memories
+        longest = ", ".join(map(show, momenta))
+        longest = f"max({longest})" if len(momenta) > 1 else longest
+        off = f"(1 + 1/(20 (1 - {longest})))/d" if longest else "21/(20 d)"
+        off += "".join(f" + (1 - {show(x)})/(1 + {show(x)})" for x in moments)
+        fewest = f" from d = {FEWEST} on" if moments or self.directed is not None else ""
+        return (
+            "derived in the mean field; it attracts at the numbers that are asked for, or a "
+            f"refusal says so; runs were off by about {off}{fewest}"
+        )
+
+    def bound(self, values: Mapping[sp.Symbol, float], dimension: int) -> float:
+        """An estimate of the relative error of |w| and the effective step; infinite if unknown.
+
+        1 / d + M / (20 d) for fluctuations, where M = 1 / (1 - beta) is the longest memory of a
+        momentum, and half the relative variance 2 (1 - beta2) / (1 + beta2) of a second moment of
+        Gaussian entries. With one, or with a sign, d is at least 16. It was fitted to float64 runs
+        with kappa of 1 % per step, and is not proved.
+
+        Args:
+            values: the hyper-parameters.
+            dimension: d, the entries of a unit.
+        """
+        momenta, moments = (
+            [float(share.subs(values)) for share in shares] for shares in self.memories
+        )
+        if (moments or self.directed is not None) and dimension < FEWEST:
+            return math.inf
+        memory = max((1 / (1 - share) for share in momenta), default=1.0)
+        variance = sum((1 - share) / (1 + share) for share in moments)
+        return (1 + memory / 20) / dimension + variance
+
+    def squared_norm(
+        self, values: Mapping[sp.Symbol, float], shape: Shape, gamma: float = 1.0
+    ) -> float:
+        """|w|^2 in numbers.
+
+        Args:
+            values: the hyper-parameters.
+            shape: d, the entries of a unit; of an orthogonal factor, the shape of the matrix.
+            gamma: the root mean square of |w| |g|.
+
+        Raises:
+            NoEquilibriumError: the norm does not settle at these numbers, or a case is open.
+        """
+        entries = shape if isinstance(shape, int) else math.prod(shape)
+        fourth = self.fourth_power.subs({**values, DIMENSION: entries, GAMMA: gamma})
+        return self._root(self._of_shape(fourth, shape), "|w|^4", values)
+
+    def rotation(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
+        """The effective step in numbers, at hyper-parameters `values`.
+
+        Args:
+            values: the hyper-parameters.
+            shape: of the weight, which matters to orthogonal factors alone.
+
+        Raises:
+            NoEquilibriumError: the norm does not settle at these numbers.
+        """
+        squared = self._of_shape(self.squared_rotation.subs(values), shape)
+        return self._root(squared, "(effective step)^2", values)
+
+    def _of_shape(self, formula: sp.Expr, shape: Shape) -> sp.Expr:
+        """A formula with the length of an orthogonal factor, and its overlaps, for a shape."""
+        if self.directed is None or self.directed.is_sign:
+            return formula
+        if isinstance(shape, int):
+            raise ValueError(f"{self.name}: the shape of the matrix is needed, got {shape} entries")
+        overlap = overlap_of(self.directed.made, shape)
+        rank = min(shape[0], math.prod(shape[1:]))
+        scale = scale_of(self.directed.made.function, shape)  # type: ignore[arg-type]
+        known = {RANK: rank, SCALE: scale, SHARE: overlap.square / (scale**2 * rank)}
+        sums = {x: x.of(overlap) for x in formula.atoms(OverlapSum)}
+        return formula.xreplace(sums).subs(known)
+
+    def _root(self, square: sp.Expr, what: str, values: Mapping[sp.Symbol, float]) -> float:
+        """The root of a quantity, which is one positive number at hyper-parameters `values`.
+
+        Raises:
+            NoEquilibriumError: it is none, or the point does not attract.
+        """
+        if square.free_symbols:
+            lacking = ", ".join(sorted(map(str, square.free_symbols)))
+            where = "".join(f"; {case}" for case in self.open)
+            raise NoEquilibriumError(
+                f"{self.name}: {what} depends on {lacking}, which has no one number{where}"
+            )
+        number = complex(math.nan) if square.is_finite is False else complex(square)
+        if abs(number.imag) > 1e-12 * abs(number.real) or not 0 < number.real < math.inf:
+            shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
+            raise NoEquilibriumError(
+                f"{self.name}: the norm does not settle at {shown}: {what} would be {number:.4g}"
+            )
+        radius = self.spectral_radius(tuple(sorted(values.items(), key=str)))
+        if radius > 1 + 1e-6:
+            shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
+            raise NoEquilibriumError(
+                f"{self.name}: the norm does not settle at {shown}: a step multiplies the distance "
+                f"to the point by {radius:.4g}"
+            )
+        return math.sqrt(number.real)
+
+    @cache  # noqa: B019  (the object lives in a cache itself)
+    def spectral_radius(self, values: tuple[tuple[sp.Symbol, float], ...]) -> float:
+        """The factor by which a step multiplies a small distance to the stationary point.
+
+        That of the recursion of |w|^2, <w, m> and |m|^2; below 1 the point attracts. 0 for a step
+        along a direction, whose weight is a sum over the past with a share below 1.
+        """
+        if self.directed is not None:
+            a = sp.sympify(drop_transients(self.directed.keep, self.step)).subs(dict(values))
+            return abs(float(a)) if not a.free_symbols else 0.0
+        fourth = self.fourth_power.subs({**dict(values), GAMMA: 1, DIMENSION: 1})
+        if self.open or fourth.free_symbols:
+            return 0.0
+        return self._map.spectral_radius(dict(values), float(sp.re(fourth)) ** 0.25)
+
+    @cached_property
+    def _map(self) -> MeanStep:
+        return MeanStep.of(self.step)
+
+    def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
+        """The leading term of a rational expression for a small hyper-parameter.
+
+        Raises:
+            ValueError: the expression is not rational in it.
+        """
+        symbol = self.traced.symbols.get(small, sp.Symbol(small, positive=True))
+        if not expression.is_rational_function(symbol):
+            raise ValueError(
+                f"{self.name}: an expression with a root of {small} in it has no leading term here"
+            )
+        parts = sp.fraction(sp.cancel(expression))
+        ((low,), a), ((high,), b) = (sp.Poly(part, symbol).terms()[-1] for part in parts)
+        return normalize_signs(a / b * symbol ** (low - high))
+
+    def formulas(self) -> dict[str, str]:
+        """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
+        return {show(left): text for left, text in self._lines()}
+
+    def _lines(self) -> Iterator[tuple[sp.Expr, str]]:
+        powers = {Norm("w"): (self.fourth_power, 4), TURN: (self.squared_rotation, 2)}
+        for left, (exact, power) in powers.items():
+            if exact.is_rational_function() and (first := self.leading(exact)) != exact:
+                yield left, f"{show(_root(first, power))} for small lr"
+        for left, (exact, power) in powers.items():
+            yield left**power, shorten(exact)
+
+    def __str__(self) -> str:
+        assumed = "; ".join(map(words, self.hypotheses))
+        lines = [f"Equilibrium ({self.name})", paragraph("Assume", f"{assumed}.")]
+        shown = [f"{show(left)} {'~' if 'small lr' in text else '='} {text}"
+                 for left, text in self._lines()]  # fmt: skip
+        lines += ["Then.", *(line for each in shown for line in wrapped(each))]
+        lines += [paragraph("Where", f"{case}.") for case in self.open]
+        return "\n".join([*lines, paragraph("Status", f"{self.status}.")])
+
+    __repr__ = __str__
+
+
+def _root(x: sp.Expr, power: int) -> sp.Expr:
+    """A root of a positive product, taken of its factors where they are squares themselves."""
+    factors = [f.as_base_exp() for f in sp.Mul.make_args(sp.factor(x))]
+    numbers = [sp.sqrt(base**e) for base, e in factors if base.is_number]
+    whole = all(n.is_Rational for n in numbers) and all(
+        (e / 2).is_Integer for base, e in factors if not base.is_number
+    )
+    if whole and power > 1:
+        half = sp.Mul(*numbers, *(b ** (e / 2) for b, e in factors if not b.is_number))
+        return _root(half, power // 2)
+    return sp.root(x, power, evaluate=False) if power > 1 else x
+
+
+LONG = 120
+"""Characters of a formula beyond which its repeated parts get names."""
+
+
+def shorten(expression: sp.Expr) -> str:
+    """A formula in text; in a long one the parts that occur twice have names."""
+    if len(show(expression)) <= LONG:
+        return show(expression)
+    names = (sp.Symbol(f"k{n}") for n in itertools.count(1))
+    parts, (whole,) = sp.cse(expression, symbols=names)
+    where = ", ".join(f"{name} = {show(part)}" for name, part in parts)
+    return f"{show(whole)} with {where}" if where else show(whole)
+
+
+def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
+    """The norm and the rotation per step of a scale-invariant weight in equilibrium.
+
+    Args:
+        recipe: as for `norm_growth`.
+        given: hyper-parameters to hold at a value; eps=0.0 for preconditioned recipes, whose eps
+            spoils the closed form.
+
+    Raises:
+        NoEquilibriumError: the recipe has no decay, keeps the norm constant, or its stationary
+            point has no closed form.
+
+    Example:
+        >>> print(show(equilibrium("sgd", dampening=0.0).squared_rotation))
+        2 lr wd/(1 + beta)
+    """
+    given = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+    if isinstance(recipe, Trace):
+        traced = recipe
+    else:  # the recipe and not its name, which may stand for another one later
+        traced = _traced(resolve_recipe(recipe), tuple(sorted(given.items())))
+    try:
+        found = _equilibrium(traced if not traced.given else _general(traced))
+    except GrowthError as error:
+        raise NoEquilibriumError(f"{traced.name}: {error}") from error
+    if not traced.given:
+        return found
+    shares = tuple(tuple(sp.cancel(x.subs(traced.given)) for x in own) for own in found.memories)
+    return replace(
+        found,
+        traced=traced,
+        fourth_power=normalize_signs(found.fourth_power.subs(traced.given)),
+        squared_rotation=normalize_signs(found.squared_rotation.subs(traced.given)),
+        step=replace(found.step, traced=traced),
+        memories=shares,  # type: ignore[arg-type]
+    )
+
+
+@cache
+def _traced(recipe: Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
+    return trace(recipe, **dict(given))
+
+
+_generals: dict[tuple[Any, ...], Trace] = {}
+
+
+def _general(traced: Trace) -> Trace:
+    """The trace with symbols in place of the numbers that were given, one for all numbers."""
+    kept = {n: x for n, x in traced.hyper_parameters.items() if n in traced.structure}
+    given = {str(s) for s in traced.given}
+    kept = {n: x for n, x in kept.items() if n not in given}
+    key = (traced.recipe, tuple(sorted(kept.items(), key=str)), tuple(traced.symbols))
+    return _generals.setdefault(key, replace(traced, given={}))
+
+
+@cache
+def _equilibrium(traced: Trace) -> Equilibrium:
+    law = norm_growth(traced)
+    if law.constant:
+        raise NoEquilibriumError(f"{traced.name}: the norm never changes")
+    if law.kappa == 0 and law.cross == 0:
+        raise NoEquilibriumError(f"{traced.name}: without decay the norm does not settle")
+    directed = Directed.of(one_step(traced))
+    step = read_random_step(traced)
+    if directed is not None:
+        fourth, rotation = directed.stationary()
+        memories = tuple(map(tuple, _memories(step)))
+        return Equilibrium(traced.name, traced, fourth, rotation, step, directed, memories)  # type: ignore[arg-type]
+    refuse_opaque(step)
+    if (moment := find_second_moment(step)) is not None:
+        resting_gradient(step, moment)  # which refuses a moment of more than gradients
+    _refuse_other_decay(step)
+    fourth, rotation = _attracting_point(step, law.kappa)
+    if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
+        raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
+    memories = tuple(map(tuple, _memories(step)))
+    found = Equilibrium(traced.name, traced, fourth, rotation, step, None, memories)  # type: ignore[arg-type]
+    return replace(found, open=tuple(_cases(step, fourth, rotation)))
+
+
+def _attracting_point(step: Step, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
+    """The stationary point that the iterated map comes to, at usual numbers and several scales.
+
+    Raises:
+        NoEquilibriumError: there is none in closed form, or the step does not scale with the
+            lengths of weight and gradients.
+    """
+    kappa, tried = drop_transients(kappa, step), []
+    for index in range(2):
+        asked: list[int] = []
+
+        def choose(roots: list[sp.Expr], index: int = index, asked: list[int] = asked) -> sp.Expr:
+            asked.append(len(roots))
+            return roots[index % len(roots)]
+
+        point = find_stationary_point(step, kappa, choose)
+        if step.facts.cases.keys() & sp.Tuple(*point).free_symbols:
+            return point
+        try:
+            off = _distance(step, point)
+        except NoEquilibriumError:
+            if not asked:
+                raise
+            off = math.inf
+        if off <= AGREE:
+            return point
+        tried.append(off)
+        if not asked:
+            break
+    raise NoEquilibriumError(
+        f"{step.traced.name}: the step does not scale with the lengths of weight and gradients, so "
+        f"that no one norm stands for all{_advice(step)}"
+    )
+
+
+def _advice(step: Step) -> str:
+    eps = step.traced.symbols.get("eps")
+    used = [*step.weight.values(), *(c for x in step.algebra.named.values() for c in x.values())]
+    return "; eps=0.0 holds it at 0" if eps in sp.Tuple(*used).free_symbols else ""
+
+
+def _distance(step: Step, point: tuple[sp.Expr, sp.Expr]) -> float:
+    """The relative difference of a point and the iterated map, at usual numbers and two scales."""
+    numbers, off, follow = usual_values(step.traced), [], MeanStep.of(step)
+    for gamma, entries in ((1.0, 1.0), (3.0, 5.0)):
+        rest = follow.rest(numbers, 1.0, gamma, entries)
+        known = {**numbers, GAMMA: gamma, DIMENSION: entries}
+        fourth, squared = (complex(x.subs(known)) for x in point)
+        chord = 2 * math.sin(rest.turn / 2)
+        off += [abs(fourth / rest.norm**4 - 1), abs(squared / chord**2 - 1)]
+    return max(off) if np.isfinite(off).all() else math.inf
+
+
+def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
+    """Numbers at which a norm settles soon: momenta of 1/2, and all else at 1/10."""
+    numbers = {}
+    for name, symbol in traced.symbols.items():
+        interval = traced.intervals[name]
+        inside = (interval.low, interval.high) == (0, 1)
+        numbers[symbol] = 0.5 if inside else 0.3 if interval.low >= 0 else 0.1
+    return numbers
+
+
+def _refuse_other_decay(step: Step) -> None:
+    """Refuse a step that leaves the weight its length, or takes a share that changes with it.
+
+    A projection acts on the products of the weight with other vectors; decay on the weight itself.
+    """
+    name, kept = step.traced.name, spread(step, step.weight)["w"]
+    products = {s: 0 for s in kept.free_symbols if isinstance(s, Inner) and "w" in (s.a, s.b)}
+    kept = drop_transients(tidy(step.algebra.expand(kept).subs(products)), step)
+    enters = any(
+        isinstance(x, Vector) and spread(step, x)["w"].subs(products) != 0
+        for x in step.states.values()
+    )
+    if kept == 1 and not enters:
+        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
+    named = {*step.facts.cases, *step.traced.symbols.values()}
+    fixed = {*named, *step.scalars.values(), DIMENSION}
+    if lengths := sorted(show(s) for s in kept.free_symbols - fixed):
+        raise NoEquilibriumError(
+            f"{name}: the decay is no fixed share of the weight, it changes with "
+            f"{', '.join(lengths)}; such a norm has no closed form"
+        )
+
+
+def _memories(step: Step) -> tuple[list[sp.Expr], list[sp.Expr]]:
+    """The share of itself that each momentum keeps, and each second moment of entries."""
+    buffers = [m for m in step.buffers if m in step.states]
+    after = {m: spread(step, step.states[m]) for m in buffers}  # type: ignore[arg-type]
+    momenta = _shares(sp.Matrix([[after[m][n] for n in buffers] for m in buffers]))
+    moment = find_second_moment(step)
+    moved = sp.S.Zero if moment is None else sp.sympify(step.states[moment.name])
+    entrywise = moved.has(DIMENSION)
+    return momenta, [sp.cancel(sp.diff(moved, moment))] if entrywise else []
+
+
+def _shares(kept: sp.Matrix) -> list[sp.Expr]:
+    """The magnitudes of the eigenvalues of the matrix that momenta are multiplied by in a step.
+
+    Two momenta that feed each other keep more than the diagonal says.
+    """
+    diagonal = [sp.cancel(kept[n, n]) for n in range(kept.rows)]
+    x = sp.Dummy()
+    alone = sp.Mul(*(x - share for share in diagonal))
+    if not kept or sp.expand(kept.charpoly(x).as_expr() - alone) == 0:
+        return diagonal
+    return list(dict.fromkeys(sp.Abs(sp.simplify(root)) for root in kept.eigenvals()))
+
+
+def _cases(step: Step, *formulas: sp.Expr) -> Iterator[str]:
+    """The meanings of the names of open cases in `formulas`."""
+    for name in sorted(sp.Tuple(*formulas).free_symbols & {*step.facts.cases}, key=str):
+        yield f"{name} is {step.facts.spell_out(step.facts.cases[name])}"
+
+
+def without_eps(recipe: str | Recipe) -> dict[str, float]:
+    """eps at 0, where a recipe has one: it spoils closed forms, and is small beside a moment."""
+    return {"eps": 0.0} if "eps" in bind(recipe).defaults else {}
+
+
+def rotational_rate(
+    recipe: str | Recipe, *, shape: Sequence[int] = (64, 64), **hyper_parameters: Any
+) -> Callable[[float], float]:
+    """The learning rate of `rotational(recipe)`, as a function of the learning rate of the recipe.
+
+    The equilibrium that is derived from the recipe's code has an effective step e, the length of
+    the chord from w / |w| to w' / |w'|. A step of `rotational` turns by arctan(rate) on average,
+    and exactly without `zero_mean` and memory, so
+
+        rate = tan(2 arcsin(e / 2)),    e = sqrt(2 lr weight_decay (1 - beta1) / (1 + beta1))
+
+    for AdamW and a small lr. A schedule of the rate is then the function of one of lr.
+
+    Args:
+        recipe: its name, or a function.
+        shape: of the weight, which matters to orthogonal factors alone.
+        **hyper_parameters: of the recipe, but for lr; its weight decay, above all.
+
+    Raises:
+        NoEquilibriumError: the recipe has no equilibrium, or none in closed form; or, of the
+            function, it does not settle at this lr.
+
+    Example:
+        >>> rate = rotational_rate("sgd", weight_decay=0.1, momentum=0.9)
+        >>> round(rate(0.1), 4), round(rate(0.05), 4)
+        (0.103, 0.0727)
+
+    Source: Kosson et al. 2024 (rotational equilibrium), Section 3.
+    """
+    bound = bind(recipe, **hyper_parameters)
+    held = {name: x for name, x in bound.hyper_parameters.items() if name != "lr" and x is not None}
+    law = equilibrium(recipe, **{**held, **without_eps(recipe)})
+    symbol = law.traced.symbols["lr"]
+
+    def rate(lr: float) -> float:
+        chord = law.rotation({symbol: lr}, shape)
+        if chord >= math.sqrt(2):
+            raise NoEquilibriumError(f"{law.name}: at lr={lr:g} a step turns by a right angle")
+        return math.tan(2 * math.asin(chord / 2))
+
+    return rate
