@@ -25,7 +25,6 @@ from spherenorm.support import on_interrupt, write_whole
 from spherenorm_theory.report import (
     Job,
     Row,
-    by_section,
     comparison_jobs,
     paper_jobs,
     recipe_jobs,
@@ -33,6 +32,7 @@ from spherenorm_theory.report import (
     to_markdown,
     to_text,
 )
+from spherenorm_theory.report.rows import by_section
 
 FAILED, USAGE = 1, 2
 console = Console()

@@ -8,19 +8,17 @@
 | the forms | `to_text`, `to_markdown`, `to_latex` |
 """
 
-from spherenorm_theory.report.comparison import comparison_jobs, side_by_side
+from spherenorm_theory.report.comparison import comparison_jobs
 from spherenorm_theory.report.paper import paper_jobs
 from spherenorm_theory.report.recipe import recipe_jobs
-from spherenorm_theory.report.rows import Job, Row, by_section, to_latex, to_markdown, to_text
+from spherenorm_theory.report.rows import Job, Row, to_latex, to_markdown, to_text
 
 __all__ = [
     "Job",
     "Row",
-    "by_section",
     "comparison_jobs",
     "paper_jobs",
     "recipe_jobs",
-    "side_by_side",
     "to_latex",
     "to_markdown",
     "to_text",

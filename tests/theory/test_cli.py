@@ -1,0 +1,122 @@
+"""`spherenorm theory`, as a newcomer uses it, and the forms of its reports."""
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from spherenorm_theory.cli import app
+from spherenorm_theory.report import Job, Row, paper_jobs, to_latex, to_markdown
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+def report(monkeypatch, *rows):
+    """The report of the command on rows in place of the paper's."""
+    jobs = [Job("s", "j", lambda: list(rows))]
+    monkeypatch.setattr("spherenorm_theory.cli.paper_jobs", lambda: jobs)
+    return invoke()
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch):
+    monkeypatch.setattr("spherenorm_theory.cli.console", Console(width=80))
+
+
+def test_a_recipe_and_its_files(tmp_path):
+    tex, md = tmp_path / "laws.tex", tmp_path / "laws.md"
+    result = invoke("sgdw", "--set", "dampening=0.0", "--latex", str(tex), "--markdown", str(md))
+    assert result.exit_code == 0, result.output
+    for text in ("Proposition (sgdw)", "by induction", "checked on runs", "Equilibrium (sgdw)"):
+        assert text in result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines() if "wrote" not in line)
+    assert r"\begin{proposition}[sgdw]" in tex.read_text()
+    assert "Proposition (sgdw)" in md.read_text()
+
+
+def test_two_recipes_side_by_side():
+    result = invoke("adamw", "muon")
+    assert result.exit_code == 0, result.output
+    for text in ("ADAMW", "MUON", "decay", "turn", "muon turns as adamw does at lr=0.001"):
+        assert text in result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+
+
+OWN = """from spherenorm import chain, rules as r
+def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0):
+    momenta = r.UnitClip(nu), r.HeavyBall(momentum)
+    return chain(*momenta, r.DecoupledDecay(weight_decay), r.StepSize(lr))
+"""
+
+
+def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_recipes.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = invoke("my_recipes:clipped")
+    assert result.exit_code == 0, result.output
+    assert "HOLDS FOR bn, head ALONE" in result.output
+    assert "not applicable" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("true", "True"), ("None", "None"), ("unit", "'unit'"), ("-1e-3", "-0.001")],
+)
+def test_settings(text, shown):
+    """Each is refused, by the value that was read."""
+    result = invoke("sgd", "--set", f"lr={text}")
+    assert result.exit_code == 2
+    assert shown in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sgpd"], "did you mean sgd"),
+        (["sgd", "--set", "momentum"], "--set takes NAME=VALUE"),
+        (["sgdp", "--set", "delta=[/x]"], "got '[/x]'"),
+        (["adam", "--set", "betas=0.9"], "betas takes 2 numbers"),
+        (["--set", "lr=0.1"], "--set holds a hyper-parameter of a recipe"),
+        (["muonsphere"], "units interact: SpectralPin"),
+        (["sgdp", "--latex", "/nonexistent/x.tex"], "there is no folder /nonexistent"),
+        (["sgdp", "--markdown", "/"], "cannot write /: it is a folder"),
+        (["nowhere:recipe"], "no module 'nowhere'"),
+    ],
+)
+def test_mistakes(arguments, message):
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not result.stdout
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_failed_row_fails_the_command(monkeypatch):
+    assert report(monkeypatch, Row("s", "n", "f", "FAILS", good=False)).exit_code == 1
+
+
+def test_a_job_that_raises_is_a_row(monkeypatch):
+    def fails():
+        raise ArithmeticError("one\ntwo")
+
+    jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
+    monkeypatch.setattr("spherenorm_theory.cli.paper_jobs", lambda: jobs)
+    result = invoke()
+    assert result.exit_code == 1
+    assert "fine" in result.stdout
+    assert "FAILED: ArithmeticError: one two" in result.stdout
+
+
+def test_markup_is_text_and_reports_escape(monkeypatch):
+    result = report(monkeypatch, Row("[s]", "[n]", "[f]", "[/t]"))
+    assert all(text in result.stdout for text in ("[s]", "[n]", "[f]", "[/t]")), result.output
+    rows = [Row("a_b", "n", "|w|^2", "100 % & _")]
+    assert r"a\_b" in to_latex(rows)
+    assert r"100 \% \& \_" in to_latex(rows)
+    assert "`|w|^2`" in to_markdown(rows)
+
+
+def test_the_paper_has_every_statement():
+    names = {job.name for job in paper_jobs()}
+    assert {"equation_4", "lemma_2_1", "lemma_2_2", "corollary_2_3", "proposition_3_1"} <= names
