@@ -398,13 +398,15 @@ def hold(law: Law) -> Agreement:
             return Agreement(view, True, frozenset() if everywhere else agree, from_start)
     single = [shape for shape in SINGLE if count_units(views[0], shape) == 1]
     shapes = [step.traced.shape, *single]
-    if not all(_agreeing(step, views[0], shapes).values()):
+    alike = _agreeing(step, views[0], shapes)
+    if not alike.get(len(step.traced.shape)):
         shown = ", ".join(map(str, shapes))
         raise DifferenceError(
             f"{name}: the step depends on the shape of the weight: the law is that of "
             f"{step.traced.shape}, and the code takes another step at one of the shapes {shown}"
         )
-    return Agreement(views[0], False, frozenset(), from_start)
+    counts = frozenset(count for count, agree in alike.items() if agree)
+    return Agreement(views[0], False, frozenset() if all(alike.values()) else counts, from_start)
 
 
 def _agreeing(step: Step, view: View, shapes: Any) -> dict[int, bool]:
