@@ -30,6 +30,7 @@ from spherenorm_theory.algebra import (
     show,
     tidy,
 )
+from spherenorm_theory.laws.elimination import eliminate
 from spherenorm_theory.laws.step import GAMMA, S, Step, express_inner, one_step
 
 LATE = 1e12
@@ -507,8 +508,7 @@ def solve(
 ) -> dict[sp.Symbol, sp.Expr]:
     """The values of some unknowns at which all expressions are 0.
 
-    All equations that are linear are solved at once; what is left must be one equation of one
-    unknown, of degree 2 at most.
+    One unknown after the other is eliminated; see `eliminate`.
 
     Args:
         name: of the recipe.
@@ -520,51 +520,7 @@ def solve(
     Raises:
         NoEquilibriumError: they are no such equations.
     """
-    found: dict[sp.Symbol, sp.Expr] = {}
     try:
-        left = [_numerator(e) for e in equations]
-        while left := [e for e in left if e != 0]:
-            open_unknowns = [x for x in unknowns if x not in found]
-            linear = [e for e in left if sp.Poly(e, *open_unknowns).total_degree() <= 1]
-            known = _linear(linear, open_unknowns) if linear else {}
-            if not known:
-                known = _root(left, open_unknowns, choose)
-                linear = []
-            if not known:
-                break
-            found = {x: value.subs(known) for x, value in found.items()} | known
-            left = [_numerator(e.subs(known)) for e in left if e not in linear]
+        return eliminate(equations, unknowns, choose, wanted)
     except (sp.PolynomialError, GrowthError) as error:
         raise NoEquilibriumError(f"{name}: no closed form ({error})") from error
-    lacking = {x for x in wanted if x not in found or found[x].free_symbols & {*unknowns}}
-    if lacking or left:
-        raise NoEquilibriumError(f"{name}: no closed form for its equations")
-    return {x: normalize_signs(found[x]) for x in wanted}
-
-
-def _numerator(e: sp.Expr) -> sp.Expr:
-    return sp.expand(sp.fraction(sp.cancel(sp.together(e)))[0])
-
-
-def _linear(equations: Sequence[sp.Expr], unknowns: Sequence[Any]) -> dict[Any, sp.Expr]:
-    """The unknowns that linear equations give, each by those that they leave free."""
-    solutions = [*sp.linsolve(equations, *unknowns)]
-    if not solutions:
-        return {}
-    return {x: value for x, value in zip(unknowns, solutions[0], strict=True) if value != x}
-
-
-def _root(
-    equations: Sequence[sp.Expr], unknowns: Sequence[Any], choose: Callable[..., sp.Expr]
-) -> dict[Any, sp.Expr]:
-    """An unknown of which one equation holds no other, from the shortest such equation."""
-    choices = []
-    for e in equations:
-        inside = e.free_symbols & {*unknowns}
-        if len(inside) == 1 and sp.degree(e, *inside) <= 2:
-            choices.append((sp.count_ops(e), str(e), e, next(iter(inside))))
-    if not choices:
-        return {}
-    _, _, equation, unknown = min(choices, key=lambda each: each[:2])
-    roots = [normalize_signs(x) for x in sp.roots(sp.Poly(equation, unknown)) if x != 0]
-    return {unknown: choose(roots) if len(roots) > 1 else roots[0]} if roots else {}
