@@ -232,9 +232,11 @@ class _Build:
 
 def _start_of(value: Tensor, other: Tensor) -> sp.Expr | None:
     """The first value of a state that is the same number in every entry, whatever the weight."""
-    first = value.flatten()[0].item() if value.numel() else None
+    if not value.numel():
+        return None
+    first = value.flatten()[0].item()
     alike = bool((value == first).all() and (other == first).all())
-    return exact(first) if alike and first is not None else None
+    return exact(first) if alike else None
 
 
 def _declared(rule: Rule, tensors: Mapping[str, Tensor]) -> dict[str, Interval]:

@@ -143,7 +143,11 @@ class Trace:
         except (TypeError, ValueError):
             number = math.nan
         if number not in interval or not math.isfinite(number):
-            zero = f"; 0 has a law of its own: norm_growth(..., {name}=0.0)" if number == 0 else ""
+            zero = (
+                "; 0 has a law of its own, which is derived where it is given"
+                if number == 0
+                else ""
+            )
             raise ValueError(f"{self.name}: {name} must be in {interval}, got {value!r}{zero}")
         return number
 

@@ -13,6 +13,7 @@ import numpy as np
 import sympy as sp
 
 from spherenorm import Recipe, bind
+from spherenorm.rules import SameLength
 from spherenorm_theory.algebra import (
     DIMENSION,
     RANK,
@@ -119,6 +120,10 @@ class Equilibrium:
             lines.append("entries are Gaussian: signs of correlation rho have 2 asin(rho) / pi")
         elif self.directed is not None:
             lines.append("entries are Gaussian: factors of correlation rho have F(rho), measured")
+        if self.directed is not None and isinstance(
+            self.step.algebra.opaque[self.directed.atom].function, SameLength
+        ):
+            lines.append("rows have the mean of their lengths")
         return (*lines, *self.step.facts.hypotheses)
 
     @property
@@ -140,11 +145,14 @@ class Equilibrium:
         longest = f"max({longest})" if len(momenta) > 1 else longest
         off = f"(1 + 1/(20 (1 - {longest})))/d" if longest else "21/(20 d)"
         off += "".join(f" + (1 - {show(x)})/(1 + {show(x)})" for x in moments)
-        fewest = f" from d = {FEWEST} on" if moments or self.directed is not None else ""
-        return (
+        fewest = f" from d = {FEWEST} on" if moments else ""
+        shown = (
             "derived in the mean field; it attracts at the numbers that are asked for, or a "
-            f"refusal says so; runs were off by about {off}{fewest}"
+            "refusal says so"
         )
+        if self.directed is not None:
+            return f"{shown}; how far runs are off has no formula"
+        return f"{shown}; runs of SGD and Adam were off by about {off}{fewest}"
 
     def bound(self, values: Mapping[sp.Symbol, float], dimension: int) -> float:
         """An estimate of the relative error of |w| and the effective step; infinite if unknown.
@@ -344,7 +352,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
     else:  # the recipe and not its name, which may stand for another one later
         traced = _traced(resolve_recipe(recipe), tuple(sorted(given.items())))
     try:
-        found = _equilibrium(traced if not traced.given else _general(traced))
+        found = _general_or_held(traced)
     except GrowthError as error:
         raise NoEquilibriumError(f"{traced.name}: {error}") from error
     if not traced.given:
@@ -358,6 +366,18 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         step=replace(found.step, traced=traced),
         memories=shares,  # type: ignore[arg-type]
     )
+
+
+def _general_or_held(traced: Trace) -> Equilibrium:
+    """The equilibrium for all numbers, or where its formulas grow too long, for those given."""
+    if not traced.given:
+        return _equilibrium(traced)
+    try:
+        return _equilibrium(_general(traced))
+    except (GrowthError, NoEquilibriumError) as error:
+        if not isinstance(error.__cause__ or error, GrowthError):
+            raise
+        return _equilibrium(traced)
 
 
 @cache
@@ -459,6 +479,8 @@ def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
     """Numbers at which a norm settles soon: momenta of 1/2, and all else at 1/10."""
     numbers = {}
     for name, symbol in traced.symbols.items():
+        if symbol in traced.given:
+            continue
         interval = traced.intervals[name]
         inside = (interval.low, interval.high) == (0, 1)
         numbers[symbol] = 0.5 if inside else 0.3 if interval.low >= 0 else 0.1
@@ -515,7 +537,12 @@ def _shares(kept: sp.Matrix) -> list[sp.Expr]:
 def _cases(step: Step, *formulas: sp.Expr) -> Iterator[str]:
     """The meanings of the names of open cases in `formulas`."""
     for name in sorted(sp.Tuple(*formulas).free_symbols & {*step.facts.cases}, key=str):
-        yield f"{name} is {step.facts.spell_out(step.facts.cases[name])}"
+        case = step.facts.cases[name]
+        if len(case.args) != 2:
+            yield f"{name} is {show(case)}"
+            continue
+        (first, condition), (second, _) = case.args
+        yield f"{name} is {show(first)} where {show(condition)}, else {show(second)}"
 
 
 def without_eps(recipe: str | Recipe) -> dict[str, float]:

@@ -186,6 +186,7 @@ class Directed:
             NoEquilibriumError: it does not rest.
         """
         step, entries = self.step, float(math.prod(shape))
+        values = {**{s: float(x) for s, x in step.traced.given.items()}, **values}
         kernel, square = self._kernel(shape)
         overlaps = kernel(self.correlations(values))
         radii = [s for n, s in step.scalars.items() if step.states.get(n) == s]
@@ -241,7 +242,13 @@ class Directed:
         step, name = self.step, self.step.traced.name
         a, c = (drop_transients(step.algebra.expand(x), step) for x in (self.keep, self.factor))
         fixed = {*step.traced.symbols.values()}
-        if loose := (a.free_symbols | c.free_symbols) - fixed:
+        loose = (a.free_symbols | c.free_symbols) - fixed
+        if any(isinstance(s, Inner) for s in loose):
+            raise NoEquilibriumError(
+                f"no equilibrium of {name} is derived: a step along {self.made.says} of which a "
+                "part is taken away"
+            )
+        if loose:
             raise NoEquilibriumError(
                 f"{name}: the decay is no fixed share of the weight, it changes with "
                 f"{', '.join(sorted(map(str, loose)))}; such a norm has no closed form"

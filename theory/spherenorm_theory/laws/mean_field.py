@@ -311,6 +311,13 @@ class MeanStep:
 
         x = np.zeros(len(upper[0]) + len(moving))
         x[0], x[len(upper[0]) :] = norm**2, 1 / norm**2
+        diagonal = [n for n, (i, j) in enumerate(zip(*upper, strict=True)) if i == j]
+
+        def scales(x: Array) -> Array:
+            """The largest that each product can be, |a| |b|: they differ by many decades."""
+            lengths = np.sqrt(np.abs(x[diagonal]))
+            return np.append(np.outer(lengths, lengths)[upper], np.abs(x[len(upper[0]) :]))
+
         for _ in range(5000):  # the momenta forget while the norm stands still
             new = step(x)
             new[0] = norm**2
@@ -319,11 +326,11 @@ class MeanStep:
             if done:
                 break
         for _ in range(4):
-            jacobian = _jacobian(step, x)
+            jacobian = _jacobian(step, x, scales(x))
             move = np.linalg.solve(np.eye(len(x)) - jacobian, step(x) - x)
             if np.isfinite(move).all() and abs(move[0]) < 0.1 * x[0]:
                 x = x + move
-        return float(np.abs(np.linalg.eigvals(_jacobian(step, x))).max())
+        return float(np.abs(np.linalg.eigvals(_jacobian(step, x, scales(x)))).max())
 
     def _once(
         self, products: Array, numbers: Sequence[float], hypers: Sequence[float], entries: float
@@ -341,11 +348,11 @@ class MeanStep:
         return after, _turn(products, factors[0], after[0, 0]), new
 
 
-def _jacobian(function: Callable[[Array], Array], x: Array) -> Array:
-    """The derivative of a function, by central differences."""
+def _jacobian(function: Callable[[Array], Array], x: Array, scales: Array) -> Array:
+    """The derivative of a function, by central differences of 1e-6 of the scales."""
     columns = []
     for n in range(len(x)):
-        size = 1e-6 * max(abs(x[n]), 1e-3 * np.abs(x).max())
+        size = 1e-6 * (scales[n] or 1.0)
         move = np.zeros_like(x)
         move[n] = size
         columns.append((function(x + move) - function(x - move)) / (2 * size))
@@ -423,14 +430,14 @@ def find_stationary_point(
     Raises:
         NoEquilibriumError: there is no such point, or it has no closed form.
     """
-    moved = sp.Dummy("moved", real=True)
+    moved, held = sp.Dummy("moved", real=True), step.traced.given
     moment, w = find_second_moment(step), Vector.atom("w")
     units: dict[sp.Expr, sp.Expr] = {Norm("w"): sp.S.One}
     if moment is not None:
         units = {Norm("g"): sp.sqrt(resting_gradient(step, moment)), moment: sp.S.One}
 
     def resolve(x: sp.Expr) -> sp.Expr:
-        return tidy(drop_transients(step.algebra.write_out(x), step).subs(units))
+        return tidy(drop_transients(step.algebra.write_out(x), step).subs(units).subs(held))
 
     inner = step.algebra.inner
     after = {n: spread(step, x) for n, x in step.after.items() if isinstance(x, Vector)}

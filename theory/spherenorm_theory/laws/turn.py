@@ -8,12 +8,15 @@ from functools import cache
 from typing import Any
 
 import sympy as sp
+from sympy.solvers.solveset import NonlinearError
 
-from spherenorm import Recipe
+from spherenorm import Recipe, bind
 from spherenorm_theory.algebra import (
     GrowthError,
     Norm,
     Trace,
+    are_numbers,
+    is_number,
     normalize_signs,
     product,
     resolve_recipe,
@@ -73,7 +76,7 @@ def turn_at_rest(
         0.078
     """
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
-    given = {**structure_of(numbers), **without_eps(recipe)}
+    given = {**structure_of(numbers), **_zeros(recipe, numbers), **without_eps(recipe)}
     traced = _traced(resolve_recipe(recipe), tuple(sorted(given.items())))
     values = traced.values(**numbers | given)
     directed, step = _step(traced)
@@ -87,6 +90,16 @@ def turn_at_rest(
             f"{traced.name}: the turn changes with the lengths of gradients or weight"
         )
     return turns[0]
+
+
+def _zeros(recipe: str | Recipe, numbers: dict[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters with a 0 in them, at which a law is one of its own."""
+    used = {**bind(recipe).defaults, **numbers}
+    return {
+        n: x
+        for n, x in used.items()
+        if (is_number(x) and x == 0) or (are_numbers(x) and 0 in x)
+    }  # fmt: skip
 
 
 @cache
@@ -147,7 +160,10 @@ def _cross_at_rest(law: Law) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
     unknowns = sorted(law.unknowns, key=str)
     if unknowns and not law.open_because:
         equations = [tidy(drop_transients(law.recursion[u], law.step) - u) for u in unknowns]
-        solutions = [*sp.linsolve(equations, *unknowns)]
+        try:
+            solutions = [*sp.linsolve(equations, *unknowns)]
+        except NonlinearError:  # as a projection of a momentum that is not orthogonal makes it
+            return stationary_buffers(law)
         values = dict(zip(unknowns, solutions[0], strict=True)) if solutions else {}
         along = {s for v in values.values() for s in v.free_symbols if str(s).endswith(",s>")}
         if values and not along:
