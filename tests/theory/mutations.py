@@ -81,9 +81,9 @@ def survivors(proof: Proof) -> Iterator[tuple[Claim | Refutation, Claim | Refuta
 
 
 def _same(a: sp.Rel, b: sp.Rel) -> bool:
-    """True if the two are one statement, as with the squares of x - 1 and 1 - x."""
+    """True if the two are one statement: (x - 1)^2 and (1 - x)^2, or the slopes of x and x + 1."""
     pairs = zip((a.lhs, a.rhs), (b.lhs, b.rhs), strict=True)
-    return a.func == b.func and all(sp.expand(x - y) == 0 for x, y in pairs)
+    return a.func == b.func and all(sp.expand((x - y).doit()) == 0 for x, y in pairs)
 
 
 def main(words: list[str]) -> None:

@@ -94,7 +94,7 @@ def test_projected_nesterov_has_a_quadratic():
     rho = sp.Symbol("wd_ratio", positive=True)
     assert sp.simplify(law.squared_rotation - 2 * lr * wd * rho / (1 - beta)) == 0
     assert "|w|" not in law.formulas()
-    assert [*equilibrium("sgdw", momentum=0.0).formulas()][0] == "|w|"
+    assert next(iter(equilibrium("sgdw", momentum=0.0).formulas())) == "|w|"
     with refuses("leading term"):
         law.leading(law.fourth_power)
 

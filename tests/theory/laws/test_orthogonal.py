@@ -1,4 +1,4 @@
-"""Orthogonalized steps: their letters, lengths, equilibria and turns, against runs of their code."""
+"""Orthogonalized steps: letters, lengths, equilibria and turns, against runs of their code."""
 
 import math
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import sympy as sp
 
@@ -16,7 +16,7 @@ from spherenorm_theory.algebra.symbols import Norm
 Meanings = Mapping[sp.Basic, sp.Basic]
 """The values of symbols; a `Lambda` for those of functions. Of a squared norm, that of the norm."""
 
-Hypothesis = sp.Rel | str
+Hypothesis: TypeAlias = "sp.Rel | str"
 """A relation, or words."""
 
 

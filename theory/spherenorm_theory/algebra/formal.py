@@ -157,7 +157,7 @@ class Formal:
 
     def letter(self, vector: Vector) -> Vector:
         """The letter of a combination, times a number where it is a multiple of a named one."""
-        folded = self.fold(vector)
+        folded: Vector = self.fold(vector)
         if len(folded) == 1:
             return folded
         common = sp.gcd_list([sp.factor(c) for c in vector.values()])

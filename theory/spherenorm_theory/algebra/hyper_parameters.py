@@ -104,12 +104,11 @@ def resolve_hyper_parameters(recipe: Recipe, given: Mapping[str, Any]) -> dict[s
             raise ValueError(f"{name} has no hyper-parameter {hyper!r}; it has {', '.join(values)}")
         default = values[hyper]
         values[hyper] = tuple(value) if isinstance(value, list) else value
-        if are_numbers(default):
-            if not are_numbers(values[hyper]) or len(values[hyper]) != len(default):
-                raise ValueError(
-                    f"{name}: {hyper} takes {len(default)} numbers, such as {default}; "
-                    f"got {value!r}"
-                )
+        entries = values[hyper] if are_numbers(values[hyper]) else ()
+        if are_numbers(default) and len(entries) != len(default):
+            raise ValueError(
+                f"{name}: {hyper} takes {len(default)} numbers, such as {default}; got {value!r}"
+            )
         for entry in values[hyper] if isinstance(values[hyper], tuple) else (values[hyper],):
             if is_number(entry) and not math.isfinite(entry):
                 raise ValueError(f"{name}: {hyper} must be a finite number, got {value!r}")

@@ -30,7 +30,7 @@ SCALE, SHARE, RANK = (sp.Symbol(name, positive=True) for name in ("c", "q", "ran
 MARK = "spherenorm_letter.mark.default"
 """The name of the marker operation: of a direction, the weight, and the place of the rule."""
 
-_LIBRARY = torch.library.Library("spherenorm_letter", "DEF")
+_LIBRARY: Any = torch.library.Library("spherenorm_letter", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define("mark(Tensor x, Tensor weight, int place) -> Tensor")
 _LIBRARY.impl("mark", lambda x, weight, place: x.clone(), "CompositeExplicitAutograd")
 

@@ -41,7 +41,7 @@ class Norm(sp.Symbol):  # type: ignore[misc]  # sympy has no types
     """
 
     def __new__(cls, a: str) -> Norm:
-        self = super().__new__(cls, f"|{a}|", positive=True)
+        self: Norm = super().__new__(cls, f"|{a}|", positive=True)
         self.a = a
         return self
 
@@ -59,7 +59,7 @@ class Inner(sp.Symbol):  # type: ignore[misc]
 
     def __new__(cls, a: str, b: str) -> Inner:
         a, b = sorted((a, b), key=lambda name: (name.rstrip("'") != "w", name))
-        self = super().__new__(cls, f"<{a},{b}>", real=True)
+        self: Inner = super().__new__(cls, f"<{a},{b}>", real=True)
         self.a, self.b = a, b
         return self
 

@@ -1,4 +1,4 @@
-"""Equilibria: the norm at which decay and growth balance under random gradients, and the turn there."""
+"""Equilibria: the norm at which decay and growth balance under random gradients, and the turn."""
 
 from __future__ import annotations
 
@@ -513,7 +513,7 @@ def _refuse_other_decay(step: Step) -> None:
 def _memories(step: Step) -> tuple[list[sp.Expr], list[sp.Expr]]:
     """The share of itself that each momentum keeps, and each second moment of entries."""
     buffers = [m for m in step.buffers if m in step.states]
-    after = {m: spread(step, step.states[m]) for m in buffers}  # type: ignore[arg-type]
+    after = {m: spread(step, step.states[m]) for m in buffers}
     momenta = _shares(sp.Matrix([[after[m][n] for n in buffers] for m in buffers]))
     moment = find_second_moment(step)
     moved = sp.S.Zero if moment is None else sp.sympify(step.states[moment.name])

@@ -3,7 +3,8 @@ r"""Steps along a direction of degree 0: the sign of a momentum, or its orthogon
 No finite set of products closes their recursion. But the weight is a sum over all earlier steps:
 with w' = a w + c u, where the directions u of steps that are k apart have the correlation F_k,
 
-    <w, u> = c |u|^2 sum_{k>=1} a^(k-1) F_k,    |w|^2 = c^2 |u|^2 (1 + 2 sum_{k>=1} a^k F_k) / (1 - a^2).
+    <w, u> = c |u|^2 sum_{k>=1} a^(k-1) F_k,
+    |w|^2 = c^2 |u|^2 (1 + 2 sum_{k>=1} a^k F_k) / (1 - a^2).
 
 The momenta D, of which u is a function, have the correlation rho_k, which the record gives, and
 F_k = F(rho_k): (2 / pi) arcsin rho for signs of Gaussian entries; measured for orthogonal factors.
@@ -151,7 +152,7 @@ class Directed:
         """True for a sign, False for an orthogonal factor."""
         return self.made.function is np.sign
 
-    def correlations(self, values: Mapping[sp.Symbol, float]) -> np.ndarray[Any, Any]:
+    def correlations(self, values: Mapping[sp.Symbol, float]) -> Any:
         """rho_k of D_t and D_{t+k}, for k = 1, 2, ..., of gradients that are uncorrelated."""
         step, names = self.step, [m for m in self.step.buffers if m in self.step.states]
 

@@ -181,13 +181,24 @@ class Law:
         return tuple(self._claims())
 
     def _claims(self) -> Any:
-        now, later = (lambda x: at(x, t)), (lambda x: at(x, t + 1))
+        def now(x: sp.Expr) -> sp.Expr:
+            return at(x, t)
+
+        def later(x: sp.Expr) -> sp.Expr:
+            return at(x, t + 1)
+
         step, derived = self.step, self.step.hypotheses
         w_later = sp.IndexedBase(Norm("w"))[t + 1]
         algebra = step.algebra
 
-        def claim(about: str, relation: sp.Eq, meanings: Any, kind: Kind = Kind.DERIVED,
-                  induction: Induction | None = None, extra: tuple[Hypothesis, ...] = ()) -> Claim:  # fmt: skip
+        def claim(
+            about: str,
+            relation: sp.Eq,
+            meanings: Any,
+            kind: Kind = Kind.DERIVED,
+            induction: Induction | None = None,
+            extra: tuple[Hypothesis, ...] = (),
+        ) -> Claim:
             under = (*derived, *positive_norms(relation.rhs, *meanings.values()), *extra)
             distinct = tuple({words(each): each for each in under}.values())
             return Claim(about, relation, kind, meanings, None, induction, distinct)

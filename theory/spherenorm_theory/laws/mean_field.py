@@ -116,11 +116,11 @@ def refuse_opaque(step: Step) -> None:
     Raises:
         NoEquilibriumError: naming the operation.
     """
-    opaque = [a for a in spread(step, step.weight) if a in step.algebra.opaque]
-    if opaque:
+    opaque = step.algebra.opaque
+    for atom in (a for a in spread(step, step.weight) if a in opaque):
         raise NoEquilibriumError(
-            f"no equilibrium of {step.traced.name} is derived: {step.algebra.opaque[opaque[0]].says}"
-            " is not linear in the gradients, in the mean either"
+            f"no equilibrium of {step.traced.name} is derived: {opaque[atom].says} is not linear "
+            "in the gradients, in the mean either"
         )
 
 
@@ -447,10 +447,9 @@ def find_stationary_point(
     pairs += [(a, b) for i, a in enumerate(buffers) for b in buffers[i:]]
     plain = {(a, b): inner(after[a], after[b]) for a, b in pairs}
     equations = [resolve(inner(drive, drive)) - S]
-    for (a, b), value in plain.items():
-        if a == "w":
-            # In terms of |s|^2 the first equations are linear, with a projection in the step too.
-            value = _in_drive(step, drive, after[a], after[b], value)
+    for (a, b), whole in plain.items():
+        # In terms of |s|^2 the first equations are linear, with a projection in the step too.
+        value = _in_drive(step, drive, after[a], after[b], whole) if a == "w" else whole
         equations.append(resolve(value) - product(a, b).subs(units))
     way = after["w"] - w
     equations.append(resolve(inner(way, way)) - moved)

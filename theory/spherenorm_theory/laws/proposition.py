@@ -222,7 +222,7 @@ def why_not_closed(law: Law) -> str:
 
 
 def _holds(law: Law, symbol: sp.Symbol) -> bool:
-    return sp.Tuple(*law.step.weight.values(), law.kappa).has(symbol)
+    return symbol in sp.Tuple(*law.step.weight.values(), law.kappa).free_symbols
 
 
 def _timed(vector: Vector) -> Vector:
@@ -386,8 +386,8 @@ def _meaning_of_atom(made: Opaque, write: Writer) -> str:
         pairs = zip(made.arguments, arguments, strict=True)
         inside = [f"({x})" if loose and _is_sum(a) else x for a, x in pairs]
         return (tex if write.is_latex else text).format(*inside)
-    name, inside = getattr(made.function, "__name__", "f"), ", ".join(arguments)
-    return rf"\operatorname{{{name}}}({inside})" if write.is_latex else f"{name}({inside})"
+    name, joined = getattr(made.function, "__name__", "f"), ", ".join(arguments)
+    return rf"\operatorname{{{name}}}({joined})" if write.is_latex else f"{name}({joined})"
 
 
 def _is_sum(x: Any) -> bool:
@@ -409,13 +409,13 @@ def _meaning_of_rule(made: Opaque, argument: str, write: Writer) -> str:
         low, high = share_of(rule)
         square = r"\|O\|^2 = c^2 q \operatorname{rank}" if write.is_latex else "|O|^2 = c^2 q rank"
         note = (
-            f", orthogonal, of degree 0; $SQUARE, c by the shape ({rule.scale}), "
+            f", orthogonal, of degree 0;$SQUARE, c by the shape ({rule.scale}), "
             f"q in [{low:.2f}, {high:.2f}] for this iteration, 1 for an exact factor"
         )
-        parts = note.split("$SQUARE")
+        before, after = note.split("$SQUARE")
         if write.is_latex:
-            return rf"{shown}\text{{{escape_latex(parts[0])}}} {square}\text{{{escape_latex(parts[1])}}}"
-        return f"{shown}{parts[0]}{square}{parts[1]}"
+            before, after = (rf"\text{{{escape_latex(part)}}}" for part in (before, after))
+        return f"{shown}{before} {square}{after}"
     return shown + (rf"\text{{{note}}}" if write.is_latex else note)
 
 

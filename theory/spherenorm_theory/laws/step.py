@@ -85,7 +85,7 @@ class Step:
         return self.algebra.facts
 
     def inner(self, a: Vector, b: Vector) -> sp.Expr:
-        """<a, b> in a form in which 0 is 0; the norms of letters stay, unless they are of no use."""
+        """<a, b> in a form in which 0 is 0; norms of letters stay, unless they are of no use."""
         plain, named = tidy(self.algebra.inner(a, b)), self.algebra.named
         if not any({x.a, getattr(x, "b", x.a)} & {*named} for x in plain.atoms(Norm, Inner)):
             return plain

@@ -204,10 +204,10 @@ def _letters(traced: Trace, view: View, inputs: Inputs) -> Any:
 
     def apply(made: Opaque, direction: Array, *_: Array) -> Array:
         letter, weight = found[made.place], inputs.weight.double()
-        own = {name: inputs.state[outer] for name, outer in states[made.place].items()}
+        own: dict[str, Any] = {n: inputs.state[outer] for n, outer in states[made.place].items()}
         own |= {"step": own["step"] + 1} if "step" in own else {}
         given = view.from_rows(torch.tensor(direction), weight)
-        update, _ = letter.update(Update(weight, inputs.grad.double(), given), own)
+        update = letter.update(Update(weight, inputs.grad.double(), given), own)[0]
         return view.rows(update.direction).numpy()
 
     return apply
@@ -493,8 +493,9 @@ def _compare_plain_numbers(step: Step) -> None:
         tensors = {n: torch.tensor(x, dtype=torch.float64) for n, x in numbers.items()}
         with contextlib.suppress(Exception):  # the recipe refuses these numbers
             plain = traced.build(numbers)
-            pair = [_run(rule, case) for rule in (traced.build(tensors), plain)]
-            if all(bool(x.isfinite().all()) for x in pair) and not _agree(*pair):
+            one, other = (_run(rule, case) for rule in (traced.build(tensors), plain))
+            finite = bool((one.isfinite() & other.isfinite()).all())
+            if finite and not _agree(one, other):
                 shown = ", ".join(f"{n} = {x:g}" for n, x in numbers.items())
                 break
     else:

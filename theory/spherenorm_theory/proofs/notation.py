@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
+from torch import Tensor
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Hypothesis, Inner, Kind, Norm, Vector, exact
@@ -119,6 +120,6 @@ def read_momentum(recipe: str | Recipe) -> MomentumStep:
     return MomentumStep(law, p, squared, cross_after)
 
 
-def of_float(x: float) -> sp.Expr:
+def of_float(x: float | Tensor) -> sp.Expr:
     """The number that a float64 step has computed."""
     return exact(round(float(x), 12))

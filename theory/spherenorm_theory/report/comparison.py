@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import sympy as sp
@@ -177,9 +178,7 @@ def _turn(side: Side) -> str:
 def _equal_turns(a: Side, b: Side) -> list[str]:
     """The settings at which both turn equally: in symbols for small lr, and in numbers."""
     lines = []
-    forms = [side.rest.leading(side.rest.squared_rotation)
-             if side.rest is not None and side.rest.squared_rotation.is_rational_function() else None
-             for side in (a, b)]  # fmt: skip
+    forms = [_small_turn(side.rest) for side in (a, b)]
     if None not in forms:
         one, two = (_tagged(x, n) for x, n in zip(forms, (1, 2), strict=True))
         equal = f"equal turns for small lr where {show(sp.Eq(one, two, evaluate=False))}"
@@ -193,6 +192,13 @@ def _equal_turns(a: Side, b: Side) -> list[str]:
             text = f"{to.law.name} turns as {of.law.name} does at lr={lr:g} ({turn:.4g} rad a step)"
             lines += _fill(f"{text} where its own lr is {found:.4g}", COLUMNS)
     return lines or ["no settings of equal turns: one of the two has no turn at rest"]
+
+
+def _small_turn(rest: Equilibrium | None) -> sp.Expr | None:
+    """The squared turn for small lr, where it is a rational function."""
+    if rest is None or not rest.squared_rotation.is_rational_function():
+        return None
+    return rest.leading(rest.squared_rotation)
 
 
 def _tagged(x: sp.Expr, n: int) -> sp.Expr:
@@ -210,7 +216,7 @@ def _rate_of_turn(side: Side, turn: float) -> float:
         return math.log(found / turn) if found > 0 else math.nan
 
     grid = [(x, off(x)) for x in map(math.log, (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0))]
-    for (low, under), (high, over) in zip(grid, grid[1:], strict=False):
+    for (low, under), (high, over) in pairwise(grid):
         if under <= 0 <= over:
             return float(math.exp(brentq(off, low, high, xtol=1e-8)))
     return math.nan
