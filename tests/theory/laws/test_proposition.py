@@ -1,4 +1,4 @@
-"""What a law prints: a proposition whose relations are the ones that are decided."""
+"""The text of a law: a proposition whose relations are the ones that are decided."""
 
 import re
 import shutil

@@ -167,7 +167,7 @@ READ_FROM = {
 
 @pytest.mark.parametrize("prove", READ_FROM, ids=lambda f: f.__name__)
 def test_hypotheses_are_those_of_the_record(prove):
-    """What a proof assumes is what the reading of its steps took for granted, and no prose."""
+    """A proof assumes the hypotheses of the reading of its steps, and no prose."""
     under = {words(each) for each in proof_of(prove).under}
     for name, given in READ_FROM[prove]:
         step = one_step(name, weight_decay=0.0, dampening=0.0, **given)

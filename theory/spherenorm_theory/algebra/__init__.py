@@ -38,6 +38,7 @@ from spherenorm_theory.algebra.hyper_parameters import (
     resolve_hyper_parameters,
     resolve_recipe,
     structure_of,
+    structure_of_run,
 )
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
 from spherenorm_theory.algebra.operations import interpret
@@ -115,6 +116,7 @@ __all__ = [
     "resolve_recipe",
     "show",
     "structure_of",
+    "structure_of_run",
     "tidy",
     "trace",
     "vanishes",

@@ -30,7 +30,7 @@ TRIES = 60
 
 @dataclass
 class Facts:
-    """What is known of the scalars of a reading, and what was assumed of them.
+    """The scalars of a reading: facts that are known, and hypotheses.
 
     Attributes:
         domains: the numbers that a hyper-parameter may be, by its symbol.

@@ -96,33 +96,22 @@ class Opaque:
 
 
 @dataclass
-class Formal:
-    """The algebra of formal vectors: the atoms of a step, and their products.
+class Products:
+    """Atoms and their inner products.
 
     Attributes:
-        facts: what is known of scalars.
+        facts: of scalars, known and assumed.
         known: inner products that are given, such as <w, g> = 0, by the pair in either order.
-        mean_field: replace the entrywise product of two vectors by its mean over the entries,
-            <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
-            the same second moment.
-        letters: the rules that are letters, by their places.
         taken: names of states and hyper-parameters, which no atom repeats.
         named: the combinations whose norms were taken, by their letters.
         opaque: the atoms that operations made.
-        shape, entered: the shapes of the present operation's result and first argument.
-        operations: the functions of this algebra, by the names of aten.
     """
 
     facts: Facts = field(default_factory=Facts)
     known: dict[tuple[str, str], sp.Expr] = field(default_factory=dict)
-    mean_field: bool = False
-    letters: Sequence[Rule] = ()
     taken: frozenset[str] = frozenset()
     named: dict[str, Vector] = field(default_factory=dict)
     opaque: dict[str, Opaque] = field(default_factory=dict)
-    shape: tuple[int, ...] = ()
-    entered: tuple[int, ...] = ()
-    operations: ClassVar[Mapping[str, Callable[..., Any]]]
 
     def gram(self, a: str, b: str) -> sp.Expr:
         """<a, b> of two atoms."""
@@ -214,6 +203,26 @@ class Formal:
             if expression.has(Norm(name)):
                 expression = expression.subs(Norm(name), sp.sqrt(sp.expand(self.square(name))))
         return expression
+
+
+@dataclass
+class Formal(Products):
+    """The algebra in which a step is read: products, and the atoms that operations make.
+
+    Attributes:
+        mean_field: replace the entrywise product of two vectors by its mean over the entries,
+            <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
+            the same second moment.
+        letters: the rules that are letters, by their places.
+        shape, entered: the shapes of the present operation's result and first argument.
+        operations: the functions of this algebra, by the names of aten.
+    """
+
+    mean_field: bool = False
+    letters: Sequence[Rule] = ()
+    shape: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
+    operations: ClassVar[Mapping[str, Callable[..., Any]]]
 
     def atom(self, says: str, prefix: str, function: Any, *arguments: Any, **own: Any) -> Vector:
         """The atom of an operation; the same operation gives the same atom.

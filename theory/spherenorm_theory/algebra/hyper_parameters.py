@@ -29,13 +29,20 @@ def structure_of(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The hyper-parameters that choose a recipe's code, and so its law.
 
     They are flags and other values that are no numbers, and the number 0, at which a recipe may
-    leave a rule out.
+    leave a rule out; a tuple with a 0 in it as a whole.
     """
     return {
         name: value
         for name, value in hyper_parameters.items()
-        if value == 0 or not (is_number(value) or are_numbers(value))
+        if not (is_number(value) or are_numbers(value))
+        or 0 in (value if isinstance(value, tuple) else (value,))
     }
+
+
+def structure_of_run(recipe: str | Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters that choose the code of a run: of those given, and of the defaults."""
+    used = {**bind(resolve_recipe(recipe)).defaults, **given}
+    return structure_of({n: tuple(x) if isinstance(x, list) else x for n, x in used.items()})
 
 
 def parts_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -176,8 +176,8 @@ def oriented(x: sp.Expr) -> tuple[int, sp.Expr]:
     return sign, sp.Mul(*factors, evaluate=False) if len(factors) > 1 else factors[0]
 
 
-class _Formulas:
-    """What both languages print in one way; `self.table` has the names."""
+class _Vectors:
+    """The vectors, their names and products; `self.table` has the names."""
 
     latex = False
     printmethod = "_formula"  # not sympy's own, which prints an index as [k]
@@ -257,6 +257,10 @@ class _Formulas:
             return rf"\|{text}\|" if self.latex else f"|{text}|"
         pair = f"{self._vector_at(symbol.a, index)}, {self._vector_at(symbol.b, index)}"
         return rf"\langle {pair} \rangle" if self.latex else f"<{pair}>"
+
+
+class _Formulas(_Vectors):
+    """The formulas, which both languages print in one way."""
 
     def _print_Norm(self, symbol: Norm) -> str:  # noqa: N802  (the names of sympy's printers)
         return self._product(symbol)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,6 @@ from spherenorm import Recipe, bind
 from spherenorm.rules import SameLength
 from spherenorm_theory.algebra import (
     DIMENSION,
-    RANK,
-    SCALE,
-    SHARE,
     Claim,
     GrowthError,
     Hypothesis,
@@ -34,7 +31,7 @@ from spherenorm_theory.algebra import (
     trace,
     words,
 )
-from spherenorm_theory.laws.kernels import Directed, OverlapSum, overlap_of
+from spherenorm_theory.laws.kernels import Directed, stationary_along
 from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.laws.mean_field import (
     MeanStep,
@@ -47,57 +44,30 @@ from spherenorm_theory.laws.mean_field import (
     resting_gradient,
     spread,
 )
-from spherenorm_theory.laws.orthogonal import scale_of
 from spherenorm_theory.laws.proposition import paragraph, wrapped
+from spherenorm_theory.laws.stationary import FEWEST, Stationary
 from spherenorm_theory.laws.step import GAMMA, Step, one_step
 
-FEWEST = 16
-"""The entries of a unit from which on second moments and signs have an estimate of their error.
-
-AdamW's effective step at d = 2 and beta2 = 0.5 was off by 136 % in float64 runs.
-"""
 AGREE = 1e-7
 """The relative difference of the closed form and the iterated map, where both are one point."""
 TURN = sp.Symbol("turn", positive=True)
 """The chord |w'/|w'| - w/|w||, for a small step the angle in radians."""
 
-Shape = int | Sequence[int]
-"""The entries of a unit, or the shape of the weight, which an orthogonal factor needs."""
-
 
 @dataclass(frozen=True, eq=False)
-class Equilibrium:
+class Equilibrium(Stationary):
     """The stationary point of the one-step recursion of |w|^2, <w, m> and |m|^2.
 
     Gradients are random: each has norm gamma / |w|, is orthogonal to its weight and uncorrelated
     with the momentum. An entrywise second moment is replaced by its mean over the entries, d of
     them, and bias corrections have died out.
 
-    Attributes:
-        name, traced: the recipe's name and trace.
-        fourth_power: |w|^4, in gamma or d and the hyper-parameters.
-        squared_rotation: the squared effective step |w'/|w'| - w/|w||^2 = |w' - w|^2 / |w|^2; for a
-            small step, the squared angle in radians.
-        step: the step in the mean field.
-        directed: the step as one along a sign or an orthogonal factor, where it is one.
-        memories: the share of itself that each momentum, and each second moment of entries, keeps
-            in a step.
-        open: the cases that the formulas leave open, such as whether a clip acts at the
-            equilibrium's |g|.
+    The attributes are those of `spherenorm_theory.laws.Stationary`.
 
     Example:
         >>> print(show(equilibrium("sgd", momentum=0.0, dampening=0.0, lr=0.5).fourth_power))
         gamma^2/(wd (4 - wd))
     """
-
-    name: str
-    traced: Trace
-    fourth_power: sp.Expr
-    squared_rotation: sp.Expr
-    step: Step
-    directed: Directed | None = None
-    memories: tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]] = ((), ())
-    open: tuple[str, ...] = ()
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -139,7 +109,7 @@ class Equilibrium:
 
     @property
     def status(self) -> str:
-        """How it was shown, and how far off runs were."""
+        """The kind of its derivation, and the differences of runs from it."""
         momenta, moments = self.memories
         longest = ", ".join(map(show, momenta))
         longest = f"max({longest})" if len(momenta) > 1 else longest
@@ -153,116 +123,6 @@ class Equilibrium:
         if self.directed is not None:
             return f"{shown}; how far runs are off has no formula"
         return f"{shown}; runs of SGD and Adam were off by about {off}{fewest}"
-
-    def bound(self, values: Mapping[sp.Symbol, float], dimension: int) -> float:
-        """An estimate of the relative error of |w| and the effective step; infinite if unknown.
-
-        1 / d + M / (20 d) for fluctuations, where M = 1 / (1 - beta) is the longest memory of a
-        momentum, and half the relative variance 2 (1 - beta2) / (1 + beta2) of a second moment of
-        Gaussian entries. With one, or with a sign, d is at least 16. It was fitted to float64 runs
-        with kappa of 1 % per step, and is not proved.
-
-        Args:
-            values: the hyper-parameters.
-            dimension: d, the entries of a unit.
-        """
-        momenta, moments = (
-            [float(share.subs(values)) for share in shares] for shares in self.memories
-        )
-        if (moments or self.directed is not None) and dimension < FEWEST:
-            return math.inf
-        memory = max((1 / (1 - share) for share in momenta), default=1.0)
-        variance = sum((1 - share) / (1 + share) for share in moments)
-        return (1 + memory / 20) / dimension + variance
-
-    def squared_norm(
-        self, values: Mapping[sp.Symbol, float], shape: Shape, gamma: float = 1.0
-    ) -> float:
-        """|w|^2 in numbers.
-
-        Args:
-            values: the hyper-parameters.
-            shape: d, the entries of a unit; of an orthogonal factor, the shape of the matrix.
-            gamma: the root mean square of |w| |g|.
-
-        Raises:
-            NoEquilibriumError: the norm does not settle at these numbers, or a case is open.
-        """
-        entries = shape if isinstance(shape, int) else math.prod(shape)
-        fourth = self.fourth_power.subs({**values, DIMENSION: entries, GAMMA: gamma})
-        return self._root(self._of_shape(fourth, shape), "|w|^4", values)
-
-    def rotation(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
-        """The effective step in numbers, at hyper-parameters `values`.
-
-        Args:
-            values: the hyper-parameters.
-            shape: of the weight, which matters to orthogonal factors alone.
-
-        Raises:
-            NoEquilibriumError: the norm does not settle at these numbers.
-        """
-        squared = self._of_shape(self.squared_rotation.subs(values), shape)
-        return self._root(squared, "(effective step)^2", values)
-
-    def _of_shape(self, formula: sp.Expr, shape: Shape) -> sp.Expr:
-        """A formula with the length of an orthogonal factor, and its overlaps, for a shape."""
-        if self.directed is None or self.directed.is_sign:
-            return formula
-        if isinstance(shape, int):
-            raise ValueError(f"{self.name}: the shape of the matrix is needed, got {shape} entries")
-        overlap = overlap_of(self.directed.made, shape)
-        rank = min(shape[0], math.prod(shape[1:]))
-        scale = scale_of(self.directed.made.function, shape)  # type: ignore[arg-type]
-        known = {RANK: rank, SCALE: scale, SHARE: overlap.square / (scale**2 * rank)}
-        sums = {x: x.of(overlap) for x in formula.atoms(OverlapSum)}
-        return formula.xreplace(sums).subs(known)
-
-    def _root(self, square: sp.Expr, what: str, values: Mapping[sp.Symbol, float]) -> float:
-        """The root of a quantity, which is one positive number at hyper-parameters `values`.
-
-        Raises:
-            NoEquilibriumError: it is none, or the point does not attract.
-        """
-        if square.free_symbols:
-            lacking = ", ".join(sorted(map(str, square.free_symbols)))
-            where = "".join(f"; {case}" for case in self.open)
-            raise NoEquilibriumError(
-                f"{self.name}: {what} depends on {lacking}, which has no one number{where}"
-            )
-        number = complex(math.nan) if square.is_finite is False else complex(square)
-        if abs(number.imag) > 1e-12 * abs(number.real) or not 0 < number.real < math.inf:
-            shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
-            raise NoEquilibriumError(
-                f"{self.name}: the norm does not settle at {shown}: {what} would be {number:.4g}"
-            )
-        radius = self.spectral_radius(tuple(sorted(values.items(), key=str)))
-        if radius > 1 + 1e-6:
-            shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
-            raise NoEquilibriumError(
-                f"{self.name}: the norm does not settle at {shown}: a step multiplies the distance "
-                f"to the point by {radius:.4g}"
-            )
-        return math.sqrt(number.real)
-
-    @cache  # noqa: B019  (the object lives in a cache itself)
-    def spectral_radius(self, values: tuple[tuple[sp.Symbol, float], ...]) -> float:
-        """The factor by which a step multiplies a small distance to the stationary point.
-
-        That of the recursion of |w|^2, <w, m> and |m|^2; below 1 the point attracts. 0 for a step
-        along a direction, whose weight is a sum over the past with a share below 1.
-        """
-        if self.directed is not None:
-            a = sp.sympify(drop_transients(self.directed.keep, self.step)).subs(dict(values))
-            return abs(float(a)) if not a.free_symbols else 0.0
-        fourth = self.fourth_power.subs({**dict(values), GAMMA: 1, DIMENSION: 1})
-        if self.open or fourth.free_symbols:
-            return 0.0
-        return self._map.spectral_radius(dict(values), float(sp.re(fourth)) ** 0.25)
-
-    @cached_property
-    def _map(self) -> MeanStep:
-        return MeanStep.of(self.step)
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """The leading term of a rational expression for a small hyper-parameter.
@@ -357,14 +217,17 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         raise NoEquilibriumError(f"{traced.name}: {error}") from error
     if not traced.given:
         return found
-    shares = tuple(tuple(sp.cancel(x.subs(traced.given)) for x in own) for own in found.memories)
+    momenta, moments = (
+        tuple(sp.cancel(x.subs(traced.given)) for x in own) for own in found.memories
+    )
     return replace(
         found,
         traced=traced,
         fourth_power=normalize_signs(found.fourth_power.subs(traced.given)),
         squared_rotation=normalize_signs(found.squared_rotation.subs(traced.given)),
         step=replace(found.step, traced=traced),
-        memories=shares,  # type: ignore[arg-type]
+        kappa=found.kappa.subs(traced.given),
+        memories=(momenta, moments),
     )
 
 
@@ -407,9 +270,10 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     directed = Directed.of(one_step(traced))
     step = read_random_step(traced)
     if directed is not None:
-        fourth, rotation = directed.stationary()
-        memories = tuple(map(tuple, _memories(step)))
-        return Equilibrium(traced.name, traced, fourth, rotation, step, directed, memories)  # type: ignore[arg-type]
+        fourth, rotation = stationary_along(directed)
+        return Equilibrium(
+            traced.name, traced, fourth, rotation, law.kappa, step, directed, _memories(step)
+        )
     refuse_opaque(step)
     if (moment := find_second_moment(step)) is not None:
         resting_gradient(step, moment)  # which refuses a moment of more than gradients
@@ -417,9 +281,11 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     fourth, rotation = _attracting_point(step, law.kappa)
     if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
         raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
-    memories = tuple(map(tuple, _memories(step)))
-    found = Equilibrium(traced.name, traced, fourth, rotation, step, None, memories)  # type: ignore[arg-type]
-    return replace(found, open=tuple(_cases(step, fourth, rotation)))
+    cases = tuple(_cases(step, fourth, rotation))
+    memories = _memories(step)
+    return Equilibrium(
+        traced.name, traced, fourth, rotation, law.kappa, step, None, memories, cases
+    )
 
 
 def _attracting_point(step: Step, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
@@ -510,7 +376,7 @@ def _refuse_other_decay(step: Step) -> None:
         )
 
 
-def _memories(step: Step) -> tuple[list[sp.Expr], list[sp.Expr]]:
+def _memories(step: Step) -> tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]]:
     """The share of itself that each momentum keeps, and each second moment of entries."""
     buffers = [m for m in step.buffers if m in step.states]
     after = {m: spread(step, step.states[m]) for m in buffers}
@@ -518,7 +384,7 @@ def _memories(step: Step) -> tuple[list[sp.Expr], list[sp.Expr]]:
     moment = find_second_moment(step)
     moved = sp.S.Zero if moment is None else sp.sympify(step.states[moment.name])
     entrywise = moved.has(DIMENSION)
-    return momenta, [sp.cancel(sp.diff(moved, moment))] if entrywise else []
+    return tuple(momenta), (sp.cancel(sp.diff(moved, moment)),) if entrywise else ()
 
 
 def _shares(kept: sp.Matrix) -> list[sp.Expr]:

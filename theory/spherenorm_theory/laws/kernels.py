@@ -176,7 +176,7 @@ class Directed:
     def rest(
         self, values: Mapping[sp.Symbol, float], shape: Sequence[int], norm: float = 1.0
     ) -> Rest:
-        """Where the step rests: |w|, and the turn per step.
+        """The point at which the step rests: |w|, and the turn per step.
 
         Args:
             values: all hyper-parameters.
@@ -231,50 +231,51 @@ class Directed:
         overlap = overlap_of(self.made, shape)
         return overlap, overlap.square
 
-    def stationary(self) -> tuple[sp.Expr, sp.Expr]:
-        """|w|^4 and the squared chord at rest, of a fixed share a and a step c u.
 
-        With p, q the shares of momentum and gradient in D, and m' = b m + e g, the correlations
-        are rho_k = rho_1 b^(k-1).
+def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
+    """|w|^4 and the squared chord at rest, of a fixed share a and a step c u.
 
-        Raises:
-            NoEquilibriumError: a or c change with lengths, or D holds several momenta.
-        """
-        step, name = self.step, self.step.traced.name
-        a, c = (drop_transients(step.algebra.expand(x), step) for x in (self.keep, self.factor))
-        fixed = {*step.traced.symbols.values()}
-        loose = (a.free_symbols | c.free_symbols) - fixed
-        if any(isinstance(s, Inner) for s in loose):
-            raise NoEquilibriumError(
-                f"no equilibrium of {name} is derived: a step along {self.made.says} of which a "
-                "part is taken away"
-            )
-        if loose:
-            raise NoEquilibriumError(
-                f"{name}: the decay is no fixed share of the weight, it changes with "
-                f"{', '.join(sorted(map(str, loose)))}; such a norm has no closed form"
-            )
-        if a == 1:
-            raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
-        buffers = [m for m in step.buffers if m in self.argument]
-        if len(buffers) > 1 or len([m for m in step.buffers if m in step.states]) > 1:
-            raise NoEquilibriumError(
-                f"no equilibrium of {name} is derived: {self.made.says} of several momenta"
-            )
-        shares: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
-        for m in buffers:
-            state = spread(step, step.states[m])
-            shares = [self.argument[m], self.argument["g"], state[m], state["g"]]
-        p, q, b, e = (sp.cancel(drop_transients(x, step)) for x in shares)
-        variance = p**2 * e**2 / (1 - b**2) + q**2
-        first = sp.factor(p * (q * e + p * e**2 * b / (1 - b**2)) / variance)
-        total = OverlapSum(a, first, b)
-        square = SCALE**2 * SHARE * RANK
-        if self.is_sign:
-            total, square = 2 / sp.pi * ArcsineSum(a, first, b), DIMENSION
-        s = 1 + 2 * total
-        squared = c**2 * square * s / (1 - a**2)
-        return squared**2, ((1 - a**2) / s - (1 - a) ** 2) / a
+    With p, q the shares of momentum and gradient in D, and m' = b m + e g, the correlations
+    are rho_k = rho_1 b^(k-1).
+
+    Raises:
+        NoEquilibriumError: a or c change with lengths, or D holds several momenta.
+    """
+    step, name = directed.step, directed.step.traced.name
+    a, c = (drop_transients(step.algebra.expand(x), step) for x in (directed.keep, directed.factor))
+    fixed = {*step.traced.symbols.values()}
+    loose = (a.free_symbols | c.free_symbols) - fixed
+    if any(isinstance(s, Inner) for s in loose):
+        raise NoEquilibriumError(
+            f"no equilibrium of {name} is derived: a step along {directed.made.says} of which a "
+            "part is taken away"
+        )
+    if loose:
+        raise NoEquilibriumError(
+            f"{name}: the decay is no fixed share of the weight, it changes with "
+            f"{', '.join(sorted(map(str, loose)))}; such a norm has no closed form"
+        )
+    if a == 1:
+        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
+    buffers = [m for m in step.buffers if m in directed.argument]
+    if len(buffers) > 1 or len([m for m in step.buffers if m in step.states]) > 1:
+        raise NoEquilibriumError(
+            f"no equilibrium of {name} is derived: {directed.made.says} of several momenta"
+        )
+    shares: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
+    for m in buffers:
+        state = spread(step, step.states[m])
+        shares = [directed.argument[m], directed.argument["g"], state[m], state["g"]]
+    p, q, b, e = (sp.cancel(drop_transients(x, step)) for x in shares)
+    variance = p**2 * e**2 / (1 - b**2) + q**2
+    first = sp.factor(p * (q * e + p * e**2 * b / (1 - b**2)) / variance)
+    total = OverlapSum(a, first, b)
+    square = SCALE**2 * SHARE * RANK
+    if directed.is_sign:
+        total, square = 2 / sp.pi * ArcsineSum(a, first, b), DIMENSION
+    s = 1 + 2 * total
+    squared = c**2 * square * s / (1 - a**2)
+    return squared**2, ((1 - a**2) / s - (1 - a) ** 2) / a
 
 
 def _is_directed(made: Opaque) -> bool:

@@ -184,7 +184,7 @@ def find_second_moment(step: Step) -> sp.Symbol | None:
 
 @dataclass(frozen=True)
 class Rest:
-    """Where the products of weight and momenta rest.
+    """The point at which the products of weight and momenta rest.
 
     Attributes:
         norm: |w|.
@@ -256,7 +256,7 @@ class MeanStep:
         gamma: float = 1.0,
         entries: float = 1.0,
     ) -> Rest:
-        """Where the map rests, from a weight of that norm; gradients are gamma / |w| long.
+        """The point at which the map rests, from a weight of that norm, for |g| = gamma / |w|.
 
         Raises:
             NoEquilibriumError: it does not rest.

@@ -86,7 +86,7 @@ def _normal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 
 class Overlap:
-    """How orthogonal factors of Gaussian matrices correlate, measured once for a shape.
+    """The correlation of orthogonal factors of Gaussian matrices, measured once for a shape.
 
     Attributes:
         square: the mean of |O|^2.

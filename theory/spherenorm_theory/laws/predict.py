@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from spherenorm_theory.algebra import Array, Inner, Norm, Trace
+from spherenorm_theory.algebra import Array, Norm, Trace
+from spherenorm_theory.laws.split import CROSS, Split
 from spherenorm_theory.laws.step import W
-
-if TYPE_CHECKING:
-    from spherenorm_theory.laws.law import Law
-
-CROSS = Inner("w", "s")
 
 
 def predict_norms(
-    law: Law, norms: Any, drive: Any, measured: Mapping[str, Any], given: Mapping[str, Any]
+    law: Split, norms: Any, drive: Any, measured: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Array:
     """|w_t| at each step, as `Law.predict` says."""
     start, lengths = _start_and_lengths(norms, drive)
@@ -45,7 +41,7 @@ def predict_norms(
     return np.stack(predicted)
 
 
-def _counters(law: Law, products: Mapping[str, Any]) -> dict[sp.Symbol, Any]:
+def _counters(law: Split, products: Mapping[str, Any]) -> dict[sp.Symbol, Any]:
     """The counters, of which `init` gives the first value."""
     names = {letter: name for name, letter in law.step.letters.items()}
     starts = {n: law.step.traced.starts[names[n]] for n in law.step.counters}
@@ -57,7 +53,7 @@ def _counters(law: Law, products: Mapping[str, Any]) -> dict[sp.Symbol, Any]:
 
 
 def follow(
-    law: Law, start: Mapping[sp.Expr, Any], given: Iterable[Mapping[str, Any]]
+    law: Split, start: Mapping[sp.Expr, Any], given: Iterable[Mapping[str, Any]]
 ) -> Iterator[dict[sp.Expr, Any]]:
     """|w|^2, cross terms and counters after each step.
 
@@ -86,7 +82,7 @@ def _root(x: sp.Expr, value: Any) -> Any:
     return np.sqrt(np.maximum(value, 0)) if x == W else value
 
 
-def _after(law: Law, x: sp.Expr) -> sp.Expr:
+def _after(law: Split, x: sp.Expr) -> sp.Expr:
     """The formula of a quantity after the present step."""
     if x == W:
         if law.length is not None:
@@ -135,7 +131,7 @@ def _over_steps(name: str, value: Any, steps: int) -> Array:
     return values
 
 
-def compile_formula(law: Law, expression: sp.Expr) -> Callable[[Mapping[str, Any]], Any]:
+def compile_formula(law: Split, expression: sp.Expr) -> Callable[[Mapping[str, Any]], Any]:
     """A formula as a function of values by name."""
     expression = law.step.facts.spell_out(expression)
     symbols = sorted(expression.free_symbols, key=str)

@@ -17,10 +17,11 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import sympy as sp
+from torch import Tensor
 
 from spherenorm import Rule
 from spherenorm import rules as r
@@ -40,9 +41,8 @@ from spherenorm_theory.algebra import (
     words,
 )
 from spherenorm_theory.laws.orthogonal import share_of
-
-if TYPE_CHECKING:
-    from spherenorm_theory.laws.law import Law
+from spherenorm_theory.laws.split import Split
+from spherenorm_theory.laws.verify import Agreement
 
 COLUMNS = 80
 INDENT = "    "
@@ -65,22 +65,22 @@ class Proposition:
     """A law in the form of a proposition; `str` is its text, `latex` its LaTeX.
 
     Attributes:
-        name: of the recipe.
         law: that it states.
+        claims: all that the law says.
+        hypotheses: that it needs.
+        agreement: the weights for which it holds.
 
     Example:
+        >>> from spherenorm_theory import norm_growth
         >>> stated = norm_growth("sgdp").proposition()
         >>> str(stated).splitlines()[0], max(map(len, str(stated).splitlines())) <= 80
         ('Proposition (sgdp)', True)
     """
 
-    name: str
-    law: Law
-
-    @staticmethod
-    def of(law: Law) -> Proposition:
-        """The proposition of a law."""
-        return Proposition(law.name, law)
+    law: Split
+    claims: tuple[Claim, ...]
+    hypotheses: tuple[Hypothesis, ...]
+    agreement: Agreement
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class Proposition:
         """The letters that the printed formulas hold, and those within their meanings."""
         law, algebra = self.law, self.law.step.algebra
         shown = [law.drive, law.step.weight] if law.constant else [law.drive]
-        waiting: list[Any] = [*shown, *(c.relation for c in law.claims), law.cross]
+        waiting: list[Any] = [*shown, *(c.relation for c in self.claims), law.cross]
         known = [*algebra.named, *algebra.opaque, *(s.name for s in algebra.facts.cases)]
         used: list[str] = []
         while waiting:
@@ -103,13 +103,13 @@ class Proposition:
 
     def _writer(self, language: str = "text", letters: Letters | None = None) -> Writer:
         law = self.law
-        parts = [law.drive, law.step.weight, *(c.relation for c in law.claims), law.kappa]
+        parts = [law.drive, law.step.weight, *(c.relation for c in self.claims), law.kappa]
         parts += [sp.Symbol(s.name) for s in law.step.traced.free.values()]
         parts += [*law.step.facts.cases.values(), *law.step.algebra.named.values()]
         return Writer(parts, language, letters)
 
     def __str__(self) -> str:
-        return f"Proposition ({self.name})\n{self._body(self._writer())}"
+        return f"Proposition ({self.law.name})\n{self._body(self._writer())}"
 
     __repr__ = __str__
 
@@ -123,19 +123,23 @@ class Proposition:
             ValueError: two names would have one letter.
 
         Example:
+            >>> from spherenorm_theory import norm_growth
             >>> print(norm_growth("sgdp").proposition().latex().splitlines()[0])
             \begin{proposition}[sgdp]
         """
         write = self._writer("latex", letters)
-        name = escape_latex(self.name)
+        name = escape_latex(self.law.name)
         lines = [rf"\begin{{proposition}}[{name}]", self._body(write), r"\end{proposition}"]
         return "\n".join(lines)
 
     def _body(self, write: Writer) -> str:
-        closed = [c for c in self.law.claims if c.kind is Kind.INDUCTION]
-        then = [*self._step_lines(write), *(self._line(c, write) for c in self._steps())]
+        closed = [c for c in self.claims if c.kind is Kind.INDUCTION]
+        then = [
+            *self._step_lines(write),
+            *(write(c.relation) for c in self.claims if c not in closed),
+        ]
         parts: list[tuple[str, Any]] = [
-            ("Setting", self._setting(write)),
+            ("Setting", "; ".join(self.setting(write)) + "."),
             ("Assume", self._assume(write)),
             *self._where(write),
             ("Then", then),
@@ -143,15 +147,9 @@ class Proposition:
         for claim in closed:
             held = "; ".join(_in(write, each) for each in self.law.at_start)
             parts.append((f"Closed form ({held})" if held else "Closed form",
-                          [self._line(claim, write)]))  # fmt: skip
+                          [write(claim.relation)]))  # fmt: skip
         parts.append(("Status", self._status(write)))
         return "\n".join(_part(heading, content, write) for heading, content in parts)
-
-    def _steps(self) -> list[Claim]:
-        return [c for c in self.law.claims if c.kind is not Kind.INDUCTION]
-
-    def _line(self, claim: Claim, write: Writer) -> str:
-        return write(claim.relation)
 
     def _step_lines(self, write: Writer) -> Iterator[str]:
         law = self.law
@@ -164,8 +162,9 @@ class Proposition:
         yield f"{new} = {keep}{old} + {s}"
         yield f"{s} = {write.vector(_timed(law.drive), 't')}"
 
-    def _setting(self, write: Writer) -> str:
-        law, traced = self.law, self.law.step.traced
+    def setting(self, write: Writer | None = None) -> tuple[str, ...]:
+        """The unit, the open intervals of hyper-parameters, and those that are held."""
+        law, traced, write = self.law, self.law.step.traced, write or self._writer()
         unit = f"{_math(write, 'w')} is one unit of a weight, of {_math(write, 'd')} entries"
         if any(isinstance(x, r.Orthogonalize) for x in traced.letters):
             unit = f"{_math(write, 'w')} is one matrix"
@@ -173,21 +172,24 @@ class Proposition:
         for name, symbol in traced.free.items():
             if traced.intervals[name] == ANY and not _holds(law, symbol):
                 continue
-            short, sign = write(symbol), r" \in " if write.is_latex else " in "
-            interval = str(traced.intervals[name]).replace("∞", r"\infty" if write.is_latex
-                                                           else "inf")  # fmt: skip
-            own = "" if short == name or write.is_latex else f" = {name}"
-            shown = f"{short}{own}{sign}{interval}"
-            numbers.append(f"${shown}$" if write.is_latex else shown)
-        held = [f"{name} = {value:g}" for name, value in traced.held.items() if is_number(value)]
-        held = [f"${escape_latex(x)}$" if write.is_latex else x for x in held]
-        return "; ".join([f"{unit} ({law.agreement.note})", *numbers, *held]) + "."
+            short, interval = write(symbol), str(traced.intervals[name])
+            if write.is_latex:
+                numbers.append(rf"${short} \in {interval}$".replace("∞", r"\infty"))
+            else:
+                own = "" if short == name else f" = {name}"
+                numbers.append(f"{short}{own} in {interval}".replace("∞", "inf"))
+        for name, value in traced.held.items():
+            if is_number(value) or isinstance(value, Tensor):
+                shown = f"{value:g}" if is_number(value) else str(value.tolist())
+                text = f"{name} = {shown}"
+                numbers.append(f"${escape_latex(text)}$" if write.is_latex else text)
+        return (f"{unit} ({self.agreement.note})", *numbers)
 
     def _assume(self, write: Writer) -> str:
-        return "; ".join(_in(write, each) for each in self.law.hypotheses) + "."
+        return "; ".join(_in(write, each) for each in self.hypotheses) + "."
 
     def _where(self, write: Writer) -> Iterator[tuple[str, list[str]]]:
-        """What the letters stand for; of those that act on entries, nothing else is used."""
+        """The meanings of letters; of those that act on entries, nothing else is used."""
         lines = [_meaning(self.law, name, write) for name in self._used()]
         entrywise = [n for n in self._used() if n in self.law.step.algebra.opaque and n[0] in "ue"]
         if lines:
@@ -199,11 +201,11 @@ class Proposition:
         shown = "read off the record of the step, and held against its code in float64"
         if law.constant:
             return f"{shown}."
-        kinds = {claim.kind for claim in law.claims}
+        kinds = {claim.kind for claim in self.claims}
         if Kind.INDUCTION in kinds:
             shown += "; the closed form is proved by induction over t"
         elif not law.open_because and law.cross != 0:
-            shown += "; no closed form: " + why_not_closed(law)
+            shown += "; no closed form: " + _why_not_closed(law, self.agreement.from_start)
         if law.open_because:
             reason = law.open_because.rpartition("; so ")[0]
             shown = f"the norm is an identity in s, and the cross term is open ({reason})"
@@ -211,17 +213,16 @@ class Proposition:
         return f"{shown}."
 
 
-def why_not_closed(law: Law) -> str:
+def _why_not_closed(law: Split, from_start: bool) -> str:
     """The reason why a law that is not open has no closed form."""
-    if not law.agreement.from_start and law.growth is not None:
+    if not from_start and law.growth is not None:
         return "the first step is of another kind"
-    unknowns = law.unknowns
-    if any(law.recursion[u].has(Norm("w")) for u in unknowns):
+    if any(law.recursion[u].has(Norm("w")) for u in law.unknowns):
         return "the norm enters the recursion"
     return "it has several unknowns, or factors that change from step to step"
 
 
-def _holds(law: Law, symbol: sp.Symbol) -> bool:
+def _holds(law: Split, symbol: sp.Symbol) -> bool:
     return symbol in sp.Tuple(*law.step.weight.values(), law.kappa).free_symbols
 
 
@@ -337,8 +338,8 @@ def _names_in(x: Any) -> Iterator[str]:
             )
 
 
-def _parts_of(law: Law, name: str) -> list[Any]:
-    """What a letter is made of."""
+def _parts_of(law: Split, name: str) -> list[Any]:
+    """The parts of a letter's meaning."""
     algebra = law.step.algebra
     if name in algebra.named:
         return [algebra.named[name]]
@@ -347,7 +348,7 @@ def _parts_of(law: Law, name: str) -> list[Any]:
     return [x for s, x in algebra.facts.cases.items() if s.name == name]
 
 
-def _meaning(law: Law, name: str, write: Writer) -> str:
+def _meaning(law: Split, name: str, write: Writer) -> str:
     """A letter and what it stands for: p_t = beta m_t + g_t."""
     algebra, letter = law.step.algebra, write.name(name, "t")
     if name in algebra.named:

@@ -81,7 +81,7 @@ class Step:
 
     @property
     def facts(self) -> Facts:
-        """What is known and assumed of scalars."""
+        """The scalars: facts and hypotheses."""
         return self.algebra.facts
 
     def inner(self, a: Vector, b: Vector) -> sp.Expr:
@@ -131,7 +131,7 @@ class Step:
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """What the reading took for granted: <w, g> = 0, and what its decisions rest on."""
+        """The premises of the reading: <w, g> = 0, and those of its decisions."""
         known = self.algebra.known.items()
         given = [
             sp.Eq(Inner(a, b), x, evaluate=False)
@@ -188,7 +188,7 @@ def one_step(
 
     Example:
         >>> print(show(one_step("sgd", weight_decay=0.0, dampening=0.0).weight))
-        w - lr (g + beta m)
+        w - lr g - lr beta m
     """
     traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
     reader = _Reader(traced, scale_invariant, orthogonal, mean_field)

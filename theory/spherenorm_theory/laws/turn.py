@@ -10,17 +10,15 @@ from typing import Any
 import sympy as sp
 from sympy.solvers.solveset import NonlinearError
 
-from spherenorm import Recipe, bind
+from spherenorm import Recipe
 from spherenorm_theory.algebra import (
     GrowthError,
     Norm,
     Trace,
-    are_numbers,
-    is_number,
     normalize_signs,
     product,
     resolve_recipe,
-    structure_of,
+    structure_of_run,
     tidy,
     trace,
 )
@@ -76,7 +74,7 @@ def turn_at_rest(
         0.078
     """
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
-    given = {**structure_of(numbers), **_zeros(recipe, numbers), **without_eps(recipe)}
+    given = {**structure_of_run(recipe, numbers), **without_eps(recipe)}
     traced = _traced(resolve_recipe(recipe), tuple(sorted(given.items())))
     values = traced.values(**numbers | given)
     directed, step = _step(traced)
@@ -90,16 +88,6 @@ def turn_at_rest(
             f"{traced.name}: the turn changes with the lengths of gradients or weight"
         )
     return turns[0]
-
-
-def _zeros(recipe: str | Recipe, numbers: dict[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters with a 0 in them, at which a law is one of its own."""
-    used = {**bind(recipe).defaults, **numbers}
-    return {
-        n: x
-        for n, x in used.items()
-        if (is_number(x) and x == 0) or (are_numbers(x) and 0 in x)
-    }  # fmt: skip
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -26,11 +26,10 @@ from spherenorm_theory.algebra import (
     show,
 )
 from spherenorm_theory.algebra.letters import marked, states_of_letters
+from spherenorm_theory.laws.claims import claims_of
 from spherenorm_theory.laws.orthogonal import scale_of
+from spherenorm_theory.laws.split import Split
 from spherenorm_theory.laws.step import Step, draw_from
-
-if TYPE_CHECKING:
-    from spherenorm_theory.laws.law import Law
 
 Shape = tuple[int, ...]
 
@@ -379,7 +378,7 @@ def _draw_state(step: Step, name: str, value: Tensor, rng: np.random.Generator) 
 
 
 @torch.no_grad()  # as optimizers take their steps
-def hold(law: Law) -> Agreement:
+def hold(law: Split) -> Agreement:
     """Hold a law against the step of its rule, on random inputs.
 
     Raises:
@@ -527,7 +526,7 @@ def _run(rule: Rule, case: Case) -> Tensor:
 # The claims, as they are printed
 
 
-def _hold_claims(law: Law) -> bool:
+def _hold_claims(law: Split) -> bool:
     """Evaluate the relations of a law's claims along a run, as they are printed.
 
     Returns:
@@ -562,7 +561,7 @@ def _hold_claims(law: Law) -> bool:
     run.append(last)
     met = [_meets(step, numbers) for numbers in run[:-1]]
     from_start = True
-    for claim in law.claims:
+    for claim in claims_of(law):
         summed = claim.relation.has(sp.Sum)
         for time in range(len(met) - 1):
             if not all(met[: time + 2] if summed else met[time : time + 2]):

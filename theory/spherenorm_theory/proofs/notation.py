@@ -91,7 +91,7 @@ class MomentumStep:
 
     @property
     def under(self) -> tuple[Hypothesis, ...]:
-        """What the record takes for granted."""
+        """The premises of the record."""
         return self.step.hypotheses
 
     @property

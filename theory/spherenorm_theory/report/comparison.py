@@ -13,7 +13,14 @@ import sympy as sp
 from scipy.optimize import brentq
 
 from spherenorm import Recipe, bind
-from spherenorm_theory.algebra import TraceError, is_number, resolve_recipe, show, structure_of
+from spherenorm_theory.algebra import (
+    TraceError,
+    is_number,
+    resolve_recipe,
+    show,
+    structure_of,
+    structure_of_run,
+)
 from spherenorm_theory.laws import (
     Equilibrium,
     Law,
@@ -69,19 +76,15 @@ class Side:
     def turn(self, lr: float) -> float:
         """The turn per step at rest, at a learning rate; nan where there is none."""
         values = {**self.settings, "lr": lr}
-        # At 0 a recipe leaves a rule out.
-        zeros = {n: x for n, x in bind(self.recipe).defaults.items()
-                 if is_number(x) and x == 0 and n not in values and n != "eps"}  # fmt: skip
+        held = {**structure_of_run(self.recipe, values), **without_eps(self.recipe)}
         try:
-            law = equilibrium(
-                self.recipe, **zeros, **structure_of(values), **without_eps(self.recipe)
-            )
-            numbers = law.traced.values(**values, **zeros, **without_eps(self.recipe))
+            law = equilibrium(self.recipe, **held)
+            numbers = law.traced.values(**{**values, **held})
             return 2 * math.asin(min(law.rotation(numbers) / 2, 1.0))
         except (NoEquilibriumError, TraceError, ValueError):
             pass
         try:
-            return turn_at_rest(self.recipe, **values, **zeros)
+            return turn_at_rest(self.recipe, **values)
         except (NoEquilibriumError, TraceError, ValueError):
             return math.nan
 

@@ -16,6 +16,7 @@ from spherenorm_theory.algebra import (
 )
 from spherenorm_theory.checks import RunCheck, check, check_equilibrium, switch_on
 from spherenorm_theory.laws import (
+    Equilibrium,
     Law,
     NoEquilibriumError,
     drop_transients,
@@ -115,7 +116,7 @@ def equilibrium_rows(function: Recipe, given: dict[str, Any], running: dict[str,
     except (NoEquilibriumError, TraceError) as error:
         return [Row(name, "Equilibrium", "", f"not applicable: {error}")]
     rows = [Row(name, "equilibrium", str(law), "")]
-    values = values_that_settle(norm_growth(function, **held), {**running, **held})
+    values = values_that_settle(law, {**running, **held})
     if values is None:
         return [*rows, Row(name, "Run", "", "not checked: no weight_decay sets a time scale")]
     try:
@@ -128,12 +129,12 @@ def equilibrium_rows(function: Recipe, given: dict[str, Any], running: dict[str,
     return [*rows, run_row(name, "Run", values, result)]
 
 
-def values_that_settle(law: Law, running: dict[str, Any]) -> dict[str, Any] | None:
+def values_that_settle(law: Equilibrium, running: dict[str, Any]) -> dict[str, Any] | None:
     """Hyper-parameters of a run that settles within the warm-up; None if there is no decay.
 
     The decay is such that kappa = 1 %: then 600 steps of warm-up hold several relaxation times.
     """
-    traced = law.step.traced
+    traced = law.traced
     decay = traced.symbols.get("weight_decay")
     try:
         kappa = drop_transients(law.kappa, law.step)
