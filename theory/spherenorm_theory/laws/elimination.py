@@ -10,8 +10,10 @@ import sympy as sp
 from spherenorm_theory.algebra import GrowthError, normalize_signs
 
 Solution = dict[sp.Symbol, sp.Expr]
-MOST_TERMS = 3000
-"""The terms of an equation beyond which a closed form is given up: nobody would read it."""
+MOST_TERMS = 300
+"""The terms of an equation beyond which a closed form is given up: nobody would read it.
+
+Those of the library have at most 65."""
 
 
 def eliminate(
