@@ -57,7 +57,7 @@ class Entries:
     """A truth value for each entry, such as m > 0; `where` by it gives an atom.
 
     Attributes:
-        text: the condition.
+        text: the condition, with a place for each argument.
         function: of numpy's arrays, and its arguments.
         zero: the vector x of the condition x = 0, which `.all()` makes one of |x|.
     """
@@ -68,7 +68,11 @@ class Entries:
     zero: Vector | None = None
 
     def __str__(self) -> str:
-        return self.text
+        return self.text.format(*map(_say, self.arguments))
+
+
+def _say(x: Any) -> str:
+    return show(x) if isinstance(x, (Vector, sp.Basic)) else str(x)
 
 
 @dataclass(frozen=True)
@@ -76,18 +80,23 @@ class Opaque:
     """An atom that an operation made.
 
     Attributes:
-        says: the operation in text.
+        text: the operation, with a place for each argument.
         function: of numpy's arrays; or the rule that a letter stands for.
         arguments: vectors and scalars.
         square: |u|^2, where it is known.
         place: of the rule in the recipe, for a letter.
     """
 
-    says: str
+    text: str
     function: Callable[..., Any] | Rule
     arguments: tuple[Any, ...]
     square: sp.Expr | None = None
     place: int = -1
+
+    @property
+    def says(self) -> str:
+        """The operation in text."""
+        return self.text.format(*map(_say, self.arguments))
 
     @property
     def is_of_degree_0(self) -> bool:
@@ -224,17 +233,17 @@ class Formal(Products):
     entered: tuple[int, ...] = ()
     operations: ClassVar[Mapping[str, Callable[..., Any]]]
 
-    def atom(self, says: str, prefix: str, function: Any, *arguments: Any, **own: Any) -> Vector:
+    def atom(self, text: str, prefix: str, function: Any, *arguments: Any, **own: Any) -> Vector:
         """The atom of an operation; the same operation gives the same atom.
 
         Args:
-            says: the operation in text.
+            text: the operation, with a place for each argument.
             prefix: u for a direction, e for a magnitude, O and N for letters of rules.
             function: the operation on numpy's arrays, or a rule.
             arguments: vectors and scalars.
             own: the other attributes of `Opaque`.
         """
-        made = Opaque(says, function, arguments, **own)
+        made = Opaque(text, function, arguments, **own)
         for name, known in self.opaque.items():
             if (known.function, known.place) != (function, made.place):
                 continue
@@ -251,7 +260,7 @@ class Formal(Products):
     def entry(self, x: Any) -> Any:
         """`x` as a vector or a scalar, in the mean field too, for what compares entries."""
         if isinstance(x, Product):
-            return self.atom(str(x), "u", operator.mul, x.a, x.b)
+            return self.atom("({}) * ({})", "u", operator.mul, x.a, x.b)
         return self.linear(x)
 
     def linear(self, x: Any) -> Any:
@@ -260,7 +269,7 @@ class Formal(Products):
         A truth value is 1 or 0.
         """
         if isinstance(x, Entries):
-            return self.atom(str(x), "e", np.multiply, x, sp.S.One)
+            return self.atom("{}", "e", np.multiply, x, sp.S.One)
         if isinstance(x, Boolean) and not isinstance(x, sp.Expr):
             return scalars.where(self.facts, x, sp.S.One, sp.S.Zero)
         if not isinstance(x, Product):
@@ -270,4 +279,4 @@ class Formal(Products):
         factor = x.a.over(x.b)
         if factor is None:
             return self.entry(x)
-        return self.atom(f"({show(x.b)})^2", "e", np.square, x.b).scaled(factor)
+        return self.atom("({})^2", "e", np.square, x.b).scaled(factor)

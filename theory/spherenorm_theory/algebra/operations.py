@@ -213,12 +213,8 @@ def _div(formal: Formal, a: Any, b: Any) -> Any:
         b = b["1"]
     if isinstance(b, Vector):
         a = formal.linear(a)
-        return formal.atom(f"({_say(a)}) / ({_say(b)})", "u", operator.truediv, a, b)
+        return formal.atom("({}) / ({})", "u", operator.truediv, a, b)
     return _mul(formal, a, 1 / b)
-
-
-def _say(x: Any) -> str:
-    return show(x) if isinstance(x, (Vector, sp.Basic)) else str(x)
 
 
 def _addcdiv(formal: Formal, a: Any, b: Any, c: Any, value: Any = sp.S.One) -> Any:
@@ -229,7 +225,7 @@ def _addcdiv(formal: Formal, a: Any, b: Any, c: Any, value: Any = sp.S.One) -> A
 def _reciprocal(formal: Formal, a: Any) -> Any:
     a = formal.linear(a)
     if isinstance(a, Vector):
-        return formal.atom(f"1/({show(a)})", "e", np.reciprocal, a)
+        return formal.atom("1/({})", "e", np.reciprocal, a)
     return 1 / a
 
 
@@ -240,14 +236,14 @@ def _pow(formal: Formal, a: Any, b: Any) -> Any:
     if b == 2:
         return _mul(formal, a, a)
     if isinstance(a, Vector):
-        return formal.atom(f"({show(a)})^{b}", "e", np.power, a, b)
+        return formal.atom("({})^{}", "e", np.power, a, b)
     return a**b
 
 
 def _sqrt(formal: Formal, a: Any) -> Any:
     a = formal.linear(a)
     if isinstance(a, Vector):
-        return formal.atom(f"sqrt({show(a)})", "e", np.sqrt, a)
+        return formal.atom("sqrt({})", "e", np.sqrt, a)
     root = sp.sqrt(a)
     # The root of a square of which the sign is known: (1 - beta)^2 |g|^2.
     return sp.sqrt(sp.factor(a)) if root.is_Pow and a.is_Mul and a.has(Norm) else root
@@ -259,7 +255,7 @@ def _apply(function: Any, entrywise: Callable[..., Any], prefix: str = "e") -> C
     def operation(formal: Formal, a: Any) -> Any:
         a = formal.linear(a)
         if isinstance(a, Vector):
-            return formal.atom(f"{str(function).lower()}({show(a)})", prefix, entrywise, a)
+            return formal.atom(f"{str(function).lower()}({{}})", prefix, entrywise, a)
         return function(a)
 
     return operation
@@ -268,7 +264,7 @@ def _apply(function: Any, entrywise: Callable[..., Any], prefix: str = "e") -> C
 def _sign(formal: Formal, a: Any) -> Any:
     a = formal.linear(a)
     if isinstance(a, Vector):
-        return formal.atom(f"sign({show(a)})", "u", np.sign, a, square=DIMENSION)
+        return formal.atom("sign({})", "u", np.sign, a, square=DIMENSION)
     return sp.sign(a)
 
 
@@ -281,7 +277,7 @@ def _sinc(formal: Formal, a: sp.Expr) -> sp.Expr:
 def _clamp(formal: Formal, a: Any, low: Any = None, high: Any = None) -> Any:
     a = formal.linear(a)
     if isinstance(a, Vector):
-        return formal.atom(f"clamp({show(a)}, {low}, {high})", "u", np.clip, a, low, high)
+        return formal.atom("clamp({}, {}, {})", "u", np.clip, a, low, high)
     return _derived("clamp", formal)(a, low, high)
 
 
@@ -323,10 +319,10 @@ def _mark(formal: Formal, a: Any, weight: Any, place: Any) -> Vector:
     """The letter of a rule that is not looked into."""
     a, place, rule = formal.linear(a), int(place), formal.letters[int(place)]
     if isinstance(rule, r.StiefelProjection):
-        return formal.atom(f"T({show(a)})", "T", rule, a, weight, place=place)
+        return formal.atom("T({})", "T", rule, a, weight, place=place)
     if isinstance(rule, r.SameLength):
-        return formal.atom(f"N({show(a)})", "N", rule, a, square=formal.dot(a, a), place=place)
-    return formal.atom(f"O({show(a)})", "O", rule, a, square=SCALE**2 * SHARE * RANK, place=place)
+        return formal.atom("N({})", "N", rule, a, square=formal.dot(a, a), place=place)
+    return formal.atom("O({})", "O", rule, a, square=SCALE**2 * SHARE * RANK, place=place)
 
 
 # Shapes and constants: a weight is one unit, so that another shape of it holds the same entries
@@ -365,7 +361,7 @@ def _compare(formal: Formal, relation: type[sp.Rel], a: Any, b: Any) -> Any:
     a, b = formal.entry(a), formal.entry(b)
     zero = a if isinstance(a, Vector) and b == 0 and relation is sp.Eq else None
     sign = {sp.Eq: "=", sp.Ne: "!="}.get(relation) or relation.rel_op
-    return Entries(f"{_say(a)} {sign} {_say(b)}", COMPARE[relation], (a, b), zero)
+    return Entries(f"{{}} {sign} {{}}", COMPARE[relation], (a, b), zero)
 
 
 def _all(formal: Formal, a: Any, *_: Any) -> Any:
@@ -390,8 +386,7 @@ def _logical(sign: str, of_scalars: Any, entrywise: Callable[..., Any]) -> Calla
     def operation(formal: Formal, *conditions: Any) -> Any:
         if not any(isinstance(each, Entries) for each in conditions):
             return of_scalars(*conditions)
-        texts = [f"({each})" for each in conditions]
-        text = f" {sign} ".join(texts) if len(texts) > 1 else f"{sign} {texts[0]}"
+        text = f"({{}}) {sign} ({{}})" if len(conditions) > 1 else f"{sign} ({{}})"
         return Entries(text, entrywise, conditions)
 
     return operation
@@ -404,7 +399,7 @@ def _extreme(name: str, entrywise: Callable[..., Any]) -> Callable[..., Any]:
     def operation(formal: Formal, a: Any, b: Any) -> Any:
         a, b = formal.linear(a), formal.linear(b)
         if isinstance(a, Vector) or isinstance(b, Vector):
-            return formal.atom(f"{name}({_say(a)}, {_say(b)})", "e", entrywise, a, b)
+            return formal.atom(f"{name}({{}}, {{}})", "e", entrywise, a, b)
         return scalars.where(formal.facts, scalars.compare(formal.facts, relation, a, b), a, b)
 
     return operation
@@ -413,15 +408,14 @@ def _extreme(name: str, entrywise: Callable[..., Any]) -> Callable[..., Any]:
 def _remainder(formal: Formal, a: Any, b: Any) -> Any:
     a, b = formal.linear(a), formal.linear(b)
     if isinstance(a, Vector) or isinstance(b, Vector):
-        return formal.atom(f"({_say(a)}) % ({_say(b)})", "u", np.remainder, a, b)
+        return formal.atom("({}) % ({})", "u", np.remainder, a, b)
     return sp.Mod(a, b)
 
 
 def _where(formal: Formal, condition: Any, a: Any, b: Any) -> Any:
     if isinstance(condition, Entries):
         a, b = formal.entry(a), formal.entry(b)
-        text = f"where({condition}, {_say(a)}, {_say(b)})"
-        return formal.atom(text, "u", np.where, condition, a, b)
+        return formal.atom("where({}, {}, {})", "u", np.where, condition, a, b)
     a, b = formal.linear(a), formal.linear(b)
     if not (isinstance(a, Vector) or isinstance(b, Vector)):
         return scalars.where(formal.facts, condition, a, b)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import sympy as sp
@@ -35,8 +34,10 @@ class Law(Split):
     """The norm under a recipe: the law of a step, and its solution in time.
 
     Attributes:
-        agreement: the weights for which the law was held against its code; the other attributes
-            are those of `spherenorm_theory.laws.Split`.
+        agreement: the weights for which the law was held against its code.
+        claims: all that the law says, as relations with what shows them and their hypotheses.
+
+    The other attributes are those of `spherenorm_theory.laws.Split`.
 
     Example:
         >>> law = norm_growth("sgd", weight_decay=0.0, dampening=0.0)
@@ -46,13 +47,8 @@ class Law(Split):
         (0, 0)
     """
 
-    agreement: Agreement = Agreement()  # noqa: RUF009  (immutable)
-
-    @cached_property
-    def claims(self) -> tuple[Claim, ...]:
-        """All that the law says, as relations with what shows them and their hypotheses."""
-        started = self.agreement.from_start
-        return tuple(c for c in claims_of(self) if started or c.kind is not Kind.INDUCTION)
+    agreement: Agreement
+    claims: tuple[Claim, ...]
 
     def closed_form(self) -> sp.Eq | None:
         """|w_{t+1}|^2 as a sum over the steps before; |w_t|^2 where the cross term is 0.
@@ -202,5 +198,12 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
     """
     traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
     split = derive(one_step(traced, scale_invariant=scale_invariant))
-    law = Law(**{f.name: getattr(split, f.name) for f in fields(split)}, agreement=hold(split))
-    return law if not traced.given else at_numbers(law, traced.given)
+    claims = claims_of(split)
+    agreement = hold(split, claims)
+    if traced.given:
+        split = at_numbers(split, traced.given)
+        claims = claims_of(split)
+    if not agreement.from_start:
+        claims = tuple(claim for claim in claims if claim.kind is not Kind.INDUCTION)
+    return Law(**{f.name: getattr(split, f.name) for f in fields(split)},
+               agreement=agreement, claims=claims)  # fmt: skip

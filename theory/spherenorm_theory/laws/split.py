@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import sympy as sp
 
@@ -115,10 +115,7 @@ class Split:
         return symbol in used.free_symbols
 
 
-Kept = TypeVar("Kept", bound=Split)
-
-
-def at_numbers(law: Kept, numbers: Mapping[sp.Symbol, sp.Expr]) -> Kept:
+def at_numbers(law: Split, numbers: Mapping[sp.Symbol, sp.Expr]) -> Split:
     """The law with the numbers that were given in place of their symbols."""
 
     def entered(x: Any) -> Any:
