@@ -46,8 +46,8 @@ RADIAL = 2.0
 """The radial part of a gradient that no test takes for an orthogonal one."""
 TOGETHER = 0.3
 """The share of gradients whose units are orthogonal to the weight together, and none by itself."""
-CASES = 12
-"""Of one unit: first steps, steps after others, and steps from any state."""
+KINDS = ("first", "later", "any")
+"""Of steps: from the first state, from one that steps leave, from any state."""
 EXPLODES = 100.0
 """The norm at which that run ends: large numbers cancel."""
 STEPS = 6
@@ -303,16 +303,21 @@ def _refuse_projection(step: Step, inputs: Inputs) -> None:
 
 
 def draw_cases(
-    step: Step, view: View, shape: Shape, count: int, seed: int, scales: tuple[float, ...] = (1.0,)
+    step: Step,
+    view: View,
+    shape: Shape,
+    kinds: Sequence[str],
+    seed: int,
+    scales: tuple[float, ...] = (1.0,),
 ) -> Iterator[Case]:
-    """Cases with any states, with states that steps leave, with the first state, in turn.
+    """A case of each kind, as `KINDS` has them, and of each scale.
 
     Hyper-parameters are drawn from their intervals; numbers of the state have both signs where the
     law allows them; counters are early and late.
     """
     traced = step.traced
-    for n in range(count):
-        rng, scale = np.random.default_rng([seed, n]), scales[n // 3 % len(scales)]
+    for n, (scale, kind) in enumerate(itertools.product(scales, kinds)):
+        rng = np.random.default_rng([seed, n])
         numbers = {
             name: float(traced.given.get(s, draw_from(traced.intervals[name], rng)))
             for name, s in traced.symbols.items()
@@ -323,9 +328,9 @@ def draw_cases(
         weight = torch.tensor(rng.normal(size=shape) * rng.uniform(0.5, 2) * scale)
         state = rule.init(weight)
         _refuse_other_states(step, state, shape)
-        for _ in range((1, 3, 0)[n % 3]):
+        for _ in range({"first": 0, "any": 1}.get(kind, 3)):
             weight, state = rule.step(weight, _gradient(step, view, weight, rng), state)
-        if n % 3 == 0:
+        if kind == "any":
             state = {k: _draw_state(step, k, x, rng) for k, x in state.items()}
         grad = _gradient(step, view, weight, rng) * rng.choice([1.0, scale])
         values = {s.name: numbers[name] for name, s in traced.symbols.items()}
@@ -418,9 +423,8 @@ def _agreeing(step: Step, view: View, shapes: Any) -> dict[int, bool]:
     scales = FAR if step.algebra.facts.cases else FAR[:1]
     for shape, scale in itertools.product(shapes, scales):
         with contextlib.suppress(Exception):
-            cases = (
-                draw_cases(step, view, shape, 3, 1, (scale,)) if count_units(view, shape) else ()
-            )
+            kinds = KINDS[::-1] if count_units(view, shape) else ()
+            cases = draw_cases(step, view, shape, kinds, 1, (scale,))
             differences = (_difference(step, view, case) for case in cases)
             found = next((each for each in differences if each is not None), None)
             if found is not None:
@@ -432,7 +436,7 @@ def _compare_one_unit(step: Step) -> None:
     compared = 0
     shape = (3, 5) if step.traced.letters else step.traced.shape
     view = next(iter(step.traced.views), View(None))
-    for case in draw_cases(step, view, shape, CASES, 0, FAR):
+    for case in draw_cases(step, view, shape, KINDS, 0, (*FAR, 1.0)):
         difference = _difference(step, view, case)
         compared += difference is not None
         if difference:
@@ -488,7 +492,7 @@ def _compare_plain_numbers(step: Step) -> None:
     """
     traced, view = step.traced, View(None)
     try:
-        (case,) = draw_cases(step, view, traced.shape, 1, 3)
+        (case,) = draw_cases(step, view, traced.shape, KINDS[:1], 3)
     except Exception:
         return
     near = [(name, x) for name in traced.free for x in _ends(traced.intervals[name])]
@@ -545,7 +549,7 @@ def _hold_claims(law: Split, claims: Sequence[Claim]) -> bool:
     shape = (3, 5) if traced.letters else traced.shape
     view = view if count_units(view, shape) == 1 else View(None)
     try:
-        (case,) = draw_cases(step, view, shape, 1, 7)
+        (case,) = draw_cases(step, view, shape, KINDS[:1], 7)
     except Exception:
         return False
     weight, state, run = case.weight, case.state, list[Values]()
