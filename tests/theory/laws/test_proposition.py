@@ -12,6 +12,7 @@ from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import Proof, equilibrium, norm_growth
 from spherenorm_theory.algebra import Inner, Kind, Norm, words
+from spherenorm_theory.laws import without_eps
 from spherenorm_theory.report.rows import HEAD
 from tests.theory.mutations import survivors
 from tests.theory.recipes import WITH_LAWS, by, law_of
@@ -123,6 +124,15 @@ def test_an_equilibrium_shows_the_norm_first():
     assert shown.strip().startswith("|w| ~ sqrt(lr d/(2 wd))")
     assert max(map(len, lines)) <= 80
     assert all(claim.holds for claim in equilibrium("sgdw").claims)
+
+
+@pytest.mark.parametrize("name", ["sgdw", "sgdp", "adamw", "adamp"])
+def test_the_norm_for_small_steps_is_the_root_of_the_leading_term(name):
+    law = equilibrium(name, **without_eps(name))
+    root, fourth = law.approximations[Norm("w")], law.leading(law.fourth_power)
+    numbers = dict.fromkeys(fourth.free_symbols, 0.3)
+    assert root.subs(numbers) > 0
+    assert root.subs(numbers) ** 4 == pytest.approx(float(fourth.subs(numbers)))
 
 
 def test_hypotheses_are_relations():

@@ -143,12 +143,21 @@ class Equilibrium(Stationary):
         """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
         return {show(left): text for left, text in self._lines()}
 
+    @property
+    def _powers(self) -> dict[sp.Expr, tuple[sp.Expr, int]]:
+        return {Norm("w"): (self.fourth_power, 4), TURN: (self.squared_rotation, 2)}
+
+    @property
+    def approximations(self) -> dict[sp.Expr, sp.Expr]:
+        """|w| and the turn for small lr, where they are no exact leading terms themselves."""
+        exact = {x: pair for x, pair in self._powers.items() if pair[0].is_rational_function()}
+        leading = {x: (self.leading(whole), n) for x, (whole, n) in exact.items()}
+        return {x: _root(first, n) for x, (first, n) in leading.items() if first != exact[x][0]}
+
     def _lines(self) -> Iterator[tuple[sp.Expr, str]]:
-        powers = {Norm("w"): (self.fourth_power, 4), TURN: (self.squared_rotation, 2)}
-        for left, (exact, power) in powers.items():
-            if exact.is_rational_function() and (first := self.leading(exact)) != exact:
-                yield left, f"{show(_root(first, power))} for small lr"
-        for left, (exact, power) in powers.items():
+        for left, root in self.approximations.items():
+            yield left, f"{show(root)} for small lr"
+        for left, (exact, power) in self._powers.items():
             yield left**power, shorten(exact)
 
     def __str__(self) -> str:
@@ -165,7 +174,8 @@ class Equilibrium(Stationary):
 
 def _root(x: sp.Expr, power: int) -> sp.Expr:
     """A root of a positive product, taken of its factors where they are squares themselves."""
-    factors = [f.as_base_exp() for f in sp.Mul.make_args(sp.factor(x))]
+    # (1 - beta)^2, of which the root is the base: not (beta - 1)^2.
+    factors = [f.as_base_exp() for f in sp.Mul.make_args(normalize_signs(x))]
     numbers = [sp.sqrt(base**e) for base, e in factors if base.is_number]
     whole = all(n.is_Rational for n in numbers) and all(
         (e / 2).is_Integer for base, e in factors if not base.is_number

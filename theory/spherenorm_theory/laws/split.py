@@ -68,7 +68,7 @@ class Split:
         after = Norm("w'") ** 2
         if self.length is not None:
             return sp.Eq(after, self.length**2, evaluate=False)
-        drift = 2 * self.keep * self.cross
+        drift = normalize_signs(2 * self.keep * self.cross)
         return sp.Eq(after, self.keep**2 * W + S + drift, evaluate=False)
 
     @property

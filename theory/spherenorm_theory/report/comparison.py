@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import sympy as sp
-from scipy.optimize import brentq
 
 from spherenorm import Recipe, bind
 from spherenorm_theory.algebra import (
@@ -213,6 +212,7 @@ def _tagged(x: sp.Expr, n: int) -> sp.Expr:
 
 def _rate_of_turn(side: Side, turn: float) -> float:
     """The learning rate at which a recipe turns so."""
+    from scipy.optimize import brentq  # seconds to import
 
     def off(power: float) -> float:
         found = side.turn(math.exp(power))
