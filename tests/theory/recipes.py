@@ -12,12 +12,11 @@ from spherenorm import Rule, chain, recipe_names
 from spherenorm import rules as r
 from spherenorm_theory import norm_growth
 
-MATRICES = (
-    *("muon", "muonh", "muonsphere", "normuon", "scion", "spel"),
-    *("muown", "angularmuown", "mdmuon"),
-)
-"""Recipes that multiply matrices, whose formulas outgrow a law's budget."""
-WITH_LAWS = [name for name in recipe_names() if name not in MATRICES]
+WITHOUT_LAWS = ("muonsphere", "muown", "angularmuown", "mdmuon")
+"""Recipes whose units interact."""
+WITH_LAWS = [name for name in recipe_names() if name not in WITHOUT_LAWS]
+MATRICES = ("muon", "muonh", "normuon", "scion", "spel")
+"""Recipes that orthogonalize."""
 
 
 @functools.cache
