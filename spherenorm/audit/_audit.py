@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm._views import View, ViewLike, as_view
+from spherenorm.audit._model import Point, Subject, unwrap
 from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit, Skipped
-from spherenorm.audit._roles import measure_roles, roles_by_modules
+from spherenorm.audit._roles import measured_roles, roles_by_modules, uses_of
 from spherenorm.audit._scaling import fails_scaling_check
 from spherenorm.audit._sensitivity import Measured, default_dims, measure
-from spherenorm.audit._subject import Point, Subject, unwrap
 from spherenorm.audit._units import Evidence
+from spherenorm.audit._uses import Uses
 from spherenorm.audit._verdict import judge, reject
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
@@ -89,7 +90,8 @@ def audit(
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, batch, loss, dtype)
         try:
-            evidence, nearby = _gather(subject, audited, wanted, exact, seed)
+            seen = uses_of(subject)
+            evidence, nearby = _gather(subject, audited, wanted, exact, seed, seen)
         except Exception as error:
             if dtype is torch.float64 and _runs_in_float32_alone(model, batch, loss):
                 raise ValueError(
@@ -104,7 +106,7 @@ def audit(
         found = {each.name: as_view(each.view) for each in findings if each.view is not None}
         wrong = set(fails_scaling_check(subject, nearby, found))
         findings = [reject(each) if each.name in wrong else each for each in findings]
-        roles = measure_roles(subject, model)
+        roles = measured_roles(model, seen)
     total = sum(parameter.numel() for parameter in model.parameters())
     return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total, roles)
 
@@ -157,6 +159,7 @@ def _gather(
     views: Sequence[View] | None,
     exact: float,
     seed: int,
+    seen: Uses,
 ) -> tuple[dict[str, Evidence], Measured]:
     """The sensitivities at the own point and at jittered ones, and a point for the scaling check.
 
@@ -166,7 +169,7 @@ def _gather(
         ValueError: nothing finite is at the own point.
     """
     dims = {name: _dims(weight.ndim, views) for name, weight in audited.items()}
-    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact)
+    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact, watch=seen)
     if limit is not None:
         evidence = {name: Evidence((), limit.sums[0][name]) for name in dims}
         if _acts_clearly(limit) and not any(e.may_hold(views, exact) for e in evidence.values()):

@@ -14,9 +14,9 @@ from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._views import ViewLike
 from spherenorm.audit._audit import audit, unaudited
+from spherenorm.audit._model import unwrap
 from spherenorm.audit._plan import plan_treatments
 from spherenorm.audit._report import Audit
-from spherenorm.audit._subject import unwrap
 from spherenorm.audit._treatment import Override, Treatment, treat
 from spherenorm.audit._uses import RoleName
 from spherenorm.optim import RecipeOptimizer, torch_optimizer

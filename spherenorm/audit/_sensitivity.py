@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._subject import Point, Subject
+from spherenorm.audit._model import Point, Subject
 
 _NUDGE = 1e-3
 """The jitter of all parameters that shows how much an output moves with them."""
@@ -36,7 +37,7 @@ class Sums:
 
     @classmethod
     def of(cls, weight: Tensor, grad: Tensor, dims: Sequence[int], exact: float) -> Sums:
-        """The sums of a weight of two or more dimensions; overwrites the gradient.
+        """The sums of a weight of two or more dimensions.
 
         Args:
             weight, grad: of one shape.
@@ -44,20 +45,16 @@ class Sums:
                 invariant, the others are left out: no view of them is finer.
             exact: the statistic below which a unit is invariant.
         """
-        rows, grads = weight.flatten(1), grad.flatten(1)
-        norms = [torch.linalg.vector_norm(x, dim=1) for x in (rows, grads)]
-        product = torch.bmm(rows[:, None], grads[:, :, None]).flatten()  # row by row, in place
-        finest = cls(weight.shape, {0: _stacked(product, norms)})
+        pairs = (weight, grad), (weight, weight), (grad, grad)
+        finest = cls(weight.shape, {0: torch.stack([_of_rows(*pair) for pair in pairs]).cpu()})
         others = {dim: [d for d in range(weight.ndim) if d != dim] for dim in dims if dim}
         statistic, shows = finest.statistic(View(0))
         if not others or (shows.any() and bool((statistic[shows] <= exact).all())):
             return finest
-        more = {
-            dim: [torch.linalg.vector_norm(x, dim=rest) for x in (weight, grad)]
+        sums = {
+            dim: torch.stack([(a * b).sum(rest) for a, b in pairs]).cpu()
             for dim, rest in others.items()
         }
-        grad.mul_(weight)
-        sums = {dim: _stacked(grad.sum(rest), more[dim]) for dim, rest in others.items()}
         return cls(weight.shape, {**finest.along, **sums})
 
     @property
@@ -84,8 +81,9 @@ class Sums:
         return math.sqrt(size) * cosine, shows
 
 
-def _stacked(product: Tensor, norms: Sequence[Tensor]) -> Tensor:
-    return torch.stack([product, *(norm.square() for norm in norms)]).cpu()
+def _of_rows(a: Tensor, b: Tensor) -> Tensor:
+    """<a, b> at each index of dimension 0, without memory for a * b."""
+    return torch.bmm(a.flatten(1)[:, None], b.flatten(1)[:, :, None]).flatten()
 
 
 @dataclass(frozen=True)
@@ -117,6 +115,7 @@ def measure(
     exact: float,
     units: list[Tensor] | None = None,
     directions: int = 1,
+    watch: Any = None,
 ) -> Measured | None:
     """The sensitivity at one point of <r, outputs>, with random r, to the named weights.
 
@@ -127,55 +126,64 @@ def measure(
         exact: see `Sums.of`.
         units: of the outputs, if they are known from the same place.
         directions: the number of random r.
+        watch: a context for the first pass; see `Subject.outputs`.
 
     Returns:
         None if no entry of the outputs is finite, or a gradient is not.
     """
-    moved = subject.outputs(replace(point, nudge=_NUDGE)) if units is None else None
+    nudged = replace(point, nudge=_NUDGE)
+    moved = subject.outputs(nudged, watch=watch) if units is None else []
     subject.place(point)
-    with subject.evaluation(point):
-        outputs = subject.run(point)
-        if outputs and not any(bool(x.isfinite().any()) for x in outputs):
-            return None
-        plain = [x.detach() for x in outputs]
-        if units is None or shapes_of(units) != shapes_of(plain):
-            units = units_of(plain, moved or [])
-        found = []
-        for number in () if _some_small(plain, moved, units) else range(directions):
-            tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
-            if tested.requires_grad:
-                _run_backward(tested, keep=number + 1 < directions)
-            found.append(_sums_of_all(subject, dims, exact))
-    if not found:  # to look closer, another pass has to move the parameters
-        units = _units_of_small(subject, point, plain, moved or [], units)
-        return measure(subject, point, dims, exact, units, directions)
+    with subject.evaluation(point) as mode:
+        outputs = subject.run(point, mode)
+    plain = [x.detach() for x in outputs]
+    if outputs and not any(bool(x.isfinite().any()) for x in plain):
+        return None
+    if units is None or shapes_of(units) != shapes_of(plain):
+        units = units_of(plain, moved)
+        if _some_small(plain, moved, units):
+            units = _units_of_small(subject, point, plain, moved, units)
+            subject.place(point)  # to the last bit, so that the graph still holds
+    found = []
+    weights = {name: subject.parameters[name] for name in dims}
+    for number in range(directions):
+        tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
+        grads: Sequence[Tensor | None] = [None] * len(weights)
+        if tested.requires_grad and weights:
+            with subject.evaluation(point):
+                grads = _gradients(tested, list(weights.values()), number + 1 < directions)
+        pairs = zip(weights.items(), grads, strict=True)
+        found.append(
+            {
+                name: Sums.of(w.detach(), _dense(w, grad), dims[name], exact)
+                for (name, w), grad in pairs
+            }
+        )
+        del grads
     finite = all(math.isfinite(each.sensitivity) for sums in found for each in sums.values())
     return Measured(point, found, plain, units) if finite else None
 
 
-def _sums_of_all(
-    subject: Subject, dims: Mapping[str, Sequence[int]], exact: float
-) -> dict[str, Sums]:
-    """The sums of each weight; its gradient is given away."""
-    found = {}
-    for name, by in dims.items():
-        weight = subject.parameters[name]
-        grad = torch.zeros_like(weight) if weight.grad is None else weight.grad.to_dense()
-        found[name] = Sums.of(weight.detach(), grad, by, exact)
-        weight.grad = None
-    return found
+def _dense(weight: Tensor, grad: Tensor | None) -> Tensor:
+    return torch.zeros_like(weight) if grad is None else grad.to_dense()
 
 
-def _run_backward(scalar: Tensor, keep: bool) -> None:
-    """`scalar.backward()`, within which a function mode stays on.
+def _gradients(scalar: Tensor, weights: list[Tensor], keep: bool) -> Sequence[Tensor | None]:
+    """`torch.autograd.grad`, within which a function mode stays on.
 
     torch switches it off in its own; a checkpoint would repeat its forward pass with another eps.
     """
     engine = torch.autograd.Variable._execution_engine
-    one = (torch.ones_like(scalar),)
-    engine.run_backward(
-        (scalar,), one, keep, False, (), allow_unreachable=True, accumulate_grad=True
+    found: Sequence[Tensor | None] = engine.run_backward(
+        (scalar,),
+        (torch.ones_like(scalar),),
+        keep,
+        False,
+        tuple(weights),
+        allow_unreachable=True,
+        accumulate_grad=False,
     )
+    return found
 
 
 def _in_random_direction(
@@ -184,12 +192,13 @@ def _in_random_direction(
     """<r, outputs> with a random r, over the finite entries, each in its unit."""
     generator = torch.Generator().manual_seed(seed)
     total = torch.zeros((), dtype=dtype)
-    for x, unit in zip(outputs, units, strict=True):
-        if x.requires_grad:
-            finite = x.isfinite()
-            values = x[finite]
-            noise = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
-            total = total.to(x) + (noise / unit[finite] * values).sum()
+    for output, its_unit in zip(outputs, units, strict=True):
+        if output.requires_grad:
+            finite = output.isfinite()
+            whole = bool(finite.all())
+            x, unit = (output, its_unit) if whole else (output[finite], its_unit[finite])
+            noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(unit)
+            total = total.to(x) + (noise / unit * x).sum()
     return total
 
 
@@ -230,10 +239,10 @@ def _clear(dtype: torch.dtype) -> float:
 
 
 def _some_small(
-    outputs: Sequence[Tensor], nearby: Sequence[Tensor] | None, units: Sequence[Tensor]
+    outputs: Sequence[Tensor], nearby: Sequence[Tensor], units: Sequence[Tensor]
 ) -> bool:
     """True if an entry moves by more than its rounding, and less than its unit."""
-    if nearby is None or shapes_of(outputs) != shapes_of(nearby):
+    if shapes_of(outputs) != shapes_of(nearby):
         return False
     for x, move, unit in zip(outputs, _moves(outputs, nearby), units, strict=True):
         rounding = _clear(x.dtype) * torch.finfo(x.dtype).eps * x.abs()
