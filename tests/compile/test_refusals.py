@@ -371,7 +371,8 @@ def test_a_state_is_there_when_a_weight_moves(monkeypatch):
 
     def interrupted(tensors):
         step(tensors)
-        raise KeyboardInterrupt
+        if any(tensor is weight for tensor in tensors):  # a kernel's check writes to copies
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(torch.autograd.graph, "increment_version", interrupted)
     with pytest.raises(KeyboardInterrupt):
