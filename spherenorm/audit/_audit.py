@@ -169,11 +169,17 @@ def _gather(
         ValueError: nothing finite is at the own point.
     """
     dims = {name: _dims(weight.ndim, views) for name, weight in audited.items()}
-    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact, watch=seen)
+
+    def none_may_hold(limit: Measured) -> bool:
+        evidence = [Evidence((), sums) for sums in limit.sums[0].values()]
+        return _acts_clearly(limit) and not any(each.may_hold(views, exact) for each in evidence)
+
+    at_limit = Point(seed, eps_factor=EPS_LIMIT)
+    limit = measure(subject, at_limit, dims, exact, watch=seen, enough=none_may_hold)
     if limit is not None:
-        evidence = {name: Evidence((), limit.sums[0][name]) for name in dims}
-        if _acts_clearly(limit) and not any(e.may_hold(views, exact) for e in evidence.values()):
-            return evidence, limit
+        if none_may_hold(limit):
+            return {name: Evidence((), sums) for name, sums in limit.sums[0].items()}, limit
+        dims = {name: list(limit.sums[0][name].along) for name in dims}
     # The share of an eps may be small in one random direction, hardly in two.
     units = None if limit is None else limit.units
     own = measure(subject, Point(seed), dims, 0.0, units, directions=2) or limit
@@ -182,8 +188,8 @@ def _gather(
             "the model's output on this batch, or its gradient, is not finite; the audit needs one"
             " finite entry"
         )
-    at_limit = (limit or own).sums[0]
-    evidence = {name: Evidence([sums[name] for sums in own.sums], at_limit[name]) for name in dims}
+    in_limit = (limit or own).sums[0]
+    evidence = {name: Evidence([sums[name] for sums in own.sums], in_limit[name]) for name in dims}
     first = None
     if any(each.may_hold(views, exact) for each in evidence.values()):
         for number in range(1, _MOST_POINTS + 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,11 +51,11 @@ class Sums:
         statistic, shows = finest.statistic(View(0))
         if not others or (shows.any() and bool((statistic[shows] <= exact).all())):
             return finest
-        sums = {
-            dim: torch.stack([(a * b).sum(rest) for a, b in pairs]).cpu()
-            for dim, rest in others.items()
-        }
-        return cls(weight.shape, {**finest.along, **sums})
+        product, along = weight * grad, dict(finest.along)
+        for dim, rest in others.items():
+            norms = [torch.linalg.vector_norm(x, dim=rest) for x in (weight, grad)]
+            along[dim] = torch.stack([product.sum(rest), *(x.square() for x in norms)]).cpu()
+        return cls(weight.shape, along)
 
     @property
     def sensitivity(self) -> float:
@@ -102,6 +102,10 @@ class Measured:
     outputs: list[Tensor]
     units: list[Tensor]
 
+    @property
+    def is_finite(self) -> bool:
+        return all(math.isfinite(x.sensitivity) for each in self.sums for x in each.values())
+
 
 def default_dims(ndim: int) -> tuple[int, ...]:
     """The dimensions that may count units: not those of a kernel."""
@@ -116,6 +120,7 @@ def measure(
     units: list[Tensor] | None = None,
     directions: int = 1,
     watch: Any = None,
+    enough: Callable[[Measured], bool] | None = None,
 ) -> Measured | None:
     """The sensitivity at one point of <r, outputs>, with random r, to the named weights.
 
@@ -127,12 +132,15 @@ def measure(
         units: of the outputs, if they are known from the same place.
         directions: the number of random r.
         watch: a context for the first pass; see `Subject.outputs`.
+        enough: true of a result by the entries that move most, if no look at those that move far
+            less, which takes two more passes, can change what is made of it.
 
     Returns:
         None if no entry of the outputs is finite, or a gradient is not.
     """
-    nudged = replace(point, nudge=_NUDGE)
-    moved = subject.outputs(nudged, watch=watch) if units is None else []
+    moved = []
+    if units is None:
+        moved = subject.outputs(replace(point, nudge=_NUDGE), watch=watch)
     subject.place(point)
     with subject.evaluation(point) as mode:
         outputs = subject.run(point, mode)
@@ -142,33 +150,46 @@ def measure(
     if units is None or shapes_of(units) != shapes_of(plain):
         units = units_of(plain, moved)
         if _some_small(plain, moved, units):
+            if enough is not None:
+                sums = _sums(subject, point, outputs, units, 0, True, dims, exact)
+                found = Measured(point, [sums], plain, units)
+                if found.is_finite and enough(found):
+                    return found
             units = _units_of_small(subject, point, plain, moved, units)
             subject.place(point)  # to the last bit, so that the graph still holds
-    found = []
-    weights = {name: subject.parameters[name] for name in dims}
-    for number in range(directions):
-        tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
-        grads: Sequence[Tensor | None] = [None] * len(weights)
-        if tested.requires_grad and weights:
-            with subject.evaluation(point):
-                grads = _gradients(tested, list(weights.values()), number + 1 < directions)
-        pairs = zip(weights.items(), grads, strict=True)
-        found.append(
-            {
-                name: Sums.of(w.detach(), _dense(w, grad), dims[name], exact)
-                for (name, w), grad in pairs
-            }
-        )
-        del grads
-    finite = all(math.isfinite(each.sensitivity) for sums in found for each in sums.values())
-    return Measured(point, found, plain, units) if finite else None
+    every = [
+        _sums(subject, point, outputs, units, number, number + 1 < directions, dims, exact)
+        for number in range(directions)
+    ]
+    found = Measured(point, every, plain, units)
+    return found if found.is_finite else None
 
 
-def _dense(weight: Tensor, grad: Tensor | None) -> Tensor:
-    return torch.zeros_like(weight) if grad is None else grad.to_dense()
+def _sums(
+    subject: Subject,
+    point: Point,
+    outputs: Sequence[Tensor],
+    units: Sequence[Tensor],
+    number: int,
+    keep: bool,
+    dims: Mapping[str, Sequence[int]],
+    exact: float,
+) -> dict[str, Sums]:
+    """The sums of each weight in a random direction of the outputs; `keep` keeps their graph."""
+    tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
+    weights = [subject.parameters[name] for name in dims]
+    grads: Sequence[Tensor | None] = [None] * len(weights)
+    if tested.requires_grad and weights:
+        with subject.evaluation(point):
+            grads = _gradients(tested, weights, keep)
+    found = {}
+    for (name, by), weight, grad in zip(dims.items(), weights, grads, strict=True):
+        dense = torch.zeros_like(weight) if grad is None else grad.to_dense()
+        found[name] = Sums.of(weight.detach(), dense, by, exact)
+    return found
 
 
-def _gradients(scalar: Tensor, weights: list[Tensor], keep: bool) -> Sequence[Tensor | None]:
+def _gradients(scalar: Tensor, weights: Sequence[Tensor], keep: bool) -> Sequence[Tensor | None]:
     """`torch.autograd.grad`, within which a function mode stays on.
 
     torch switches it off in its own; a checkpoint would repeat its forward pass with another eps.
