@@ -39,7 +39,7 @@ Override = ViewLike | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the audit finds of a parameter, or what the user says instead.
+    """The finding of the audit on a parameter, or the word of the user instead.
 
     Attributes:
         view: it counts as scale-invariant in this view; None: in none.
@@ -71,7 +71,7 @@ class Assigned:
 def wanted_of(
     parameters: Mapping[str, Tensor], audited: Audit, overrides: Mapping[str, Override]
 ) -> dict[str, Wanted]:
-    """What is wanted of each parameter.
+    """The treatment that each parameter is to get.
 
     Args:
         parameters: by name.
@@ -168,13 +168,7 @@ class Recipes:
             usual = bind("sgd", lr=0.01, momentum=0.9, nesterov=True)
             rest = main if self._fixed is None else usual
         self._rest = None if rest is None else _without_test(rest)
-        # An alpha that the user did not choose is 0 where units outnumber their entries: they
-        # cannot be orthogonal, and the term would compete with the loss for good.
-        self._turns_apart = (
-            any(isinstance(rule, OrthogonalityRegularization) for rule in rules)
-            and "alpha" not in chosen
-            and main.hyper_parameters.get("alpha", 0) == main.defaults.get("alpha") != 0
-        )
+        self._turns_apart = _turns_apart(main, chosen)
 
     def assign(self, name: str, weight: Tensor, wanted: Wanted) -> Assigned:
         """The recipe of a weight.
@@ -267,6 +261,17 @@ class Recipes:
             reason += f"; alpha=0: {units} units of {size} entries cannot be orthogonal"
         treatment = "sphere" if self._on_sphere else "projected"
         return Assigned(bound, treatment, view, reason)
+
+
+def _turns_apart(main: Bound, chosen: Collection[str]) -> bool:
+    """True if a recipe turns units apart by an `alpha` that the user did not choose.
+
+    It is 0 where units outnumber their entries: they cannot be orthogonal, and the term would
+    compete with the loss for good.
+    """
+    own = any(isinstance(rule, OrthogonalityRegularization) for rule in main.rule.tree())
+    alpha = main.hyper_parameters.get("alpha", 0)
+    return own and "alpha" not in chosen and alpha == main.defaults.get("alpha") != 0
 
 
 def _is_for_matrices(rule: Rule) -> bool:

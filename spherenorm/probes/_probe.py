@@ -138,21 +138,8 @@ class Probe:
         if not any(map(callable, (*args, *options.values()))):
             self._keep_gradients()
             return None
-        named = {key: self._watched(each) for key, each in options.items()}
-        return tuple(map(self._watched, args)), named
-
-    def _watched(self, argument: Any) -> Any:
-        """A closure that keeps the gradients that it has made; another argument as it is."""
-        if not callable(argument):
-            return argument
-
-        @functools.wraps(argument)
-        def closure() -> Any:
-            loss = argument()
-            self._keep_gradients()
-            return loss
-
-        return closure
+        named = {key: _followed(each, self._keep_gradients) for key, each in options.items()}
+        return tuple(_followed(each, self._keep_gradients) for each in args), named
 
     def _keep_gradients(self) -> None:
         with torch.no_grad():
@@ -197,6 +184,20 @@ class Probe:
         self._meters = [Meter(each, self._units) for each in watched]
         self._kept = [p for group in self._optimizer.param_groups for p in group["params"]]
         self._laid_out = now
+
+
+def _followed(argument: Any, keep: Callable[[], None]) -> Any:
+    """A closure that calls `keep` when it has made gradients; another argument as it is."""
+    if not callable(argument):
+        return argument
+
+    @functools.wraps(argument)
+    def closure() -> Any:
+        loss = argument()
+        keep()
+        return loss
+
+    return closure
 
 
 def probe(
