@@ -1,6 +1,6 @@
 """The audit of a model: which of its weights are scale-invariant, and what follows for optimizers.
 
-`_subject` is the model as a function of a point, `_sensitivity` the measure, `_verdict` its
+`_model` is the model as a function of a point, `_sensitivity` the measure, `_verdict` its
 reading, `_scaling` the check of both, `_roles` the parts that parameters play, `_param_groups` the
 groups for an optimizer.
 """

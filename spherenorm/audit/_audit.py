@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm._views import View, ViewLike, as_view
+from spherenorm.audit._model import Point, Subject, unwrap
 from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit, Skipped
-from spherenorm.audit._roles import measure_roles, roles_by_modules
+from spherenorm.audit._roles import measured_roles, roles_by_modules, uses_of
 from spherenorm.audit._scaling import fails_scaling_check
 from spherenorm.audit._sensitivity import Measured, default_dims, measure
-from spherenorm.audit._subject import Point, Subject, unwrap
 from spherenorm.audit._units import Evidence
+from spherenorm.audit._uses import Uses
 from spherenorm.audit._verdict import judge, reject
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
@@ -89,7 +90,8 @@ def audit(
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, batch, loss, dtype)
         try:
-            evidence, nearby = _gather(subject, audited, wanted, exact, seed)
+            seen = uses_of(subject)
+            evidence, nearby = _gather(subject, audited, wanted, exact, seed, seen)
         except Exception as error:
             if dtype is torch.float64 and _runs_in_float32_alone(model, batch, loss):
                 raise ValueError(
@@ -104,7 +106,7 @@ def audit(
         found = {each.name: as_view(each.view) for each in findings if each.view is not None}
         wrong = set(fails_scaling_check(subject, nearby, found))
         findings = [reject(each) if each.name in wrong else each for each in findings]
-        roles = measure_roles(subject, model)
+        roles = measured_roles(model, seen)
     total = sum(parameter.numel() for parameter in model.parameters())
     return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total, roles)
 
@@ -157,6 +159,7 @@ def _gather(
     views: Sequence[View] | None,
     exact: float,
     seed: int,
+    seen: Uses,
 ) -> tuple[dict[str, Evidence], Measured]:
     """The sensitivities at the own point and at jittered ones, and a point for the scaling check.
 
@@ -166,11 +169,17 @@ def _gather(
         ValueError: nothing finite is at the own point.
     """
     dims = {name: _dims(weight.ndim, views) for name, weight in audited.items()}
-    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact)
+
+    def none_may_hold(limit: Measured) -> bool:
+        evidence = [Evidence((), sums) for sums in limit.sums[0].values()]
+        return _acts_clearly(limit) and not any(each.may_hold(views, exact) for each in evidence)
+
+    at_limit = Point(seed, eps_factor=EPS_LIMIT)
+    limit = measure(subject, at_limit, dims, exact, watch=seen, enough=none_may_hold)
     if limit is not None:
-        evidence = {name: Evidence((), limit.sums[0][name]) for name in dims}
-        if _acts_clearly(limit) and not any(e.may_hold(views, exact) for e in evidence.values()):
-            return evidence, limit
+        if none_may_hold(limit):
+            return {name: Evidence((), sums) for name, sums in limit.sums[0].items()}, limit
+        dims = {name: list(limit.sums[0][name].along) for name in dims}
     # The share of an eps may be small in one random direction, hardly in two.
     units = None if limit is None else limit.units
     own = measure(subject, Point(seed), dims, 0.0, units, directions=2) or limit
@@ -179,8 +188,8 @@ def _gather(
             "the model's output on this batch, or its gradient, is not finite; the audit needs one"
             " finite entry"
         )
-    at_limit = (limit or own).sums[0]
-    evidence = {name: Evidence([sums[name] for sums in own.sums], at_limit[name]) for name in dims}
+    in_limit = (limit or own).sums[0]
+    evidence = {name: Evidence([sums[name] for sums in own.sums], in_limit[name]) for name in dims}
     first = None
     if any(each.may_hold(views, exact) for each in evidence.values()):
         for number in range(1, _MOST_POINTS + 1):

@@ -12,12 +12,11 @@ from torch import nn
 
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
-from spherenorm._views import ViewLike
+from spherenorm._views import View, ViewLike
+from spherenorm.audit._assign import Override, Recipes, Wanted, wanted_of
 from spherenorm.audit._audit import audit, unaudited
-from spherenorm.audit._plan import plan_treatments
+from spherenorm.audit._model import unwrap
 from spherenorm.audit._report import Audit
-from spherenorm.audit._subject import unwrap
-from spherenorm.audit._treatment import Override, Treatment, treat
 from spherenorm.audit._uses import RoleName
 from spherenorm.optim import RecipeOptimizer, torch_optimizer
 from spherenorm.support import columns
@@ -205,46 +204,50 @@ def param_groups(
     main = _bound(recipe, hyper_parameters)
     others = {role: _bound(each, {}) for role, each in (by_role or {}).items()}
     left = None if rest is None else _bound(rest, {})
-    plan = plan_treatments(main, left, others, hyper_parameters, smallest_norm)
+    recipes = Recipes(main, left, others, hyper_parameters, smallest_norm)
     model = unwrap(model)
     parameters = dict(model.named_parameters())
     audited = batch
     if batch is None:
-        if plan.keeps_norms:
+        if recipes.keeps_norms:
             raise ValueError(f"batch is None: recipe {main.name!r} is for what an audit finds")
         audited = unaudited(model)
     elif not isinstance(batch, Audit):
         audited = audit(model, batch, views=views, loss=loss, tolerance=tolerance, dtype=dtype)
-    treatments = treat(parameters, audited, overrides or {})
-    if batch is None and (plan.routes.for_matrices or others):
-        _refuse_unmeasured(treatments)
+    wanted = wanted_of(parameters, audited, overrides or {})
+    if batch is None and (recipes.for_matrices or others):
+        _refuse_unmeasured(wanted)
     groups: dict[Hashable, dict[str, Any]] = {}
     assignments, on_sphere = [], []
     for name, weight in parameters.items():
-        treatment, bound, view, reason = plan.group(name, weight, treatments[name])
-        kind: Kind = (
-            "invariant" if view is not None else "weights" if weight.ndim > 1 else "vectors"
+        given, role = recipes.assign(name, weight, wanted[name]), wanted[name].role
+        entries = _entries(
+            given.bound,
+            name,
+            main,
+            {**_decay_of(decay, _kind(weight, given.view), given.bound), **wanted[name].entries},
         )
-        entries = {**_decay_of(decay, kind, bound), **treatments[name].entries}
-        entries = _entries(bound, entries, name, apart=bound.recipe is not main.recipe)
-        key = (treatment, *(_told_apart(item) for item in entries.items()))
-        group = groups.setdefault(key, {"params": [], **entries})
-        group["params"].append(weight)
-        index = list(groups).index(key)
-        shown = None if view is None else str(view)
-        shape = tuple(weight.shape)
-        role = treatments[name].role
-        place = name, shape, index, treatment, shown, role.role
-        assignments.append(Assignment(*place, f"{role.reason}; {reason}"))
-        if treatment == "sphere" and view is not None:
-            on_sphere.append((weight, view))
+        key = (given.treatment, *(_told_apart(item) for item in entries.items()))
+        groups.setdefault(key, {"params": [], **entries})["params"].append(weight)
+        place = tuple(weight.shape), list(groups).index(key), given.treatment
+        view = None if given.view is None else str(given.view)
+        reason = f"{role.reason}; {given.reason}"
+        assignments.append(Assignment(name, *place, view, role.role, reason))
+        if given.treatment == "sphere" and given.view is not None:
+            on_sphere.append((weight, given.view))
 
     with torch.no_grad():
-        for weight, view in on_sphere:
-            weight.copy_(Sphere(view).normalize(weight))
+        for weight, unit in on_sphere:
+            weight.copy_(Sphere(unit).normalize(weight))
     if on_sphere:
         _warn_of_statistics(model)
     return ParamGroups(list(groups.values()), assignments, audited, main.name)
+
+
+def _kind(weight: torch.Tensor, view: View | None) -> Kind:
+    if view is not None:
+        return "invariant"
+    return "weights" if weight.ndim > 1 else "vectors"
 
 
 def _told_apart(entry: tuple[str, Any]) -> Hashable:
@@ -274,13 +277,13 @@ def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) ->
     return bound
 
 
-def _refuse_unmeasured(treatments: Mapping[str, Treatment]) -> None:
+def _refuse_unmeasured(wanted: Mapping[str, Wanted]) -> None:
     """Refuse weights whose role is not known, where it decides.
 
     Raises:
         ValueError: there is one.
     """
-    names = [name for name, each in treatments.items() if each.role.role == "unmeasured"]
+    names = [name for name, each in wanted.items() if each.role.role == "unmeasured"]
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         give = 'give one, or roles in overrides, such as {"head.weight": "head", "*": "matrix"}'
@@ -293,24 +296,23 @@ def _decay_of(
     decay: float | Mapping[Kind, float] | None, kind: Kind, bound: Bound
 ) -> dict[str, float]:
     """The entry of a group that the user's decay makes."""
-    if isinstance(decay, Mapping):
-        if unknown := [name for name in decay if name not in KINDS]:
-            raise ValueError(f"decay must name {', '.join(KINDS)}, got {unknown[0]!r}")
-        value = decay.get(kind)
-        if value and "weight_decay" not in bound.defaults:
-            raise ValueError(f"decay: recipe {bound.name!r} of {kind} parameters has none")
-    else:
-        value = decay
     known = "weight_decay" in bound.defaults
+    if not isinstance(decay, Mapping):
+        return {} if decay is None or not known else {"weight_decay": decay}
+    if unknown := [name for name in decay if name not in KINDS]:
+        raise ValueError(f"decay must name {', '.join(KINDS)}, got {unknown[0]!r}")
+    value = decay.get(kind)
+    if value and not known:
+        raise ValueError(f"decay: recipe {bound.name!r} of {kind} parameters has none")
     return {} if value is None or not known else {"weight_decay": value}
 
 
-def _entries(bound: Bound, entries: Mapping[str, Any], name: str, apart: bool) -> dict[str, Any]:
+def _entries(bound: Bound, name: str, main: Bound, given: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of a group: all hyper-parameters, and the recipe where it is not the main one."""
     try:
-        complete = bound.replace(**entries)
+        complete = bound.replace(**given)
         complete.rule  # noqa: B018  (made now, for its errors)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}: {error}") from error
-    own = {"recipe": bound.name} if apart else {}
+    own = {} if bound.recipe is main.recipe else {"recipe": bound.name}
     return {**own, **complete.hyper_parameters}

@@ -1,6 +1,4 @@
-"""One precision for a whole forward pass, a smaller eps in every normalization, and copies in place
-of the caller's tensors, which a loss or a hook may still reach.
-"""
+"""One precision for a whole forward pass, and a smaller eps in every normalization."""
 
 from __future__ import annotations
 
@@ -18,7 +16,6 @@ LARGEST_EPS = 1e-2
 _LARGEST_ADDED = 1e-3
 _ADDITIONS = {"add", "add_", "__add__", "__radd__", "__iadd__", "where"}
 _BOUNDS = {"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_"}
-_OTHER_NORMS = {"cosine_similarity"}
 _NO_EPS = {"normal", "normal_", "log_normal_", "trunc_normal_", "local_response_norm"}
 _CASTS = {"float", "half", "bfloat16"}
 _BATCH_STATISTICS = {"batch_norm": "BatchNorm", "instance_norm": "InstanceNorm"}
@@ -34,10 +31,11 @@ class PreciseMode(TorchFunctionMode):
         dtype: of the model's parameters.
         eps_factor: multiplies every eps; 1 leaves it as it is.
         doubts: gets sentences about what was seen that makes an audit doubtful.
-        copies: of the caller's parameters and buffers, by the `id` of these. They stand in for
-            them: a loss may name the caller's model, and a hook its variables.
-        known: the `id` of each parameter under audit.
-        aliases: the memories of the caller's parameters, which nothing may read past `copies`.
+        known: the `id` of each parameter of the model.
+        callers: the memories of the caller's parameters and buffers, which nothing may read.
+
+    Attributes:
+        has_stranger: a function has taken a parameter that is not among the known ones.
     """
 
     def __init__(
@@ -45,26 +43,14 @@ class PreciseMode(TorchFunctionMode):
         dtype: torch.dtype,
         eps_factor: float,
         doubts: dict[str, None],
-        copies: Mapping[int, Tensor],
         known: Collection[int],
-        aliases: Collection[int],
+        callers: Collection[int],
     ) -> None:
         super().__init__()
         self.dtype, self.eps_factor, self.doubts = dtype, eps_factor, doubts
-        self._copies, self._known, self._aliases = copies, known, aliases
-        self._grads: dict[int, tuple[Tensor, Tensor | None]] = {}
+        self.has_stranger, self._known, self._callers = False, known, callers
         lower = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         self._lower = frozenset(lower[: lower.index(dtype)])
-
-    @property
-    def strangers(self) -> list[Tensor]:
-        """The tensors of others that take a gradient and that functions have taken so far."""
-        return [x for x, _ in self._grads.values()]
-
-    def give_back(self) -> None:
-        """Give each of the `strangers` its gradient again."""
-        for tensor, grad in self._grads.values():
-            tensor.grad = grad
 
     def __torch_function__(
         self,
@@ -73,13 +59,12 @@ class PreciseMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        name = getattr(func, "__name__", "")
-        in_place = name.endswith("_")  # __setitem__ and __iadd__ too: they write to an argument
-        as_is = name == "__get__"
-        args = tuple(self._taken(arg, in_place or as_is) for arg in args)
-        named = {key: self._taken(arg, in_place or as_is) for key, arg in (kwargs or {}).items()}
-        if as_is:
+        name, named = getattr(func, "__name__", ""), dict(kwargs or {})
+        if name == "__get__":
             return func(*args, **named)
+        in_place = name.endswith("_")  # __setitem__ and __iadd__ too: they write to an argument
+        args = tuple(self._taken(arg, in_place) for arg in args)
+        named = {key: self._taken(arg, in_place) for key, arg in named.items()}
         if name in _CASTS and len(args) == 1:
             return args[0].to(self.dtype)
         if name in _BATCH_STATISTICS:
@@ -92,31 +77,24 @@ class PreciseMode(TorchFunctionMode):
         return result
 
     def _taken(self, arg: Any, as_is: bool) -> Any:
-        """An argument, with copies for the caller's tensors, and in the common precision."""
+        """An argument in the common precision, unless it is to be written."""
         if isinstance(arg, Tensor):
-            arg = self._copies.get(id(arg), arg)
-            seen = id(arg) in self._known or id(arg) in self._grads
-            if arg.requires_grad and arg.is_leaf and not seen:
-                self._grads[id(arg)] = arg, arg.grad
-                arg.grad = None
-            if as_is:
-                return arg
-            self._refuse_alias(arg)
-            return arg.to(self.dtype) if arg.dtype in self._lower else arg
+            plain = type(arg) in (Tensor, nn.Parameter) and arg.layout is torch.strided
+            if plain and arg.numel() and arg.untyped_storage().data_ptr() in self._callers:
+                raise ValueError(
+                    f"the model or its loss reads a tensor of shape {tuple(arg.shape)} in the"
+                    " memory of a parameter or buffer of yours, which a copy does not move, as a"
+                    " .data or a closure does: read the parameter itself; pass the unwrapped"
+                    " model, and a model to its loss by functools.partial(loss, model)"
+                )
+            if isinstance(arg, nn.Parameter) and arg.requires_grad and id(arg) not in self._known:
+                self.has_stranger = True
+            return arg.to(self.dtype) if arg.dtype in self._lower and not as_is else arg
         if type(arg) in (list, tuple):
             return type(arg)(self._taken(each, as_is) for each in arg)
-        if isinstance(arg, torch.dtype) and not as_is:
-            return self.dtype if arg in self._lower else arg
+        if isinstance(arg, torch.dtype) and arg in self._lower and not as_is:
+            return self.dtype
         return arg
-
-    def _refuse_alias(self, x: Tensor) -> None:
-        plain = type(x) in (Tensor, nn.Parameter) and x.layout is torch.strided
-        if plain and x.numel() and x.untyped_storage().data_ptr() in self._aliases:
-            raise ValueError(
-                f"the model or its loss reads a tensor of shape {tuple(x.shape)} that shares memory"
-                " with a parameter, as .data does, and that would not move with it: let it read the"
-                " parameter; pass the unwrapped model"
-            )
 
     def _with_small_eps(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]
@@ -124,19 +102,22 @@ class PreciseMode(TorchFunctionMode):
         """The arguments of a function with every eps among them multiplied."""
         if name in _BOUNDS:
             if len(args) < 3 and named.get("max") is None:  # two bounds are a range
-                args = (*args[:1], *(self._shrunk(x, _LARGEST_ADDED) for x in args[1:]))
-                named = {key: self._shrunk(x, _LARGEST_ADDED) for key, x in named.items()}
+                return self._shrunk(args, named, _LARGEST_ADDED)
         elif name in _ADDITIONS:
-            args = tuple(self._shrunk(x, _LARGEST_ADDED) for x in args)
-        elif name in _OTHER_NORMS or ("norm" in name and name not in _NO_EPS):
-            args = tuple(self._shrunk(x, LARGEST_EPS) for x in args)
-            named = {key: self._shrunk(x, LARGEST_EPS) for key, x in named.items()}
+            return self._shrunk(args, {}, _LARGEST_ADDED)[0], named
+        elif name == "cosine_similarity" or ("norm" in name and name not in _NO_EPS):
+            return self._shrunk(args, named, LARGEST_EPS)
         elif "eps" in named:
-            named["eps"] = self._shrunk(named["eps"], LARGEST_EPS)
+            return args, named | self._shrunk((), {"eps": named["eps"]}, LARGEST_EPS)[1]
         return args, named
 
-    def _shrunk(self, arg: Any, largest: float) -> Any:
-        return arg * self.eps_factor if isinstance(arg, float) and 0 < arg <= largest else arg
+    def _shrunk(
+        self, args: tuple[Any, ...], named: Mapping[str, Any], largest: float
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def shrunk(x: Any) -> Any:
+            return x * self.eps_factor if isinstance(x, float) and 0 < x <= largest else x
+
+        return tuple(map(shrunk, args)), {key: shrunk(x) for key, x in named.items()}
 
     def _observe(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         layer, x = _BATCH_STATISTICS[name], args[0] if args else named["input"]

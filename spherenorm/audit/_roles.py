@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spherenorm.audit._nested import tensors_of
-from spherenorm.audit._subject import Point, Subject, unwrap
+from spherenorm.audit._model import Point, Subject, tensors_of, unwrap
 from spherenorm.audit._uses import MATRICES, ROLES, RoleName, Uses
 from spherenorm.support import columns
 
@@ -159,22 +158,20 @@ def roles(
     if batch is None:
         return roles_by_modules(model)
     with torch.inference_mode(False), torch.enable_grad():
-        return measure_roles(Subject(model, batch, loss, dtype), model)
+        subject = Subject(model, batch, loss, dtype)
+        subject.outputs(Point(), watch=(seen := uses_of(subject)))
+        return measured_roles(model, seen)
 
 
-def measure_roles(subject: Subject, model: nn.Module) -> Roles:
-    """The roles of the parameters of `model`, of which `subject` is a copy."""
-    point = Point()
-    subject.place(point)
-    with (
-        subject.evaluation(point),
-        Uses(subject.parameters, tensors_of(subject.batch)) as seen,
-    ):
-        outputs = subject.run(point)
-        last = frozenset[str]().union(*(seen.origin(x).ends or () for x in outputs))
-    outer = last - seen.inner
+def uses_of(subject: Subject) -> Uses:
+    """A watch of a forward pass of `subject`, for `measured_roles`."""
+    return Uses(subject.parameters, tensors_of(subject.batch))
+
+
+def measured_roles(model: nn.Module, seen: Uses) -> Roles:
+    """The roles of the parameters of `model` by a pass of a copy of it."""
     return Roles(
-        _measured(each, seen.roles[each.name], each.name in outer)
+        _measured(each, seen.roles[each.name], each.name in seen.last)
         for each in roles_by_modules(model)
     )
 

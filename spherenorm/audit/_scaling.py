@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
+from spherenorm.audit._model import Point, Subject, with_noise
 from spherenorm.audit._sensitivity import Measured, shapes_of
-from spherenorm.audit._subject import Point, Subject, with_noise
 
 _TOLERANCE = 1e-5
 """The change of an output when one weight is scaled, in units of that when it turns."""
@@ -77,15 +77,24 @@ def _hold(
         if scaled is None:
             return False
         by_scale.append(scaled)
+    if all(_all_within(start, scaled, units, [_LEFT_BY_EPS] * len(units)) for scaled in by_scale):
+        return True
     turned = _outputs_alike(subject, point, lambda: _turn(subject, point, views), start)
     if turned is None:
         turned = [x + unit for x, unit in zip(start, units, strict=True)]
-    for x, unit, by_turn, *scaled in zip(start, units, turned, *by_scale, strict=True):
-        turn = float(((x - by_turn) / unit).abs().max())
-        allowed = max(tolerance * turn, _LEFT_BY_EPS) * unit
-        if not all(_within(x, y, allowed) for y in scaled):
-            return False
-    return True
+    turns = [
+        max(tolerance * float(((x - y) / unit).abs().max()), _LEFT_BY_EPS)
+        for x, y, unit in zip(start, turned, units, strict=True)
+    ]
+    return all(_all_within(start, scaled, units, turns) for scaled in by_scale)
+
+
+def _all_within(
+    start: list[Tensor], now: list[Tensor], units: list[Tensor], shares: list[float]
+) -> bool:
+    """True if each output changes by no more than its share of its unit."""
+    every = zip(start, now, units, shares, strict=True)
+    return all(_within(x, y, share * unit) for x, y, unit, share in every)
 
 
 def _outputs_alike(
@@ -107,10 +116,9 @@ def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
 
 def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:
     """Turn weights by about a tenth of a radian at most."""
-    for value, noise in with_noise(
-        [subject.parameters[name].data for name in names], point.seed + 2
-    ):
-        value.addcmul_(value, noise, value=0.1)
+    values = [subject.parameters[name].data for name in names]
+    for _, piece, noise in with_noise(values, point.seed + 2):
+        piece.addcmul_(piece, noise, value=0.1)
 
 
 def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) -> None:

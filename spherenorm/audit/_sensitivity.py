@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._subject import Point, Subject
+from spherenorm.audit._model import Point, Subject
 
 _NUDGE = 1e-3
 """The jitter of all parameters that shows how much an output moves with them."""
@@ -36,7 +37,7 @@ class Sums:
 
     @classmethod
     def of(cls, weight: Tensor, grad: Tensor, dims: Sequence[int], exact: float) -> Sums:
-        """The sums of a weight of two or more dimensions; overwrites the gradient.
+        """The sums of a weight of two or more dimensions.
 
         Args:
             weight, grad: of one shape.
@@ -44,21 +45,17 @@ class Sums:
                 invariant, the others are left out: no view of them is finer.
             exact: the statistic below which a unit is invariant.
         """
-        rows, grads = weight.flatten(1), grad.flatten(1)
-        norms = [torch.linalg.vector_norm(x, dim=1) for x in (rows, grads)]
-        product = torch.bmm(rows[:, None], grads[:, :, None]).flatten()  # row by row, in place
-        finest = cls(weight.shape, {0: _stacked(product, norms)})
+        pairs = (weight, grad), (weight, weight), (grad, grad)
+        finest = cls(weight.shape, {0: torch.stack([_of_rows(*pair) for pair in pairs]).cpu()})
         others = {dim: [d for d in range(weight.ndim) if d != dim] for dim in dims if dim}
         statistic, shows = finest.statistic(View(0))
         if not others or (shows.any() and bool((statistic[shows] <= exact).all())):
             return finest
-        more = {
-            dim: [torch.linalg.vector_norm(x, dim=rest) for x in (weight, grad)]
-            for dim, rest in others.items()
-        }
-        grad.mul_(weight)
-        sums = {dim: _stacked(grad.sum(rest), more[dim]) for dim, rest in others.items()}
-        return cls(weight.shape, {**finest.along, **sums})
+        product, along = weight * grad, dict(finest.along)
+        for dim, rest in others.items():
+            norms = [torch.linalg.vector_norm(x, dim=rest) for x in (weight, grad)]
+            along[dim] = torch.stack([product.sum(rest), *(x.square() for x in norms)]).cpu()
+        return cls(weight.shape, along)
 
     @property
     def sensitivity(self) -> float:
@@ -84,8 +81,9 @@ class Sums:
         return math.sqrt(size) * cosine, shows
 
 
-def _stacked(product: Tensor, norms: Sequence[Tensor]) -> Tensor:
-    return torch.stack([product, *(norm.square() for norm in norms)]).cpu()
+def _of_rows(a: Tensor, b: Tensor) -> Tensor:
+    """<a, b> at each index of dimension 0, without memory for a * b."""
+    return torch.bmm(a.flatten(1)[:, None], b.flatten(1)[:, :, None]).flatten()
 
 
 @dataclass(frozen=True)
@@ -104,6 +102,10 @@ class Measured:
     outputs: list[Tensor]
     units: list[Tensor]
 
+    @property
+    def is_finite(self) -> bool:
+        return all(math.isfinite(x.sensitivity) for each in self.sums for x in each.values())
+
 
 def default_dims(ndim: int) -> tuple[int, ...]:
     """The dimensions that may count units: not those of a kernel."""
@@ -117,6 +119,8 @@ def measure(
     exact: float,
     units: list[Tensor] | None = None,
     directions: int = 1,
+    watch: Any = None,
+    enough: Callable[[Measured], bool] | None = None,
 ) -> Measured | None:
     """The sensitivity at one point of <r, outputs>, with random r, to the named weights.
 
@@ -127,55 +131,80 @@ def measure(
         exact: see `Sums.of`.
         units: of the outputs, if they are known from the same place.
         directions: the number of random r.
+        watch: a context for the first pass; see `Subject.outputs`.
+        enough: true of a result by the entries that move most, if no look at those that move far
+            less, which takes two more passes, can change what is made of it.
 
     Returns:
         None if no entry of the outputs is finite, or a gradient is not.
     """
-    moved = subject.outputs(replace(point, nudge=_NUDGE)) if units is None else None
+    moved = []
+    if units is None:
+        moved = subject.outputs(replace(point, nudge=_NUDGE), watch=watch)
     subject.place(point)
-    with subject.evaluation(point):
-        outputs = subject.run(point)
-        if outputs and not any(bool(x.isfinite().any()) for x in outputs):
-            return None
-        plain = [x.detach() for x in outputs]
-        if units is None or shapes_of(units) != shapes_of(plain):
-            units = units_of(plain, moved or [])
-        found = []
-        for number in () if _some_small(plain, moved, units) else range(directions):
-            tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
-            if tested.requires_grad:
-                _run_backward(tested, keep=number + 1 < directions)
-            found.append(_sums_of_all(subject, dims, exact))
-    if not found:  # to look closer, another pass has to move the parameters
-        units = _units_of_small(subject, point, plain, moved or [], units)
-        return measure(subject, point, dims, exact, units, directions)
-    finite = all(math.isfinite(each.sensitivity) for sums in found for each in sums.values())
-    return Measured(point, found, plain, units) if finite else None
+    with subject.evaluation(point) as mode:
+        outputs = subject.run(point, mode)
+    plain = [x.detach() for x in outputs]
+    if outputs and not any(bool(x.isfinite().any()) for x in plain):
+        return None
+    if units is None or shapes_of(units) != shapes_of(plain):
+        units = units_of(plain, moved)
+        if _some_small(plain, moved, units):
+            if enough is not None:
+                sums = _sums(subject, point, outputs, units, 0, True, dims, exact)
+                found = Measured(point, [sums], plain, units)
+                if found.is_finite and enough(found):
+                    return found
+            units = _units_of_small(subject, point, plain, moved, units)
+            subject.place(point)  # to the last bit, so that the graph still holds
+    every = [
+        _sums(subject, point, outputs, units, number, number + 1 < directions, dims, exact)
+        for number in range(directions)
+    ]
+    found = Measured(point, every, plain, units)
+    return found if found.is_finite else None
 
 
-def _sums_of_all(
-    subject: Subject, dims: Mapping[str, Sequence[int]], exact: float
+def _sums(
+    subject: Subject,
+    point: Point,
+    outputs: Sequence[Tensor],
+    units: Sequence[Tensor],
+    number: int,
+    keep: bool,
+    dims: Mapping[str, Sequence[int]],
+    exact: float,
 ) -> dict[str, Sums]:
-    """The sums of each weight; its gradient is given away."""
+    """The sums of each weight in a random direction of the outputs; `keep` keeps their graph."""
+    tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
+    weights = [subject.parameters[name] for name in dims]
+    grads: Sequence[Tensor | None] = [None] * len(weights)
+    if tested.requires_grad and weights:
+        with subject.evaluation(point):
+            grads = _gradients(tested, weights, keep)
     found = {}
-    for name, by in dims.items():
-        weight = subject.parameters[name]
-        grad = torch.zeros_like(weight) if weight.grad is None else weight.grad.to_dense()
-        found[name] = Sums.of(weight.detach(), grad, by, exact)
-        weight.grad = None
+    for (name, by), weight, grad in zip(dims.items(), weights, grads, strict=True):
+        dense = torch.zeros_like(weight) if grad is None else grad.to_dense()
+        found[name] = Sums.of(weight.detach(), dense, by, exact)
     return found
 
 
-def _run_backward(scalar: Tensor, keep: bool) -> None:
-    """`scalar.backward()`, within which a function mode stays on.
+def _gradients(scalar: Tensor, weights: Sequence[Tensor], keep: bool) -> Sequence[Tensor | None]:
+    """`torch.autograd.grad`, within which a function mode stays on.
 
     torch switches it off in its own; a checkpoint would repeat its forward pass with another eps.
     """
     engine = torch.autograd.Variable._execution_engine
-    one = (torch.ones_like(scalar),)
-    engine.run_backward(
-        (scalar,), one, keep, False, (), allow_unreachable=True, accumulate_grad=True
+    found: Sequence[Tensor | None] = engine.run_backward(
+        (scalar,),
+        (torch.ones_like(scalar),),
+        keep,
+        False,
+        tuple(weights),
+        allow_unreachable=True,
+        accumulate_grad=False,
     )
+    return found
 
 
 def _in_random_direction(
@@ -184,12 +213,13 @@ def _in_random_direction(
     """<r, outputs> with a random r, over the finite entries, each in its unit."""
     generator = torch.Generator().manual_seed(seed)
     total = torch.zeros((), dtype=dtype)
-    for x, unit in zip(outputs, units, strict=True):
-        if x.requires_grad:
-            finite = x.isfinite()
-            values = x[finite]
-            noise = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
-            total = total.to(x) + (noise / unit[finite] * values).sum()
+    for output, its_unit in zip(outputs, units, strict=True):
+        if output.requires_grad:
+            finite = output.isfinite()
+            whole = bool(finite.all())
+            x, unit = (output, its_unit) if whole else (output[finite], its_unit[finite])
+            noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(unit)
+            total = total.to(x) + (noise / unit * x).sum()
     return total
 
 
@@ -230,10 +260,10 @@ def _clear(dtype: torch.dtype) -> float:
 
 
 def _some_small(
-    outputs: Sequence[Tensor], nearby: Sequence[Tensor] | None, units: Sequence[Tensor]
+    outputs: Sequence[Tensor], nearby: Sequence[Tensor], units: Sequence[Tensor]
 ) -> bool:
     """True if an entry moves by more than its rounding, and less than its unit."""
-    if nearby is None or shapes_of(outputs) != shapes_of(nearby):
+    if shapes_of(outputs) != shapes_of(nearby):
         return False
     for x, move, unit in zip(outputs, _moves(outputs, nearby), units, strict=True):
         rounding = _clear(x.dtype) * torch.finfo(x.dtype).eps * x.abs()

@@ -91,6 +91,7 @@ class Uses(_Uncompiled):  # type: ignore[no-untyped-call]
     Attributes:
         roles: of each parameter, by its uses, with the reason of each.
         inner: the matrices whose products another weight has taken, or a sum with other products.
+        last: the others whose products are outputs.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], batch: Iterable[Tensor]) -> None:
@@ -98,6 +99,7 @@ class Uses(_Uncompiled):  # type: ignore[no-untyped-call]
         self.shapes = {name: tuple(weight.shape) for name, weight in parameters.items()}
         self.roles: dict[str, dict[RoleName, str]] = {name: {} for name in parameters}
         self.inner: set[str] = set()
+        self.last = frozenset[str]()
         self._origins: Any = WeakTensorKeyDictionary()
         self._written: dict[int, tuple[Any, _Origin]] = {}
         strided = (x for x in parameters.values() if x.layout is torch.strided)
@@ -109,6 +111,11 @@ class Uses(_Uncompiled):  # type: ignore[no-untyped-call]
             if x.ndim > 2:
                 entries = torch.arange(x.numel(), device=x.device).reshape(x.shape)
             self._origins[x] = _Origin(frozenset((name,)), entries=entries)
+
+    def finish(self, outputs: Iterable[Tensor]) -> None:
+        """Take the outputs of the pass."""
+        ends = (self.origin(x).ends or frozenset() for x in outputs)
+        self.last = frozenset[str]().union(*ends) - self.inner
 
     def origin(self, x: Tensor) -> _Origin:
         """The origin of a tensor."""

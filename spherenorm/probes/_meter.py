@@ -1,18 +1,19 @@
-"""The numbers of weights that are measured together, of the inner products of their units."""
+"""`Meter`: the numbers of one weight at some steps, of the inner products of its units."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from spherenorm._measures import chord, cosine_of, move_of_sums
 from spherenorm._numerics import wide_dtype, working_dtype
+from spherenorm._views import replicate
 from spherenorm.core import State
 from spherenorm.probes._measurement import Measurement, Units
-from spherenorm.probes._sums import Stack, count_units, plain
 from spherenorm.probes._weights import Watched
 from spherenorm.rules import (
     AccumulatedInvarianceTest,
@@ -21,255 +22,211 @@ from spherenorm.rules import (
     UnitSums,
 )
 
-FEW_DIGITS = 10
-"""Weights whose numbers of units have so many binary digits at most share a table."""
+MOST_ENTRIES = {"cpu": 2**16, "cuda": 2**21}
+"""Entries that are summed at once: few calls, and little memory; on a CPU, what its caches hold."""
 
-OF_SEVERAL_WEIGHTS = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decide
-"""Decisions that take the units of several weights at once; others get one weight at a time."""
-
-
-class _Gradients:
-    """The gradients of weights as they are before a step that may write into them.
-
-    They are copied at the first time, and then where a step has written into them, as one that
-    adds its decay to them.
-    """
-
-    def __init__(self, weights: Sequence[Tensor]) -> None:
-        self._weights = weights
-        self._copied = set(range(len(weights)))
-        self._kept: list[tuple[Tensor, int, Tensor] | None] = [None] * len(weights)
-
-    def keep(self) -> None:
-        """Keep them as they are now."""
-        self._kept = []
-        for index, weight in enumerate(self._weights):
-            grad, kept = weight.grad, None
-            if grad is not None:
-                kept = grad, grad._version, grad.clone() if index in self._copied else grad
-            self._kept.append(kept)
-
-    def raw(self) -> list[Tensor | None]:
-        """Those that were kept; None for one that is lost, or was not there."""
-        found: list[Tensor | None] = []
-        written = set()
-        for index, kept in enumerate(self._kept):
-            if kept is None:
-                found.append(None)
-                continue
-            grad, version, values = kept
-            if grad._version != version:
-                written.add(index)
-            found.append(None if values is grad and index in written else values)
-        self._kept, self._copied = [None] * len(self._weights), written
-        return found
+OF_SEVERAL = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decide
+"""Decisions that take the units of several steps at once; others get one step at a time."""
 
 
 class Meter:
-    """Measures weights of one group together, without a word to the host. Made by `meters`.
+    """Measures one weight, without a word to the host.
 
-    Each view has a table of the weights' units, one weight per row. A weight with fewer units than
-    another has units of 0 behind its own, which are no evidence for a test.
+    A measured step costs a copy of the weight and one matrix product. The numbers of several
+    steps are made of these together, by `table`.
 
     Args:
-        watched: weights of one group, dtype, device and view, those of one shape side by side.
+        watched: the weight.
         by_unit: report each unit, too.
     """
 
-    def __init__(self, watched: Sequence[Watched], by_unit: bool) -> None:
-        self.watched, self._by_unit = watched, by_unit
-        views, self._tested = [watched[0].view], watched[0].test.views
-        views += [view for view in self._tested if view not in views]
-        self._tables = [views.index(view) for view in self._tested]
-        weights = [each.weight for each in watched]
-        self.group, self.device = watched[0].group, weights[0].device
-        same = dict.fromkeys(weight.shape for weight in weights)
-        stacked = [[w for w in weights if w.shape == shape] for shape in same]
-        self._stacks = [Stack(those, views) for those in stacked]
-        self._lengths = [[count_units(w, view) for w in weights] for view in views]
-        wide = torch.empty(0, dtype=wide_dtype(self.device), device=self.device)
-        self._products = [wide.new_zeros(3, 3, len(weights), max(n)) for n in self._lengths]
-        self._counts = [torch.tensor(n, device=self.device) for n in self._lengths]
-        roots = [[view.size(w) ** 0.5 for w in weights] for view in self._tested]
-        self._roots = [wide.new_tensor(each)[:, None] for each in roots]
+    def __init__(self, watched: Watched, by_unit: bool) -> None:
+        self.watched, self._by_unit, self._tested = watched, by_unit, watched.test.views
+        self.weight, weight = watched.weight, watched.weight
+        self._views = list(dict.fromkeys((watched.view, *self._tested)))
+        self._counts = {view: weight.numel() // view.size(weight) for view in self._views}
+        own = [0 if view.dim is None else view.dim % weight.ndim for view in self._views]
+        self._dims = dict(zip(self._views, own, strict=True))
+        if None in [view.dim for view in self._views] and len(set(own)) > 1:  # any dimension serves
+            serves = next(dim for view, dim in self._dims.items() if view.dim is not None)
+            self._dims |= {view: serves for view in self._views if view.dim is None}
+        self._before = torch.empty_like(plain(weight))
+        self._gradient: tuple[Tensor, int, Tensor] | None = None
+        self._copies_gradient = True
+        self._state: State = {}
+        self._sums: list[dict[int, Tensor]] = []
         self._states: list[State] = []
-        self._gradients = _Gradients(weights)
-        self._shapes: list[torch.Size] = []
 
-    @property
-    def work(self) -> int:
-        """The entries of memory that `measure` needs to work in."""
-        return max(stack.work for stack in self._stacks)
+    def keep(self, state: State) -> None:
+        """Keep what the step is about to change: the weight, and the `state` of its test."""
+        self._before.copy_(plain(self.weight))
+        test = self.watched.test
+        if test.state_names:
+            first = state.keys() >= set(test.state_names)
+            own = test.by_units(state if first else test.init(self.weight))
+            self._state = {name: plain(own[name]).clone() for name in test.state_names}
 
-    def keep(self, states: Mapping[Tensor, State]) -> None:
-        """Keep what the step is about to change: weights, and the `states` of their tests."""
-        for stack in self._stacks:
-            stack.keep()
-        self._states = [_kept_state(each, states.get(each.weight, {})) for each in self.watched]
+    def keep_gradient(self) -> None:
+        """Keep the raw gradient, before the step or, with a closure, as soon as it makes it.
 
-    def keep_gradients(self) -> None:
-        """Keep the raw gradients, before the step or, with a closure, as soon as it makes them."""
-        self._gradients.keep()
+        It is copied at the first time, and then where a step has written into it, as one that adds
+        its decay to it.
+        """
+        grad = self.weight.grad
+        self._gradient = None
+        if grad is not None:
+            kept = grad.clone() if self._copies_gradient else grad
+            self._gradient = grad, grad._version, kept
 
-    def measure(self, test: InvarianceTest, work: Tensor) -> Tensor:
-        """The numbers of the step that has been taken, as a vector, which `read` tells apart.
+    def sum(self) -> None:
+        """Keep the inner products of the step that has been taken."""
+        after, grad = plain(self.weight), self._raw_gradient()
+        given = torch.zeros_like(after) if grad is None else plain(grad)
+        whole = self._before, after, given
+        self._sums.append({dim: _products(*whole, dim) for dim in set(self._dims.values())})
+        self._states.append(self._state)
+
+    def _raw_gradient(self) -> Tensor | None:
+        """The gradient that was kept; None if it is lost, or was not there."""
+        kept, self._gradient = self._gradient, None
+        if kept is None:
+            return None
+        grad, version, values = kept
+        written = grad._version != version
+        lost, self._copies_gradient = written and values is grad, written
+        return None if lost else values
+
+    def table(self, test: InvarianceTest) -> Tensor:
+        """The numbers of the steps since the last table, one per row, which `read` tells apart.
 
         Args:
-            test: of the weights' group, at its present hyper-parameters.
-            work: memory to work in, of shape (3, `self.work` or more).
+            test: of the weight, at the hyper-parameters of these steps.
         """
-        self._sum(work)
-        numbers = _numbers(self._products[0])
-        flags = self._flags(test)
+        steps, states = self._sums, self._states
+        self._sums, self._states = [], []
+        sums = {  # by view, each of shape (5, steps, units)
+            view: view.of_indices(torch.stack([each[dim] for each in steps], 1))
+            for view, dim in self._dims.items()
+        }
+        numbers = _numbers(sums[self.watched.view])
+        flags = self._flags(test, sums, states)
         # (a unit without a gradient has no cosine)
-        squares, norms_and_turns = numbers.square(), slice(None, -1)
-        parts = [squares[norms_and_turns].sum(-1) / self._counts[0], squares[-1].nanmean(-1)]
-        parts += [self._share(flag, table) for flag, table in zip(flags, self._tables, strict=True)]
+        squares = numbers.square()
+        parts = [squares[:-1].mean(-1).T, squares[-1].nanmean(-1)[:, None]]
+        parts += [flag.to(numbers.dtype).mean(-1, keepdim=True) for flag in flags]
         if self._by_unit:
-            parts += [numbers[:, i, :count] for i, count in enumerate(self._lengths[0])]
-            for flag, table in zip(flags, self._tables, strict=True):
-                lengths = self._lengths[table]
-                every = flag.to(numbers.dtype).expand(-1, max(lengths))
-                parts += [every[i, :count] for i, count in enumerate(lengths)]
-        self._shapes = [part.shape for part in parts]
-        return torch.cat([part.flatten() for part in parts])
+            parts += [*numbers]
+            for flag, view in zip(flags, self._tested, strict=True):
+                parts.append(flag.to(numbers.dtype).expand(-1, self._counts[view]))
+        return torch.cat(parts, 1)
 
-    def read(self, step: int, vector: Tensor) -> Iterator[Measurement]:
-        """The measurements in a vector of `measure` that is on the host, one for each weight."""
-        cut = torch.split(vector, [shape.numel() for shape in self._shapes])
-        parts = iter([part.view(shape) for part, shape in zip(cut, self._shapes, strict=True)])
-        numbers = torch.cat([next(parts), next(parts)[None]]).sqrt().T.tolist()
-        shares = [next(parts).tolist() for _ in self._tested]
-        units = [next(parts) for _ in self.watched if self._by_unit]
-        flags = [[next(parts) > 0 for _ in units] for _ in self._tested]
-        for index, each in enumerate(self.watched):
-            passed = [share[index] for share in shares]
-            first = next((i for i, share in enumerate(passed) if share > 0), None)
-            share, view = (0.0, None) if first is None else (passed[first], self._tested[first])
-            own = *numbers[index], share, view and str(view)
-            found = Measurement(step, each.name, str(each.view), *own)
-            if units:
-                none = torch.zeros(0, dtype=torch.bool)
-                invariant = none if first is None else flags[first][index]
-                found = replace(found, units=Units(*(*units[index].clone(), invariant)))
-            yield found
+    def _flags(
+        self, test: InvarianceTest, sums: dict[Any, Tensor], states: Sequence[State]
+    ) -> Sequence[Tensor]:
+        """The units that `test` finds scale-invariant at each step, by tested view.
 
-    def _sum(self, work: Tensor) -> None:
-        """Fill the tables of the inner products of units."""
-        grads, first = self._gradients.raw(), 0
-        for stack in self._stacks:
-            last = first + stack.count
-            for table, own in zip(
-                self._products, stack.products(grads[first:last], work), strict=True
-            ):
-                table[..., first:last, : own.shape[-1]] = own
-            first = last
+        Each is of shape (steps, units), or (steps, 1) where units share one decision.
+        """
+        if not test.views:
+            return []
+        dtype = working_dtype(self.weight.dtype)
+        every = [sums[view].to(dtype).unbind() for view in self._tested]
+        given = [torch.stack([ww, gg, wg]) for ww, _, wg, _, gg in every]
+        state = {name: torch.stack([own[name] for own in states]) for name in test.state_names}
 
-    def _flags(self, test: InvarianceTest) -> Sequence[Tensor]:
-        """The units that `test` finds scale-invariant; see `_decisions`."""
-        sums = []
-        for table, roots in zip(self._tables, self._roots, strict=True):
-            x = self._products[table]
-            # With sqrt(dim) in the product, all units are of dimension 1.
-            sums.append(torch.stack([x[0, 0], x[2, 2], x[0, 2] * roots]))
-        dtype = working_dtype(self.watched[0].weight.dtype)
-        return _decisions(test, [x.to(dtype) for x in sums], self._states)
+        def decide(given: Sequence[Tensor], state: State, over: int | None) -> tuple[Tensor, ...]:
+            units = [
+                UnitSums(view, view.size(self.weight), self._counts[view], *x.unbind(), over=over)
+                for view, x in zip(self._tested, given, strict=True)
+            ]
+            flags = test.decide(units, state)[0].flags
+            return tuple(flag if flag.ndim else flag[None] for flag in flags)
 
-    def _share(self, flag: Tensor, table: int) -> Tensor:
-        """The share of each weight's units that have a flag."""
-        shared = flag.shape[-1] < self._products[table].shape[-1]
-        total = flag.sum(-1, dtype=self._products[0].dtype)
-        return total if shared else total / self._counts[table]
+        if type(test).decide in OF_SEVERAL:
+            return decide(given, state, 1)
+        found: tuple[Tensor, ...] = torch.vmap(lambda x, own: decide(x, own, None), (1, 0))(
+            given, state
+        )
+        return found
+
+    def read(self, step: int, row: Tensor) -> Measurement:
+        """The measurement in a row of `table` that is on the host."""
+        name, view = self.watched.name, self.watched.view
+        numbers = row[:5].sqrt().tolist()
+        shares, rest = row[5 : 5 + len(self._tested)].tolist(), row[5 + len(self._tested) :]
+        first = next((i for i, share in enumerate(shares) if share > 0), None)
+        share, found = (0.0, None) if first is None else (shares[first], self._tested[first])
+        own = *numbers, share, found and str(found)
+        measured = Measurement(step, name, str(view), *own)
+        if not self._by_unit:
+            return measured
+        count = self._counts[view]
+        units, flags = rest[: 5 * count].view(5, count), rest[5 * count :]
+        by_view = torch.split(flags, [self._counts[view] for view in self._tested])
+        invariant = torch.zeros(0) if first is None else by_view[first]
+        return replace(measured, units=Units(*(*units.clone(), invariant > 0)))
 
 
-def _decisions(
-    test: InvarianceTest, sums: list[Tensor], states: Sequence[State]
-) -> Sequence[Tensor]:
-    """The units that a test finds scale-invariant.
+def same_tests(one: InvarianceTest, other: InvarianceTest) -> bool:
+    """True if two tests decide alike; a tensor among hyper-parameters may have changed."""
+    pairs = [(getattr(one, f.name), getattr(other, f.name)) for f in fields(one)]
+    return type(one) is type(other) and all(
+        not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == b for a, b in pairs
+    )
 
-    Args:
-        test: of the weights.
-        sums: <w, w>, <g, g> and <w, g>, shape (3, weights, units), for each tested view.
-        states: of the weights' tests.
+
+def plain(x: Tensor) -> Tensor:
+    """`x` without a graph, dense, and whole in each process."""
+    x = x.detach()
+    if getattr(x, "device_mesh", None) is not None:
+        x = replicate(x).to_local()  # type: ignore[attr-defined]
+    return x.to_dense() if x.layout != torch.strided else x
+
+
+def tables_on_host(waiting: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of two dimensions, by one copy per device."""
+    found: dict[int, Tensor] = {}
+    for device in {x.device for x in waiting}:
+        own = [(i, x) for i, x in enumerate(waiting) if x.device == device]
+        whole = torch.cat([x.flatten() for _, x in own]).cpu()
+        cut = torch.split(whole, [x.numel() for _, x in own])
+        found |= {i: part.view(x.shape) for (i, x), part in zip(own, cut, strict=True)}
+    return [found[i] for i in range(len(waiting))]
+
+
+def _products(w: Tensor, after: Tensor, g: Tensor, dim: int) -> Tensor:
+    """<w, w>, <w, d>, <w, g>, <d, d> and <g, g> at each index of `dim`, with d = w' - w.
 
     Returns:
-        For each view a tensor of shape (weights, units), or (weights, 1) where a weight's units
-        share one decision.
+        Of shape (5, indices), made in parts of little memory.
     """
-    if not test.views:  # a group whose weights are not tested
-        return []
-
-    def decide(sums: list[Tensor], state: State, over: int | None = None) -> tuple[Tensor, ...]:
-        pairs = zip(test.views, sums, strict=True)
-        every = [UnitSums(view, 1, x.shape[-1], *x.unbind(), over=over) for view, x in pairs]
-        return test.decide(every, state)[0].flags
-
-    def decide_alone(sums: list[Tensor], state: State) -> tuple[Tensor, ...]:
-        return tuple(flag if flag.ndim else flag[None] for flag in decide(sums, state))
-
-    state = {name: torch.stack([own[name] for own in states]) for name in test.state_names}
-    if type(test).decide in OF_SEVERAL_WEIGHTS:
-        return decide(sums, state, over=1)
-    found: tuple[Tensor, ...] = torch.vmap(decide_alone, (1, 0))(sums, state)
-    return found
+    most = MOST_ENTRIES.get(w.device.type, MOST_ENTRIES["cuda"])
+    rows = max(1, most * w.shape[dim] // w.numel())
+    pieces = zip(*(torch.split(x.movedim(dim, 0), rows) for x in (w, after, g)), strict=True)
+    return torch.cat([_of_piece(*piece) for piece in pieces], 1)
 
 
-def meters(watched: Iterable[Watched], by_unit: bool) -> list[Meter]:
-    """The meters of all watched weights: one for those that can share tables."""
-    kinds: dict[Hashable, list[Watched]] = {}
-    for each in watched:
-        weight, test = each.weight, each.test
-        counts = [count_units(weight, view) for view in each.views]
-        if (
-            type(test).decide is ScaleInvarianceTest.decide
-        ):  # others may ask how many units there are
-            counts = [max(FEW_DIGITS, count.bit_length()) for count in counts]
-        key = each.group, weight.dtype, weight.device, each.view, *counts
-        kinds.setdefault(key, []).append(each)
-    return [Meter(_by_shape(those), by_unit) for those in kinds.values()]
-
-
-def read_all(those: Sequence[Meter], step: int, vectors: Sequence[Tensor]) -> list[Measurement]:
-    """The measurements of all meters at a step, in the order of the weights."""
-    found: dict[int, Measurement] = {}
-    for meter, vector in zip(those, vectors, strict=True):
-        pairs = zip(meter.watched, meter.read(step, vector), strict=True)
-        found |= {each.place: measured for each, measured in pairs}
-    return [found[place] for place in sorted(found)]
-
-
-def work_of(those: Iterable[Meter]) -> dict[torch.device, Tensor]:
-    """Memory to work in, one for all meters of a device.
-
-    It is kept, as a CPU clears new memory page by page, which takes as long as the sums.
-    """
-    entries: dict[torch.device, int] = {}
-    for meter in those:
-        entries[meter.device] = max(entries.get(meter.device, 0), meter.work)
-    return {d: torch.empty(3, n, dtype=wide_dtype(d), device=d) for d, n in entries.items()}
-
-
-def _by_shape(watched: Sequence[Watched]) -> list[Watched]:
-    shapes = list(dict.fromkeys(each.weight.shape for each in watched))
-    return sorted(watched, key=lambda each: shapes.index(each.weight.shape))
-
-
-def _kept_state(watched: Watched, state: State) -> State:
-    """A copy of the state of a weight's test, by units; its first one before the first step."""
-    names, test = watched.test.state_names, watched.test
-    if not names:
-        return {}
-    if not state.keys() >= set(names):
-        state = test.init(watched.weight)
-    return {name: plain(x).clone() for name, x in test.by_units(state).items()}
+def _of_piece(w: Tensor, after: Tensor, g: Tensor) -> Tensor:
+    vectors = torch.empty(3, *w.shape, dtype=wide_dtype(w.device), device=w.device)
+    for to, x in zip(vectors, (w, after, g), strict=True):
+        to.copy_(x)
+    vectors[1].sub_(vectors[0])
+    matrices = vectors.flatten(2).transpose(0, 1)
+    ww, wd, wg, _, dd, _, _, _, gg = torch.bmm(matrices, matrices.mT).flatten(1).unbind(1)
+    return torch.stack([ww, wd, wg, dd, gg])
 
 
 def _numbers(products: Tensor) -> Tensor:
-    """The numbers of each unit, from `norm_before` to `cosine`, shape (5, weights, units).
-
-    Args:
-        products: the inner products of w, d and g.
-    """
-    ww, wd, wg, _, dd, _, _, _, gg = products.flatten(0, 1)
+    """The numbers of each unit, from `norm_before` to `cosine`, shape (5, steps, units)."""
+    ww, wd, wg, dd, gg = products
     norm_after, angle = move_of_sums(ww, wd, dd)
     return torch.stack([ww.sqrt(), norm_after, chord(angle), angle, cosine_of(wg, ww, gg)])
+
+
+def read_all(
+    those: Sequence[Meter], steps: Sequence[int], tables: Sequence[Tensor]
+) -> Iterator[Measurement]:
+    """The measurements in the tables of all meters, in the order of steps and weights."""
+    for index, step in enumerate(steps):
+        for meter, table in zip(those, tables, strict=True):
+            yield meter.read(step, table[index])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer
 from spherenorm._views import as_view
 from spherenorm.optim import unwrap
 from spherenorm.probes._measurement import FunctionSink, Law, Measurement, OfMeasurements, Sink
-from spherenorm.probes._meter import Meter, meters, read_all, work_of
+from spherenorm.probes._meter import Meter, read_all, same_tests, tables_on_host
 from spherenorm.probes._weights import (
     RuleAndTest,
     Views,
@@ -29,6 +29,9 @@ from spherenorm.probes._weights import (
 )
 
 _KEPT = "a probe could not hand over its block; it is kept, and handed over with the next one"
+
+_TOGETHER = 8
+"""Measured steps whose sums are kept, to make numbers of them together."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -67,8 +70,8 @@ class Probe:
         self._laid_out: Hashable = None
         self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
         self._measured: list[Measurement] = []  # and not yet handed over
-        self._work: dict[torch.device, Tensor] = {}
-        self._waiting: list[tuple[int, list[Meter], list[Tensor]]] = []
+        self._summed: list[int] = []  # steps of which the meters have sums
+        self._waiting: list[tuple[list[int], list[Meter], list[Tensor]]] = []
         check_names(optimizer, names, views)
         check(watched_weights(optimizer, rules_of(optimizer), names, views))
         self._hooks = [
@@ -81,9 +84,12 @@ class Probe:
 
         What `to` or `law` raises, this raises too; the measurements are kept for the next time.
         """
+        with torch.no_grad():
+            self._tabulate()
         waiting, self._waiting = self._waiting, []
-        for step, those, vectors in _on_host(waiting):
-            self._measured += read_all(those, step, vectors)
+        tables = iter(tables_on_host([x for *_, own in waiting for x in own]))
+        for steps, those, own in waiting:
+            self._measured += read_all(those, steps, [next(tables) for _ in own])
         measured = list(self._measured)
         if self._law is not None:
             measured = [replace(each, predicted=float(self._law(each))) for each in measured]
@@ -117,6 +123,7 @@ class Probe:
         """
         if not isinstance(state_dict.get("step"), int):
             raise ValueError(f"a probe's state_dict has a step, got {dict(state_dict)!r}")
+        self._tabulate()
         self._waiting, self._measured, self._step = [], [], state_dict["step"]
 
     @torch.no_grad()
@@ -127,57 +134,70 @@ class Probe:
             return None
         self._lay_out()
         for meter in self._meters:
-            meter.keep(self._optimizer.state)
+            meter.keep(self._optimizer.state.get(meter.weight, {}))
         if not any(map(callable, (*args, *options.values()))):
             self._keep_gradients()
             return None
-        named = {key: self._watched(each) for key, each in options.items()}
-        return tuple(map(self._watched, args)), named
-
-    def _watched(self, argument: Any) -> Any:
-        """A closure that keeps the gradients that it has made; another argument as it is."""
-        if not callable(argument):
-            return argument
-
-        @functools.wraps(argument)
-        def closure() -> Any:
-            loss = argument()
-            self._keep_gradients()
-            return loss
-
-        return closure
+        named = {key: _followed(each, self._keep_gradients) for key, each in options.items()}
+        return tuple(_followed(each, self._keep_gradients) for each in args), named
 
     def _keep_gradients(self) -> None:
         with torch.no_grad():
             for meter in self._meters:
-                meter.keep_gradients()
+                meter.keep_gradient()
 
     @torch.no_grad()
     def _after(self, *_: Any) -> None:
         self._step += 1
         if self._step % self._every:
             return
-        pairs = ((m, self._rules[m.group][1]) for m in self._meters)
-        vectors = [m.measure(test, self._work[m.device]) for m, test in pairs]
-        self._waiting.append((self._step, self._meters, vectors))
-        if len(self._waiting) >= self._block:
+        for meter in self._meters:
+            meter.sum()
+        self._summed.append(self._step)
+        if len(self._summed) >= _TOGETHER:
+            self._tabulate()
+        if len(self._summed) + sum(len(steps) for steps, *_ in self._waiting) >= self._block:
             try:
                 self.flush()
             except Exception as error:  # the step is done
                 warnings.warn(f"{_KEPT}: {type(error).__name__}: {error}", stacklevel=2)
 
+    def _tabulate(self) -> None:
+        """Make numbers of the sums that the meters have."""
+        if self._summed:
+            tables = [m.table(self._rules[m.watched.group][1]) for m in self._meters]
+            self._waiting.append((self._summed, self._meters, tables))
+            self._summed = []
+
     def _lay_out(self) -> None:
         """Make the meters, unless those of the last step serve."""
-        self._rules = rules_of(self._optimizer)
-        now = arrangement(self._optimizer, self._rules)
+        rules = rules_of(self._optimizer)
+        now = arrangement(self._optimizer, rules)
+        pairs = zip(rules, self._rules, strict=False)
+        if now != self._laid_out or not all(same_tests(a, b) for (_, a), (_, b) in pairs):
+            self._tabulate()
+        self._rules = rules
         if now == self._laid_out:
             return
-        watched = watched_weights(self._optimizer, self._rules, self._names, self._views)
+        watched = watched_weights(self._optimizer, rules, self._names, self._views)
         check(watched)
-        self._meters = meters(watched, self._units)
-        self._work = work_of(self._meters)
+        self._meters = [Meter(each, self._units) for each in watched]
         self._kept = [p for group in self._optimizer.param_groups for p in group["params"]]
         self._laid_out = now
+
+
+def _followed(argument: Any, keep: Callable[[], None]) -> Any:
+    """A closure that calls `keep` when it has made gradients; another argument as it is."""
+    if not callable(argument):
+        return argument
+
+    @functools.wraps(argument)
+    def closure() -> Any:
+        loss = argument()
+        keep()
+        return loss
+
+    return closure
 
 
 def probe(
@@ -270,20 +290,3 @@ def probe(
         views = as_view(views)
     meet(stepped)
     return Probe(optimizer, every, sink, names, views, predict, block, units)
-
-
-def _on_host(
-    waiting: Sequence[tuple[int, list[Meter], list[Tensor]]],
-) -> list[tuple[int, list[Meter], list[Tensor]]]:
-    """The same with all vectors on the host, by one copy per device."""
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for _, _, vectors in waiting:
-        for vector in vectors:
-            by_device.setdefault(vector.device, []).append(vector)
-    copied = {
-        device: iter(torch.split(torch.cat(vectors).cpu(), [len(v) for v in vectors]))
-        for device, vectors in by_device.items()
-    }
-    return [
-        (step, those, [next(copied[v.device]) for v in vectors]) for step, those, vectors in waiting
-    ]

@@ -38,7 +38,6 @@ class Watched:
         group: the index of its param_group.
         view: splits it into the units that are measured.
         test: decides which of its units are scale-invariant.
-        place: among the measured weights.
     """
 
     weight: Tensor
@@ -46,7 +45,6 @@ class Watched:
     group: int
     view: View
     test: InvarianceTest
-    place: int
 
     @property
     def views(self) -> tuple[View, ...]:
@@ -69,7 +67,7 @@ def watched_weights(
         rule, test = rules[number]
         view = _view(views, name, rule, test)
         if weight.ndim >= 2 and weight.numel() and view is not None:
-            found.append(Watched(weight, name, number, view, test, len(found)))
+            found.append(Watched(weight, name, number, view, test))
     return found
 
 

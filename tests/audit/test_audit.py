@@ -130,18 +130,19 @@ def test_the_scale_of_the_outputs_does_not_matter(scale):
     assert found == {"0.weight": "channel", "2.weight": None, "4.weight": None}
 
 
-def test_a_loss_may_take_the_model_and_targets():
-    model = normed(nn.Linear(5, 2))
-    targets = torch.randn(16, 2)
-    x = torch.randn(16, 6)
+def test_a_loss_may_take_targets_and_the_model_as_an_argument():
+    model, targets, x = normed(nn.Linear(5, 2)), torch.randn(16, 2), torch.randn(16, 6)
+    cross_entropy = nn.CrossEntropyLoss()
+    found = views(model, x, loss=lambda output: cross_entropy(output, targets.argmax(1)))
+    assert found == {"0.weight": "channel", "2.weight": None}
 
-    def loss(output):
+    def penalized(model, output):
         return nn.functional.mse_loss(output, targets) + model[0].weight.square().sum()
 
-    assert views(model, x, loss=loss) == {"0.weight": None, "2.weight": None}
-    loss = nn.CrossEntropyLoss()
-    found = views(model, x, loss=lambda output: loss(output, targets.argmax(1)))
-    assert found == {"0.weight": "channel", "2.weight": None}
+    found = views(model, x, loss=partial(penalized, model))
+    assert found == {"0.weight": None, "2.weight": None}
+    with refuses("(5, 6)", "partial"):
+        audit(model, x, loss=lambda output: penalized(model, output))
 
 
 @pytest.mark.parametrize("fill", [torch.nan, torch.inf])  # (-inf is in the zoo)

@@ -145,7 +145,7 @@ def test_a_step_reads_nothing_back_before_a_block_is_full(kind):
     model = Model().to("meta")
     optimizer = OPTIMIZERS[kind](model)
     found = sn.probe(optimizer, every=1, block=1000)
-    for step in range(3):
+    for step in range(17):
         for p in model.parameters():
             p.grad = torch.empty_like(p)
             optimizer.state[p] = dict(optimizer.state[p])
@@ -154,7 +154,7 @@ def test_a_step_reads_nothing_back_before_a_block_is_full(kind):
             found._before()
             found._after()
         assert not reads.found
-    assert len(found._waiting) == 3
+    assert found._waiting
 
 
 def test_closures_accumulation_and_skipped_steps():

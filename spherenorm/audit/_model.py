@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import itertools
 import random
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,13 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spherenorm.audit._nested import changed, outputs_of, tensors_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
 
-_PERIOD = 1_048_573
+_PERIOD = 131_071
 """Noise repeats after so many numbers, since drawing one takes ten times as long as copying it. A
 prime, so that no two rows of a large weight have the same noise."""
 _NAMED_EPS = re.compile(r"(^|[._])eps(ilon)?($|_)")
+_CACHES = ("past_key_values", "past_key_value", "cache", "kv_cache")
+_ATOMS = (type, str, bytes, int, float, complex, types.NoneType, types.ModuleType)
+_OPAQUE = (*_ATOMS, types.FunctionType, types.BuiltinFunctionType, types.MethodType, nn.Module)
+_CONTAINERS = (tuple, list, set, frozenset, collections.deque)
+_PLAIN = ("Parameter", "Tensor", "Buffer")
 
 
 @dataclass(frozen=True)
@@ -59,30 +65,24 @@ class Subject:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        batch: Any,
-        loss: Callable[[Any], Any] | None,
-        dtype: torch.dtype,
+        self, model: nn.Module, batch: Any, loss: Callable[[Any], Any] | None, dtype: torch.dtype
     ) -> None:
         _refuse_shared_memory(model)
-        self.dtype = dtype
-        (self.model, self.loss), self._kept = _copied(model, loss)
-        for module in filter(lambda each: isinstance(each, nn.Module), (self.model, self.loss)):
-            module._apply(lambda x: in_dtype(x, dtype))
-        self._aliases = {_memory(x) for x in (*model.parameters(), *self._kept)}
+        self.dtype, self.doubts = dtype, dict[str, None]()
+        self.model, self.loss = _copied(model, loss, dtype)
         self.parameters = dict(self.model.named_parameters())
         self.start = {name: x.detach() for name, x in model.named_parameters()}
-        pairs = zip(model.modules(), self.model.modules(), strict=True)
+        self._known = {id(x) for x in self.parameters.values()}
+        self._callers = {_memory(x) for x in (*model.parameters(), *model.buffers())}
         self._buffers = [
-            (theirs, ours, name, None if buffer is None else buffer.clone())
-            for theirs, ours in pairs
-            for name, buffer in ours._buffers.items()
+            (module, name, None if buffer is None else buffer.clone())
+            for module in self.model.modules()
+            for name, buffer in module._buffers.items()
         ]
         self._left = [start for *_, start in self._buffers]
-        self._theirs = dict(model.named_parameters())
-        self.batch = arguments_of(batch)
-        self.doubts: dict[str, None] = {}
+        self.batch = batch
+        if not isinstance(batch, Mapping):
+            self.batch = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
 
     def place(self, point: Point) -> None:
         """Give all parameters and buffers their values at a point.
@@ -96,54 +96,51 @@ class Subject:
         """
         for name, parameter in self.parameters.items():
             parameter.data.copy_(self.start[name])
-            parameter.grad = None
         taking = [x.data for x in self.parameters.values() if x.requires_grad]
         for size, seed in ((point.jitter, point.seed), (point.nudge, point.seed + 1)):
-            if size:
-                for value, noise in with_noise(taking, seed):
-                    usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
-                    value.addcmul_(value, noise, value=0.3 * size)
-                    value.add_(noise, alpha=0.1 * usual * size)
-        for (_, module, name, start), left in zip(self._buffers, self._left, strict=True):
+            for value, piece, noise in with_noise(taking, seed) if size else ():
+                usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
+                piece.addcmul_(piece, noise, value=0.3 * size)
+                piece.add_(noise, alpha=0.1 * usual * size)
+        for (module, name, start), left in zip(self._buffers, self._left, strict=True):
             buffer = left if point.jitter else start
             fresh = None if buffer is None else buffer.clone()
-            if (
-                fresh is not None
-                and _NAMED_EPS.search(name)
-                and 0 < fresh.abs().max() <= LARGEST_EPS
-            ):
-                fresh *= point.eps_factor
+            if fresh is not None and _NAMED_EPS.search(name):
+                fresh *= point.eps_factor if 0 < fresh.abs().max() <= LARGEST_EPS else 1
             module._buffers[name] = fresh
 
     @contextmanager
-    def evaluation(self, point: Point) -> Iterator[None]:
+    def evaluation(self, point: Point) -> Iterator[PreciseMode]:
         """The context of a forward and a backward pass: precision, eps, random numbers."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
-        copies: dict[int, Any] = {id(x): self.parameters[name] for name, x in self._theirs.items()}
-        for theirs, ours, name, _ in self._buffers:
-            copies[id(theirs._buffers[name])] = ours._buffers[name]
-        copies.pop(id(None), None)
-        known = {id(x) for x in self.parameters.values()}
-        self._mode = mode = PreciseMode(
-            self.dtype, point.eps_factor, self.doubts, copies, known, self._aliases
-        )
+        mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, self._known, self._callers)
         try:
             with _seeded(point.seed), _eager(), mode:
-                yield
+                yield mode
         finally:
-            mode.give_back()
             torch.set_default_dtype(default)
 
-    def outputs(self, point: Point, change: Callable[[], None] | None = None) -> list[Tensor]:
-        """The outputs at a point, without a graph, after a change of the parameters there."""
+    def outputs(
+        self, point: Point, change: Callable[[], None] | None = None, watch: Any = None
+    ) -> list[Tensor]:
+        """The outputs at a point, without a graph.
+
+        Args:
+            point: the place.
+            change: of the parameters there.
+            watch: a context of the pass, whose `finish` gets the outputs.
+        """
         self.place(point)
         if change is not None:
             change()
-        with self.evaluation(point):
-            return [x.detach() for x in self.run(point)]
+        with torch.no_grad(), self.evaluation(point) as mode, watch or nullcontext():
+            found = self.run(point, mode)
+        if watch is not None:
+            watch.finish(found)
+        return found
 
-    def run(self, point: Point) -> list[Tensor]:
+    def run(self, point: Point, mode: PreciseMode) -> list[Tensor]:
         """A forward pass, within `evaluation`."""
         generator = torch.Generator().manual_seed(point.seed)
 
@@ -151,15 +148,15 @@ class Subject:
             value = _jittered(in_dtype(x, self.dtype), point.batch_jitter, generator)
             return value.requires_grad_() if x.requires_grad else value
 
-        inputs, keywords = changed(self.batch, moved)
-        result = self.model(*inputs, **keywords)
-        if any(isinstance(x, nn.Parameter) for x in self._mode.strangers):
+        given = copy.deepcopy(self.batch, {id(x): moved(x) for x in tensors_of(self.batch)})
+        result = self.model(**given) if isinstance(given, Mapping) else self.model(*given)
+        if mode.has_stranger:
             self.doubts[
                 "the model uses a parameter that is not among its own, such as that of a second"
                 " copy: it stays as it is when the others move"
             ] = None
         if not point.jitter and not point.nudge:
-            now = (module._buffers[name] for _, module, name, _ in self._buffers)
+            now = (module._buffers[name] for module, name, _ in self._buffers)
             self._left = [None if buffer is None else buffer.detach().clone() for buffer in now]
         if self.loss is not None:
             result = self.loss(result)
@@ -167,11 +164,48 @@ class Subject:
         return [x for x in real if x.is_floating_point() and x.numel()]
 
 
-def arguments_of(batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments and keyword arguments of a model in one batch."""
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    return (tuple(batch) if isinstance(batch, tuple | list) else (batch,)), {}
+def tensors_of(value: Any, seen: dict[int, Any] | None = None) -> Iterator[Tensor]:
+    """The tensors in dicts, lists, tuples, sets and attributes, in order, each once.
+
+    Modules and functions are not gone through.
+    """
+    seen = {} if seen is None else seen
+    if id(value) in seen or isinstance(value, _OPAQUE):
+        return
+    seen[id(value)] = value  # kept, so that no other gets its identity
+    if isinstance(value, Tensor):
+        yield value
+        return
+    items: Any = value.values() if isinstance(value, Mapping) else value
+    if not isinstance(value, (Mapping, *_CONTAINERS)):
+        items = getattr(value, "__dict__", {}).values()
+    for item in items:
+        yield from tensors_of(item, seen)
+
+
+def outputs_of(value: Any) -> Iterator[Tensor]:
+    """The tensors in what a model returns, without caches of keys and values.
+
+    Raises:
+        ValueError: the model returns an object whose tensors cannot be found.
+    """
+    kind = type(value).__name__
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not (isinstance(key, str) and key.lstrip("_") in _CACHES):
+                yield from outputs_of(item)
+    elif isinstance(value, _CONTAINERS):
+        for item in value:
+            yield from outputs_of(item)
+    elif not (isinstance(value, _OPAQUE) or kind.endswith("Cache")):
+        if not hasattr(value, "__dict__"):
+            raise ValueError(
+                f"the model returns a {kind}, in which no tensors can be found: pass a loss that"
+                " takes them out"
+            )
+        yield from outputs_of(vars(value))
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -194,54 +228,61 @@ def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.detach().clone()
 
 
-def with_noise(values: Sequence[Tensor], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each real tensor with numbers in [-1, 1] of its shape; the same ones for the same seed."""
-    real = [x for x in values if x.is_floating_point()]
+def with_noise(values: Sequence[Tensor], seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Each real tensor, in pieces, with numbers in [-1, 1]; the same ones for the same seed."""
+    real = [x for x in values if x.is_floating_point() and x.numel()]
     period = min(sum(x.numel() for x in real), _PERIOD)
     generator = torch.Generator().manual_seed(seed)
     draws = torch.empty(period, dtype=torch.float64).uniform_(-1, 1, generator=generator)
-    longest = max((x.numel() for x in real), default=0)
-    repeated = draws.repeat(2 + longest // max(period, 1))
-    used = 0
+    twice, used = draws.repeat(2), 0
     for value in real:
-        noise = repeated[used : used + value.numel()].view(value.shape)
-        used = (used + value.numel()) % max(period, 1)
-        yield value, noise.to(value)
+        flat = value if value.is_contiguous() else value.permute(_from_outer(value))
+        for piece in torch.split(flat.view(-1), period):
+            noise = twice[used : used + len(piece)]
+            used = (used + len(piece)) % period
+            yield value, piece, noise.to(piece)
 
 
-def _copied(model: nn.Module, loss: Any) -> tuple[tuple[nn.Module, Any], list[Tensor]]:
-    """Copies that share nothing with the caller's; what they keep of a graph is cut off it.
+def _from_outer(x: Tensor) -> list[int]:
+    """The dimensions of a dense tensor in the order of its memory."""
+    return sorted(range(x.ndim), key=lambda dim: (-x.stride()[dim], dim))
 
-    Also returns copies of tensors that share memory with a parameter, which theirs do not.
+
+def _copied(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Module, Any]:
+    """Copies in `dtype` that share nothing with the caller's; graphs that they keep are cut off.
+
+    An attribute that shares memory with a parameter stays the caller's: to read it is an error.
     """
     memo: dict[int, Any] = {}
-    aliases = []
-    parameters = {id(x): _memory(x) for x in model.parameters()}
-    memories = set(parameters.values())
+    modules = [each for each in (model, loss) if isinstance(each, nn.Module)]
+    for x in itertools.chain(*((*each.parameters(), *each.buffers()) for each in modules)):
+        value = in_dtype(x, dtype)
+        own = isinstance(x, nn.Parameter)
+        memo[id(x)] = nn.Parameter(value, x.requires_grad) if own else value
+    memories = {_memory(x) for x in model.parameters()}
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise ValueError(
                 f"{name or 'the model'} is compiled by torch.jit, and the audit cannot see into it:"
                 " pass the model from before that"
             )
-        own = {key: x for key, x in vars(module).items() if key not in ("_parameters", "_modules")}
-        for x in tensors_of(own):
-            alias = id(x) not in parameters and _memory(x) in memories
-            if alias or x.grad_fn is not None:
+        for x in tensors_of({k: x for k, x in vars(module).items() if k != "_modules"}):
+            if id(x) not in memo and _memory(x) in memories:
+                memo[id(x)] = x
+            elif id(x) not in memo and x.grad_fn is not None:
                 memo[id(x)] = x.detach().clone()
-                aliases += [memo[id(x)]] * alias
     try:
-        copied = copy.deepcopy((model, loss), memo)
+        copied: tuple[nn.Module, Any] = copy.deepcopy((model, loss), memo)
     except Exception as error:
         raise ValueError(f"the model cannot be copied for the audit: {error}") from error
-    theirs = {_memory(x) for x in (*model.parameters(), *model.buffers())}
-    for name, x in (*copied[0].named_parameters(), *copied[0].named_buffers()):
-        if _memory(x) in theirs:
+    ours = dict((*copied[0].named_parameters(), *copied[0].named_buffers()))
+    for name, x in (*model.named_parameters(), *model.named_buffers()):
+        if ours.get(name) is not memo[id(x)]:
             raise ValueError(
-                f"the model cannot be copied for the audit: {name} of the copy is the model's own;"
+                f"the model cannot be copied for the audit: its copy has not {name} of its own;"
                 " let the __deepcopy__ of the module that has it copy its tensors"
             )
-    return copied, aliases
+    return copied
 
 
 def _refuse_shared_memory(model: nn.Module) -> None:
@@ -263,9 +304,6 @@ def _refuse_shared_memory(model: nn.Module) -> None:
                 f"{a} and {b} share memory, so that neither can move alone: make one of them a"
                 " copy, or one parameter of both"
             )
-
-
-_PLAIN = ("Parameter", "Tensor", "Buffer")
 
 
 def _memory(x: Tensor) -> int:
@@ -306,8 +344,7 @@ def _seeded(seed: int) -> Iterator[None]:
     """Random numbers of Python, NumPy and torch from `seed`; their states are put back."""
     state, numpy_state = random.getstate(), np.random.get_state()
     on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    devices = range(torch.cuda.device_count()) if on_gpu else ()
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if on_gpu else ()):
         try:
             random.seed(seed)
             np.random.seed(seed)
