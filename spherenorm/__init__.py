@@ -10,6 +10,7 @@ from spherenorm import (
     support,
     testing,
     wrappers,
+    zoo,
 )
 from spherenorm._explanation import explain
 from spherenorm._fields import Interval, choice, hyper, view, views
@@ -66,5 +67,6 @@ __all__ = [
     "views",
     "when",
     "wrappers",
+    "zoo",
 ]
 __version__ = "0.1.0"
