@@ -30,7 +30,7 @@ def aggmo(lr: Scalar = 0.1, betas: tuple[Scalar, Scalar, Scalar] = (0.0, 0.9, 0.
     Source: Lucas et al. 2019, arXiv:1804.00325, Eq. 6.
     """
     return chain(
-        z.WeightedSum([r.HeavyBall(beta) for beta in betas], [1 / len(betas)] * len(betas)),
+        z.WeightedSum(tuple(map(r.HeavyBall, betas)), (1 / len(betas),) * len(betas)),
         r.StepSize(lr),
     )
 
@@ -92,7 +92,7 @@ def ademamix(
     fast = r.ExponentialAverage(betas[0], bias_correction=True)
     slow = r.ExponentialAverage(betas[2])
     return chain(
-        z.WeightedSum([fast, slow], [1.0, alpha]),
+        z.WeightedSum((fast, slow), (1.0, alpha)),
         z.GradientScale(betas[1], eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
@@ -190,7 +190,7 @@ def schedulefree_adamw(
         >>> for _ in range(3):
         ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
         >>> rule.rules[-1].readout(weight, state)
-        tensor([2.0000])
+        tensor([2.])
 
     Source: Defazio et al. 2024, arXiv:2405.15682, Algorithm 1; facebookresearch/schedule_free.
     """

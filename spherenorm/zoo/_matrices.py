@@ -166,7 +166,9 @@ def rmnp(
 ) -> Chain:
     """RMNP: Muon whose orthogonalization is a normalization of each row.
 
-        M <- momentum M + (1 - momentum) G,    W <- W - lr (M_i / |M_i| in each row + weight_decay W).
+        M <- momentum M + (1 - momentum) G,    W <- W - lr (N(M) + weight_decay W),
+
+    N(M) with M_i / |M_i| in each row.
 
     Args:
         lr: the length of a row's step, in [0, inf).

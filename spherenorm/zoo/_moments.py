@@ -19,7 +19,8 @@ def amsgrad(
 ) -> Chain:
     """AMSGrad: AdamW that divides by the largest second moment so far.
 
-        v_max <- max(v_max, v),    direction = (m / (1 - beta1^t)) / (sqrt(v_max / (1 - beta2^t)) + eps).
+        v_max <- max(v_max, v),
+        direction = (m / (1 - beta1^t)) / (sqrt(v_max / (1 - beta2^t)) + eps).
 
     Args:
         lr, betas, eps: as for `adam`.
@@ -80,7 +81,8 @@ def laprop(
 ) -> Chain:
     """LaProp: the average of gradients that are divided first, where Adam divides the average.
 
-        m <- beta1 m + (1 - beta1) g / (sqrt(v / (1 - beta2^t)) + eps),    direction = m / (1 - beta1^t).
+        m <- beta1 m + (1 - beta1) g / (sqrt(v / (1 - beta2^t)) + eps),
+        direction = m / (1 - beta1^t).
 
     Args:
         lr, betas, eps: as for `adam`.
@@ -253,7 +255,7 @@ def grams(
         >>> for grad in (-4.0, 1.0):  # the momentum still points the other way
         ...     weight, state = rule.step(weight, torch.tensor([grad]), state)
         >>> weight
-        tensor([0.0529])
+        tensor([0.0531])
 
     Source: Cao et al. 2024, arXiv:2412.17107, Algorithm 1.
     """
@@ -272,7 +274,7 @@ def stable_adamw(
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 1e-2,
 ) -> Chain:
-    """StableAdamW: AdamW whose step, decay included, shrinks while gradients are surprisingly large.
+    """StableAdamW: AdamW whose step, with its decay, shrinks while gradients are surprising.
 
         lr / max(1, s),    s^2 = mean(g^2 / max(v / (1 - beta2^t), eps^2)), for each weight.
 

@@ -20,7 +20,8 @@ from spherenorm.core import Rule, State, Update
 class ScheduleFree(Rule):
     """Steps of z, gradients at y, and an average x to evaluate with, in place of a schedule:
 
-        z_t = z_{t-1} - d_t,    x_t = (1 - c_t) x_{t-1} + c_t z_t,    y_t = (1 - beta) z_t + beta x_t,
+        z_t = z_{t-1} - d_t,    x_t = (1 - c_t) x_{t-1} + c_t z_t,
+        y_t = (1 - beta) z_t + beta x_t,
         c_t = s_t / (s_1 + ... + s_t),    s_t = t^power max(eta_1, ..., eta_t)^2.
 
     The model holds y.

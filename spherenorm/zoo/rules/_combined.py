@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from spherenorm._numerics import Scalar, cast_like
 from spherenorm._parts import COUNTER
@@ -42,7 +43,7 @@ class WeightedSum(Rule):
             raise ValueError(f"WeightedSum: each rule needs a weight, got {counts}")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        total, new = torch.zeros_like(update.direction), {}
+        total, new = torch.zeros_like(update.direction), dict[str, Tensor]()
         for rule, weight in zip(self.rules, self.weights, strict=True):
             after, own = self.apply(rule, update, state)
             total, new = total + cast_like(weight, total) * after.direction, new | own

@@ -1,4 +1,4 @@
-"""Second moments of a matrix from its sums over rows and over columns, and limits by a mean square."""
+"""Second moments of a matrix from their sums over rows and columns, and limits of a length."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class FactoredScale(Rule):
         >>> rule = FactoredScale(decay=0.8)
         >>> weight = torch.zeros(2, 2)
         >>> rule.step(weight, torch.tensor([[1.0, 1.0], [3.0, 3.0]]), rule.init(weight))[0]
-        tensor([[-1.0000, -1.0000],
-                [-1.0000, -1.0000]])
+        tensor([[-1., -1.],
+                [-1., -1.]])
 
     Source: Shazeer and Stern 2018 (Adafactor), arXiv:1804.04235, Algorithm 4.
     """
@@ -90,7 +90,7 @@ class Confidence(Rule):
     Example:
         >>> rule = Confidence(0.5, 0.0)
         >>> weight = torch.zeros(1, 1)
-        >>> rule.step(weight, torch.tensor([[3.0]]), rule.init(weight))[0]  # m = 1.5, and so far off
+        >>> rule.step(weight, torch.tensor([[3.0]]), rule.init(weight))[0]  # m = 1.5 = 3 - m
         tensor([[-1.]])
 
     Source: Luo et al. 2023 (CAME), arXiv:2307.02047, Algorithm 2.

@@ -1,4 +1,4 @@
-"""Directions of matrices: their eigenbases, their lengths, and decay behind a rule that ends a step."""
+"""Matrices: eigenbases and lengths of a direction, and decay behind the end of a step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EigenbasisMoments(Rule):
         ValueError: on `init`, when a weight has fewer than two dimensions.
 
     Example:
-        >>> rule = EigenbasisMoments(0.0, 0.0, 0.0)
+        >>> rule = EigenbasisMoments(0.0, 0.0)
         >>> weight, state = torch.zeros(2, 2), rule.init(torch.zeros(2, 2))
         >>> for _ in range(2):  # of one gradient again and again, its orthogonal factor
         ...     weight, state = rule.step(weight, torch.tensor([[0.0, 3.0], [2.0, 0.0]]), state)
@@ -69,16 +69,10 @@ class EigenbasisMoments(Rule):
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
         x = ROWS.rows(state["exp_avg"])
-        left, right = (x @ x.mT)[: self._sides(x)[0]], (x.mT @ x)[: self._sides(x)[1]]
-        bases = {"left_basis": left.clone(), "right_basis": right.clone()}
-        return {
-            **state,
-            "exp_avg": x,
-            "exp_avg_sq": x.clone(),
-            "left": left,
-            "right": right,
-            **bases,
-        }
+        left, right = self._sides(x)
+        sides = {"left": (x @ x.mT)[:left], "right": (x.mT @ x)[:right]}
+        bases = {f"{name}_basis": side.clone() for name, side in sides.items()}
+        return {**state, "exp_avg": x, "exp_avg_sq": x.clone(), **sides, **bases}
 
     def _sides(self, x: Tensor) -> tuple[int, int]:
         """The rows of L and of R; 0 for a side that does not turn."""
@@ -87,43 +81,45 @@ class EigenbasisMoments(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         x, t = ROWS.rows(update.direction), state[COUNTER]
-        new = dict(state)
-        turned = _into(x, state["left_basis"], state["right_basis"])
-        later = t > 1
-        new["exp_avg"] = torch.where(later, averaged(state["exp_avg"], x, self.beta1), 0)
-        square = averaged_square(state["exp_avg_sq"], turned, self.beta2)
+        bases = state["left_basis"], state["right_basis"]
+        later = t > 1  # the first step takes the bases alone
+        average = torch.where(later, averaged(state["exp_avg"], x, self.beta1), 0)
+        square = averaged_square(state["exp_avg_sq"], _into(x, *bases), self.beta2)
         square = torch.where(later, square, 0)
         first, second = total_shares(torch.where(later, t - 1, 1), self.beta1, self.beta2)
         length = root(square / cast_like(second, square)) + cast_like(self.eps, square)
-        average = _into(new["exp_avg"], state["left_basis"], state["right_basis"])
-        scaled = torch.where(later, average / cast_like(first, average) / length, 0)
-        direction = _into(scaled, state["left_basis"].mT, state["right_basis"].mT)
+        scaled = _into(average, *bases) / cast_like(first, average) / length
+        scaled = torch.where(later, scaled, 0)
+        direction = _into(scaled, *(basis.mT for basis in bases))
+        new = {"exp_avg": average}
         for name, gram, dim in (("left", x @ x.mT, 0), ("right", x.mT @ x, 1)):
-            if not state[name].numel():
-                continue
-            side, basis = averaged(state[name], gram, self.beta2), state[f"{name}_basis"]
-            kept = (basis, square)
-            start = lambda side=side, square=square: (torch.linalg.eigh(side)[1].flip(1), square)
-            fresh = lambda side=side, kept=kept, dim=dim: _refreshed(side, *kept, dim)
-            kept = when(later & ((t - 1) % self.every == 0), fresh, kept)
-            new[f"{name}_basis"], square = when(~later, start, kept)
-            new[name] = side
-        new["exp_avg_sq"] = square
-        del new[COUNTER]
-        return update.changed(direction=ROWS.from_rows(direction, update.weight)), new
+            side, basis = state[name], state[f"{name}_basis"]
+            if side.numel():
+                side = averaged(side, gram, self.beta2)
+                basis, square = self._refreshed(side, basis, square, dim, t)
+            new |= {name: side, f"{name}_basis": basis}
+        direction = ROWS.from_rows(direction, update.weight)
+        return update.changed(direction=direction), new | {"exp_avg_sq": square}
+
+    def _refreshed(
+        self, side: Tensor, basis: Tensor, square: Tensor, dim: int, step: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The basis of a side after a step, and V in its order."""
+
+        def iterated() -> tuple[Tensor, Tensor]:
+            order = torch.argsort((basis * (side @ basis)).sum(0), descending=True)
+            turned = torch.linalg.qr(side @ basis[:, order])[0]
+            return turned, square.index_select(dim, order)
+
+        now = (step > 1) & ((step - 1) % self.every == 0)
+        kept = when(now, iterated, (basis, square))
+        return when(step == 1, lambda: (torch.linalg.eigh(side)[1].flip(1), square), kept)
 
 
 def _into(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """left^T x right; an empty basis leaves its side alone."""
     x = left.mT @ x if left.numel() else x
     return x @ right if right.numel() else x
-
-
-def _refreshed(side: Tensor, basis: Tensor, square: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The basis after a power iteration, the greatest eigenvalue first, and V in that order."""
-    order = torch.argsort((basis * (side @ basis)).sum(0), descending=True)
-    basis = torch.linalg.qr(side @ basis[:, order])[0]
-    return basis, square.index_select(dim, order)
 
 
 @dataclass(frozen=True)
@@ -177,7 +173,8 @@ class KroneckerRoots(Rule):
         """(side + eps I)^(-1/4)."""
         values, vectors = torch.linalg.eigh(side)
         powers = (values.clamp(min=0) + cast_like(self.eps, values)) ** -0.25
-        return (vectors * powers) @ vectors.mT
+        root: Tensor = (vectors * powers) @ vectors.mT
+        return root
 
 
 @dataclass(frozen=True)

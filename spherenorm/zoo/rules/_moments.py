@@ -150,7 +150,7 @@ class PastScale(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction, square, past = update.direction, state["exp_avg_sq"], state[COUNTER] - 1
-        bound = cast_like(past**0.25, direction)
+        bound = (past**0.25).to(direction.dtype)
         eps = cast_like(self.eps, square) * torch.ones_like(square)
         scaled = direction / torch.maximum(root(square), eps)
         scaled = torch.minimum(torch.maximum(scaled, -bound), bound)
@@ -240,9 +240,9 @@ class VarianceReduction(Rule):
 
 @dataclass(frozen=True)
 class SlowGradient(Rule):
-    """Add a multiple of the gradient's average: d_t + lamb h_t, h_t = alpha h_{t-1} + (1 - alpha) d_t.
+    """Add a multiple of the gradient's average, which starts at the first gradient:
 
-    The average starts at the first gradient.
+        d_t + lamb h_t,    h_1 = d_1,    h_t = alpha h_{t-1} + (1 - alpha) d_t.
 
     Args:
         alpha: decay rate of the average, in [0, 1).
@@ -288,7 +288,7 @@ class SurpriseClip(Rule):
         >>> for grad in (0.0, 1.0):
         ...     weight, state = rule.step(weight, torch.tensor([grad]), state)
         >>> weight  # Adam's step of sqrt(7) / 2, over a surprise of the same size
-        tensor([-1.0000])
+        tensor([-1.])
 
     Source: Wortsman et al. 2023 (StableAdamW), arXiv:2304.13013, Algorithm 2.
     """
