@@ -6,7 +6,7 @@
 import pytest
 
 import spherenorm as sn
-from tests.harness import ANY_WEIGHTS, ROWS
+from tests.harness import ANY_WEIGHTS, ROWS, ZOO
 from tests.recipes.users import USERS
 
 pytestmark = ANY_WEIGHTS
@@ -17,10 +17,10 @@ KEPT = ("sgdp", "adamp", "rmsprop", "adamg", "adamh", "normuon", "mdmuon", "apar
 
 CASES = [
     pytest.param(row, promise, id=f"{row}-{promise}")
-    for row in [*ROWS, *USERS]
+    for row in [*ROWS, *USERS, *ZOO]
     for promise in sn.testing.PROPERTIES
     if promise not in ELSEWHERE
-    and (promise != "resumes" or row in USERS or str(row).startswith(KEPT))
+    and (promise != "resumes" or row not in ROWS or str(row).startswith(KEPT))
 ]
 
 

@@ -173,8 +173,8 @@ class KroneckerRoots(Rule):
         """(side + eps I)^(-1/4)."""
         values, vectors = torch.linalg.eigh(side)
         powers = (values.clamp(min=0) + cast_like(self.eps, values)) ** -0.25
-        root: Tensor = (vectors * powers) @ vectors.mT
-        return root
+        found: Tensor = (vectors * powers) @ vectors.mT
+        return found
 
 
 @dataclass(frozen=True)
