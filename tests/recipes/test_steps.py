@@ -216,7 +216,9 @@ def test_steps_of_other_settings_are_the_oracles(row, case):
     assert_near(run, by_library(run))
 
 
-@pytest.mark.parametrize(("row", "case"), cases([*ROWS, *ZOO], HALF))
+@pytest.mark.parametrize(
+    ("row", "case"), cases([row for row in [*ROWS, *ZOO] if not row.together], HALF)
+)
 def test_half_precision_is_the_float32_step_rounded_once(row, case):
     run = Run(row, case)
     weights = list(run.start(case["dtype"]))

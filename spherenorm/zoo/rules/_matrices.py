@@ -109,11 +109,14 @@ class EigenbasisMoments(Rule):
         def iterated() -> tuple[Tensor, Tensor]:
             order = torch.argsort((basis * (side @ basis)).sum(0), descending=True)
             turned = torch.linalg.qr(side @ basis[:, order])[0]
-            return turned, square.index_select(dim, order)
+            return turned.contiguous(), square.index_select(dim, order)
 
-        now = (step > 1) & ((step - 1) % self.every == 0)
-        kept = when(now, iterated, (basis, square))
-        return when(step == 1, lambda: (torch.linalg.eigh(side)[1].flip(1), square), kept)
+        def first() -> tuple[Tensor, Tensor]:
+            return torch.linalg.eigh(side)[1].flip(1).contiguous(), square
+
+        # (contiguous, as a loaded state is: a product rounds by the layout of its factors)
+        kept = when((step > 1) & ((step - 1) % self.every == 0), iterated, (basis, square))
+        return when(step == 1, first, kept)
 
 
 def _into(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
