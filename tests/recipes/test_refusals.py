@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import spherenorm as sn
-from tests.harness import ROWS, refuses
+from tests.harness import ROWS, ZOO, refuses
 
 NAN = float("nan")
 REFUSED = {
@@ -24,7 +24,7 @@ NOT_READ = {("sgdp", "eps")}
 WRAPPED = ("hyperball(lion)", "rotational(sgd)", "radial_brake(sgd)")
 CASES = [
     pytest.param(recipe, name, value, id=f"{recipe}-{name}={value}")
-    for recipe in (*sn.recipes.__all__, *WRAPPED)
+    for recipe in dict.fromkeys((*sn.recipes.__all__, *(str(row.recipe) for row in ZOO), *WRAPPED))
     for name, values in REFUSED.items()
     if name in sn.bind(recipe).defaults and (recipe, name) not in NOT_READ
     for value in values
@@ -51,7 +51,9 @@ def test_settings_that_do_not_go_together(recipe, settings):
         sn.bind(recipe, **settings).rule  # noqa: B018
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.fewest == 2], ids=str)
+@pytest.mark.parametrize(
+    "row", [row for row in [*ROWS, *ZOO] if row.fewest == 2 and "mano" not in str(row)], ids=str
+)
 def test_a_bias_where_a_matrix_is_needed(row):
     with refuses((5,)):
         row.rule().init(torch.ones(5))
