@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -72,23 +73,23 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
 
         print(sn.find_recipe("halved(sgd)") is halved("sgd"))  # True
 
-    The hyper-parameters of the result are those of the inner recipe, without `weight_decay`, and
-    the function's own; the inner recipe steps with lr=1 and without weight decay. A name that both
-    have is one hyper-parameter where their defaults agree, as `view` of `hyperball(muon)`; where
-    they differ, the inner recipe's is called `base_view`.
+    The hyper-parameters of the result are those of the inner recipe and the function's own. If the
+    function has an `lr`, the inner recipe steps with lr=1 and without weight decay. A name that
+    both have is one hyper-parameter where their defaults agree, as `view` of `hyperball(muon)`;
+    where they differ, the inner recipe's is called `base_view`.
 
     Args:
-        function: of the inner recipe's rule, and of hyper-parameters, `lr` among them.
+        function: of the inner recipe's rule, and of hyper-parameters.
     """
 
     @functools.cache
     def made(inner: Recipe) -> Recipe:
         name, own = function.__name__, inspect.signature(function).parameters
         known = defaults_of(inner)
-        if "lr" not in known:
+        if "lr" in own and "lr" not in known:
             has = f"it has {', '.join(known)}"
             raise ValueError(f"{name}: recipe {name_of(inner)!r} has no lr to take over; {has}")
-        fixed = {"lr": 1.0, "weight_decay": 0.0}
+        fixed = {"lr": 1.0, "weight_decay": 0.0} if "lr" in own else {}
         fixed = {key: value for key, value in fixed.items() if key in known}
         two = {key for key in own if key in known and own[key].default != known[key]}
         names = {
@@ -107,9 +108,10 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
         ours = {key: p for key, p in own.items() if key != "base"}
         parameters = [
             each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in ({"lr": ours["lr"]} | kept | ours).values()
+            for each in ({n: p for n, p in ours.items() if n == "lr"} | kept | ours).values()
         ]
         outer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        outer.__annotations__ = {**hints_of(inner), **hints_of(function), "return": Rule}
         outer.__name__ = outer.__qualname__ = f"{name}_{inner.__name__}"
         outer.__doc__, outer.__module__ = function.__doc__, inner.__module__
         _wrapped[outer] = name, inner
@@ -326,6 +328,14 @@ def defaults_of(function: Recipe) -> Mapping[str, Any]:
     if function not in _defaults:
         _defaults[function] = _read_defaults(function)
     return _defaults[function]
+
+
+def hints_of(function: Recipe) -> dict[str, Any]:
+    """The types that a recipe's signature declares, by argument; none if one cannot be found."""
+    try:
+        return typing.get_type_hints(function)
+    except NameError:  # of a type that is imported for type checkers alone
+        return {}
 
 
 def _read_defaults(function: Recipe) -> Mapping[str, Any]:

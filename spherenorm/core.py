@@ -168,6 +168,22 @@ class Rule(Parts):
             found |= {key: summand(value, rule, key) for key, value in own.items()}
         return found
 
+    def readout(self, weight: Tensor, state: State) -> Tensor:
+        """The weight to evaluate with, of one that is stepped: w itself, or an average that a rule
+        within this one keeps of it. Nothing is written into.
+
+        Example:
+            >>> rule = chain(rules.StepSize(0.5), rules.WeightAverage(0.5))
+            >>> weight, state = torch.tensor([1.0]), rule.init(torch.tensor([1.0]))
+            >>> for _ in range(2):
+            ...     weight, state = rule.step(weight, torch.tensor([1.0]), state)
+            >>> weight, rule.readout(weight, state)  # the mean of 0.5 and 0
+            (tensor([0.]), tensor([0.2500]))
+        """
+        for rule in self.within:
+            weight = rule.readout(weight, self._part(rule, state))
+        return weight
+
     def weight_warnings(self, weight: Tensor) -> list[str]:
         """Sentences on why this rule does not suit a weight; see `Sphere.weight_warnings`."""
         return [each for rule in self.within for each in rule.weight_warnings(weight)]
@@ -226,6 +242,11 @@ class Rule(Parts):
         """True if this rule, or one within it, measures something of all weights."""
         return any(type(each).measure is not Rule.measure for each in self.tree())
 
+    @derived
+    def reads_out(self) -> bool:
+        """True if the weight to evaluate with may be another than the one that is stepped."""
+        return any(type(each).readout is not Rule.readout for each in self.tree())
+
 
 @dataclass(frozen=True)
 class Chain(Rule):
@@ -265,7 +286,8 @@ class Chain(Rule):
         return update, new
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
-        return weight_warnings(self.manifold, weight) + super().weight_warnings(weight)
+        warnings = weight_warnings(self.manifold, weight) + super().weight_warnings(weight)
+        return [*dict.fromkeys(warnings)]  # an inner chain may have the same manifold
 
 
 def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:

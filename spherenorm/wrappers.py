@@ -6,9 +6,10 @@
     tensor([ 2.6833, -1.3416])
     >>> Rotational = sn.torch_optimizer("rotational(lion)", "Rotational")
 
-The recipe that is wrapped steps with a learning rate of 1 and without weight decay, so that the
-wrapper's own `lr` alone scales the step; its other hyper-parameters are those of the result. A name
-that both have is one where the defaults agree, and else the recipe's is called `base_view`.
+The recipe that is wrapped steps with a learning rate of 1 and without weight decay where the
+wrapper has an `lr` of its own, which alone scales the step then; its other hyper-parameters are
+those of the result. A name that both have is one where the defaults agree, and else the recipe's is
+called `base_view`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,28 @@ from spherenorm._registry import wrapper
 from spherenorm._views import ViewLike
 from spherenorm.core import Chain, Rule, chain
 
-__all__ = ["hyperball", "radial_brake", "rotational"]
+__all__ = ["averaged", "hyperball", "radial_brake", "rotational"]
+
+
+@wrapper
+def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
+    """Any optimizer, and an average of its weights to evaluate with; the steps stay as they are.
+
+        a_t = decay a_{t-1} + (1 - decay) w_t;    at decay = 1 the mean of all w
+
+    Args:
+        base: a recipe, or its name.
+        decay: in [0, 1].
+        start: steps before the first that counts, in [0, inf).
+
+    Example:
+        >>> optimizer = sn.torch_optimizer("averaged(adamw)")([torch.ones(2)], lr=1e-3, decay=0.99)
+        >>> with optimizer.evaluating():
+        ...     pass  # here the parameters are the averages
+
+    Source: see `rules.WeightAverage`.
+    """
+    return chain(base, r.WeightAverage(decay, start), manifold=base.manifold)
 
 
 @wrapper

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, overload
 
@@ -13,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from spherenorm._registry import Recipe, find_recipe, name_of
+from spherenorm._registry import Recipe, find_recipe, hints_of, name_of
 from spherenorm._steps import first_state, sums_over
 from spherenorm.compile import Dispatcher, Group, Work
 from spherenorm.core import Rule, State, begun
 from spherenorm.optim._checkpoint import fit
+from spherenorm.optim._evaluation import USE, Held, exchanged
 from spherenorm.optim._group import (
     SHARED,
     bind_arguments,
@@ -71,6 +74,8 @@ class RecipeOptimizer(Optimizer):
     """
 
     recipe: ClassVar[Recipe]
+    _held: Held | None = None
+    """The trained weights, from `eval` to `train`."""
 
     def __init__(
         self,
@@ -124,6 +129,7 @@ class RecipeOptimizer(Optimizer):
 
     @torch.no_grad()
     def _step_now(self, closure: Callable[[], float] | None) -> float | None:
+        self._refuse_in_evaluation("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
@@ -155,6 +161,7 @@ class RecipeOptimizer(Optimizer):
         Raises:
             ValueError: the checkpoint does not fit. Nothing changes then.
         """
+        self._refuse_in_evaluation("load_state_dict()")
         state_dict = dict(state_dict)
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             hooked = before(self, state_dict)
@@ -162,6 +169,71 @@ class RecipeOptimizer(Optimizer):
         self.__setstate__(fit(state_dict, self.param_groups, self.recipe))
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's; refused while the parameters are the weights to evaluate with, since those
+        of the model would be saved beside it."""
+        self._refuse_in_evaluation("state_dict()")
+        return super().state_dict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._refuse_in_evaluation("pickling or copying")
+        return super().__getstate__()
+
+    def eval(self) -> None:
+        """Put the weights to evaluate with in the place of those that are trained.
+
+        They are `Rule.readout` of each weight: an average of it, say. `train` puts the trained ones
+        back, bit by bit. Until then a step, a checkpoint and a second `eval` are refused. Without
+        a rule that reads out another weight (`Rule.reads_out`) nothing happens.
+
+        Raises:
+            RuntimeError: the parameters are the weights to evaluate with already.
+
+        Example:
+            >>> weight = torch.tensor([1.0], requires_grad=True)
+            >>> optimizer = sn.torch_optimizer("averaged(sgd)")([weight], lr=0.5, decay=1)
+            >>> for _ in range(2):
+            ...     weight.grad = torch.tensor([1.0])
+            ...     optimizer.step()
+            >>> with optimizer.evaluating():
+            ...     print(weight.item())  # the mean of 0.5 and 0
+            0.25
+            >>> weight.item()
+            0.0
+        """
+        self._refuse_in_evaluation("a second eval()")
+        rules = [self.rule_of(group) for group in self.param_groups]
+        if any(rule.reads_out for rule in rules):
+            self._held = exchanged(self.param_groups, rules, self.state)
+
+    def train(self) -> None:
+        """Put the trained weights back after `eval`; before one, nothing happens.
+
+        Warns:
+            UserWarning: somebody wrote to a weight in between, and what he wrote is gone.
+        """
+        if self._held is None:
+            return
+        changed = self._held.restore()
+        self._held = None
+        if changed:
+            lost = f"{changed} weights were written to after eval(), and these values are gone"
+            warnings.warn(f"{type(self).__name__}: {lost}", stacklevel=2)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """`eval` at the start of a block and `train` at its end, however it ends."""
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train()
+
+    def _refuse_in_evaluation(self, what: str) -> None:
+        if self._held is not None:
+            now = "its parameters are the weights to evaluate with"
+            raise RuntimeError(f"{type(self).__name__}: {what} while {now}; {USE}")
 
     def rule_of(self, group: Mapping[str, Any]) -> Rule:
         """The rule of one of `param_groups`, at its present hyper-parameters."""
@@ -216,8 +288,8 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
 
     Example:
         >>> Plain = torch_optimizer("sgd", "Plain")
-        >>> print(inspect.signature(Plain))
-        (params, lr: ..., maximize=False, backend='auto')
+        >>> print(*inspect.signature(Plain).parameters)
+        params lr momentum dampening weight_decay nesterov maximize backend
     """
     function = find_recipe(recipe)
     camel_case = "".join(part.capitalize() for part in function.__name__.split("_"))
@@ -231,12 +303,25 @@ def _optimizer_class(function: Recipe, name: str, module: str) -> type[RecipeOpt
     doc = inspect.getdoc(function) or f"The optimizer of {function.__name__}."
     doc += "\n\n`params`, `maximize` and `backend` are as for `RecipeOptimizer`."
     entries = {"recipe": staticmethod(function), "__doc__": doc, "__module__": module}
-    own = inspect.signature(function).parameters.values()
-    first = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    last = [first.replace(name=n, kind=first.KEYWORD_ONLY, default=x) for n, x in SHARED.items()]
-    cls: Any = type(name, (RecipeOptimizer,), entries)
-    cls.__signature__ = inspect.Signature([first, *own, *last])
-    return cls  # type: ignore[no-any-return]
+    return type(name, (RecipeOptimizer,), {**entries, "__init__": _init_of(function)})
+
+
+def _init_of(function: Recipe) -> Callable[..., None]:
+    """`RecipeOptimizer.__init__` with the arguments of a recipe for all who ask for its signature:
+    editors, and tools that make optimizers of configuration files (jsonargparse, Hydra).
+    """
+
+    def init(self: RecipeOptimizer, params: ParamsT, *args: Any, **others: Any) -> None:
+        RecipeOptimizer.__init__(self, params, *args, **others)
+
+    hints = hints_of(function)
+    theirs = inspect.signature(function).parameters.values()
+    own = [each.replace(annotation=hints.get(each.name, Any)) for each in theirs]
+    every = inspect.signature(RecipeOptimizer.__init__, eval_str=True).parameters
+    parameters = [every["self"], every["params"], *own, *(every[name] for name in SHARED)]
+    init.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    init.__annotations__ = {p.name: p.annotation for p in parameters[1:]}
+    return init
 
 
 def unwrap(optimizer: Any) -> Any:

@@ -54,8 +54,8 @@ def check_weights(optimizer: str, weights: Named, rule: Rule) -> None:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         sentences.append(f"{', '.join(names[:5])}{more} {warning}")
     if sentences:
-        # The call of the class: behind it are its and torch's __init__, and add_param_group.
-        warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=5)
+        # The call of the class: behind it are three times __init__, and add_param_group.
+        warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=6)
 
 
 def first_state(name: str, weight: Tensor, rule: Rule) -> State:

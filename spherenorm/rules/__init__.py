@@ -25,6 +25,7 @@ from spherenorm.rules._orthogonalize import Orthogonalize
 from spherenorm.rules._preconditioner import AdaptiveMoments, RootMeanSquare, UnitMoments
 from spherenorm.rules._projection import Centralization, RadialProjection, ScaleInvarianceTest
 from spherenorm.rules._radius import RadiusPin
+from spherenorm.rules._readout import WeightAverage
 from spherenorm.rules._spectral import SpectralPin
 from spherenorm.rules._step_size import StepSize
 from spherenorm.rules._stiefel import EndsAt, StiefelProjection
@@ -60,4 +61,5 @@ __all__ = [
     "UnitMoments",
     "UnitSums",
     "UpdateFloor",
+    "WeightAverage",
 ]

@@ -98,6 +98,7 @@ def apart(lr: float = 0.1, momentum: float = 0.9, betas: tuple[float, float] = (
     return chain(rules.Gain(moved, gain, free=True))
 
 
+averaged_mine = wrappers.averaged(mine)
 hyperball_mine = wrappers.hyperball(mine)
 rotational_mine = wrappers.rotational(mine)
 radial_brake_mine = wrappers.radial_brake(mine)
@@ -172,6 +173,7 @@ ROWS = [
     Row("muown", {"weight_decay": 0.01}, loops.muown, families=GAINS, fewest=2),
     Row("mdmuon", oracle=loops.mdmuon, families=GAINS, fewest=2),
     Row("scion", {"lr": 0.01, "radius": 1.0}, loops.scion, fewest=2),
+    Row(averaged_mine, {"decay": 0.9}, SGD, {"momentum": 0.9, "decay": None}, scaled=GRADIENT),
     Row(hyperball_mine, oracle=loops.hyperball_mine),
     Row(rotational_mine, oracle=loops.rotational_mine),
     Row(radial_brake_mine, oracle=loops.radial_brake_mine, scaled=(*GRADIENT, ("floor", 1))),

@@ -7,6 +7,7 @@ import functools
 import inspect
 import pickle
 import sys
+from typing import Any, get_type_hints
 
 import adamp
 import pytest
@@ -51,7 +52,15 @@ def test_every_recipe_of_the_library_has_a_class():
 def test_a_class_has_its_recipes_arguments_in_their_order(cls):
     first, *own, maximize, backend = inspect.signature(cls).parameters.values()
     assert first.name == "params"
-    assert own == list(inspect.signature(cls.recipe).parameters.values())
+    theirs = list(inspect.signature(cls.recipe).parameters.values())
+    assert [(p.name, p.kind, p.default) for p in own] == [
+        (p.name, p.kind, p.default) for p in theirs
+    ]
+    hints = get_type_hints(cls.recipe)
+    assert [p.annotation for p in own] == [hints.get(p.name, Any) for p in theirs]
+    assert inspect.signature(cls.__init__).parameters.keys() == {"self", "params"} | {
+        p.name for p in (*own, maximize, backend)
+    }
     assert [(each.name, each.default) for each in (maximize, backend)] == [
         ("maximize", False),
         ("backend", "auto"),

@@ -155,6 +155,7 @@ def unit(make, formula, *settings, **more):
 BETAS = {"beta1": 0.7, "beta2": 0.9}
 FORMS = {
     "StepSize": whole(r.StepSize, lambda h, lr: lr * h.d, {"lr": 0.3}, {"lr": 0.0}),
+    "WeightAverage": whole(r.WeightAverage, lambda h, decay: h.d, {"decay": 0.9}, {"decay": 1.0}),
     "Sign": whole(r.Sign, lambda h: np.sign(h.d)),
     "CautiousMask": whole(r.CautiousMask, masked, {}, {"least": 0.8}),
     "UnitClip": unit(r.UnitClip, lambda h, nu: h.d * min(1, nu / (norm(h.d) or nu)), {"nu": 0.7}),

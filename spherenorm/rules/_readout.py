@@ -1,0 +1,60 @@
+"""Averages of the weight, to evaluate with; the steps stay as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spherenorm._fields import hyper
+from spherenorm._numerics import Scalar, averaged
+from spherenorm._parts import COUNTER
+from spherenorm.core import Rule, State, Update
+
+
+@dataclass(frozen=True)
+class WeightAverage(Rule):
+    """The average to evaluate with: a_1 = w_1, a_t = d_t a_{t-1} + (1 - d_t) w_t.
+
+    d_t is `decay`; with a decay of 1 it is (t - 1) / t, and a is the mean of all weights. Steps up
+    to `start` do not count, so that a decay of 1 averages the tail of a run. The direction stays.
+
+    The state holds the average up to the weight before the last step: a rule sees a step before the
+    manifold has moved the weight. `readout` adds the weight as it is.
+
+    Args:
+        decay: d, in [0, 1].
+        start: steps before the first that counts, in [0, inf).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), WeightAverage(decay=1))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(3):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, rule.readout(weight, state)
+        (tensor([3.]), tensor([2.]))
+
+    Source: Polyak & Juditsky 1992; Izmailov et al. 2018 (SWA), arXiv:1803.05407.
+    """
+
+    decay: Scalar = hyper("[0, 1]", 0.999)
+    start: Scalar = hyper("[0, inf)", 0)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return (COUNTER, "average")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        past, seen = state["average"], state[COUNTER] - 1
+        return update, {"average": self._after(past, update.weight, seen)}
+
+    def readout(self, weight: Tensor, state: State) -> Tensor:
+        return self._after(state["average"], weight, state[COUNTER])
+
+    def _after(self, past: Tensor, weight: Tensor, step: Tensor) -> Tensor:
+        """The average after a step that left this weight; the weight itself until one counts."""
+        number = (step - self.start).clamp(min=1)
+        mean, decay = (number - 1) / number, 0 * number + self.decay
+        share = torch.where(decay == 1, mean, torch.where(number > 1, decay, 0 * decay))
+        return averaged(past, weight, share)
