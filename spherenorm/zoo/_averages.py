@@ -7,6 +7,7 @@ from spherenorm._numerics import Scalar
 from spherenorm._registry import recipe
 from spherenorm.core import Chain, chain
 from spherenorm.zoo import rules as z
+from spherenorm.zoo._checks import refuse_outside
 
 
 @recipe
@@ -56,6 +57,7 @@ def qhm(
 
     Source: Ma and Yarats 2019, arXiv:1810.06801, Eq. 3 and 4.
     """
+    refuse_outside("[0, 1]", nu=nu)
     return chain(
         r.CoupledDecay(weight_decay),
         r.InterpolatedAverage(nu * momentum, momentum),
@@ -89,6 +91,7 @@ def ademamix(
 
     Source: Pagliardini et al. 2025, arXiv:2409.03137, Algorithm 1; apple/ml-ademamix.
     """
+    refuse_outside("[0, inf)", alpha=alpha)
     fast = r.ExponentialAverage(betas[0], bias_correction=True)
     slow = r.ExponentialAverage(betas[2])
     return chain(
@@ -153,7 +156,7 @@ def schedulefree_sgd(
         >>> state = rule.init(weight)
         >>> for _ in range(3):
         ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
-        >>> rule.rules[-1].readout(weight, state)  # the mean of 1, 2 and 3
+        >>> rule.readout(weight, state)  # the mean of 1, 2 and 3
         tensor([2.])
 
     Source: Defazio et al. 2024, arXiv:2405.15682, Algorithm 1; facebookresearch/schedule_free.
@@ -189,7 +192,7 @@ def schedulefree_adamw(
         >>> state = rule.init(weight)
         >>> for _ in range(3):
         ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
-        >>> rule.rules[-1].readout(weight, state)
+        >>> rule.readout(weight, state)
         tensor([2.])
 
     Source: Defazio et al. 2024, arXiv:2405.15682, Algorithm 1; facebookresearch/schedule_free.

@@ -14,20 +14,22 @@ def adafactor(
     lr: Scalar = 1e-2,
     decay: Scalar = 0.8,
     longest: Scalar = 1.0,
-    eps: tuple[Scalar, Scalar] = (1e-30, 1e-3),
+    eps: Scalar = 1e-30,
+    eps2: Scalar = 1e-3,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
     """Adafactor: a second moment in rows and columns, and steps relative to the weight.
 
         u = g / sqrt(R C / sum(R)),    w <- w - lr max(eps2, rms(w)) u / max(1, rms(u) / longest),
 
-    R and C averages of the sums of g^2 + eps1, with a decay rate of 1 - t^-decay.
+    R and C averages of the sums of g^2 + eps, with a decay rate of 1 - t^-decay.
 
     Args:
         lr: relative to the weight, in [0, inf). The paper's is min(0.01, 1 / sqrt(t)).
         decay: in (0, inf).
         longest: in (0, inf).
-        eps: eps1, in [0, inf), and eps2, in (0, inf).
+        eps: in [0, inf).
+        eps2: the least size of a weight that counts, in (0, inf).
         weight_decay: decoupled, in [0, inf).
 
     Example:
@@ -39,9 +41,9 @@ def adafactor(
     Source: Shazeer and Stern 2018, arXiv:1804.04235, Algorithms 4 and 5.
     """
     return chain(
-        z.FactoredScale(decay=decay, eps=eps[0]),
+        z.FactoredScale(decay=decay, eps=eps),
         z.RmsLimit(longest),
-        z.WeightRms(eps[1]),
+        z.WeightRms(eps2),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -52,19 +54,20 @@ def came(
     lr: Scalar = 2e-4,
     betas: tuple[Scalar, Scalar, Scalar] = (0.9, 0.999, 0.9999),
     longest: Scalar = 1.0,
-    eps: tuple[Scalar, Scalar] = (1e-30, 1e-16),
+    eps: Scalar = 1e-30,
+    eps2: Scalar = 1e-16,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
     """CAME: Adafactor with momentum, which counts less where the factored step is far from it.
 
-        u = g / sqrt(factored moment of g^2 + eps1),    u <- u / max(1, rms(u) / longest),
+        u = g / sqrt(factored moment of g^2 + eps),    u <- u / max(1, rms(u) / longest),
         m <- beta1 m + (1 - beta1) u,    direction = m / sqrt(factored moment of (u - m)^2 + eps2).
 
     Args:
         lr: in [0, inf).
         betas: of m, and of the two moments, each in [0, 1).
         longest: in (0, inf).
-        eps: in [0, inf).
+        eps, eps2: in [0, inf).
         weight_decay: decoupled, in [0, inf).
 
     Example:
@@ -75,9 +78,9 @@ def came(
     Source: Luo et al. 2023, arXiv:2307.02047, Algorithm 2; yangluo7/CAME.
     """
     return chain(
-        z.FactoredScale(betas[1], eps=eps[0]),
+        z.FactoredScale(betas[1], eps=eps),
         z.RmsLimit(longest),
-        z.Confidence(betas[0], betas[2], eps[1]),
+        z.Confidence(betas[0], betas[2], eps2),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )

@@ -9,6 +9,7 @@ from spherenorm._views import ViewLike
 from spherenorm.core import Chain, chain
 from spherenorm.recipes import muonh, orthogonal_momentum
 from spherenorm.zoo import rules as z
+from spherenorm.zoo._checks import refuse_outside
 
 
 @recipe
@@ -299,8 +300,6 @@ def hyperp(
 
     Source: Ren et al. 2026, arXiv:2603.28743; microsoft/ArchScale, pretrain.py.
     """
-    for name, value in {"depth": depth, "tokens": tokens, "batch": batch}.items():
-        if isinstance(value, float | int) and not value > 0:
-            raise ValueError(f"hyperp: {name} must be in (0, inf), got {value!r}")
+    refuse_outside("(0, inf)", depth=depth, tokens=tokens, batch=batch)
     rate = lr * (8 / depth) ** 0.5 * (tokens / 9.5e9) ** -0.32 * (batch / 2**21) ** 0.5
     return muonh(rate, momentum, nesterov, coefficients, precision)

@@ -8,6 +8,7 @@ from spherenorm._registry import recipe
 from spherenorm._views import ViewLike
 from spherenorm.core import Chain, chain
 from spherenorm.zoo import rules as z
+from spherenorm.zoo._checks import refuse_outside
 
 
 @recipe
@@ -165,6 +166,7 @@ def adan(
 
     Source: Xie et al. 2022, arXiv:2208.06677, Algorithm 1; sail-sg/Adan.
     """
+    refuse_outside("[0, inf)", lr=lr, weight_decay=weight_decay)
     return chain(
         z.DifferenceMoments(*betas, eps=eps),
         r.StepSize(lr),

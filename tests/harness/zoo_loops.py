@@ -271,25 +271,25 @@ def factored(beta, state):
     return moment
 
 
-def adafactor(w, *, decay=0.8, longest=1.0, eps=(1e-30, 1e-3), weight_decay=0.0):
+def adafactor(w, *, decay=0.8, longest=1.0, eps=1e-30, eps2=1e-3, weight_decay=0.0):
     moment, t = factored(lambda t: 1 - t**-decay, {}), 0
     while True:
         g, lr = yield w
         t += 1
-        u = g / moment(g * g + eps[0], t).sqrt()
+        u = g / moment(g * g + eps, t).sqrt()
         u = u / max(1.0, rms(u) / longest)
-        w = w - lr * (max(eps[1], rms(w)) * u + weight_decay * w)
+        w = w - lr * (max(eps2, rms(w)) * u + weight_decay * w)
 
 
-def came(w, *, betas=(0.9, 0.999, 0.9999), longest=1.0, eps=(1e-30, 1e-16), weight_decay=0.0):
+def came(w, *, betas=(0.9, 0.999, 0.9999), longest=1.0, eps=1e-30, eps2=1e-16, weight_decay=0.0):
     moment, instability = (factored(lambda t, b=b: b, {}) for b in betas[1:])
     m = 0
     while True:
         g, lr = yield w
-        u = g / moment(g * g + eps[0], 0).sqrt()
+        u = g / moment(g * g + eps, 0).sqrt()
         u = u / max(1.0, rms(u) / longest)
         m = mean(m, u, betas[0])
-        step = m if w.ndim < 2 else m / instability((u - m) ** 2 + eps[1], 0).sqrt()
+        step = m if w.ndim < 2 else m / instability((u - m) ** 2 + eps2, 0).sqrt()
         w = w - lr * (step + weight_decay * w)
 
 

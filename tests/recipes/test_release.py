@@ -115,10 +115,14 @@ def test_muon_in_bfloat16_is_torchs(shape):
     assert off < rounding
 
 
-PRECISE = [row.recipe for row in [*ROWS, *ZOO] if "precision" in sn.bind(row.recipe).defaults]
+PRECISE = {
+    str(row.recipe)
+    for row in [*ROWS, *ZOO]
+    if "precision" in sn.bind(row.recipe).defaults and row.recipe != "adamuon"  # steps by signs
+}
 
 
-@pytest.mark.parametrize("name", PRECISE)
+@pytest.mark.parametrize("name", sorted(PRECISE))
 def test_the_precision_of_an_iteration_is_as_asked(name):
     weight, grad = torch.randn(2, 8, 6, dtype=torch.float64)
     ends = []
