@@ -28,7 +28,7 @@ def aggmo(lr: Scalar = 0.1, betas: tuple[Scalar, Scalar, Scalar] = (0.0, 0.9, 0.
         >>> weight
         tensor([0.7000])
 
-    Source: Lucas et al. 2019, arXiv:1804.00325, Eq. 6.
+    Source: Lucas et al. 2019, arXiv:1804.00325.
     """
     return chain(
         z.WeightedSum(tuple(map(r.HeavyBall, betas)), (1 / len(betas),) * len(betas)),
@@ -55,7 +55,7 @@ def qhm(
         >>> rule.step(weight, torch.tensor([-4.0]), rule.init(weight))[0]  # of 4 and 2
         tensor([3.])
 
-    Source: Ma and Yarats 2019, arXiv:1810.06801, Eq. 3 and 4.
+    Source: Ma and Yarats 2019, arXiv:1810.06801.
     """
     refuse_outside("[0, 1]", nu=nu)
     return chain(
@@ -159,7 +159,7 @@ def schedulefree_sgd(
         >>> rule.readout(weight, state)  # the mean of 1, 2 and 3
         tensor([2.])
 
-    Source: Defazio et al. 2024, arXiv:2405.15682, Algorithm 1; facebookresearch/schedule_free.
+    Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
     """
     return chain(
         r.CoupledDecay(weight_decay),
@@ -195,7 +195,7 @@ def schedulefree_adamw(
         >>> rule.readout(weight, state)
         tensor([2.])
 
-    Source: Defazio et al. 2024, arXiv:2405.15682, Algorithm 1; facebookresearch/schedule_free.
+    Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
     """
     return chain(
         z.GradientScale(betas[1], eps),

@@ -94,7 +94,7 @@ def laprop(
         >>> rule.step(weight, torch.tensor([-4.0, 0.5]), rule.init(weight))[0]
         tensor([ 0.1000, -0.1000])
 
-    Source: Ziyin et al. 2020, arXiv:2002.04839, Algorithm 1.
+    Source: Ziyin et al. 2020, arXiv:2002.04839.
     """
     return chain(
         z.GradientScale(betas[1], eps),
@@ -259,7 +259,7 @@ def grams(
         >>> weight
         tensor([0.0531])
 
-    Source: Cao et al. 2024, arXiv:2412.17107, Algorithm 1.
+    Source: Cao et al. 2024, arXiv:2412.17107.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -328,7 +328,7 @@ def adam_mini(
         >>> rule.step(weight, torch.tensor([[1.0, 7.0]]), rule.init(weight))[0]  # over 5
         tensor([[-0.0200, -0.1400]])
 
-    Source: Zhang et al. 2024, arXiv:2406.16793, Algorithm 1; zyushun/Adam-mini.
+    Source: Zhang et al. 2024, arXiv:2406.16793; zyushun/Adam-mini.
     """
     return chain(
         r.ExponentialAverage(betas[0], bias_correction=True),

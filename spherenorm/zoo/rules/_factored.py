@@ -14,23 +14,27 @@ from spherenorm.core import Rule, State, Update
 
 
 def _sums(x: Tensor, name: str) -> State:
-    """The states of a factored moment of `x`: those that its number of dimensions needs."""
-    none = x.flatten()[:0]
-    if x.ndim < 2:
-        return {f"{name}_row": none, f"{name}_col": none, name: x}
-    return {f"{name}_row": x.sum(-1), f"{name}_col": x.sum(-2), name: none}
-
-
-def _factored(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
-    """The average of `x` as the product of its sums, and the new states.
+    """What a factored moment keeps of `x`: its sums, or itself if it has fewer than two dimensions.
 
     Tensors of three dimensions and more are stacks of matrices, of their last two dimensions.
     """
+    return {name: x} if x.ndim < 2 else {f"{name}_row": x.sum(-1), f"{name}_col": x.sum(-2)}
+
+
+def _start(zero: Tensor, name: str) -> State:
+    """The states of a factored moment; those that the shape does not need are empty."""
+    empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.flatten()[:0])
+    return empty | _sums(zero, name)
+
+
+def _factored(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
+    """The average of `x` as the product of its sums, and the new states of that name."""
+    kept = {key: value for key, value in state.items() if key.startswith(name)}
     new = {key: averaged(state[key], sums, beta) for key, sums in _sums(x, name).items()}
     if x.ndim < 2:
-        return new[name], new
+        return new[name], kept | new
     row, col = new[f"{name}_row"], new[f"{name}_col"]
-    return row[..., None] * (col / row.sum(-1, keepdim=True))[..., None, :], new
+    return row[..., None] * (col / row.sum(-1, keepdim=True))[..., None, :], kept | new
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class FactoredScale(Rule):
     state_names = (COUNTER, "square_row", "square_col", "square")
 
     def init(self, weight: Tensor) -> State:
-        return super().init(weight) | _sums(torch.zeros_like(weight), "square")
+        return super().init(weight) | _start(torch.zeros_like(weight), "square")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
@@ -103,7 +107,7 @@ class Confidence(Rule):
     state_names = ("exp_avg", "residual_row", "residual_col", "residual")
 
     def init(self, weight: Tensor) -> State:
-        return super().init(weight) | _sums(torch.zeros_like(weight), "residual")
+        return super().init(weight) | _start(torch.zeros_like(weight), "residual")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         average = averaged(state["exp_avg"], update.direction, self.beta1)
