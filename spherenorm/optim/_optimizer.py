@@ -187,6 +187,9 @@ class RecipeOptimizer(Optimizer):
         back, bit by bit. Until then a step, a checkpoint and a second `eval` are refused. Without
         a rule that reads out another weight (`Rule.reads_out`) nothing happens.
 
+        FSDP2 keeps the weights of a forward pass that no backward pass follows: call the model's
+        `reshard()` behind one, before `train`.
+
         Raises:
             RuntimeError: the parameters are the weights to evaluate with already.
 

@@ -222,6 +222,25 @@ def train(trained: torch.nn.Module, optimizer: Any, steps: range) -> None:
         optimizer.step()
 
 
+def evaluated() -> list[Any]:
+    """The outputs of a whole and of a sharded model, with averages and with trained weights."""
+    x = torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    outputs = []
+    for cut in (False, True):
+        trained = model(0, cut)
+        optimizer = optimizer_of("averaged(adamw)", {"decay": 0.5}, trained)
+        train(trained, optimizer, range(3))
+        trained.eval()
+        with torch.no_grad(), optimizer.evaluating():
+            read = trained(x)
+            if cut:  # or the next forward pass has the averages that this one gathered
+                trained.reshard()
+        with torch.no_grad():
+            outputs.append((read, trained(x)))
+    (a, b), (c, d) = outputs
+    return [apart([c], [a]), apart([d], [b]), not torch.allclose(a, b)]
+
+
 def models_apart(recipe: str, settings: dict[str, Any], full: bool) -> list[float]:
     """The distance of a sharded model from a whole one, and of a restored copy from it."""
     from torch.distributed.checkpoint import state_dict as checkpoint
@@ -309,6 +328,7 @@ def cases() -> dict[str, Callable[[], Any]]:
         "unequal gradients": unequal_gradients,
         "no gradient at first": no_gradient_at_first,
         "life": life,
+        "evaluated": evaluated,
         "probed": probed,
         "explained": explained_alone,
     }

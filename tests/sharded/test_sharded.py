@@ -61,6 +61,12 @@ def test_a_skipped_step_and_copies_of_an_optimizer(results):
     assert counts == [2 * cases.STEPS - 1] * 2
 
 
+def test_a_sharded_model_is_evaluated_with_the_averages_of_a_whole_one(results):
+    *distances, differ = results["evaluated"]
+    assert max(distances) < cases.ROUNDING_ERRORS
+    assert differ
+
+
 @table(cases.MODELS)
 def test_a_fully_sharded_model_trains_as_a_whole_one_and_goes_on_from_a_checkpoint(results, i):
     apart, resumed = results[f"model {i}"]
