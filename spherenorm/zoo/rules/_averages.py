@@ -1,4 +1,4 @@
-"""Where a step ends, by the steps before it; `readout` is the weight to evaluate with.
+"""Ends of a step that depend on the steps before; `readout` is the weight to evaluate with.
 
 Each stands last in a chain, behind the step size, and moves in flat space.
 """

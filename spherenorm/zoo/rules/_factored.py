@@ -14,7 +14,7 @@ from spherenorm.core import Rule, State, Update
 
 
 def _sums(x: Tensor, name: str) -> State:
-    """What a factored moment keeps of `x`: its sums, or itself if it has fewer than two dimensions.
+    """A factored moment's part of `x`: its sums, or itself if it has fewer than two dimensions.
 
     Tensors of three dimensions and more are stacks of matrices, of their last two dimensions.
     """
