@@ -10,6 +10,7 @@ from spherenorm import (
     support,
     testing,
     wrappers,
+    zoo,
 )
 from spherenorm._explanation import explain
 from spherenorm._export import ExportError, export
@@ -69,5 +70,6 @@ __all__ = [
     "views",
     "when",
     "wrappers",
+    "zoo",
 ]
 __version__ = "0.1.0"

@@ -31,7 +31,7 @@ def pages() -> dict[str, str]:
 
 def library_recipes() -> list[str]:
     """The names of the library's own recipes."""
-    own = "spherenorm.recipes"
+    own = ("spherenorm.recipes", "spherenorm.zoo")
     return [name for name in recipe_names() if find_recipe(name).__module__.startswith(own)]
 
 

@@ -62,6 +62,11 @@ class Row:
     def id(self) -> str:
         return str(self)
 
+    @property
+    def together(self) -> bool:
+        """True if a step looks at all weights; then the oracle takes and yields them in a list."""
+        return self.rule().measures
+
     @cached_property
     def cls(self) -> type[RecipeOptimizer]:
         """The optimizer class of the recipe."""
@@ -164,11 +169,8 @@ ROWS = [
     Row("orthograd", {"lr": 0.01, "weight_decay": 0.01}, loops.orthograd),
     Row("muon", {"lr": 0.01}, loops.muon, fewest=2),
     Row("muonh", oracle=loops.muonh, fewest=2),
-    Row("muonsphere", oracle=loops.muonsphere, fewest=2),
     Row("normuon", {"lr": 0.01}, loops.normuon, fewest=2),
-    Row("spel", {"momentum": 0.9}, loops.spel, fewest=2),
     Row("muown", {"weight_decay": 0.01}, loops.muown, families=GAINS, fewest=2),
-    Row("angularmuown", oracle=loops.angularmuown, families=GAINS, fewest=2),
     Row("mdmuon", oracle=loops.mdmuon, families=GAINS, fewest=2),
     Row("scion", {"lr": 0.01, "radius": 1.0}, loops.scion, fewest=2),
     Row(averaged_mine, {"decay": 0.9}, SGD, {"momentum": 0.9, "decay": None}, scaled=GRADIENT),
