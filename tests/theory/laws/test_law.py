@@ -60,7 +60,7 @@ def test_every_recipe_has_a_law_whose_claims_hold(name):
 def test_the_share_of_recipes_with_a_law():
     """The README says so."""
     assert len(WITHOUT_LAWS) <= 4
-    assert len(WITH_LAWS) + len(WITHOUT_LAWS) == 26
+    assert len(WITH_LAWS) >= 21
 
 
 @pytest.mark.parametrize(
