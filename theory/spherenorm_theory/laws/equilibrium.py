@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -216,11 +216,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         >>> print(show(equilibrium("sgd", dampening=0.0).squared_rotation))
         2 lr wd/(1 + beta)
     """
-    given = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
-    if isinstance(recipe, Trace):
-        traced = recipe
-    else:  # the recipe and not its name, which may stand for another one later
-        traced = _traced(resolve_recipe(recipe), tuple(sorted(given.items())))
+    traced = recipe if isinstance(recipe, Trace) else trace_once(recipe, given)
     try:
         found = _general_or_held(traced)
     except GrowthError as error:
@@ -251,6 +247,12 @@ def _general_or_held(traced: Trace) -> Equilibrium:
         if not isinstance(error.__cause__ or error, GrowthError):
             raise
         return _equilibrium(traced)
+
+
+def trace_once(recipe: str | Recipe, given: Mapping[str, Any]) -> Trace:
+    """The trace of a recipe (not of its name, which may stand for another one later), made once."""
+    plain = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
+    return _traced(resolve_recipe(recipe), tuple(sorted(plain.items())))
 
 
 @cache

@@ -37,6 +37,8 @@ LATE = 1e12
 """A count of steps behind which bias corrections have died out."""
 LONGEST = 200_000
 """The steps after which a recursion that does not rest is given up."""
+TINY = 1e-150
+"""The length that stands for 0 where cosines are taken; its square is no 0."""
 AT_REST = 1e-13
 """The change of cosines in a step, and the relative one of the turn, below which they rest."""
 
@@ -275,7 +277,7 @@ class MeanStep:
             if not np.isfinite(after).all() or after[0, 0] <= 0:
                 break
             products[:-1, :-1], products[-1, -1] = after, gamma**2 / after[0, 0]
-            lengths = np.sqrt(np.abs(products.diagonal())) + math.ulp(0.0)
+            lengths = np.maximum(np.sqrt(np.abs(products.diagonal())), TINY)
             present = np.append(products / np.outer(lengths, lengths), [turn, lengths[0]])
             scale = np.append(np.ones(size**2), [turn, lengths[0]])
             if (abs(present - before) <= AT_REST * scale).all():

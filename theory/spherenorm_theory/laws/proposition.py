@@ -15,7 +15,7 @@ import math
 import operator
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,6 @@ from spherenorm_theory.algebra import (
     Writer,
     at,
     is_number,
-    words,
 )
 from spherenorm_theory.laws.orthogonal import share_of
 from spherenorm_theory.laws.split import Split
@@ -438,8 +437,3 @@ ESCAPES = {
 def escape_latex(text: str) -> str:
     """Plain text in LaTeX."""
     return "".join(ESCAPES.get(character, character) for character in text)
-
-
-def hypotheses_of(claims: Iterable[Claim]) -> tuple[str, ...]:
-    """The hypotheses of some claims, in text, each once."""
-    return tuple(dict.fromkeys(words(each) for claim in claims for each in claim.under))

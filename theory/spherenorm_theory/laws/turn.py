@@ -17,12 +17,10 @@ from spherenorm_theory.algebra import (
     Trace,
     normalize_signs,
     product,
-    resolve_recipe,
     structure_of_run,
     tidy,
-    trace,
 )
-from spherenorm_theory.laws.equilibrium import without_eps
+from spherenorm_theory.laws.equilibrium import trace_once, without_eps
 from spherenorm_theory.laws.kernels import Directed
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import (
@@ -75,7 +73,7 @@ def turn_at_rest(
     """
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
     given = {**structure_of_run(recipe, numbers), **without_eps(recipe)}
-    traced = _traced(resolve_recipe(recipe), tuple(sorted(given.items())))
+    traced = trace_once(recipe, given)
     values = traced.values(**numbers | given)
     directed, step = _step(traced)
     if directed is not None:
@@ -88,11 +86,6 @@ def turn_at_rest(
             f"{traced.name}: the turn changes with the lengths of gradients or weight"
         )
     return turns[0]
-
-
-@cache
-def _traced(recipe: Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
-    return trace(recipe, **dict(given))
 
 
 @cache
