@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.optim import Adam
 
 from tests.harness import loops, zoo_loops
-from tests.harness.rows import GAINS, GRADIENT, REGULARIZED, Row
+from tests.harness.rows import GRADIENT, REGULARIZED, Row
 
 
 def _of(name: str, *, fewest: int = 0, **settings: object) -> Row:
@@ -60,7 +60,4 @@ ZOO = [
     _of("layca", lr=0.02, momentum=0.9),
     _of("hyperspherical"),
     Row("oblique_sgd", {"lr": 0.02}, zoo_loops.oblique_sgd, scaled=GRADIENT),
-    Row("muonsphere", oracle=loops.muonsphere, fewest=2),
-    Row("spel", {"momentum": 0.9}, loops.spel, fewest=2),
-    Row("angularmuown", oracle=loops.angularmuown, families=GAINS, fewest=2),
 ]  # fmt: skip
