@@ -35,7 +35,9 @@ def averages(weights, decay, start):
         yield a
 
 
-@pytest.mark.parametrize("case", pairs(CONDITIONS), ids=str)
+@pytest.mark.parametrize(
+    "case", pairs(CONDITIONS), ids=lambda case: "-".join(map(str, case.values()))
+)
 def test_any_recipe_steps_as_before_and_reads_out_its_average(case):
     row, dtype = case["row"], case["dtype"]
     settings = {**row.settings, "backend": case["backend"]}
