@@ -76,7 +76,66 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Rule(Parts):
+class Told(Parts):
+    """The answers of a rule beside its steps; by default those of the rules within it."""
+
+    def measure(self, update: Update, state: State) -> Mapping[str, Tensor]:
+        """Numbers of one weight, by name, measured once a step, before the first rule.
+
+        Their sums over all weights are in `update.notes`.
+
+        Raises:
+            ValueError: two rules within this one measure something under one name.
+        """
+        found: dict[str, Tensor] = {}
+        for rule in self.within:
+            own = (
+                rule.measure(update, self._part(rule, state, update.weight))
+                if rule.measures
+                else {}
+            )
+            if twice := found.keys() & own.keys():
+                raise ValueError(f"{type(rule).__name__}: an earlier rule measures {min(twice)!r}")
+            found |= {key: summand(value, rule, key) for key, value in own.items()}
+        return found
+
+    def readout(self, weight: Tensor, state: State) -> Tensor:
+        """The weight to evaluate with, of one that is stepped: w itself, or an average that a rule
+        within this one keeps of it. Nothing is written into.
+
+        Example:
+            >>> rule = chain(rules.StepSize(0.5), rules.WeightAverage(0.5))
+            >>> weight, state = torch.tensor([1.0]), rule.init(torch.tensor([1.0]))
+            >>> for _ in range(2):
+            ...     weight, state = rule.step(weight, torch.tensor([1.0]), state)
+            >>> weight, rule.readout(weight, state)  # the mean of 0.5 and 0
+            (tensor([0.]), tensor([0.2500]))
+        """
+        for rule in self.within:
+            weight = rule.readout(weight, self._part(rule, state, weight))
+        return weight
+
+    def weight_warnings(self, weight: Tensor) -> list[str]:
+        """Sentences on why this rule does not suit a weight; see `Sphere.weight_warnings`."""
+        return [each for rule in self.within for each in rule.weight_warnings(weight)]
+
+    def _part(self, rule: Parts, state: State, weight: Tensor) -> State:
+        """The state of a rule within this one, as it is given to it."""
+        return {key: state[outer] for key, outer in self.outer[id(rule)].items()}
+
+    @derived
+    def measures(self) -> bool:
+        """True if this rule, or one within it, measures something of all weights."""
+        return any(type(each).measure is not Told.measure for each in self.tree())
+
+    @derived
+    def reads_out(self) -> bool:
+        """True if the weight to evaluate with may be another than the one that is stepped."""
+        return any(type(each).readout is not Told.readout for each in self.tree())
+
+
+@dataclass(frozen=True)
+class Rule(Told):
     """A pure update rule for one weight tensor.
 
     A subclass is a frozen dataclass (the decorator may be left out). Its author writes:
@@ -152,42 +211,6 @@ class Rule(Parts):
         """
         raise TypeError(f"{type(self).__name__} does not define update(update, state)")
 
-    def measure(self, update: Update, state: State) -> Mapping[str, Tensor]:
-        """Numbers of one weight, by name, measured once a step, before the first rule.
-
-        Their sums over all weights are in `update.notes`.
-
-        Raises:
-            ValueError: two rules within this one measure something under one name.
-        """
-        found: dict[str, Tensor] = {}
-        for rule in self.within:
-            own = rule.measure(update, self._part(rule, state)) if rule.measures else {}
-            if twice := found.keys() & own.keys():
-                raise ValueError(f"{type(rule).__name__}: an earlier rule measures {min(twice)!r}")
-            found |= {key: summand(value, rule, key) for key, value in own.items()}
-        return found
-
-    def readout(self, weight: Tensor, state: State) -> Tensor:
-        """The weight to evaluate with, of one that is stepped: w itself, or an average that a rule
-        within this one keeps of it. Nothing is written into.
-
-        Example:
-            >>> rule = chain(rules.StepSize(0.5), rules.WeightAverage(0.5))
-            >>> weight, state = torch.tensor([1.0]), rule.init(torch.tensor([1.0]))
-            >>> for _ in range(2):
-            ...     weight, state = rule.step(weight, torch.tensor([1.0]), state)
-            >>> weight, rule.readout(weight, state)  # the mean of 0.5 and 0
-            (tensor([0.]), tensor([0.2500]))
-        """
-        for rule in self.within:
-            weight = rule.readout(weight, self._part(rule, state))
-        return weight
-
-    def weight_warnings(self, weight: Tensor) -> list[str]:
-        """Sentences on why this rule does not suit a weight; see `Sphere.weight_warnings`."""
-        return [each for rule in self.within for each in rule.weight_warnings(weight)]
-
     def step(
         self, weight: Tensor, grad: Tensor, state: State, sums: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, State]:
@@ -218,7 +241,7 @@ class Rule(Parts):
         Raises:
             ValueError: it returns other states than its own, or a direction of another shape.
         """
-        after, new = _updated(rule, update, self._part(rule, state))
+        after, new = _updated(rule, update, self._part(rule, state, update.weight))
         keys = self.outer[id(rule)]
         return after, {keys[key]: value for key, value in new.items()}
 
@@ -233,19 +256,6 @@ class Rule(Parts):
             both = f"{sorted(own)}, state_names says {sorted(keys)}"
             raise TypeError(f"{type(rule).__name__}: init returns {both}")
         return {keys[k]: x.clone() if shares_memory(x, weight) else x for k, x in own.items()}
-
-    def _part(self, rule: Rule, state: State) -> State:
-        return {key: state[outer] for key, outer in self.outer[id(rule)].items()}
-
-    @derived
-    def measures(self) -> bool:
-        """True if this rule, or one within it, measures something of all weights."""
-        return any(type(each).measure is not Rule.measure for each in self.tree())
-
-    @derived
-    def reads_out(self) -> bool:
-        """True if the weight to evaluate with may be another than the one that is stepped."""
-        return any(type(each).readout is not Rule.readout for each in self.tree())
 
 
 @dataclass(frozen=True)

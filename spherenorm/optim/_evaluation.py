@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import Optimizer
 
 from spherenorm._numerics import working
 from spherenorm.core import Rule, State
-
-USE = "call optimizer.train() first, or evaluate under `with optimizer.evaluating():`"
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,84 @@ def _write(values: Mapping[Tensor, Tensor]) -> None:
     with torch.no_grad():
         for weight, value in values.items():
             weight.copy_(value)
+
+
+class Evaluated(Optimizer):
+    """An optimizer whose parameters can be the weights to evaluate with for a while."""
+
+    _held: Held | None = None
+    """The trained weights, from `eval` to `train`."""
+
+    def rule_of(self, group: Mapping[str, Any]) -> Rule:
+        """The rule of one of `param_groups`, at its present hyper-parameters."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's; refused while the parameters are the weights to evaluate with, since those
+        of the model would be saved beside it."""
+        self.refuse_in_evaluation("state_dict()")
+        return super().state_dict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.refuse_in_evaluation("pickling or copying")
+        return super().__getstate__()
+
+    def eval(self) -> None:
+        """Put the weights to evaluate with in the place of those that are trained.
+
+        They are `Rule.readout` of each weight: an average of it, say. `train` puts the trained ones
+        back, bit by bit. Until then a step, a checkpoint and a second `eval` are refused. Without
+        a rule that reads out another weight (`Rule.reads_out`) nothing happens.
+
+        FSDP2 keeps the weights of a forward pass that no backward pass follows: call the model's
+        `reshard()` behind one, before `train`.
+
+        Raises:
+            RuntimeError: the parameters are the weights to evaluate with already.
+
+        Example:
+            >>> weight = torch.tensor([1.0], requires_grad=True)
+            >>> optimizer = sn.torch_optimizer("averaged(sgd)")([weight], lr=0.5, decay=1)
+            >>> for _ in range(2):
+            ...     weight.grad = torch.tensor([1.0])
+            ...     optimizer.step()
+            >>> with optimizer.evaluating():
+            ...     print(weight.item())  # the mean of 0.5 and 0
+            0.25
+            >>> weight.item()
+            0.0
+        """
+        self.refuse_in_evaluation("a second eval()")
+        rules = [self.rule_of(group) for group in self.param_groups]
+        if any(rule.reads_out for rule in rules):
+            self._held = exchanged(self.param_groups, rules, self.state)
+
+    def train(self) -> None:
+        """Put the trained weights back after `eval`; before one, nothing happens.
+
+        Warns:
+            UserWarning: somebody wrote to a weight in between, and what he wrote is gone.
+        """
+        if self._held is None:
+            return
+        changed = self._held.restore()
+        self._held = None
+        if changed:
+            lost = f"{changed} weights were written to after eval(), and these values are gone"
+            warnings.warn(f"{type(self).__name__}: {lost}", stacklevel=2)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """`eval` at the start of a block and `train` at its end, however it ends."""
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train()
+
+    def refuse_in_evaluation(self, what: str) -> None:
+        """Raise an error that names what cannot be done from `eval` to `train`."""
+        if self._held is not None:
+            now = "its parameters are the weights to evaluate with"
+            remedy = "call train() first, or evaluate under `with optimizer.evaluating():`"
+            raise RuntimeError(f"{type(self).__name__}: {what} while {now}; {remedy}")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, overload
 
@@ -20,7 +18,7 @@ from spherenorm._steps import first_state, sums_over
 from spherenorm.compile import Dispatcher, Group, Work
 from spherenorm.core import Rule, State, begun
 from spherenorm.optim._checkpoint import fit
-from spherenorm.optim._evaluation import USE, Held, exchanged
+from spherenorm.optim._evaluation import Evaluated
 from spherenorm.optim._group import (
     SHARED,
     bind_arguments,
@@ -45,7 +43,7 @@ IN_A_GRAPH = (
 """The reason that torch.compile is given, and shows where it wants the whole graph."""
 
 
-class RecipeOptimizer(Optimizer):
+class RecipeOptimizer(Evaluated):
     """A torch optimizer that steps each weight by its recipe's rule. Made by `torch_optimizer`.
 
     Args:
@@ -74,8 +72,6 @@ class RecipeOptimizer(Optimizer):
     """
 
     recipe: ClassVar[Recipe]
-    _held: Held | None = None
-    """The trained weights, from `eval` to `train`."""
 
     def __init__(
         self,
@@ -129,7 +125,7 @@ class RecipeOptimizer(Optimizer):
 
     @torch.no_grad()
     def _step_now(self, closure: Callable[[], float] | None) -> float | None:
-        self._refuse_in_evaluation("step()")
+        self.refuse_in_evaluation("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
@@ -161,7 +157,7 @@ class RecipeOptimizer(Optimizer):
         Raises:
             ValueError: the checkpoint does not fit. Nothing changes then.
         """
-        self._refuse_in_evaluation("load_state_dict()")
+        self.refuse_in_evaluation("load_state_dict()")
         state_dict = dict(state_dict)
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             hooked = before(self, state_dict)
@@ -169,74 +165,6 @@ class RecipeOptimizer(Optimizer):
         self.__setstate__(fit(state_dict, self.param_groups, self.recipe))
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As torch's; refused while the parameters are the weights to evaluate with, since those
-        of the model would be saved beside it."""
-        self._refuse_in_evaluation("state_dict()")
-        return super().state_dict()
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._refuse_in_evaluation("pickling or copying")
-        return super().__getstate__()
-
-    def eval(self) -> None:
-        """Put the weights to evaluate with in the place of those that are trained.
-
-        They are `Rule.readout` of each weight: an average of it, say. `train` puts the trained ones
-        back, bit by bit. Until then a step, a checkpoint and a second `eval` are refused. Without
-        a rule that reads out another weight (`Rule.reads_out`) nothing happens.
-
-        FSDP2 keeps the weights of a forward pass that no backward pass follows: call the model's
-        `reshard()` behind one, before `train`.
-
-        Raises:
-            RuntimeError: the parameters are the weights to evaluate with already.
-
-        Example:
-            >>> weight = torch.tensor([1.0], requires_grad=True)
-            >>> optimizer = sn.torch_optimizer("averaged(sgd)")([weight], lr=0.5, decay=1)
-            >>> for _ in range(2):
-            ...     weight.grad = torch.tensor([1.0])
-            ...     optimizer.step()
-            >>> with optimizer.evaluating():
-            ...     print(weight.item())  # the mean of 0.5 and 0
-            0.25
-            >>> weight.item()
-            0.0
-        """
-        self._refuse_in_evaluation("a second eval()")
-        rules = [self.rule_of(group) for group in self.param_groups]
-        if any(rule.reads_out for rule in rules):
-            self._held = exchanged(self.param_groups, rules, self.state)
-
-    def train(self) -> None:
-        """Put the trained weights back after `eval`; before one, nothing happens.
-
-        Warns:
-            UserWarning: somebody wrote to a weight in between, and what he wrote is gone.
-        """
-        if self._held is None:
-            return
-        changed = self._held.restore()
-        self._held = None
-        if changed:
-            lost = f"{changed} weights were written to after eval(), and these values are gone"
-            warnings.warn(f"{type(self).__name__}: {lost}", stacklevel=2)
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """`eval` at the start of a block and `train` at its end, however it ends."""
-        self.eval()
-        try:
-            yield
-        finally:
-            self.train()
-
-    def _refuse_in_evaluation(self, what: str) -> None:
-        if self._held is not None:
-            now = "its parameters are the weights to evaluate with"
-            raise RuntimeError(f"{type(self).__name__}: {what} while {now}; {USE}")
 
     def rule_of(self, group: Mapping[str, Any]) -> Rule:
         """The rule of one of `param_groups`, at its present hyper-parameters."""

@@ -22,6 +22,7 @@ from spherenorm.rules._momentum import (
     InterpolatedAverage,
 )
 from spherenorm.rules._orthogonalize import Orthogonalize
+from spherenorm.rules._precision import StochasticRounding, Stored
 from spherenorm.rules._preconditioner import AdaptiveMoments, RootMeanSquare, UnitMoments
 from spherenorm.rules._projection import Centralization, RadialProjection, ScaleInvarianceTest
 from spherenorm.rules._radius import RadiusPin
@@ -56,6 +57,8 @@ __all__ = [
     "SpectralPin",
     "StepSize",
     "StiefelProjection",
+    "StochasticRounding",
+    "Stored",
     "TargetNormDecay",
     "UnitClip",
     "UnitMoments",

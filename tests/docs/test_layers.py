@@ -23,7 +23,7 @@ ROOMS = {
             "rules",
         ),
         *("_registry", "recipes", "zoo", "wrappers", "compile", "functional", "optim", "testing"),
-        *("metrics", "probes", "audit", "_explanation", "cli", "__main__"),
+        *("metrics", "probes", "audit", "_explanation", "_export", "cli", "__main__"),
     ),
     "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report", "cli"),
     "spherenorm_experiments": (

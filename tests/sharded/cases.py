@@ -241,6 +241,22 @@ def evaluated() -> list[Any]:
     return [apart([c], [a]), apart([d], [b]), not torch.allclose(a, b)]
 
 
+def in_low_precision() -> list[Any]:
+    """The distance of states in bfloat16 of sharded weights from those of a whole one, and types.
+
+    Roundings differ: each process numbers the entries that it holds."""
+    weights, parts = many([(6, 4), (8, 3)])
+    runs = [sn.torch_optimizer("low_precision(adamw)")(each, lr=0.1) for each in (weights, parts)]
+    for step in range(3):
+        give(weights, parts, step)
+        for optimizer in runs:
+            optimizer.step()
+    states = [[optimizer.state[w]["exp_avg"] for w in each] for optimizer, each in
+              zip(runs, (weights, parts), strict=True)]  # fmt: skip
+    same = sorted({str(x.dtype) for each in states for x in each})
+    return [apart(*[[whole(x).double() for x in each] for each in states[::-1]]), same]
+
+
 def models_apart(recipe: str, settings: dict[str, Any], full: bool) -> list[float]:
     """The distance of a sharded model from a whole one, and of a restored copy from it."""
     from torch.distributed.checkpoint import state_dict as checkpoint
@@ -329,6 +345,7 @@ def cases() -> dict[str, Callable[[], Any]]:
         "no gradient at first": no_gradient_at_first,
         "life": life,
         "evaluated": evaluated,
+        "low precision": in_low_precision,
         "probed": probed,
         "explained": explained_alone,
     }

@@ -61,6 +61,12 @@ def test_a_skipped_step_and_copies_of_an_optimizer(results):
     assert counts == [2 * cases.STEPS - 1] * 2
 
 
+def test_states_of_sharded_weights_in_bfloat16_are_near_those_of_whole_ones(results):
+    apart, types = results["low precision"]
+    assert 0 < apart < 2**-5
+    assert types == ["torch.bfloat16"]
+
+
 def test_a_sharded_model_is_evaluated_with_the_averages_of_a_whole_one(results):
     *distances, differ = results["evaluated"]
     assert max(distances) < cases.ROUNDING_ERRORS
