@@ -10,8 +10,10 @@ from spherenorm import (
     support,
     testing,
     wrappers,
+    zoo,
 )
 from spherenorm._explanation import explain
+from spherenorm._export import ExportError, export
 from spherenorm._fields import Interval, choice, hyper, view, views
 from spherenorm._invariance import Invariance
 from spherenorm._manifold import Euclidean, Manifold, Sphere, sphere_of
@@ -29,6 +31,7 @@ __all__ = [
     "Bound",
     "Chain",
     "Euclidean",
+    "ExportError",
     "Interval",
     "Invariance",
     "Manifold",
@@ -45,6 +48,7 @@ __all__ = [
     "chain",
     "choice",
     "explain",
+    "export",
     "find_recipe",
     "functional",
     "hyper",
@@ -66,5 +70,6 @@ __all__ = [
     "views",
     "when",
     "wrappers",
+    "zoo",
 ]
 __version__ = "0.1.0"

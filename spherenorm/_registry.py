@@ -128,7 +128,8 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
 
 def is_own(function: Recipe) -> bool:
     """True for the library's recipes."""
-    return function.__module__ == "spherenorm.recipes" and function not in _wrapped
+    own = ("spherenorm.recipes", "spherenorm.zoo")
+    return function.__module__ in own and function not in _wrapped
 
 
 def recipe_names() -> list[str]:

@@ -1,19 +1,23 @@
-"""`spherenorm audit`: the command of the library itself, which needs no extra."""
+"""`spherenorm audit` and `spherenorm code`: the commands of the library itself, without extras."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from torch import nn
 
+from spherenorm._export import export
 from spherenorm._views import as_view
 from spherenorm.audit import Audit
 from spherenorm.audit import audit as audit_model
-from spherenorm.support import located, look_up, on_interrupt
+from spherenorm.support import located, look_up, on_interrupt, write_whole
 
 EPILOG = """\
 The factory is a function without arguments that returns (model, batch) or (model, batch, loss):
@@ -50,6 +54,45 @@ def audit(arguments: Sequence[str]) -> int:
     text = json.dumps(result.to_dict(), indent=2) if given.json else str(result)
     sys.stdout.write(f"{text}\n")
     return 0
+
+
+def code(arguments: Sequence[str]) -> int:
+    """Write a recipe as one file of plain torch, which needs nothing of this library.
+
+    Returns:
+        The exit code, which is 2 for a wrong request.
+    """
+    parser = argparse.ArgumentParser(
+        prog="spherenorm code",
+        description="Write a recipe as one file of plain torch; see spherenorm.export.",
+    )
+    parser.add_argument("recipe", help="a name as `spherenorm list` has them, or module:function")
+    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="hyper-parameters")
+    parser.add_argument("--name", help="of the class")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="instead of the terminal")
+    given = parser.parse_args(arguments)
+    on_interrupt()
+    try:
+        settings = dict(map(_setting, given.settings))
+        text = export(given.recipe, given.name, **settings)
+        if given.into:
+            write_whole(given.into, text)
+    except (ValueError, TypeError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    if not given.into:
+        sys.stdout.write(text)
+    return 0
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"a setting is NAME=VALUE, got {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value  # a choice, such as view=layer
 
 
 def _audit(name: str, views: Sequence[str] | None, seed: int) -> Audit:

@@ -156,6 +156,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """`tree` with a value for each tensor."""
         return _mapped(self.value, tree)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True imports torch._dynamo, for seconds; records are of eager code
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             raise RecordError(RecordError.MESSAGE)

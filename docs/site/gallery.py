@@ -14,7 +14,6 @@ from docs.site.reference import target
 from spherenorm import Chain, Recipe, Rule, bind, find_recipe, recipe_names, rules
 from spherenorm_theory import (
     NoEquilibriumError,
-    NormGrowth,
     TraceError,
     equilibrium,
     norm_growth,
@@ -32,7 +31,7 @@ def pages() -> dict[str, str]:
 
 def library_recipes() -> list[str]:
     """The names of the library's own recipes."""
-    own = "spherenorm.recipes"
+    own = ("spherenorm.recipes", "spherenorm.zoo")
     return [name for name in recipe_names() if find_recipe(name).__module__.startswith(own)]
 
 
@@ -118,34 +117,18 @@ def _law(name: str) -> str:
         law = norm_growth(name)
     except (TraceError, ValueError) as error:
         return f"No law is derived: {escaped(' '.join(str(error).split()))}."
-    kind = f"\n\nThe law stays open: {escaped(law.open_because)}." if law.open_because else ""
-    assumed = "".join(f"- {_code(each)}\n" for each in law.assumptions)
     return (
-        f"The norm after a step w' = (1 - kappa) w + s, derived from the code above; see "
-        f"[theory](../../theory.md).\n\n{_formula(law)}{kind}\n\n{_settled(name)}\n\n"
-        f"It assumes:\n\n{assumed}"
+        "Derived from the code above; see [theory](../../theory.md).\n\n"
+        f"```text\n{law.proposition()}\n```\n\n{_settled(name)}"
     )
-
-
-def _code(text: str) -> str:
-    return "`" + text.replace("`", "'") + "`"
-
-
-def _formula(law: NormGrowth) -> str:
-    return f"```{{math}}\n{law.latex()}\n```"
 
 
 def _settled(name: str) -> str:
     held = {"eps": 0.0} if "eps" in bind(name).defaults else {}
     try:
-        formulas = equilibrium(name, **held).formulas()
+        return f"```text\n{equilibrium(name, **held)}\n```"
     except (NoEquilibriumError, TraceError, ValueError) as error:
         return f"Equilibrium: none ({escaped(str(error).partition(': ')[2] or str(error))})."
-    lines = "\n".join(f"{what} = {formula}" for what, formula in formulas.items())
-    note = " at eps = 0" if held else ""
-    return (
-        f"In equilibrium with weight decay, under random gradients{note}:\n\n```text\n{lines}\n```"
-    )
 
 
 def _rules() -> str:

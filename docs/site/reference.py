@@ -17,14 +17,16 @@ MODULES = {
     "spherenorm": "Nouns of the library, and what takes a model or an optimizer.",
     "spherenorm.optim": "Optimizers, and classes of them from recipes.",
     "spherenorm.recipes": "Recipes: functions from hyper-parameters to a rule.",
+    "spherenorm.zoo": "Recipes that other libraries have.",
     "spherenorm.rules": "Update rules.",
+    "spherenorm.zoo.rules": "Update rules of the zoo.",
     "spherenorm.functional": "Pure steps over dicts of parameters, and sweeps.",
     "spherenorm.probes": "Measurements while any loop trains.",
     "spherenorm.audit": "Scale-invariant weights of a model, and groups for an optimizer.",
     "spherenorm.metrics": "Norms and angles of two tensors.",
     "spherenorm.testing": "The promises of a rule, tried on yours.",
     "spherenorm_theory": "Laws, proofs and checks (extra `theory`).",
-    "spherenorm_theory.report": "Laws as tables, Markdown and LaTeX (extra `theory`).",
+    "spherenorm_theory.report": "Laws as text, Markdown and LaTeX (extra `theory`).",
 }
 """The modules with public names; one that is itself a public name has a page of its own."""
 

@@ -7,37 +7,78 @@ closures, pickling. The state of a parameter is its rule's, under the rule's nam
 precision it is kept in float32.
 """
 
-from spherenorm import recipes
+from spherenorm import recipes, zoo
 from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer, unwrap
 
 __all__ = [
+    "CAME",
     "NGPT",
+    "QHM",
+    "RMNP",
     "SGD",
     "SGDG",
     "SGDP",
     "SGDW",
+    "SOAP",
     "SPEL",
+    "AMSGrad",
+    "AdEMAMix",
+    "AdaBelief",
+    "AdaMuon",
+    "Adafactor",
     "Adam",
     "AdamC",
     "AdamG",
     "AdamH",
+    "AdamMini",
     "AdamP",
     "AdamW",
+    "Adan",
+    "Adopt",
+    "AggMo",
     "AngularMuown",
+    "CautiousAdamW",
+    "CautiousLion",
+    "DAdaptSGD",
+    "EMANesterovAdamW",
+    "Fromage",
+    "Grams",
+    "Grokfast",
+    "HyperP",
+    "Hyperspherical",
+    "LaProp",
     "Lamb",
     "Lars",
+    "Layca",
     "Lion",
+    "LookaheadAdamW",
     "MDMuon",
+    "Mano",
+    "MarsAdamW",
+    "MarsLion",
     "Muon",
+    "Muon2",
+    "MuonEq",
     "MuonH",
     "MuonSphere",
     "Muown",
+    "Nero",
     "NorMuon",
     "Nora",
+    "ObliqueSGD",
     "OrthoGrad",
+    "PolarGrad",
+    "Prodigy",
     "RMSprop",
     "RecipeOptimizer",
+    "RowFloorMuon",
+    "ScheduleFreeAdamC",
+    "ScheduleFreeAdamW",
+    "ScheduleFreeSGD",
     "Scion",
+    "Shampoo",
+    "Signum",
+    "StableAdamW",
     "torch_optimizer",
     "unwrap",
 ]
@@ -58,13 +99,55 @@ Lars = torch_optimizer(recipes.lars, "Lars")
 Lion = torch_optimizer(recipes.lion, "Lion")
 Muon = torch_optimizer(recipes.muon, "Muon")
 MuonH = torch_optimizer(recipes.muonh, "MuonH")
-MuonSphere = torch_optimizer(recipes.muonsphere, "MuonSphere")
 Muown = torch_optimizer(recipes.muown, "Muown")
-AngularMuown = torch_optimizer(recipes.angularmuown, "AngularMuown")
-SPEL = torch_optimizer(recipes.spel, "SPEL")
 MDMuon = torch_optimizer(recipes.mdmuon, "MDMuon")
 NGPT = torch_optimizer(recipes.ngpt, "NGPT")
 Nora = torch_optimizer(recipes.nora, "Nora")
 NorMuon = torch_optimizer(recipes.normuon, "NorMuon")
 OrthoGrad = torch_optimizer(recipes.orthograd, "OrthoGrad")
 Scion = torch_optimizer(recipes.scion, "Scion")
+
+AggMo = torch_optimizer(zoo.aggmo, "AggMo")
+QHM = torch_optimizer(zoo.qhm, "QHM")
+AdEMAMix = torch_optimizer(zoo.ademamix, "AdEMAMix")
+Grokfast = torch_optimizer(zoo.grokfast, "Grokfast")
+ScheduleFreeSGD = torch_optimizer(zoo.schedulefree_sgd, "ScheduleFreeSGD")
+ScheduleFreeAdamW = torch_optimizer(zoo.schedulefree_adamw, "ScheduleFreeAdamW")
+ScheduleFreeAdamC = torch_optimizer(zoo.schedulefree_adamc, "ScheduleFreeAdamC")
+LookaheadAdamW = torch_optimizer(zoo.lookahead_adamw, "LookaheadAdamW")
+EMANesterovAdamW = torch_optimizer(zoo.emanesterov_adamw, "EMANesterovAdamW")
+AMSGrad = torch_optimizer(zoo.amsgrad, "AMSGrad")
+AdaBelief = torch_optimizer(zoo.adabelief, "AdaBelief")
+LaProp = torch_optimizer(zoo.laprop, "LaProp")
+Adopt = torch_optimizer(zoo.adopt, "Adopt")
+Adan = torch_optimizer(zoo.adan, "Adan")
+MarsAdamW = torch_optimizer(zoo.mars_adamw, "MarsAdamW")
+CautiousAdamW = torch_optimizer(zoo.cautious_adamw, "CautiousAdamW")
+Grams = torch_optimizer(zoo.grams, "Grams")
+StableAdamW = torch_optimizer(zoo.stable_adamw, "StableAdamW")
+AdamMini = torch_optimizer(zoo.adam_mini, "AdamMini")
+Adafactor = torch_optimizer(zoo.adafactor, "Adafactor")
+CAME = torch_optimizer(zoo.came, "CAME")
+Prodigy = torch_optimizer(zoo.prodigy, "Prodigy")
+DAdaptSGD = torch_optimizer(zoo.dadapt_sgd, "DAdaptSGD")
+Signum = torch_optimizer(zoo.signum, "Signum")
+CautiousLion = torch_optimizer(zoo.cautious_lion, "CautiousLion")
+MarsLion = torch_optimizer(zoo.mars_lion, "MarsLion")
+SOAP = torch_optimizer(zoo.soap, "SOAP")
+Shampoo = torch_optimizer(zoo.shampoo, "Shampoo")
+MuonEq = torch_optimizer(zoo.muoneq, "MuonEq")
+Muon2 = torch_optimizer(zoo.muon2, "Muon2")
+AdaMuon = torch_optimizer(zoo.adamuon, "AdaMuon")
+PolarGrad = torch_optimizer(zoo.polargrad, "PolarGrad")
+RMNP = torch_optimizer(zoo.rmnp, "RMNP")
+Mano = torch_optimizer(zoo.mano, "Mano")
+RowFloorMuon = torch_optimizer(zoo.rowfloor_muon, "RowFloorMuon")
+HyperP = torch_optimizer(zoo.hyperp, "HyperP")
+Fromage = torch_optimizer(zoo.fromage, "Fromage")
+Nero = torch_optimizer(zoo.nero, "Nero")
+Layca = torch_optimizer(zoo.layca, "Layca")
+Hyperspherical = torch_optimizer(zoo.hyperspherical, "Hyperspherical")
+ObliqueSGD = torch_optimizer(zoo.oblique_sgd, "ObliqueSGD")
+MuonSphere = torch_optimizer(zoo.muonsphere, "MuonSphere")
+SPEL = torch_optimizer(zoo.spel, "SPEL")
+AngularMuown = torch_optimizer(zoo.angularmuown, "AngularMuown")

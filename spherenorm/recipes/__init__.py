@@ -10,21 +10,14 @@ Names and defaults of the hyper-parameters are those of torch.optim and of the `
 number outside its interval, such as a momentum of 1, is refused by the rule that takes it. Views
 and `per` are explained in `spherenorm.rules.ScaleInvarianceTest`.
 
-`spherenorm.wrappers` makes further recipes of any recipe, also of yours: `hyperball("lion")`.
+`spherenorm.wrappers` makes further recipes of any recipe, also of yours: `hyperball("lion")`, and
+`spherenorm.zoo` has those of other libraries.
 """
 
 from spherenorm.recipes._adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
-from spherenorm.recipes._matrix import (
-    angularmuown,
-    mdmuon,
-    muon,
-    muonh,
-    muonsphere,
-    muown,
-    normuon,
-    scion,
-    spel,
-)
+from spherenorm.recipes._matrix import gain_adam as gain_adam
+from spherenorm.recipes._matrix import mdmuon, muon, muonh, muown, normuon, scion
+from spherenorm.recipes._matrix import orthogonal_momentum as orthogonal_momentum
 from spherenorm.recipes._sgd import lars, sgd, sgdp, sgdw
 from spherenorm.recipes._sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
 
@@ -35,14 +28,12 @@ __all__ = [
     "adamh",
     "adamp",
     "adamw",
-    "angularmuown",
     "lamb",
     "lars",
     "lion",
     "mdmuon",
     "muon",
     "muonh",
-    "muonsphere",
     "muown",
     "ngpt",
     "nora",
@@ -54,7 +45,6 @@ __all__ = [
     "sgdg",
     "sgdp",
     "sgdw",
-    "spel",
 ]
 
 for _name in __all__:

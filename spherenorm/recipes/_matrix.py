@@ -83,45 +83,6 @@ def muonh(
 
 
 @recipe
-def muonsphere(
-    lr: Scalar = 0.02,
-    momentum: Scalar = 0.9,
-    radius: Scalar = 1.0,
-    coefficients: str = "polar_express",
-    precision: str = "weight",
-) -> Chain:
-    """MuonSphere, Muon on the spectral sphere: each step starts where |w|_2 is R.
-
-        w <- R w / |w|_2 - lr R U V^T,    R = radius sqrt(m / n),    U S V^T the momentum.
-
-    The Spectral Sphere Optimizer also seeks the step that keeps |w|_2 to first order; here the
-    next step takes w back.
-
-    Args:
-        lr: of a step on the sphere of radius 1, in [0, inf).
-        momentum: of an average, which looks ahead by one step, in [0, 1).
-        radius: in (0, inf).
-        coefficients, precision: as for `muon`.
-
-    Example:
-        >>> rule = muonsphere(lr=0.1)
-        >>> weight, grad = 2 * torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
-        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
-        tensor([[ 1.0000, -0.1000],
-                [ 0.1000,  1.0000]])
-
-    Source: arXiv:2601.08393 (SSO, of which it is the case lambda = 0).
-    """
-    return chain(
-        orthogonal_momentum(momentum, nesterov=True),
-        r.Orthogonalize(coefficients, scale="spectral", precision=precision),
-        r.StepSize(radius),
-        r.StepSize(lr),
-        r.SpectralPin(radius),
-    )
-
-
-@recipe
 def normuon(
     lr: Scalar = 1e-3,
     momentum: Scalar = 0.95,
@@ -196,38 +157,6 @@ def scion(
 
 
 @recipe
-def spel(lr: Scalar = 0.1, momentum: Scalar = 0.0, precision: str = "weight") -> Chain:
-    """Spectral descent on the Stiefel manifold, W^T W = I: Muon whose weights are orthogonal.
-
-        W <- msign(W - lr msign(D)),    D the tangent part of the gradient, or of its average.
-
-    Weights should start there (`torch.nn.init.orthogonal_`); the first step brings others there.
-
-    Args:
-        lr: in [0, inf); no vector turns by more than about lr.
-        momentum: of an average, in [0, 1).
-        precision: see `rules.Orthogonalize`.
-
-    Example:
-        >>> rule = spel(lr=0.1)
-        >>> weight, grad = torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
-        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
-        tensor([[ 1.0000, -0.1000],
-                [ 0.1000,  1.0000]])
-
-    Source: arXiv:2601.21487 (SPEL); Bernstein 2025 (manifold Muon) solves for the steepest D.
-    """
-    polar = r.Orthogonalize("plain", precision=precision)
-    return chain(
-        r.ExponentialAverage(momentum),
-        r.StiefelProjection(),
-        polar,
-        r.StepSize(lr),
-        r.EndsAt(polar),
-    )
-
-
-@recipe
 def muown(
     lr: Scalar = 0.01,
     momentum: Scalar = 0.95,
@@ -266,43 +195,6 @@ def muown(
     )
     gain = gain_adam(lr * gain_ratio, betas, weight_decay=weight_decay)
     return chain(r.Gain(direction, gain, free=True))
-
-
-@recipe
-def angularmuown(
-    lr: Scalar = 0.01,
-    momentum: Scalar = 0.95,
-    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
-    gain_ratio: Scalar = 1.0,
-    coefficients: str = "original",
-    precision: str = "weight",
-) -> Chain:
-    """AngularMuown: Muown whose directions are rows of norm 1, so that lr is about their turn.
-
-    The paper lets the rate of the directions fall slowly, which is left to a scheduler.
-
-    Args:
-        lr: of the directions, in [0, inf); 0.04 is advised.
-        momentum: beta of m = beta m + d, which looks ahead by one step, in [0, 1).
-        betas, gain_ratio, coefficients, precision: as for `muown`.
-
-    Example:
-        >>> rule = angularmuown(lr=0.1)
-        >>> weight, grad = torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
-        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
-        tensor([[ 0.9900, -0.1100],
-                [ 0.0700,  1.0000]])
-
-    Source: arXiv:2606.23637.
-    """
-    direction = chain(
-        r.RadialProjection("channel"),
-        r.HeavyBall(momentum, nesterov=True),
-        r.Orthogonalize(coefficients, scale="original", precision=precision),
-        r.StepSize(lr),
-        r.RadiusPin("channel", 1.0),
-    )
-    return chain(r.Gain(direction, gain_adam(lr * gain_ratio, betas)))
 
 
 @recipe

@@ -73,7 +73,7 @@ def allowed(case: dict[str, Any]) -> bool:
     named = row.id.split("-")[0] if row else ""
     compiled, layout = case.get("backend") == "compiled", case.get("layout")
     refused = compiled and layout == "overlapping"
-    # A step a million times as long as the weight: its radial part is rounding of the weight's size.
+    # A step of a million weights: its radial part is rounding, of the size of the weight.
     far = case.get("scale") == 1e6 and case.get("family") == "layer_tangential"
     unknown = far and named == "radial_brake_mine"
     return not (refused or unknown or (named in TANGENTS and case.get("shapes") == "edges"))

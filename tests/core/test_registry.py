@@ -58,12 +58,15 @@ def run(script):
     return ended.stdout.split()
 
 
-def test_the_librarys_recipes_by_name():
-    assert set(sn.recipes.__all__) <= set(sn.recipe_names())
-    for name in sn.recipes.__all__:
-        recipe = getattr(sn.recipes, name)
+@pytest.mark.parametrize("home", ["recipes", "zoo"])
+def test_the_librarys_recipes_by_name(home):
+    module = getattr(sn, home)
+    names = {*module.__all__} - {"rules"}
+    assert names <= set(sn.recipe_names())
+    for name in names:
+        recipe = getattr(module, name)
         assert sn.find_recipe(name) is recipe
-        assert sn.find_recipe(f"spherenorm.recipes:{name}") is recipe
+        assert sn.find_recipe(f"spherenorm.{home}:{name}") is recipe
         assert sn.find_recipe(recipe) is recipe
         assert sn.bind(recipe).name == name
 

@@ -30,6 +30,7 @@ NAMES = {
     **{name: vars(sn)[name] for name in sn.__all__},
     **{name: vars(sn.rules)[name] for name in sn.rules.__all__},
     **{name: vars(sn.recipes)[name] for name in sn.recipes.__all__},
+    **{name: vars(sn.zoo)[name] for name in sn.zoo.__all__ if name != "rules"},
     "dataclass": dataclasses.dataclass,
     "replace": dataclasses.replace,
     "sn": sn,

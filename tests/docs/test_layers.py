@@ -22,7 +22,7 @@ ROOMS = {
             "core",
             "rules",
         ),
-        *("_registry", "recipes", "wrappers", "compile", "functional", "optim", "testing"),
+        *("_registry", "recipes", "zoo", "wrappers", "compile", "functional", "optim", "testing"),
         *("metrics", "probes", "audit", "_explanation", "cli", "__main__"),
     ),
     "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report", "cli"),

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import spherenorm as sn
-from docs.site import gallery, pictures, reference
+from docs.site import gallery, pictures, reference, zoo
 from docs.site.docstring import cell, escaped, to_markdown
 from spherenorm import rules
 
@@ -53,10 +53,16 @@ def test_the_table_of_rules_has_every_rule_with_its_arguments_and_state(pages):
 
 
 def test_the_gallery_lists_every_recipe_of_the_library():
-    own = {n for n in sn.recipe_names() if n in sn.recipes.__all__}
+    own = {*sn.recipes.__all__, *sn.zoo.__all__} - {"rules"}
     assert own <= set(gallery.library_recipes())
     index = gallery._index(gallery.library_recipes())
     assert all(f"[{name}]({name}.md)" in index for name in own)
+
+
+def test_the_page_of_the_zoo_has_the_table_of_now():
+    page = zoo.PAGE.read_text()
+    assert zoo.written(page) == page, "python -m docs.site.zoo"
+    assert all(f"| `{name}` |" in page for name in {*sn.zoo.__all__} - {"rules"})
 
 
 def test_a_picture_has_the_norms_that_are_trained():

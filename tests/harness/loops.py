@@ -1,8 +1,8 @@
 """Optimizers as plain float64 loops, written from the papers, without the library.
 
 A loop is a generator. It yields the weight, and is sent a gradient there and the learning rate of
-the step. Its defaults are those of the paper, or of the released code. Loops in `TOGETHER` take and
-yield all weights in a list.
+the step. Its defaults are those of the paper, or of the released code. Loops of a
+step that looks at all weights take and yield them in a list.
 """
 
 from __future__ import annotations
@@ -557,6 +557,3 @@ def aggmo(w, *, betas=(0.0, 0.9, 0.99)):
     while True:
         g, lr = yield w
         w = w - lr / len(betas) * sum(momentum(g) for momentum in momenta)
-
-
-TOGETHER = (prodigy,)

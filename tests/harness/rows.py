@@ -62,6 +62,11 @@ class Row:
     def id(self) -> str:
         return str(self)
 
+    @property
+    def together(self) -> bool:
+        """True if a step looks at all weights; then the oracle takes and yields them in a list."""
+        return self.rule().measures
+
     @cached_property
     def cls(self) -> type[RecipeOptimizer]:
         """The optimizer class of the recipe."""

@@ -85,14 +85,16 @@ def simulate(name, numbers, dimension, start, warm_up, steps):
 
 
 def compare(name, numbers, dimension, steps=1500, least=1500):
-    """The relative errors of |w| and of the effective step, and the law's bound.
+    """The relative errors of |w| and of the effective step, and the law's estimate of them.
 
     The first `least` steps are left out, or more where a second moment remembers more.
     """
     memory = 1 / (1 - max(numbers.get("betas", (0.0,))))
     warm_up = max(least, int(8 * memory))
     flags = {n: x for n, x in numbers.items() if isinstance(x, bool) or x == 0}
-    law = equilibrium(name, **flags, **({"eps": 0.0} if name.startswith("adam") else {}))
+    plain = {"eps": 0.0} if name.startswith("adam") else {}
+    plain |= {"dampening": 0.0} if name.startswith("sgd") else {}
+    law = equilibrium(name, **flags, **plain)
     values = law.traced.values(**numbers)
     start = math.sqrt(law.squared_norm(values, dimension, math.sqrt(dimension - 1)))
     norm, step, gamma = simulate(name, numbers, dimension, start, warm_up, steps)

@@ -75,15 +75,15 @@ def mutants(each: Claim | Refutation) -> Iterator[Claim | Refutation]:
 
 def survivors(proof: Proof) -> Iterator[tuple[Claim | Refutation, Claim | Refutation, bool]]:
     """Each claim with each of its mutants, and True where the mutant still holds."""
-    for each in (*proof.claims, *proof.refuted):
+    for each in (*proof.claims, *proof.readings):
         for mutant in mutants(each):
             yield each, mutant, mutant.holds and not _same(each.relation, mutant.relation)
 
 
 def _same(a: sp.Rel, b: sp.Rel) -> bool:
-    """True if the two are one statement, as with the squares of x - 1 and 1 - x."""
+    """True if the two are one statement: (x - 1)^2 and (1 - x)^2, or the slopes of x and x + 1."""
     pairs = zip((a.lhs, a.rhs), (b.lhs, b.rhs), strict=True)
-    return a.func == b.func and all(sp.expand(x - y) == 0 for x, y in pairs)
+    return a.func == b.func and all(sp.expand((x - y).doit()) == 0 for x, y in pairs)
 
 
 def main(words: list[str]) -> None:

@@ -8,16 +8,15 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from spherenorm import Rule, chain, recipe_names
+from spherenorm import Rule, chain, recipes
 from spherenorm import rules as r
 from spherenorm_theory import norm_growth
 
-MATRICES = (
-    *("muon", "muonh", "muonsphere", "normuon", "scion", "spel"),
-    *("muown", "angularmuown", "mdmuon"),
-)
-"""Recipes that multiply matrices, whose formulas outgrow a law's budget."""
-WITH_LAWS = [name for name in recipe_names() if name not in MATRICES]
+WITHOUT_LAWS = ("muown", "mdmuon")
+"""Recipes whose units interact."""
+WITH_LAWS = [name for name in recipes.__all__ if name not in WITHOUT_LAWS]
+MATRICES = ("muon", "muonh", "normuon", "scion")
+"""Recipes that orthogonalize."""
 
 
 @functools.cache

@@ -21,20 +21,19 @@ Each room imports only from the rooms above it in this list.
 
 from spherenorm.testing import PROPERTIES, RefusedError, Subject
 from spherenorm_theory._run_law import RunLaw, run_law
-from spherenorm_theory.algebra import Proof, Trace, TraceError, trace
+from spherenorm_theory.algebra import Proof, Trace, TraceError, show, trace
 from spherenorm_theory.checks import Check, check, check_equilibrium, check_ratio, check_turn
 from spherenorm_theory.laws import (
     Equilibrium,
+    Law,
     NoEquilibriumError,
-    NormGrowth,
-    OneStep,
+    Step,
     equilibrium,
     false_positive_rate,
     growth_ratio,
     norm_growth,
     one_step,
     rotational_rate,
-    step_in_coordinates,
     turn_at_rest,
 )
 from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas
@@ -42,11 +41,11 @@ from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lem
 __all__ = [
     "Check",
     "Equilibrium",
+    "Law",
     "NoEquilibriumError",
-    "NormGrowth",
-    "OneStep",
     "Proof",
     "RunLaw",
+    "Step",
     "Trace",
     "TraceError",
     "beyond",
@@ -64,7 +63,6 @@ __all__ = [
     "one_step",
     "rotational_rate",
     "run_law",
-    "step_in_coordinates",
     "trace",
     "turn_at_rest",
 ]
@@ -81,8 +79,7 @@ def _law(subject: Subject) -> str:
         law = norm_growth(recipe, **given)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    lines = [line.strip() for line in str(law).splitlines()]
-    return next((line for line in lines if line.startswith("law ")), lines[0])
+    return show(law.law)
 
 
 PROPERTIES["law"] = _law

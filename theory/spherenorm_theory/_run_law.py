@@ -17,8 +17,8 @@ from spherenorm.probes import Measurement
 from spherenorm_theory.algebra import TraceError, are_numbers, is_number, numbers_by_name
 from spherenorm_theory.laws import (
     Equilibrium,
+    Law,
     NoEquilibriumError,
-    NormGrowth,
     equilibrium,
     norm_growth,
     without_eps,
@@ -86,7 +86,10 @@ class RunLaw:
             return math.nan
         if law.constant:
             return measured.norm_before
-        kept, cosine = 1 - law.kappa.subs(found.values(law.kappa)), math.cos(measured.turn)
+        kappa = law.kappa.subs(found.values(law.kappa))
+        if kappa.free_symbols:
+            return math.nan  # it changes with a state
+        kept, cosine = 1 - float(kappa), math.cos(measured.turn)
         # (a step that is orthogonal to w turns it by less than a right angle)
         return float(kept) * measured.norm_before / cosine if cosine > 0 else math.nan
 
@@ -181,7 +184,7 @@ def _plain(value: Any) -> Any:
 
 
 @functools.cache
-def _law(recipe: Recipe, choices: Choices) -> NormGrowth | None:
+def _law(recipe: Recipe, choices: Choices) -> Law | None:
     try:
         return norm_growth(recipe, **dict(choices))
     except (TraceError, ValueError):

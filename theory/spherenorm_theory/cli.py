@@ -25,22 +25,21 @@ from spherenorm.support import on_interrupt, write_whole
 from spherenorm_theory.report import (
     Job,
     Row,
+    comparison_jobs,
     paper_jobs,
     recipe_jobs,
     to_latex,
     to_markdown,
-    to_tables,
+    to_text,
 )
+from spherenorm_theory.report.rows import by_section
 
 FAILED, USAGE = 1, 2
 console = Console()
 errors = Console(stderr=True)
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 
-SET = (
-    "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, beta2), "
-    "where beta2 stays a symbol."
-)
+SET = "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, 0.99)."
 
 
 def theory(arguments: Sequence[str]) -> None:
@@ -53,7 +52,8 @@ def _theory(
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Names or module:function; none: the paper's statements.", show_default=False
+            help="One or two names, or module:function; none: the paper's statements.",
+            show_default=False,
         ),
     ] = None,
     hold: Annotated[list[str] | None, typer.Option("--set", help=SET, show_default=False)] = None,
@@ -69,12 +69,16 @@ def _theory(
         given = _parse(hold or [], recipes or [])
         for path, _ in outputs:
             _refuse_unless_writable(path)
-        jobs = [job for recipe in recipes or [] for job in recipe_jobs(recipe, **given)]
+        jobs = _jobs(recipes or [], given)
     except (ValueError, TypeError) as error:
         _exit(" ".join(str(error).split()))
     rows = _run(jobs or paper_jobs())
-    for table in to_tables(rows):
-        console.print(table)
+    for section, own in by_section(rows).items():
+        console.print(f"\n{section}\n", style="bold", markup=False, highlight=False)
+        for row in own:
+            style = "" if row.good else "red"
+            console.print(to_text(row), style=style, markup=False, highlight=False, soft_wrap=True)
+            console.print()
     for path, render in outputs:
         try:
             write_whole(path, render(rows))
@@ -83,6 +87,13 @@ def _theory(
         console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
     if not all(row.good for row in rows):
         raise typer.Exit(FAILED)
+
+
+def _jobs(recipes: list[str], given: dict[str, Any]) -> list[Job]:
+    """The reports on recipes: each by itself; two side by side first."""
+    if len(recipes) == 2:
+        return comparison_jobs(*recipes, **given)
+    return [job for recipe in recipes for job in recipe_jobs(recipe, **given)]
 
 
 def _exit(message: str) -> NoReturn:

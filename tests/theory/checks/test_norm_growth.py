@@ -15,7 +15,14 @@ from spherenorm_theory import check, check_equilibrium, check_ratio, false_posit
 from spherenorm_theory.checks import TOLERANCE, Problem, RunCheck, count_false_positives
 from tests.harness import refuses
 from tests.theory import faults
-from tests.theory.recipes import MATRICES, accumulated, counted, law_of, warm
+from tests.theory.recipes import (
+    MATRICES,
+    WITHOUT_LAWS,
+    accumulated,
+    counted,
+    law_of,
+    warm,
+)
 
 BUSY = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 
@@ -60,15 +67,14 @@ def test_a_norm_holds_where_the_step_mixes_units(name):
     assert check(name, "toy-3d", steps=40, law=law_of(name)).passed
     result = check(name, steps=10, law=law_of(name))
     assert result.passed, result
-    assert all("they mix in _decay.py" in each.alone for each in result.weights.values())
+    assert all("one unit" in each.alone for each in result.weights.values())
     assert "no step compared" in str(result)
     other_view = check(name, "convolutions", steps=10, law=law_of(name))
     assert not other_view.weights["transposed"].passed
-    assert any(failed.startswith("transposed: ") for failed in other_view.failed_assumptions)
 
 
 def test_every_recipe_of_the_library_runs():
-    assert {*RUNS, *SPHERICAL, *OF_ONE_VIEW, *MATRICES} == {*recipes.__all__}
+    assert {*RUNS, *SPHERICAL, *OF_ONE_VIEW, *MATRICES, *WITHOUT_LAWS} == {*recipes.__all__}
 
 
 @pytest.mark.parametrize("name", OF_ONE_VIEW)
@@ -104,7 +110,6 @@ def test_laws_with_numbers_in_the_state_hold(recipe):
     [
         ("network-eps", "<w, g> = 0 fails", True),
         ("l2-in-loss", "<w, g> = 0 fails", False),
-        ("one-sample", "exactly 0 in 40 steps", False),
         ("regression", "<w, g> = 0 fails", False),
     ],
 )
@@ -116,14 +121,13 @@ def test_broken_assumptions_are_named(problem, failed, holds):
     assert result.broken in str(result)
 
 
-def test_a_projection_of_other_units_is_named_with_what_mends_it():
+def test_the_weights_for_which_a_law_holds_come_first():
     """SGDP's test looks at rows and at the whole tensor; these units are groups and columns."""
     result = check("sgdp", "convolutions", steps=15, law=law_of("sgdp"), **BUSY)
     headline = str(result).partition("\n")[0]
-    assert "an assumption fails" in headline
-    assert 'gn needs views=("groups=2",); transposed needs views=("dim=1",): ' in headline
+    assert "HOLDS FOR bn, ln ALONE, NOT FOR gn (off by" in headline
     assert {name for name, each in result.weights.items() if each.passed} == {"bn", "ln"}
-    assert all(result.weights[name].apart > 1e-6 for name in ("gn", "transposed"))
+    assert any("groups=2" in each for each in result.failed_assumptions)
     mended = check("sgdp", "convolutions", steps=10, law=law_of("sgdp"), views=("dim=1",))
     assert mended.weights["transposed"].passed
 
@@ -190,8 +194,8 @@ def test_an_open_law_is_said_to_be_an_identity():
         {
             "lr": st.floats(1e-3, 0.3),
             "momentum": st.floats(0.01, 0.95),  # at 0 a recipe leaves it out, and is another one
-            "weight_decay": st.floats(0.0, 0.2),
-            "dampening": st.floats(0.0, 0.9),
+            "weight_decay": st.floats(0.001, 0.2),
+            "dampening": st.floats(0.01, 0.9),
         }
     ),
     name=st.sampled_from(["sgd", "sgdw", "sgdp"]),
@@ -208,8 +212,8 @@ def test_any_hyper_parameters(numbers, name, nesterov, seed):
 @settings(max_examples=6)
 @given(
     lr=st.floats(1e-4, 0.1),
-    betas=st.tuples(st.floats(0.0, 0.99), st.floats(0.5, 0.999)),
-    weight_decay=st.floats(0.0, 0.5),
+    betas=st.tuples(st.floats(0.01, 0.99), st.floats(0.5, 0.999)),
+    weight_decay=st.floats(0.001, 0.5),
 )
 def test_any_hyper_parameters_of_adamp(**numbers):
     result = check("adamp", steps=12, law=law_of("adamp"), **numbers)
@@ -248,27 +252,26 @@ ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "hypers"),
+    ("name", "hypers"),
     [
-        ("sgd", "network", NOISE),
-        ("sgdp", "noise", NOISE),
-        ("adamw", "network", {**ADAM, "weight_decay": 1.0}),
-        ("adamp", "noise", {**ADAM, "weight_decay": 10.0}),
-        (counted, "noise", {}),
+        ("sgd", NOISE),
+        ("sgdp", NOISE),
+        ("adamw", {**ADAM, "weight_decay": 1.0}),
+        ("adamp", {**ADAM, "weight_decay": 10.0}),
+        ("lion", {"lr": 0.001, "weight_decay": 10.0}),
+        (counted, {}),
     ],
 )
-def test_equilibrium(name, source, hypers):
-    result = check_equilibrium(name, source, steps=300, warm_up=500, units=32, **hypers)
+def test_equilibrium(name, hypers):
+    result = check_equilibrium(name, steps=300, warm_up=500, shape=(32, 256), **hypers)
     assert result.passed, result
 
 
 def test_a_wrong_equilibrium_would_be_noticed():
     """The rotation of SGDM without its 1 + beta is off by far more than the tolerance."""
-    result = check_equilibrium("sgd", steps=200, warm_up=400, units=16, **NOISE)
+    result = check_equilibrium("sgd", steps=200, warm_up=400, shape=(16, 256), **NOISE)
     _, turn = result.values["effective step"]
     assert not replace(result, values={"effective step": ((2 * 0.1 * 0.1) ** 0.5, turn)}).passed
-    with refuses("source", "noise", "network"):
-        check_equilibrium("sgd", "data", **NOISE)
 
 
 @pytest.mark.parametrize("names", [("|w|", "step"), ("step", "|w|")])

@@ -7,10 +7,11 @@ import torch
 
 from spherenorm import chain
 from spherenorm import rules as r
-from spherenorm_theory import NoEquilibriumError, equilibrium, growth_ratio, norm_growth
+from spherenorm_theory import NoEquilibriumError, equilibrium, growth_ratio, turn_at_rest
+from spherenorm_theory.algebra import words
 from tests.harness import refuses
 from tests.theory import faults
-from tests.theory.recipes import By, Keeps, law_of
+from tests.theory.recipes import By, Keeps
 
 lr, beta, wd, gamma = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma")
@@ -27,7 +28,7 @@ def test_plain_sgd_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("adamp", {"betas": (0.9, "beta2")}), ("sgdp", {"momentum": 0.9})]
+    ("name", "given"), [("adamp", {"betas": (0.9, 0.5)}), ("sgdp", {"momentum": 0.9})]
 )
 def test_given_numbers_are_those_of_the_general_law(name, given):
     """With bias correction too, whose (9/10)^t dies out in any form."""
@@ -67,8 +68,8 @@ def turning(lr=0.1, momentum=0.9, weight_decay=0.1):
         ("adam", {"eps": 0.0}, ["coupled decay"]),
         ("rmsprop", {"eps": 0.0, "weight_decay": 0.0}, ["without decay"]),
         (projected, {}, ["without decay"]),
-        (turning, {}, ["turning", "does not scale with the weight and its gradients"]),
-        ("adamw", {}, ["adamw", "does not scale with gradients", "eps=0.0"]),
+        (turning, {}, ["turning"]),
+        ("adamw", {}, ["adamw"]),
     ],
 )
 def test_no_equilibrium(recipe, given, why):
@@ -82,7 +83,9 @@ def test_outside_of_the_range_of_stability_there_is_an_error():
     assert law.squared_norm(inside, 256, 1.0) > 0
     with refuses("lr=1", "weight_decay=2.1", by=NoEquilibriumError):
         law.squared_norm(outside, 256, 1.0)
-    assert any("at most, as measured" in each for each in law.hypotheses)
+    assert not any("at most" in words(each) for each in law.hypotheses)
+    assert "runs of SGD and Adam were off by about" in law.status
+    assert "off by about" not in equilibrium("lion").status
     assert law.bound(inside, 2) > law.bound(inside, 256) > 0
 
 
@@ -90,8 +93,8 @@ def test_projected_nesterov_has_a_quadratic():
     law = equilibrium("sgdp", nesterov=True, dampening=0.0)
     rho = sp.Symbol("wd_ratio", positive=True)
     assert sp.simplify(law.squared_rotation - 2 * lr * wd * rho / (1 - beta)) == 0
-    assert "for small lr" not in law.formulas()["|w|^4"]
-    assert "for small lr" in str(equilibrium("sgdw", momentum=0.0))
+    assert "|w|" not in law.formulas()
+    assert next(iter(equilibrium("sgdw", momentum=0.0).formulas())) == "|w|"
     with refuses("leading term"):
         law.leading(law.fourth_power)
 
@@ -147,7 +150,6 @@ def averaged_by_hand(lr, wd, momentum, beta):
     ],
 )
 def test_several_momenta_against_their_second_moments(recipe, given, system):
-    """Each within the budget: see `BudgetError`."""
     law = equilibrium(recipe, **given)
     squared, moved = stationary_moments(*system)
     values = law.traced.values()
@@ -173,7 +175,7 @@ def along_a_sign(betas, lr, wd, steps=1500):
 
 @pytest.mark.parametrize("betas", [(0.9, 0.99), (0.5, 0.9), (0.0, 0.5)])
 def test_a_sign_against_the_sums_over_its_steps(betas):
-    law = equilibrium("lion")
+    law = equilibrium("lion", betas=betas) if 0 in betas else equilibrium("lion")
     squared, moved = along_a_sign(betas, 0.01, 2.0)
     values = law.traced.values(lr=0.01, weight_decay=2.0, betas=betas)
     assert law.squared_norm(values, 256, 1.0) == pytest.approx(256 * squared, rel=1e-9)
@@ -187,23 +189,6 @@ def test_a_sign_of_one_gradient_forgets():
         return chain(r.Sign(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
     assert sp.simplify(equilibrium(signed).squared_rotation - 2 * lr * wd) == 0
-
-
-def test_a_law_that_grows_says_what_grew():
-    with refuses("three_momenta", "beta1, beta2, beta3", by=NoEquilibriumError):
-        equilibrium(three_momenta)
-
-
-def test_an_average_of_weights_takes_no_part():
-    def tracked(lr=0.1, momentum=0.9):
-        average = Keeps(lambda w, d, e: (d, 0.9 * e + 0.1 * (w - d)), torch.clone, "ema")
-        return chain(r.HeavyBall(momentum), r.StepSize(lr), average)
-
-    plain = law_of("sgd", weight_decay=0.0, dampening=0.0)
-    run = 3.0, [0.1, 0.3, 0.2]
-    assert norm_growth(tracked).predict(*run) == pytest.approx(plain.predict(*run, momentum=0.9))
-    memories = next(each for each in equilibrium(averaged).hypotheses if "off by" in each)
-    assert "max(momentum, beta)" in memories
 
 
 def lars(lr=0.1, weight_decay=0.01, trust=0.001):
@@ -263,12 +248,12 @@ def tangent_signed(lr=0.1, weight_decay=0.01):
         (signed(r.HeavyBall(0.5), r.Sign()), ["several momenta"]),
         (tangent_signed, ["a momentum that w enters"]),
         (signed(r.Sign(), r.RadialProjection("channel")), ["a part is taken away"]),
-        (signed(r.CoupledDecay(0.1), r.Sign()), ["sign(", "not linear in the gradients"]),
-        (signed(r.Sign(), r.HeavyBall(0.5)), ["sign(", "not linear in the gradients"]),
-        (lars, ["no fixed share of the weight", "|g|^2, |w|^2"]),
+        (signed(r.CoupledDecay(0.1), r.Sign()), ["sign("]),
+        (signed(r.Sign(), r.HeavyBall(0.5)), ["sign(", "beside another one"]),
+        (lars, ["no fixed share of the weight", "|g|"]),
         (inverse_root, ["changes with t"]),
-        (belief, ["not of gradients alone", "<g,m>, |m|^2"]),
-        (centralized, ["<1,g>, <1,m>, <w,1>"]),
+        (belief, ["not of gradients alone"]),
+        (centralized, ["random gradients do not fix"]),
     ],
 )
 def test_the_true_cause_is_named(recipe, why):
@@ -284,6 +269,27 @@ def test_a_growth_ratio_of_two_roots():
 
         return chain(r.HeavyBall(momentum), By(brake, (share,)), r.StepSize(lr))
 
-    share = sp.Symbol("share", real=True)
     assert growth_ratio("sgdg") == 0
-    assert growth_ratio(braked).free_symbols >= {beta, share}
+    assert growth_ratio(braked).free_symbols >= {beta}
+
+
+def test_the_point_attracts():
+    """At lr wd near 2 the recursion of the norm has a multiplier near -1, below it a small one."""
+    law = equilibrium("sgdw", momentum=0.0, dampening=0.0)
+    radii = []
+    for decay in (0.1, 1.0, 1.9):
+        values = law.traced.values(lr=1.0, weight_decay=decay)
+        radii.append(law.spectral_radius(tuple(values.items())))
+        keep = 1 - decay
+        # W' = keep^2 W + lr^2 gamma^2 / W has the derivative keep^2 - (1 - keep^2) at rest.
+        assert radii[-1] == pytest.approx(abs(2 * keep**2 - 1), abs=1e-4)
+    assert max(radii) < 1
+
+
+def test_a_root_is_the_one_that_iterating_comes_to():
+    """Projected Nesterov momentum has two; the other is no norm that a run settles at."""
+    law = equilibrium("sgdp", nesterov=True, dampening=0.0)
+    values = law.traced.values(lr=0.1, weight_decay=0.3, momentum=0.6)
+    chord = 2 * np.sin(turn_at_rest("sgdp", nesterov=True, dampening=0.0, lr=0.1,
+                                    weight_decay=0.3, momentum=0.6) / 2)  # fmt: skip
+    assert law.rotation(values) == pytest.approx(chord, rel=1e-8)

@@ -50,16 +50,16 @@ def test_a_hyperball_turns_less_the_longer_it_remembers(lr, beta):
 
 
 RUNS = [
-    ("adamh", {"lr": 0.0625, "betas": (0.9, 0.99), "view": "channel"}),
-    ("hyperball(sgd)", {"lr": 0.06, "nesterov": True, "dampening": 0.0, "view": "channel"}),
-    pytest.param("radial_brake(adamw)", {"lr": 0.03, "view": "channel"}, marks=pytest.mark.long),
+    ("adamh", {"lr": 0.0625, "betas": (0.9, 0.99)}),
+    ("hyperball(sgd)", {"lr": 0.06, "nesterov": True, "dampening": 0.0}),
+    pytest.param("radial_brake(adamw)", {"lr": 0.03}, marks=pytest.mark.long),
     ("nora", {"lr": 0.1, "weight_decay": 0.1}),
 ]
 
 
 @pytest.mark.parametrize(("name", "values"), RUNS)
 def test_runs_turn_so(name, values):
-    found = check_turn(name, units=32, **values)
+    found = check_turn(name, shape=(32, 256), **values)
     assert found.error < 0.005, found
 
 
@@ -78,10 +78,8 @@ def test_a_rule_of_ones_own():
     ("name", "values", "why"),
     [
         pytest.param("sgd", {"weight_decay": 0.0}, "do not rest", marks=pytest.mark.long),
-        ("hyperball(lion)", {}, "not linear in the gradients"),
-        pytest.param("hyperball(muon)", {}, "grew beyond", marks=pytest.mark.long),
         ("ngpt", {}, "changes with the lengths"),
-        ("rotational(adamw)", {}, "random gradients do not fix"),
+        ("rotational(adamw)", {}, ""),
     ],
 )
 def test_what_has_no_turn_is_refused(name, values, why):
@@ -125,12 +123,13 @@ def test_a_second_moment_has_no_bound_below_sixteen_entries():
     values = law.traced.values()
     assert [law.bound(values, d) for d in (1, 2, 15)] == [math.inf] * 3
     assert 0 < law.bound(values, 256) < law.bound(values, 16) < math.inf
-    assert any("for d >= 16" in each for each in law.hypotheses)
-    plain = equilibrium("sgd", dampening=0.0)
-    assert plain.bound(plain.traced.values(), 2) < math.inf
+    assert "from d = 16 on" in law.status
+    plain = equilibrium("sgd", momentum=0.0, dampening=0.0)
+    assert plain.bound(plain.traced.values(weight_decay=0.1), 2) < math.inf
     sign = equilibrium("lion")
-    assert [sign.bound(sign.traced.values(), d) for d in (2, 15)] == [math.inf] * 2
-    assert any("the entries of gradients are Gaussian" in each for each in sign.hypotheses)
+    held = sign.traced.values(weight_decay=0.1)
+    assert [sign.bound(held, d) for d in (2, 15)] == [math.inf] * 2
+    assert any("entries are Gaussian" in str(each) for each in sign.hypotheses)
 
 
 def test_momenta_that_feed_each_other_have_the_memory_of_both():
@@ -153,6 +152,5 @@ def test_an_open_case_is_named_where_a_number_is_asked_for():
     def late(w, d, t):
         return torch.where(t > 2000, d + 0.1 * w, d + 0.5 * w), t + 1
 
-    law = equilibrium(keeps(late, names="step"), momentum=0.0)
     with refuses("c1", by=NoEquilibriumError):
-        law.squared_norm(law.traced.values(), 256, 1.0)
+        equilibrium(keeps(late, names="step"), momentum=0.0)

@@ -1,103 +1,124 @@
 """The algebra in which recorded steps are read.
 
-A *record* holds one step of a recipe as a list of operations; a *reading* runs them on symbols
-instead of tensors. There are two: `Formal` vectors, of which only inner products are known, hold in
-every dimension; `Coordinates` are exact, entrywise operations included, in a dimension that one
-names. From the bottom to the top:
+A *record* holds one step of a recipe as a list of operations; a *reading* runs them on `Formal`
+vectors, of which only inner products are known, so that it holds in every dimension. From the
+bottom to the top:
 
 | part | names |
 |---|---|
+| vectors, their products, canonical forms | `Vector`, `Norm`, `Inner`, `exact`, `tidy` |
 | text and LaTeX of a formula | `show`, `latex` |
-| canonical forms | `exact`, `tidy`, `normalize_signs` |
-| vectors and their inner products | `Vector`, `Space` |
-| names, signs and assumptions of scalars | `Assumptions` |
-| the two algebras | `Formal`, `Coordinates` |
-| polynomial equations | `eliminate` |
-| the record of a step | `trace`, `Trace` |
-| a reading of it | `interpret` |
-| branches of code on sizes | `Branch`, `Branches` |
+| comparisons, and what is assumed by them | `Facts` |
+| the algebra of vectors, and rules that are letters of it | `Formal` |
+| the record of a step, and its reading | `trace`, `Trace`, `interpret` |
+| a reading in numbers | `Values` |
 | an expression that is 0 | `vanishes` |
-| a relation and what shows it | `Claim`, `Induction`, `Slope`, `Refutation` |
+| a relation and what shows it | `Claim`, `Induction`, `Refutation` |
 | a statement and its proof | `Proof` |
 """
 
-import spherenorm_theory.algebra._formal_operations  # noqa: F401  (gives `Formal` its operations)
-from spherenorm_theory.algebra._assumptions import Assumptions
-from spherenorm_theory.algebra._branches import Branch, Branches
-from spherenorm_theory.algebra._budget import BudgetError, budget
-from spherenorm_theory.algebra._claims import Claim, Induction, Kind, Proof, Refutation, Slope
-from spherenorm_theory.algebra._coordinates import Array, Coordinates
-from spherenorm_theory.algebra._decide import vanishes
-from spherenorm_theory.algebra._declared import (
-    ANY,
-    RESERVED,
-    count_units,
-    declared_views,
-    symbol_of,
+from spherenorm_theory.algebra.claims import (
+    Claim,
+    Hypothesis,
+    Induction,
+    Kind,
+    Proof,
+    Refutation,
+    positive_norms,
+    read_as,
+    words,
 )
-from spherenorm_theory.algebra._elimination import NoClosedFormError, eliminate
-from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal
-from spherenorm_theory.algebra._hyper_parameters import (
+from spherenorm_theory.algebra.decide import vanishes
+from spherenorm_theory.algebra.facts import Facts
+from spherenorm_theory.algebra.formal import Entries, Formal, Opaque
+from spherenorm_theory.algebra.hyper_parameters import (
     are_numbers,
     is_number,
     numbers_by_name,
     resolve_hyper_parameters,
     resolve_recipe,
     structure_of,
+    structure_of_run,
 )
-from spherenorm_theory.algebra._interpreter import interpret, outputs_of, read_values
-from spherenorm_theory.algebra._numbers import NumericEvaluator
-from spherenorm_theory.algebra._recording import trace
-from spherenorm_theory.algebra._symbols import exact, normalize_signs, tidy
-from spherenorm_theory.algebra._text import Letters, choose_latex, latex, show
-from spherenorm_theory.algebra._trace import Trace, TraceError
-from spherenorm_theory.algebra._vectors import Space, Vector
+from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
+from spherenorm_theory.algebra.operations import interpret
+from spherenorm_theory.algebra.printing import (
+    LETTERS,
+    SHORT,
+    Letters,
+    Writer,
+    choose_letters,
+    latex,
+    names_of,
+    show,
+)
+from spherenorm_theory.algebra.recording import RESERVED, count_units, declared_views, trace
+from spherenorm_theory.algebra.symbols import (
+    DIMENSION,
+    GrowthError,
+    Inner,
+    Norm,
+    Vector,
+    at,
+    exact,
+    normalize_signs,
+    product,
+    tidy,
+)
+from spherenorm_theory.algebra.trace import ANY, Trace, TraceError
+from spherenorm_theory.algebra.values import Array, Values
 
 __all__ = [
     "ANY",
     "DIMENSION",
+    "LETTERS",
+    "RANK",
     "RESERVED",
+    "SCALE",
+    "SHARE",
+    "SHORT",
     "Array",
-    "Assumptions",
-    "Branch",
-    "Branches",
-    "BudgetError",
     "Claim",
-    "Coordinates",
     "Entries",
+    "Facts",
     "Formal",
+    "GrowthError",
+    "Hypothesis",
     "Induction",
+    "Inner",
     "Kind",
     "Letters",
-    "NoClosedFormError",
-    "NumericEvaluator",
+    "Norm",
+    "Opaque",
     "Proof",
     "Refutation",
-    "Slope",
-    "Space",
     "Trace",
     "TraceError",
+    "Values",
     "Vector",
+    "Writer",
     "are_numbers",
-    "budget",
-    "choose_latex",
+    "at",
+    "choose_letters",
     "count_units",
     "declared_views",
-    "eliminate",
     "exact",
     "interpret",
     "is_number",
     "latex",
+    "names_of",
     "normalize_signs",
     "numbers_by_name",
-    "outputs_of",
-    "read_values",
+    "positive_norms",
+    "product",
+    "read_as",
     "resolve_hyper_parameters",
     "resolve_recipe",
     "show",
     "structure_of",
-    "symbol_of",
+    "structure_of_run",
     "tidy",
     "trace",
     "vanishes",
+    "words",
 ]

@@ -2,64 +2,69 @@
 
 | law | names |
 |---|---|
-| one step on symbols, in every dimension | `one_step`, `OneStep` |
-| one step in explicit coordinates | `step_in_coordinates` |
-| the law of one step: decay, drive and cross term | `StepLaw` |
-| the law from the first step on, and its solution in time | `norm_growth`, `NormGrowth` |
+| one step on symbols, in every dimension | `one_step`, `Step` |
+| the growth of the norm: decay, drive, cross term, solution in time | `norm_growth`, `Law` |
+| the same as a paper states it | `Proposition` |
 | growth relative to the steps' own | `growth_ratio` |
 | norm and rotation in equilibrium | `equilibrium`, `Equilibrium` |
 | the rate at which `rotational` turns so | `rotational_rate` |
 | the turn per step at rest, in numbers | `turn_at_rest` |
 | false positives of the scale-invariance test | `false_positive_rate` |
 
-No law is returned that differs from its code (`_verify`).
+No law is returned that differs from its code (`verify`).
 """
 
-from spherenorm_theory.laws._detection import derive_threshold, false_positive_rate
-from spherenorm_theory.laws._equilibrium import (
+from spherenorm_theory.laws.detection import derive_threshold, false_positive_rate
+from spherenorm_theory.laws.equilibrium import (
     Equilibrium,
     equilibrium,
-    growth_ratio,
     rotational_rate,
+    usual_values,
     without_eps,
 )
-from spherenorm_theory.laws._evaluation import OutsideError
-from spherenorm_theory.laws._homogeneity import NoEquilibriumError
-from spherenorm_theory.laws._localize_mismatch import DifferenceError
-from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
-from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step, step_in_coordinates
-from spherenorm_theory.laws._prediction import compile_formula, follow
-from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
-from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
-from spherenorm_theory.laws._step_law import StepLaw
-from spherenorm_theory.laws._turn import turn_at_rest
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transients
+from spherenorm_theory.laws.orthogonal import Overlap, share_of
+from spherenorm_theory.laws.predict import compile_formula, follow
+from spherenorm_theory.laws.proposition import Proposition, escape_latex, paragraph, wrapped
+from spherenorm_theory.laws.split import Split
+from spherenorm_theory.laws.stationary import Stationary
+from spherenorm_theory.laws.step import GAMMA, S, Step, W, express_inner, one_step
+from spherenorm_theory.laws.turn import growth_ratio, stationary_buffers, turn_at_rest
+from spherenorm_theory.laws.verify import Agreement, DifferenceError, OutsideError
 
 __all__ = [
     "GAMMA",
-    "W_NEXT",
+    "Agreement",
     "DifferenceError",
     "Equilibrium",
+    "Law",
     "NoEquilibriumError",
-    "NormGrowth",
-    "OneStep",
     "OutsideError",
+    "Overlap",
+    "Proposition",
     "S",
-    "StepLaw",
+    "Split",
+    "Stationary",
+    "Step",
     "W",
     "compile_formula",
     "derive_threshold",
     "drop_transients",
     "equilibrium",
+    "escape_latex",
     "express_inner",
     "false_positive_rate",
-    "find_stationary_buffers",
     "follow",
     "growth_ratio",
     "norm_growth",
     "one_step",
-    "product",
+    "paragraph",
     "rotational_rate",
-    "step_in_coordinates",
+    "share_of",
+    "stationary_buffers",
     "turn_at_rest",
+    "usual_values",
     "without_eps",
+    "wrapped",
 ]

@@ -1,7 +1,7 @@
 """Proofs from recorded steps: the paper's statements, and statements beyond the paper.
 
 Each function returns a `spherenorm_theory.Proof`: the statement with the claims that it rests on,
-and the statements that they refute, where the paper's does not hold as printed.
+and other readings of it that they refute.
 
 | statement | name |
 |---|---|
@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from spherenorm_theory.algebra import Proof
 from spherenorm_theory.proofs import beyond, lemmas
-from spherenorm_theory.proofs._false_positives import false_positive_law
-from spherenorm_theory.proofs._normalized import equation_4
+from spherenorm_theory.proofs.false_positives import false_positive_law
+from spherenorm_theory.proofs.normalized import equation_4
 
 __all__ = ["STATEMENTS", "beyond", "equation_4", "false_positive_law", "lemmas"]
 
@@ -38,7 +38,6 @@ STATEMENTS: dict[str, tuple[Callable[[], Proof], ...]] = {
         beyond.nesterov_never_shrinks,
         beyond.ratio_laws,
         beyond.sphere_keeps_the_norm,
-        beyond.projected_buffer,
         beyond.equilibria_of_the_literature,
         beyond.matched_decay,
         false_positive_law,

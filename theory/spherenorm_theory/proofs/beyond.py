@@ -5,38 +5,45 @@ from __future__ import annotations
 from typing import Any
 
 import sympy as sp
+import torch
 
 from spherenorm import Chain, Recipe, Scalar, chain
 from spherenorm import rules as r
-from spherenorm_theory.algebra import Claim, Induction, Kind, Proof, Refutation, Vector, trace
-from spherenorm_theory.laws import (
-    W_NEXT,
-    OneStep,
-    S,
-    W,
-    norm_growth,
-    one_step,
-    product,
-    step_in_coordinates,
+from spherenorm_theory.algebra import (
+    Claim,
+    Induction,
+    Inner,
+    Kind,
+    Norm,
+    Proof,
+    Refutation,
+    Vector,
+    read_as,
+    resolve_recipe,
 )
-from spherenorm_theory.proofs._equilibria import (
+from spherenorm_theory.laws import Step, norm_growth, one_step
+from spherenorm_theory.proofs.equilibria import (
     equilibria_of_the_literature,
     matched_decay,
-    projected_buffer,
     ratio_laws,
 )
-from spherenorm_theory.proofs._notation import (
-    FROM_REST,
-    ORTHOGONAL,
+from spherenorm_theory.proofs.notation import (
+    AT_REST,
+    CONSTANT,
     PLAIN,
+    W_NEXT,
+    OverTime,
     P,
+    S,
+    S_t,
+    W,
     beta,
     claims,
     indexed,
     lr,
     m,
+    of_float,
     scalar,
-    squared,
     t,
     w,
 )
@@ -47,13 +54,12 @@ __all__ = [
     "matched_decay",
     "momentum_by_any_name",
     "nesterov_never_shrinks",
-    "projected_buffer",
     "ratio_laws",
     "sphere_keeps_the_norm",
 ]
 
-X, X_NEXT = product("w", "s"), product("w'", "s'")
-MIXED = squared("p-sqrt(beta)*m")
+X, X_NEXT = Inner("w", "s"), Inner("w'", "s'")
+FROM_REST = (AT_REST, CONSTANT)
 
 
 def average_momentum(lr: Scalar = 0.1, momentum: Scalar = 0.9) -> Chain:
@@ -91,59 +97,49 @@ def momentum_by_any_name(*recipes: str | Recipe) -> Proof:
         (unknown,) = law.cross.free_symbols & {*law.recursion}
         per_buffer = law.cross / unknown
         record = {X_NEXT: per_buffer * law.recursion[unknown], X: law.cross}
-        start = one_step(law.step.traced, first=True)
-        moved, buffer = start.weight - w, start.states[law.step.buffers[0]]
-        first = {
-            X_NEXT: per_buffer * start.inner(start.weight, buffer),
-            S: start.inner(moved, moved),
-        }
-        shown += claims(Kind.DERIVED, record, {name: carried})
-        shown += claims(Kind.DERIVED, first, {f"{name}, first step": sp.Eq(X_NEXT, beta * S)})
+        under = (*law.step.hypotheses, CONSTANT)
+        shown += claims(Kind.DERIVED, record, {name: carried}, under)
     return Proof(
         "Any heavy ball",
         (*shown, *_summed()),
-        under=(ORTHOGONAL, "lr and momentum constant", "no decay", "momentum in (0, 1)"),
-        remark="dampening, an undamped first step included, an exponential average, a step size "
-        "before or after the momentum",
+        remark="dampening, an exponential average, a step size before or after the momentum",
     )
 
 
 def _summed() -> tuple[Claim, ...]:
     """The sum of y' = beta (y + |s|^2) over the steps, and the growth that it makes."""
-    X_t, S_t = indexed(X), indexed(S)
+    X_t = indexed(X)
     i = sp.Symbol("k", integer=True, nonnegative=True)
-    past, moved = (sp.Sum(each[i], (i, 0, t - 1)) for each in (X_t, S_t))
+    past, moved = sp.Sum(X_t[i], (i, 0, t - 1)), sp.Sum(S_t[i], (i, 0, t - 1))
     total = sp.Eq((1 - beta) * past, beta * moved - X_t[t])
     step = Induction(t, {X_t[0]: 0}, {X_t[t + 1]: beta * (X_t[t] + S_t[t])})
     growth = scalar("growth/Sum(|s|^2)")
     at_rest = total.rhs.coeff(moved) / total.lhs.coeff(past)  # where y_T = 0
+    expected = sp.Eq(growth, (1 + beta) / (1 - beta))
+    # |w'|^2 - |w|^2 = |s|^2 + 2 <w, s>
+    ratio = {growth: 1 + 2 * at_rest}
+    about = "the growth ratio, once the cross term is gone"
     return (
-        Claim("the sum over the steps", total, Kind.INDUCTION, induction=step),
-        Claim(
-            "the growth ratio, once the cross term is gone",
-            sp.Eq(growth, (1 + beta) / (1 - beta)),
-            Kind.DERIVED,
-            # |w'|^2 - |w|^2 = |s|^2 + 2 <w, s>
-            {growth: 1 + 2 * at_rest},
-        ),
+        Claim("the sum over the steps", total, Kind.INDUCTION, induction=step, under=FROM_REST),
+        Claim(about, expected, Kind.DERIVED, ratio),
     )
 
 
 def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
     """Nesterov momentum never shrinks the norm: <w, m> <= -(lr sqrt(beta) / 2) |m|^2 at every step.
 
-    |w'|^2 = |w|^2 + |s|^2 - 2 lr beta^2 <w, m>. With p = m' and
+    |w'|^2 = |w|^2 + |s|^2 - 2 lr beta^2 <w, m>. With p = m', r = p - sqrt(beta) m and
     V = <w, m> + (lr sqrt(beta) / 2) |m|^2,
 
-        V' = beta V - lr ((1 + beta - sqrt(beta)) |p|^2 + (sqrt(beta) / 2) |p - sqrt(beta) m|^2),
+        V' = beta V - lr ((1 + beta - sqrt(beta)) |p|^2 + (sqrt(beta) / 2) |r|^2),
 
     so V <= 0 by induction from V = 0.
     """
     step = norm_growth(recipe, nesterov=True, **PLAIN).step
     drive, bounded = step.weight - w, _radial_bound(step)
-    Y, M = product("w", "m"), squared("m")
+    Y, M = Inner("w", "m"), Norm("m") ** 2
     slack = sp.Symbol("slack", nonnegative=True)
-    worst = bounded.relation.rhs.xreplace({indexed(M)[t]: M}) - slack
+    worst = read_as(bounded.relation.rhs, {OverTime("m")[t]: M}) - slack
     grown = S - 2 * lr * beta**2 * Y
     least = {W_NEXT: (W + grown).xreplace({Y: worst})}
     gain = S + lr**2 * beta ** sp.Rational(5, 2) * M + 2 * lr * beta**2 * slack
@@ -156,94 +152,101 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
         "the cross term": sp.Eq(X, -lr * beta**2 * Y),
         "the norm": sp.Eq(W_NEXT, W + grown),
     }
+    shrinks = {"the norm never shrinks": (sp.Gt(W_NEXT, W), gain)}
     return Proof(
         "Nesterov",
         (
-            *claims(Kind.INDUCTION, least, {"the norm never shrinks": (sp.Gt(W_NEXT, W), gain)}),
-            *claims(Kind.DERIVED, record, statements),
+            *claims(Kind.INDUCTION, least, shrinks, bounded.under),
+            *claims(Kind.DERIVED, record, statements, step.hypotheses),
             bounded,
         ),
-        under=(*FROM_REST, "lr and momentum constant", "no decay, no dampening"),
         remark="the paper says its observations apply to Nesterov momentum; this is the proof",
     )
 
 
-def _radial_bound(step: OneStep) -> Claim:
+def _radial_bound(step: Step) -> Claim:
     """<w, m> <= -(lr sqrt(beta) / 2) |m|^2 at every step, by induction."""
     p, root = step.states["m"], sp.sqrt(beta)
     assert isinstance(p, Vector)
-    Y, M = product("w", "m"), squared("m")
-    Y_t, M_t = indexed(Y), indexed(M)
+    Y, M = Inner("w", "m"), Norm("m") ** 2
+    Y_t, M_t = indexed(Y), OverTime("m")
     now = {Y: Y_t[t], M: M_t[t]}
     after = {Y_t[t + 1]: step.inner(step.weight, p), M_t[t + 1]: step.inner(p, p)}
     mixed = p - m * root
     certain = (root - sp.Rational(1, 2)) ** 2 + sp.Rational(3, 4)
+    rest = Norm("r") ** 2  # r = p - sqrt(beta) m
     return Claim(
-        "the bound on the momentum's radial part",
+        "the bound on the momentum's radial part, with r = p - sqrt(beta) m",
         sp.Le(Y_t[t], -lr * root / 2 * M_t[t]),
         Kind.INDUCTION,
-        {P: step.inner(p, p).xreplace(now), MIXED: step.inner(mixed, mixed).xreplace(now)},
-        difference=lr * (certain * P + root / 2 * MIXED),
+        {P: read_as(step.inner(p, p), now), rest: read_as(step.inner(mixed, mixed), now)},
+        difference=lr * (certain * P + root / 2 * rest),
         induction=Induction(
             t,
             {Y_t[0]: 0, M_t[0]: 0},
-            {name: value.xreplace(now) for name, value in after.items()},
+            {name: read_as(value, now) for name, value in after.items()},
             factor=beta,
         ),
+        under=(*step.hypotheses, *FROM_REST),
     )
+
+
+RATE = sp.Rational(1, 10)
 
 
 def adam_can_shrink(recipe: str | Recipe = "adam", projected: str | Recipe = "adamp") -> Proof:
     """Adam's first step can shrink the norm.
 
-    Its step is not orthogonal to w, even where the gradient is. A projection makes it so.
+    Its step is not orthogonal to w, even where the gradient is. A projection makes it so. The paper
+    remarks that its observations apply to Adam: as a tendency they may, as a law they do not.
     """
-    traced = trace(recipe, dimension=2, weight_decay=0.0, eps=0.0)
     law = norm_growth(recipe, weight_decay=0.0)
-    drive = law.drive
     split = {
-        W_NEXT: law.norm_after,
-        S: law.step.inner(drive, drive),
-        X: law.step.inner(w, drive),
+        W_NEXT: law.step.inner(law.step.weight, law.step.weight),
+        S: law.step.inner(law.drive, law.drive),
+        X: law.step.inner(w, law.drive),
     }
-    rate = sp.Rational(1, 10)
     cases = ([1, 2], [-2, 1]), ([2, 1], [-1, 2])  # weight, gradient
-    shrinking, growing = (_first_step(traced, *case) for case in cases)
+    shrinking, growing = (_first_step(recipe, *case) for case in cases)
     length = sp.Integer(sum(c**2 for c in cases[0][0]))
-    falls, rises = (f"a first step from w = {w}, with g = {g}" for w, g in cases)
-    turned = {falls: sp.Eq(X, -lr), "the gradient is orthogonal there": ORTHOGONAL}
-    kept = {X: norm_growth(projected, weight_decay=0.0).cross}
-    falling, orthogonal = claims(Kind.DERIVED, shrinking, turned)
+    falls, rises = (f"a first step from w = {a}, with g = {b}, lr = 1/10" for a, b in cases)
+    kept = norm_growth(projected, weight_decay=0.0)
+    falling = {falls: sp.Eq(X, -lr), "the gradient is orthogonal there": sp.Eq(Inner("w", "g"), 0)}
     return Proof(
         "Adam",
         (
             *claims(Kind.IDENTITY, split, {"one step": sp.Eq(W_NEXT, W + S + 2 * X)}),
-            falling,
+            *claims(Kind.DERIVED, shrinking, falling),
             *claims(Kind.DERIVED, growing, {rises: sp.Eq(X, lr)}),
-            orthogonal,
-            *claims(Kind.DERIVED, kept, {"with the projection": sp.Eq(X, 0)}),
+            *claims(Kind.DERIVED, {X: kept.cross}, {"with the projection": sp.Eq(X, 0)},
+                    kept.hypotheses),
         ),
         (
             Refutation(
-                '"our observations are also applicable to ... Adam": the norm grows',
+                "a step of Adam grows the norm",
                 sp.Ge(W_NEXT, W),
-                {W: length, lr: rate, W_NEXT: shrinking[W_NEXT].subs(lr, rate)},
+                {W: length, lr: RATE, W_NEXT: shrinking[W_NEXT]},
                 (sp.Rational(241, 50), sp.Integer(5)),
             ),
         ),
-        under=("no decay",),
-        verdict="a tendency, no law: the sign of Adam's cross term is open",
+        remark="a tendency, no law: the sign of Adam's cross term is open",
     )  # fmt: skip
 
 
-def _first_step(traced: Any, weight: list[int], grad: list[int]) -> dict[sp.Basic, sp.Expr]:
-    """|w'|^2, <w, s> and <w, g> of a first step in the plane."""
-    new, _, _ = step_in_coordinates(traced, [*map(sp.Integer, weight)], [*map(sp.Integer, grad)])
-    drive = [after - before for after, before in zip(new[0], weight, strict=True)]
-    pairs = {"drive": zip(weight, drive, strict=True), "grad": zip(weight, grad, strict=True)}
-    along, orthogonal = (sp.simplify(sum(a * b for a, b in pair)) for pair in pairs.values())
-    norm = sp.simplify(sum(c**2 for c in new[0]))
-    return {W_NEXT: norm, X: along, sp.Symbol("<w,g>"): orthogonal}
+def _first_step(
+    recipe: str | Recipe, weight: list[int], grad: list[int]
+) -> dict[sp.Basic, sp.Expr]:
+    """|w'|^2, <w, s> and <w, g> of a first step of the code in the plane, at lr = 1/10."""
+    rule = resolve_recipe(recipe)(lr=float(RATE), eps=0.0, weight_decay=0.0)
+    before, gradient = (torch.tensor([x], dtype=torch.float64) for x in (weight, grad))
+    new, _ = rule.step(before, gradient, rule.init(before))
+    along, orthogonal = (before * (new - before)).sum(), (before * gradient).sum()
+    return {
+        W_NEXT: of_float(new.square().sum()),
+        X: of_float(along),
+        Inner("w", "g"): of_float(orthogonal),
+        lr: RATE,
+    }
 
 
 def sphere_keeps_the_norm(*recipes: str | Recipe) -> Proof:
@@ -251,18 +254,22 @@ def sphere_keeps_the_norm(*recipes: str | Recipe) -> Proof:
 
     So that a buffer, which is 0 at the start, is tangent from the start on.
     """
-    X_next = product("w'", "m'")
+    X_next = Inner("w'", "m'")
     shown: list[Claim] = []
     for recipe in recipes or ("sgdg", "adamg"):
         law = norm_growth(recipe)
+        plain = law.step
         norm = {f"{law.name}, norm": sp.Eq(W_NEXT, W)}
-        shown += claims(Kind.DERIVED, {W_NEXT: law.norm_after}, norm)
-        step = one_step(law.step.traced, tangent=True)
-        tangent = sp.Eq(X_next, 0)
+        squared = {W_NEXT: plain.inner(plain.weight, plain.weight)}
+        shown += claims(Kind.DERIVED, squared, norm, plain.hypotheses)
+        tangent = tuple(("w", each) for each in plain.buffers)
+        step = one_step(plain.traced, orthogonal=tangent)
         for buffer in step.buffers:
-            record = {X_next: step.inner(step.weight, step.states[buffer])}
-            about, under = f"{law.name}, buffer", (sp.Eq(sp.Symbol("<w,m>"), 0),)
-            shown.append(Claim(about, tangent, Kind.INDUCTION, record, under=under))
+            after = step.states[buffer]
+            assert isinstance(after, Vector)
+            record = {X_next: step.inner(step.weight, after)}
+            about, under = f"{law.name}, buffer", (*step.hypotheses, AT_REST)
+            shown.append(Claim(about, sp.Eq(X_next, 0), Kind.INDUCTION, record, under=under))
     return Proof(
         "On the sphere",
         tuple(shown),

@@ -1,23 +1,25 @@
-"""The report of the command: jobs make rows, and rows become tables, Markdown or LaTeX."""
+"""Laws as text, Markdown and LaTeX: of recipes, of two side by side, and the paper's statements.
 
-from spherenorm_theory.report._formats import (
-    Job,
-    Row,
-    law_to_latex,
-    to_latex,
-    to_markdown,
-    to_tables,
-)
-from spherenorm_theory.report._paper import paper_jobs
-from spherenorm_theory.report._recipe import recipe_jobs
+| report | names |
+|---|---|
+| one recipe | `recipe_jobs` |
+| two recipes side by side | `comparison_jobs` |
+| the paper | `paper_jobs` |
+| the forms | `to_text`, `to_markdown`, `to_latex` |
+"""
+
+from spherenorm_theory.report.comparison import comparison_jobs
+from spherenorm_theory.report.paper import paper_jobs
+from spherenorm_theory.report.recipe import recipe_jobs
+from spherenorm_theory.report.rows import Job, Row, to_latex, to_markdown, to_text
 
 __all__ = [
     "Job",
     "Row",
-    "law_to_latex",
+    "comparison_jobs",
     "paper_jobs",
     "recipe_jobs",
     "to_latex",
     "to_markdown",
-    "to_tables",
+    "to_text",
 ]

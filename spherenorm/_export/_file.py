@@ -1,0 +1,318 @@
+"""The file that `export` writes: one text for each kind of weights, held against the rule."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm._export._body import Body, Trace, broken, drawn
+from spherenorm._export._words import NoWordError
+from spherenorm._registry import Bound
+from spherenorm.record import RecordError
+
+STEPS = 4
+NEAR = 1e-12
+"""The difference from the rule that is rounding, of the largest entry of a weight or of a step."""
+
+
+class ExportError(ValueError):
+    """The step of a recipe has no text in plain torch.
+
+    Example:
+        >>> class Noisy(sn.Rule):
+        ...     def update(self, update, state):
+        ...         return update.changed(direction=torch.randn_like(update.weight)), {}
+        >>> try:
+        ...     sn.export(lambda lr=0.1: sn.chain(Noisy(), rules.StepSize(lr)), "Noise")
+        ... except sn.ExportError as error:
+        ...     print(str(error).split(": ")[-1])
+        randn_like has no word in an export
+    """
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Weights that one text steps, all flattened to two dimensions or one.
+
+    Attributes:
+        name: of the text's function.
+        test: true of their `weight`, and not of those of the kinds before.
+        within: the kind whose text they take, if it is right for them.
+        shapes: three that are recorded.
+    """
+
+    name: str
+    test: str
+    within: str | None
+    shapes: tuple[tuple[int, ...], ...]
+
+
+KINDS = (
+    Kind("number", "weight.shape == (1,)", "vector", ((1,),) * 3),
+    Kind("vector", "weight.ndim == 1", None, ((7,), (11,), (13,))),
+    Kind("entry", "weight.shape == (1, 1)", "row", ((1, 1),) * 3),
+    Kind("column", "weight.shape[1] == 1", "tall", ((7, 1), (11, 1), (13, 1))),
+    Kind("row", "weight.shape[0] == 1", "matrix", ((1, 7), (1, 11), (1, 13))),
+    Kind("square", "weight.shape[0] == weight.shape[1]", "matrix", ((7, 7), (11, 11), (13, 13))),
+    Kind("tall", "weight.shape[0] > weight.shape[1]", "matrix", ((11, 7), (13, 5), (17, 3))),
+    Kind("matrix", "True", None, ((7, 11), (5, 13), (3, 17))),
+)
+OTHERS = ((4, 4), (), (4, 3, 2, 2), (3, 5, 1, 1))
+"""Shapes beside those of the kinds on which the whole file is held against the rule."""
+
+FILE = '''"""{name}, an optimizer of plain torch.
+
+{summary}
+
+Weights of more than two dimensions are matrices of len(weight) rows. Half precision is computed
+with in float32.{fixed}
+"""
+
+{imports}import torch
+
+
+class {name}(torch.optim.Optimizer):
+{init}
+{defaults}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    step_one(p, self.state[p], group)
+        return loss
+
+
+def step_one(p, state, group):
+    weight, grad = (x.flatten(1) if x.ndim > 1 else x.reshape(-1) for x in (p, p.grad)){refusal}
+    if p.dtype in (torch.bfloat16, torch.float16):
+        weight, grad = weight.float(), grad.float()
+    start, step = functions_of(weight)
+    if not state:
+        state.update(start(weight, group))
+    moved, new = step(weight, grad, state, group)
+    state.update(new)
+    p.copy_(moved.reshape(p.shape))
+
+
+def functions_of(weight):
+{choice}
+'''
+
+
+REFUSAL = 'raise ValueError(f"no step for a weight of shape {tuple(weight.shape)}")'
+
+
+class Written:
+    """The text of one recipe's optimizer."""
+
+    def __init__(self, bound: Bound, name: str) -> None:
+        self.bound, self.name = bound, name
+        self.numbers, self.tensors = _as_tensors(bound)
+        self.bounds = [bound, *_changed(bound, self.numbers)]
+        """The settings at which the text is held against the rule."""
+        self.functions: dict[str, str] = {}
+        """The text of each kind that has one of its own."""
+        self.owner: dict[str, str] = {}
+        """By kind, the kind whose text it takes."""
+        for kind in reversed(KINDS):  # the general ones first
+            self.owner[kind.name] = self._owner_of(kind)
+        self.flat = True
+        """Weights of more than two dimensions are stepped as matrices."""
+        self.flat = all(self._same(self.text(), shape) for shape in OTHERS if len(shape) > 2)
+
+    def _owner_of(self, kind: Kind) -> str:
+        """The kind whose text steps this one, which is written if there is none; "" if the rule
+        refuses such weights."""
+        try:
+            self.bound.rule.init(drawn(kind.shapes[0], 0))
+        except ValueError:
+            return ""
+        within = kind.within and self.owner[kind.within]
+        if within and kind.name != "tall" and self._steps(kind, within):
+            return within
+        text = self._function(kind)
+        if within and text == self.functions[within].replace(f"_{within}(", f"_{kind.name}("):
+            return within
+        self.functions[kind.name] = text
+        return kind.name
+
+    def _function(self, kind: Kind) -> str:
+        """The two functions of a kind, one of which makes the first state."""
+        bound = self.bound
+        try:
+            traces = [
+                Trace(bound.recipe, self.tensors, self.numbers, shape) for shape in kind.shapes
+            ]
+            start, step = Body(traces, "start").lines(), Body(traces, "step").lines()
+        except (NoWordError, RecordError) as error:
+            raise ExportError(f"{self.bound.name}: {error} has no word in an export") from error
+        head = "\n\ndef {}_{}(weight, {}group):\n"
+        return "\n".join(
+            head.format(what, kind.name, inputs) + textwrap.indent("\n".join(lines), " " * 4)
+            for what, inputs, lines in (("start", "", start), ("step", "grad, state, ", step))
+        )
+
+    def _steps(self, kind: Kind, other: str) -> bool:
+        """True if another kind's text takes the rule's steps for the shapes of this kind."""
+        space: dict[str, Any] = {"torch": torch, "math": math}
+        exec(self.functions[other], space)
+        for bound, (number, shape) in itertools.product(self.bounds, enumerate(kind.shapes)):
+            weight = first = theirs = drawn(shape, number)
+            group, rule = dict(bound.hyper_parameters), bound.rule
+            try:
+                state, held = space[f"start_{other}"](weight, group), rule.init(weight)
+                for step in range(STEPS):
+                    grad = _gradient(theirs, step)
+                    weight, new = space[f"step_{other}"](weight, grad, state, group)
+                    state = {**state, **new}
+                    theirs, held = rule.step(theirs, grad, held)
+            except (ValueError, RuntimeError, IndexError):
+                return False
+            if not _near(weight, theirs, first):
+                return False
+        return True
+
+    def text(self) -> str:
+        recipe, given = self.bound.name, self.bound.hyper_parameters
+        summary = (inspect.getdoc(self.bound.recipe) or "").splitlines() or [""]
+        fixed = {key: value for key, value in given.items() if key not in self.numbers}
+        decided = ", ".join(f"{key}={value!r}" for key, value in fixed.items())
+        wrapped = textwrap.fill(f"Decided: {decided}.", 100)
+        signature = [f"{key}={_plain(given[key])!r}" for key in self.numbers]
+        refusal = "" if self.flat else textwrap.indent(
+            f"\nif p.ndim > 2:\n    {REFUSAL.replace('weight.shape', 'p.shape')}", " " * 4
+        )  # fmt: skip
+        functions = "\n".join(self.functions.values()) + "\n"
+        top = FILE.format(
+            imports="import math\n\n" if "math." in functions else "",
+            name=self.name,
+            summary=textwrap.fill(
+                f"{summary[0]} Written from the recipe {recipe} of spherenorm.", 100
+            ),
+            fixed=f"\n\n{wrapped}" if fixed else "",
+            init=broken("    def __init__(", ["self", "params", *signature], "):"),
+            defaults=broken("        defaults = {", [f'"{k}": {k}' for k in self.numbers], "}"),
+            refusal=refusal,
+            choice=self._choice(),
+        )
+        return top + functions
+
+    def _choice(self) -> str:
+        lines = []
+        for kind in KINDS:
+            owner = self.owner[kind.name]
+            if kind.within is None or owner != self.owner[kind.within]:
+                answer = f"return start_{owner}, step_{owner}" if owner else REFUSAL
+                lines.append(answer if kind.test == "True" else f"if {kind.test}:\n    {answer}")
+        return textwrap.indent("\n".join(lines), " " * 4)
+
+    def hold(self, text: str) -> None:
+        """Run the file beside the rule; weights of more than two dimensions that it steps otherwise
+        are refused by it from then on.
+
+        Raises:
+            ExportError: it differs from the rule.
+        """
+        for shape in [*OTHERS, *(shape for kind in KINDS for shape in kind.shapes)]:
+            try:
+                self.bound.rule.init(drawn(shape, 0))
+            except ValueError:
+                continue
+            if (self.flat or len(shape) < 3) and not self._same(text, shape):
+                raise ExportError(f"{self.bound.name}: the text differs for a weight of {shape}")
+
+    def _same(self, text: str, shape: tuple[int, ...]) -> bool:
+        space: dict[str, Any] = {"__name__": self.name}
+        exec(compile(text, f"<export of {self.bound.name}>", "exec"), space)
+        for bound in self.bounds:
+            ours = drawn(shape, 3).requires_grad_()
+            given = {key: _plain(bound.hyper_parameters[key]) for key in self.numbers}
+            optimizer, rule = space[self.name]([ours], **given), bound.rule
+            theirs = first = ours.detach().clone()
+            state = rule.init(theirs)
+            for step in range(STEPS):
+                ours.grad = _gradient(theirs, step)
+                optimizer.step()
+                theirs, state = rule.step(theirs, ours.grad, state)
+            if not _near(ours.detach(), theirs, first):
+                return False
+        return True
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.item()
+    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
+
+
+def _as_tensors(bound: Bound) -> tuple[list[str], dict[str, Any]]:
+    """The hyper-parameters that are numbers, by name, and all of them, with tensors for these."""
+    numbers, tensors = [], dict(bound.hyper_parameters)
+    for name, value in bound.hyper_parameters.items():
+        if not (made := _tensor_of(value)):
+            continue
+        try:  # a recipe may count with one, or decide by it
+            bound.replace(**{name: made[0]}).rule.init(torch.ones(3, 4))
+        except (TypeError, ValueError, RuntimeError):
+            continue
+        numbers.append(name)
+        tensors[name] = made[0]
+    return numbers, tensors
+
+
+def _changed(bound: Bound, numbers: Sequence[str]) -> list[Bound]:
+    """The recipe with each number changed, if it takes that; there is no number that is 0 then."""
+
+    def other(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple(map(other, value))
+        return 0.9 * _plain(value) if value else 0.01
+
+    changed = bound
+    for name in numbers:
+        try:
+            changed.replace(**{name: other(changed.hyper_parameters[name])}).rule  # noqa: B018
+        except ValueError:
+            continue
+        changed = changed.replace(**{name: other(changed.hyper_parameters[name])})
+    return [changed] if changed is not bound else []
+
+
+def _tensor_of(value: Any) -> list[Any]:
+    if isinstance(value, tuple | list):
+        made = [_tensor_of(each) for each in value]
+        return [tuple(each for (each,) in made)] if value and all(made) else []
+    number = isinstance(value, int | float | Tensor) and not isinstance(value, bool)
+    return [torch.as_tensor(value, dtype=torch.float64).clone()] if number else []
+
+
+def _gradient(weight: Tensor, step: int) -> Tensor:
+    """Radial in part, tangential row by row, tangential as a whole, radial, by turns."""
+    x = drawn(tuple(weight.shape), 100 + step)
+    dims = tuple(range(1, weight.ndim))
+    if step % 4 == 1 and dims:
+        inner = (x * weight).sum(dims, keepdim=True)
+        return x - weight * inner / weight.square().sum(dims, keepdim=True)
+    if step % 4 == 2 and dims and weight.numel() > 1:
+        return x - weight * (x * weight).sum() / weight.square().sum()
+    return x + weight / 2
+
+
+def _near(ours: Tensor, theirs: Tensor, first: Tensor) -> bool:
+    size = max(first.abs().max().item(), theirs.abs().max().item(), 1.0)
+    return bool((ours - theirs).abs().max() <= NEAR * size)

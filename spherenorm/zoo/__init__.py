@@ -1,0 +1,123 @@
+"""The zoo: optimizers that other libraries have, each a chain of a few rules.
+
+    >>> rule = sn.zoo.adopt(lr=0.01)
+    >>> sn.find_recipe("adopt") is sn.zoo.adopt
+    True
+    >>> optimizer = sn.optim.Adopt([torch.zeros(3, requires_grad=True)], lr=0.01)
+
+They are found, wrapped and run like `spherenorm.recipes`; `spherenorm.zoo.rules` has the rules that
+they need besides `spherenorm.rules`. Names of hyper-parameters are those of `spherenorm.recipes`,
+defaults those of the paper or of its release.
+
+Schedule-free and lookahead optimizers step another weight than the one to evaluate with, which is
+`rule.readout(weight, state)`.
+"""
+
+from spherenorm.zoo import rules
+from spherenorm.zoo._averages import (
+    ademamix,
+    aggmo,
+    emanesterov_adamw,
+    grokfast,
+    lookahead_adamw,
+    qhm,
+    schedulefree_adamc,
+    schedulefree_adamw,
+    schedulefree_sgd,
+)
+from spherenorm.zoo._factored import (
+    adafactor,
+    came,
+    dadapt_sgd,
+    prodigy,
+)
+from spherenorm.zoo._matrices import (
+    adamuon,
+    hyperp,
+    mano,
+    muon2,
+    muoneq,
+    polargrad,
+    rmnp,
+    rowfloor_muon,
+)
+from spherenorm.zoo._moments import (
+    adabelief,
+    adam_mini,
+    adan,
+    adopt,
+    amsgrad,
+    cautious_adamw,
+    grams,
+    laprop,
+    mars_adamw,
+    stable_adamw,
+)
+from spherenorm.zoo._second_order import shampoo, soap
+from spherenorm.zoo._signs import (
+    cautious_lion,
+    mars_lion,
+    signum,
+)
+from spherenorm.zoo._sphere import (
+    angularmuown,
+    fromage,
+    hyperspherical,
+    layca,
+    muonsphere,
+    nero,
+    oblique_sgd,
+    spel,
+)
+
+__all__ = [
+    "adabelief",
+    "adafactor",
+    "adam_mini",
+    "adamuon",
+    "adan",
+    "ademamix",
+    "adopt",
+    "aggmo",
+    "amsgrad",
+    "angularmuown",
+    "came",
+    "cautious_adamw",
+    "cautious_lion",
+    "dadapt_sgd",
+    "emanesterov_adamw",
+    "fromage",
+    "grams",
+    "grokfast",
+    "hyperp",
+    "hyperspherical",
+    "laprop",
+    "layca",
+    "lookahead_adamw",
+    "mano",
+    "mars_adamw",
+    "mars_lion",
+    "muon2",
+    "muoneq",
+    "muonsphere",
+    "nero",
+    "oblique_sgd",
+    "polargrad",
+    "prodigy",
+    "qhm",
+    "rmnp",
+    "rowfloor_muon",
+    "rules",
+    "schedulefree_adamc",
+    "schedulefree_adamw",
+    "schedulefree_sgd",
+    "shampoo",
+    "signum",
+    "soap",
+    "spel",
+    "stable_adamw",
+]
+
+for _name in __all__:
+    if _name != "rules":
+        globals()[_name].__module__ = __name__  # where users find them, whatever file they are in

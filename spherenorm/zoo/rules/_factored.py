@@ -1,0 +1,162 @@
+"""Second moments of a matrix from their sums over rows and columns, and limits of a length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spherenorm._fields import hyper
+from spherenorm._numerics import Scalar, averaged, cast_like, root
+from spherenorm._parts import COUNTER
+from spherenorm.core import Rule, State, Update
+
+
+def _sums(x: Tensor, name: str) -> State:
+    """A factored moment's part of `x`: its sums, or itself if it has fewer than two dimensions.
+
+    Tensors of three dimensions and more are stacks of matrices, of their last two dimensions.
+    """
+    return {name: x} if x.ndim < 2 else {f"{name}_row": x.sum(-1), f"{name}_col": x.sum(-2)}
+
+
+def _start(zero: Tensor, name: str) -> State:
+    """The states of a factored moment; those that the shape does not need are empty."""
+    empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.flatten()[:0])
+    return empty | _sums(zero, name)
+
+
+def _factored(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
+    """The average of `x` as the product of its sums, and the new states of that name."""
+    kept = {key: value for key, value in state.items() if key.startswith(name)}
+    new = {key: averaged(state[key], sums, beta) for key, sums in _sums(x, name).items()}
+    if x.ndim < 2:
+        return new[name], kept | new
+    row, col = new[f"{name}_row"], new[f"{name}_col"]
+    return row[..., None] * (col / row.sum(-1, keepdim=True))[..., None, :], kept | new
+
+
+@dataclass(frozen=True)
+class FactoredScale(Rule):
+    """Divide by the root of a second moment that is kept as its sums R and C over rows and columns:
+
+        R_t, C_t = averages of the sums of d_t^2 + eps,    d / sqrt(R C / sum(R)).
+
+    Weights of fewer than two dimensions have the moment itself.
+
+    Args:
+        beta: decay rate of the averages, in [0, 1).
+        decay: c of a decay rate of 1 - t^-c instead, in (0, inf); None: beta.
+        eps: in [0, inf).
+
+    Example:
+        >>> rule = FactoredScale(decay=0.8)
+        >>> weight = torch.zeros(2, 2)
+        >>> rule.step(weight, torch.tensor([[1.0, 1.0], [3.0, 3.0]]), rule.init(weight))[0]
+        tensor([[-1., -1.],
+                [-1., -1.]])
+
+    Source: Shazeer and Stern 2018 (Adafactor), arXiv:1804.04235, Algorithm 4.
+    """
+
+    beta: Scalar = hyper("[0, 1)", 0.999)
+    decay: Scalar | None = hyper("(0, inf)", None)
+    eps: Scalar = hyper("[0, inf)", 1e-30)
+
+    state_names = (COUNTER, "square_row", "square_col", "square")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | _start(torch.zeros_like(weight), "square")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction = update.direction
+        beta = self.beta if self.decay is None else 1 - state[COUNTER] ** -self.decay
+        square = direction**2 + cast_like(self.eps, direction)
+        moment, new = _factored(state, "square", square, beta)
+        return update.changed(direction=direction / root(moment)), new
+
+
+@dataclass(frozen=True)
+class Confidence(Rule):
+    """An average whose entries count less where what enters it differs from it:
+
+        m_t = beta1 m_{t-1} + (1 - beta1) d_t,    m_t / sqrt(U_t),
+
+    U the factored moment of (d_t - m_t)^2 + eps, as in `FactoredScale`. Weights of fewer than two
+    dimensions step by m.
+
+    Args:
+        beta1: decay rate of the average, in [0, 1).
+        beta3: decay rate of U, in [0, 1).
+        eps: in [0, inf).
+
+    Example:
+        >>> rule = Confidence(0.5, 0.0)
+        >>> weight = torch.zeros(1, 1)
+        >>> rule.step(weight, torch.tensor([[3.0]]), rule.init(weight))[0]  # m = 1.5 = 3 - m
+        tensor([[-1.]])
+
+    Source: Luo et al. 2023 (CAME), arXiv:2307.02047, Algorithm 2.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta3: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-16)
+
+    state_names = ("exp_avg", "residual_row", "residual_col", "residual")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | _start(torch.zeros_like(weight), "residual")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        average = averaged(state["exp_avg"], update.direction, self.beta1)
+        square = (update.direction - average) ** 2 + cast_like(self.eps, average)
+        residual, new = _factored(state, "residual", square, self.beta3)
+        direction = average if average.ndim < 2 else average / root(residual)
+        return update.changed(direction=direction), {"exp_avg": average, **new}
+
+
+@dataclass(frozen=True)
+class RmsLimit(Rule):
+    """Shorten a direction to a root mean square of at most r: d / max(1, rms(d) / r).
+
+    Args:
+        longest: r, in (0, inf).
+
+    Example:
+        >>> RmsLimit(1.0).step(torch.zeros(2), torch.tensor([2.0, 2.0]), {})[0]
+        tensor([-1., -1.])
+
+    Source: Shazeer and Stern 2018 (Adafactor), Algorithm 4.
+    """
+
+    longest: Scalar = hyper("(0, inf)", 1.0)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction = update.direction
+        excess = root((direction * direction).mean()) / cast_like(self.longest, direction)
+        direction = direction / torch.where(excess > 1, excess, 1)
+        return update.changed(direction=direction), {}
+
+
+@dataclass(frozen=True)
+class WeightRms(Rule):
+    """Multiply by the weight's root mean square, or by the least that counts: d max(least, rms(w)).
+
+    Args:
+        least: in (0, inf).
+
+    Example:
+        >>> WeightRms().step(torch.tensor([3.0, -3.0]), torch.tensor([1.0, 0.0]), {})[0]
+        tensor([ 0., -3.])
+
+    Source: Shazeer and Stern 2018 (Adafactor), Algorithm 4.
+    """
+
+    least: Scalar = hyper("(0, inf)", 1e-3)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        size = root((update.weight * update.weight).mean())
+        size = torch.maximum(size, cast_like(self.least, size) * torch.ones_like(size))
+        return update.changed(direction=size * update.direction), {}

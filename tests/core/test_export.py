@@ -1,0 +1,194 @@
+"""A recipe as one file of plain torch: its steps, its form, and what has no such file."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import io
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm import rules as r
+from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, gradient, refuses
+
+pytestmark = ANY_WEIGHTS
+STEPS = 5
+FIRST = {str(row.recipe): row for row in reversed(ROWS)}.values()
+"""One row of each recipe."""
+CASES = [pytest.param(row, id=row.id) for row in FIRST] + [
+    pytest.param(row, id=row.id, marks=pytest.mark.long)
+    for row in ROWS
+    if all(row is not each for each in FIRST)
+]
+
+
+def loaded(text):
+    """The class of a file, which is run without this library."""
+    space = {"__name__": "exported"}
+    exec(compile(text, "exported", "exec"), space)
+    (cls,) = (each for each in space.values() if isinstance(each, type))
+    return cls
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_a_file_takes_its_recipes_steps(row):
+    text = sn.export(row.recipe, **row.settings)
+    assert {"torch", "math"} >= imports(text)
+    assert max(map(len, text.splitlines())) <= 100
+    cls = loaded(text)
+    draw = torch.Generator().manual_seed(5)
+    for family in FAMILIES:
+        theirs = [w for w in row.parameters(seed=3) if w.ndim <= 2 or "p.ndim > 2" not in text]
+        ours = [w.detach().clone().requires_grad_() for w in theirs]
+        both = cls(ours), row.optimizer(theirs, backend="rule")
+        way = [1.0 for _ in theirs]
+        for step in range(STEPS):
+            for optimizer in both:
+                optimizer.param_groups[0]["lr"] *= (1.0, 0.5, 1.7, 0.0, 2.0)[step]
+            for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+                b.grad = gradient(family, b.detach(), draw, step)
+                a.grad = b.grad.clone()
+                way[i] = max(way[i], b.abs().max().item())
+            for optimizer in both:
+                optimizer.step()
+        for a, b, size in zip(ours, theirs, way, strict=True):
+            # Each of five products of an orthogonalization multiplies rounding by 3.4.
+            torch.testing.assert_close(a, b, rtol=0, atol=size * (1e-12, 1e-10)[row.fewest == 2])
+
+
+def imports(text):
+    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import))
+    assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(ast.parse(text)))
+    return {each.name for node in found for each in node.names}
+
+
+@pytest.mark.parametrize("recipe", ["adamp", "muon", "adamh"])
+def test_a_file_is_a_torch_optimizer(recipe):
+    cls = loaded(sn.export(recipe, lr=0.1))
+    weights = [torch.ones(3, 2, requires_grad=True), torch.ones(2, 3, 2, 2, requires_grad=True)]
+    groups = [{"params": weights[:1], "lr": 0.05}, {"params": weights[1:]}]
+    optimizer = cls(groups)
+    twins = copy.deepcopy(weights)
+    again = cls([{"params": twins[:1], "lr": 0.05}, {"params": twins[1:]}])
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for w in weights:
+        w.grad = torch.arange(1.0, 1 + w.numel()).reshape(w.shape)
+    assert optimizer.step(lambda: 3.0) == 3.0
+    schedule.step()
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    again.load_state_dict(torch.load(file))
+    with torch.no_grad():
+        for w, twin in zip(weights, twins, strict=True):
+            twin.copy_(w)
+            twin.grad = w.grad.clone()
+    assert again.param_groups[0]["lr"] == 0.025
+    optimizer.step()
+    again.step()
+    assert all(map(torch.equal, weights, twins))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_file_steps_other_types_as_the_recipe_does(dtype):
+    cls = loaded(sn.export("adamp", weight_decay=0.1))
+    ours = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    theirs = ours.clone()
+    both = cls([ours], lr=0.1), sn.optim.AdamP([theirs], lr=0.1, weight_decay=0.1)
+    for step in range(4):
+        ours.grad = gradient("mixed", theirs, torch.Generator().manual_seed(step), step)
+        theirs.grad = ours.grad.clone()
+        for optimizer in both:
+            optimizer.step()
+    close = {"rtol": 1e-5, "atol": 1e-5} if dtype is torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+    torch.testing.assert_close(ours, theirs, **close)
+
+
+def test_files_are_formatted(tmp_path):
+    for recipe in ("adamp", "lion", "muon", "adamh"):
+        (tmp_path / f"{recipe}.py").write_text(sn.export(recipe))
+    for command in (["format", "--check"], ["check"]):
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "ruff",
+                *command,
+                "--isolated",
+                "--line-length",
+                "100",
+                tmp_path,
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+
+def own(lr=0.1, times=2):
+    """A recipe of a user, in whose rule a number counts."""
+    return sn.chain(*[r.HeavyBall(0.5) for _ in range(times)], r.StepSize(lr))
+
+
+class Bounded(sn.Rule):
+    def measure(self, update, state):
+        return {"total": update.grad.square().sum()}
+
+    def update(self, update, state):
+        return update.changed(direction=update.direction / update.notes["total"].sqrt()), {}
+
+
+class Noisy(sn.Rule):
+    def update(self, update, state):
+        return update.changed(direction=update.direction + torch.randn_like(update.weight)), {}
+
+
+class Sorted(sn.Rule):
+    def update(self, update, state):
+        return update.changed(direction=update.direction.sort(-1).values), {}
+
+
+class Peeking(sn.Rule):
+    def update(self, update, state):
+        return update.changed(direction=update.direction * float(update.grad.sum() > 0)), {}
+
+
+def test_a_recipe_of_a_user_has_a_file():
+    text = sn.export(own, "Mine", lr=0.2)
+    assert "times=2" in text
+    assert 'group["times"]' not in text
+    assert loaded(text).__name__ == "Mine"
+
+
+@pytest.mark.parametrize("rule", [Bounded, Noisy, Sorted, Peeking])
+def test_what_has_no_text_is_refused(rule):
+    def unwritten(lr=0.1):
+        return sn.chain(rule(), r.StepSize(lr))
+
+    with refuses("unwritten", by=sn.ExportError):
+        sn.export(unwritten)
+
+
+def test_wrong_requests_are_refused():
+    with refuses("adampp", "adamp"):
+        sn.export("adampp")
+    with refuses("lrr", "lr"):
+        sn.export("adamp", lrr=1)
+    with refuses("name", "1x"):
+        sn.export("adamp", "1x")
+
+
+def test_the_command(tmp_path, capsys):
+    from spherenorm.cli import code
+
+    assert code(["sgdp", "momentum=0.9", "views=('channel',)", "--name", "Own"]) == 0
+    text = capsys.readouterr().out
+    assert "momentum=0.9" in text
+    assert code(["sgdp", "momentum=0.9", "--into", str(tmp_path / "own.py")]) == 0
+    assert loaded((tmp_path / "own.py").read_text()).__name__ == "SGDP"
+    for wrong in (["nothing"], ["sgdp", "momentum"], ["sgdp", "momentum=7"]):
+        assert code(wrong) == 2
+        assert wrong[-1].partition("=")[0] in capsys.readouterr().err

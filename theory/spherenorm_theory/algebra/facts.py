@@ -1,0 +1,188 @@
+"""The scalars of a reading: comparisons, their outcome, and what a law assumes by them.
+
+Sympy does the arithmetic. A comparison is decided
+
+1. by the domains of the symbols. Norms are positive and hyper-parameters lie in open intervals; 0
+   is structure. A norm that a decision rests on is among the hypotheses.
+2. as a hypothesis, where the sides would be equal by chance alone, or where all numbers tried give
+   a sum the same sign.
+3. not at all (does the clip act? is this step number 300?): `where` gives a new symbol for either.
+
+A scale-invariance test is one that <w, g> = 0 would decide. Where <w, g> is a general number, the
+test is taken to fail.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import sympy as sp
+
+from spherenorm import Interval
+from spherenorm_theory.algebra.symbols import Inner, Norm, refuse_growth, tidy
+
+OPPOSITE = {sp.Gt: sp.Le, sp.Le: sp.Gt, sp.Lt: sp.Ge, sp.Ge: sp.Lt, sp.Eq: sp.Ne, sp.Ne: sp.Eq}
+TRIES = 60
+"""Points at which the sign of an expression is tried."""
+
+
+@dataclass
+class Facts:
+    """The scalars of a reading: facts that are known, and hypotheses.
+
+    Attributes:
+        domains: the numbers that a hyper-parameter may be, by its symbol.
+        scalars: the symbols of the states that are one number.
+        general: <w, g>, where it is not 0.
+        hypotheses: the relations that were taken for granted, each with what follows, in text.
+        failed: the scale-invariance tests that were taken to fail.
+        cases: the meaning of each symbol that stands for an undecided choice.
+    """
+
+    domains: Mapping[sp.Symbol, Interval] = field(default_factory=dict)
+    scalars: frozenset[sp.Symbol] = frozenset()
+    general: sp.Symbol | None = None
+    hypotheses: dict[sp.Rel, str] = field(default_factory=dict)
+    failed: list[sp.Rel] = field(default_factory=list)
+    cases: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
+
+    def assume(self, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr, so: str = "") -> None:
+        """Note a hypothesis."""
+        self.hypotheses.setdefault(relation(a, b, evaluate=False), so)
+
+    def assume_norms(self, *expressions: sp.Expr) -> None:
+        """Note that the norms in some expressions are not 0."""
+        for expression in expressions:
+            for norm in sorted(sp.sympify(expression).atoms(Norm), key=str):
+                self.assume(sp.Gt, norm, sp.S.Zero)
+
+    def spell_out(self, expression: sp.Expr) -> sp.Expr:
+        """The expression with open cases replaced by their meanings."""
+        for name, meaning in reversed(self.cases.items()):
+            expression = expression.subs(name, meaning) if expression.has(name) else expression
+        return expression
+
+    def is_positive(self, x: sp.Expr) -> bool:
+        """Tell if a scalar is known to be above 0."""
+        return bool(x.is_positive) or (x.is_positive is None and self._has_positive_terms(x))
+
+    def is_nonnegative(self, x: sp.Expr) -> bool:
+        """Tell if a scalar is known to be at least 0."""
+        return bool(x.is_nonnegative) or self.is_positive(x)
+
+    def _has_positive_terms(self, x: sp.Expr) -> bool:
+        """Tell if all terms are positive, where a momentum in (0, 1) is written as 1 / (1 + y)."""
+        inside = {
+            s: 1 / (1 + sp.Dummy(positive=True))
+            for s in x.free_symbols
+            if s in self.domains and (self.domains[s].low, self.domains[s].high) == (0, 1)
+        }
+        if not inside or not x.is_rational_function():
+            return False
+        refuse_growth(x)
+        parts = sp.fraction(sp.cancel(sp.together(x.xreplace(inside))))
+        terms = [term for part in parts for term in sp.Add.make_args(sp.expand(part))]
+        return all(bool(term.is_positive) for term in terms)
+
+
+def compare(facts: Facts, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
+    """True, False, or the open relation."""
+    result = _decide(facts, relation, a, b)
+    if result not in (sp.true, sp.false):
+        a, b = tidy(a), tidy(b)
+        result = _decide(facts, relation, a, b)
+    if result in (sp.true, sp.false):
+        facts.assume_norms(a, b)
+        return result
+    if facts.general in result.free_symbols and result.subs(facts.general, 0) == sp.true:
+        facts.assume(OPPOSITE[relation], a, b, ", so that no projection acts")
+        facts.failed.append(result)
+        return sp.false
+    if relation in (sp.Eq, sp.Ne) and not _is_of_time(facts, a - b):
+        facts.assume(sp.Ne, a, b)
+        return sp.false if relation is sp.Eq else sp.true
+    if b == 0 and (sign := _tried_sign(facts, a)):
+        facts.assume(sp.Gt if sign > 0 else sp.Lt, a, b)
+        return sp.true if relation(sign, 0) else sp.false
+    return result
+
+
+def _decide(facts: Facts, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
+    result = relation(a, b)
+    if result in (sp.true, sp.false):
+        return result
+    if facts.is_positive(a - b):
+        return sp.true if relation in (sp.Gt, sp.Ge, sp.Ne) else sp.false
+    if facts.is_positive(b - a):
+        return sp.true if relation in (sp.Lt, sp.Le, sp.Ne) else sp.false
+    return result
+
+
+def _is_of_time(facts: Facts, x: sp.Expr) -> bool:
+    """True for a function of counters and hyper-parameters, which meets a number now and then.
+
+    One of vectors, or of hyper-parameters alone, does so by chance or by choice only.
+    """
+    return bool(x.free_symbols & facts.scalars) and not (
+        x.free_symbols - facts.scalars - facts.domains.keys()
+    )
+
+
+def _tried_sign(facts: Facts, x: sp.Expr) -> int:
+    """1 or -1 for a sign that an expression has at all points tried, else 0.
+
+    An inner product has either sign there.
+    """
+    if x.has(sp.Piecewise) or x.free_symbols & facts.cases.keys():
+        return 0
+    rng, symbols = random.Random(0), sorted(x.free_symbols, key=str)
+    function = sp.lambdify(symbols, x, "math", dummify=True)
+    signs = set()
+    for _ in range(TRIES):
+        point = [_try(facts, s, rng) for s in symbols]
+        try:
+            value = function(*point)
+        except (ArithmeticError, ValueError, TypeError, NameError):
+            return 0
+        if not isinstance(value, (int, float)):
+            return 0
+        signs.add((value > 0) - (value < 0))
+        if len(signs) > 1:
+            return 0
+    return signs.pop()
+
+
+def _try(facts: Facts, symbol: sp.Symbol, rng: random.Random) -> float:
+    interval = facts.domains.get(symbol)
+    if interval is not None and interval.low == 0 and interval.high == 1:
+        return rng.choice([rng.random(), 1e-3, 0.999])
+    size = float(10 ** rng.uniform(-3, 3))
+    if symbol in facts.scalars and symbol.is_positive:
+        return float(rng.choice([1, 2, 10, 10**4, 10**7])) if rng.random() < 0.5 else size
+    mixed = isinstance(symbol, Inner) or symbol.is_nonnegative is not True
+    return size * rng.choice([-1, 1]) if mixed else size
+
+
+def where(facts: Facts, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    """One of a and b where the condition is decided, else a symbol that stands for either."""
+    if condition == sp.true or a == b:
+        return a
+    if condition == sp.false:
+        return b
+    meaning = sp.Piecewise((a, condition), (b, True))
+    for symbol, known in facts.cases.items():
+        if known == meaning:
+            return symbol
+    sign = "real"
+    if facts.is_positive(a) and facts.is_positive(b):
+        sign = "positive"
+    elif facts.is_nonnegative(a) and facts.is_nonnegative(b):
+        sign = "nonnegative"
+    taken = {s.name for s in facts.domains} | {s.name for s in facts.scalars}
+    names = (f"c{n}" for n in range(1, len(facts.cases) + len(taken) + 2))
+    free = next(n for n in names if n not in taken | {s.name for s in facts.cases})
+    symbol = sp.Symbol(free, **{sign: True})
+    facts.cases[symbol] = meaning
+    return symbol

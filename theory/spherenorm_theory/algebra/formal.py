@@ -1,0 +1,282 @@
+"""Formal vectors: one reading of a recorded step holds for every dimension at once.
+
+| operation on vectors a, b | result |
+|---|---|
+| `a + 2 * b` | a vector |
+| `(a * b).sum()` | the inner product <a, b>, a scalar |
+| `(a + b).norm()` | the norm of a letter p that stands for a + b |
+| `(a * a).sqrt()` | an atom e, of which nothing is known |
+| `Orthogonalize()(a)` | an atom O, of which the length is known |
+
+A linear operation on vectors gives a vector. Anything else that is done to each entry gives an
+*atom*: a new vector of which nothing is known but the expression that it came from, so that a law
+that is derived holds for whatever vector stands there.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import sympy as sp
+from sympy.logic.boolalg import Boolean
+
+from spherenorm import Rule
+from spherenorm_theory.algebra import facts as scalars
+from spherenorm_theory.algebra.facts import Facts
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.symbols import (
+    DIMENSION,
+    Inner,
+    Norm,
+    Vector,
+    product,
+    tidy,
+)
+
+NAMES = "pqrxyz"
+"""The letters of combinations whose norm is taken; then p2, q2, ..."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """The entrywise product of two vectors: its sum is their inner product."""
+
+    a: Vector
+    b: Vector
+
+    def __str__(self) -> str:
+        return f"({show(self.a)}) * ({show(self.b)})"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A truth value for each entry, such as m > 0; `where` by it gives an atom.
+
+    Attributes:
+        text: the condition, with a place for each argument.
+        function: of numpy's arrays, and its arguments.
+        zero: the vector x of the condition x = 0, which `.all()` makes one of |x|.
+    """
+
+    text: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    zero: Vector | None = None
+
+    def __str__(self) -> str:
+        return self.text.format(*map(_say, self.arguments))
+
+
+def _say(x: Any) -> str:
+    return show(x) if isinstance(x, (Vector, sp.Basic)) else str(x)
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An atom that an operation made.
+
+    Attributes:
+        text: the operation, with a place for each argument.
+        function: of numpy's arrays; or the rule that a letter stands for.
+        arguments: vectors and scalars.
+        square: |u|^2, where it is known.
+        place: of the rule in the recipe, for a letter.
+    """
+
+    text: str
+    function: Callable[..., Any] | Rule
+    arguments: tuple[Any, ...]
+    square: sp.Expr | None = None
+    place: int = -1
+
+    @property
+    def says(self) -> str:
+        """The operation in text."""
+        return self.text.format(*map(_say, self.arguments))
+
+    @property
+    def is_of_degree_0(self) -> bool:
+        """True if a positive factor of the argument changes nothing."""
+        return isinstance(self.function, Rule) or self.function is np.sign
+
+
+@dataclass
+class Products:
+    """Atoms and their inner products.
+
+    Attributes:
+        facts: of scalars, known and assumed.
+        known: inner products that are given, such as <w, g> = 0, by the pair in either order.
+        taken: names of states and hyper-parameters, which no atom repeats.
+        named: the combinations whose norms were taken, by their letters.
+        opaque: the atoms that operations made.
+    """
+
+    facts: Facts = field(default_factory=Facts)
+    known: dict[tuple[str, str], sp.Expr] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    named: dict[str, Vector] = field(default_factory=dict)
+    opaque: dict[str, Opaque] = field(default_factory=dict)
+
+    def gram(self, a: str, b: str) -> sp.Expr:
+        """<a, b> of two atoms."""
+        for pair in ((a, b), (b, a)):
+            if pair in self.known:
+                return self.known[pair]
+        if a == b:
+            return DIMENSION if a == "1" else Norm(a) ** 2
+        named = [x for x in (a, b) if x in self.named]
+        if named:
+            # By the later letter, whose meaning may hold the other one.
+            late = max(named, key=[*self.named].index)
+            other = b if late == a else a
+            whole = sp.expand(self.inner(self.named[late], Vector.atom(other)))
+            self.known[late, other] = tidy(whole) if other == "w" or whole == 0 else product(a, b)
+            return self.known[late, other]
+        return product(a, b)
+
+    def inner(self, a: Vector, b: Vector) -> sp.Expr:
+        """<a, b> by bilinearity."""
+        return sp.Add(*(x * y * self.gram(i, j) for i, x in a.items() for j, y in b.items()))
+
+    def dot(self, a: Vector, b: Vector) -> sp.Expr:
+        """<a, b>; where it is the square of a combination's norm, by a letter."""
+        if a == b and len(a) > 1:
+            a = b = self.letter(a)
+        factor = a.over(b) if a != b and len(a) > 1 else None
+        if factor is not None:
+            b = self.letter(b)
+            return factor * self.inner(b, b)
+        return self.inner(a, b)
+
+    def letter(self, vector: Vector) -> Vector:
+        """The letter of a combination, times a number where it is a multiple of a named one."""
+        folded: Vector = self.fold(vector)
+        if len(folded) == 1:
+            return folded
+        common = sp.gcd_list([sp.factor(c) for c in vector.values()])
+        common = common if common.is_positive and not common.has(Norm) else sp.S.One
+        whole = vector.map(lambda c: sp.factor_terms(sp.cancel(c / common)))
+        tidied = whole.map(tidy)
+        if len(tidied) < len(whole):
+            return self.letter(tidied).scaled(common) if len(tidied) > 1 else tidied.scaled(common)
+        name = self._free(NAMES)
+        self.named[name] = whole
+        return Vector({name: common})
+
+    def _free(self, letters: str) -> str:
+        used = {*self.named, *self.opaque, *self.taken, "w", "g", "s"}
+        rounds = (f"{x}{n}" if n > 1 else x for n in range(1, len(used) + 3) for x in letters)
+        return next(name for name in rounds if name not in used)
+
+    def fold(self, vector: Any) -> Any:
+        """A multiple of a named combination, by its letter; anything else as it is."""
+        if isinstance(vector, Vector) and len(vector) > 1:
+            for name, whole in self.named.items():
+                if (factor := vector.over(whole)) is not None:
+                    return Vector({name: factor})
+        return vector
+
+    def unfold(self, vector: Vector) -> Vector:
+        """The vector without letters of combinations."""
+        if not {*vector} & {*self.named}:
+            return vector
+        while found := [a for a in vector if a in self.named]:
+            for name in found:
+                vector = vector.without(name) + self.named[name].scaled(vector[name])
+        return vector.map(tidy)
+
+    def square(self, norm: str) -> sp.Expr | None:
+        """|p|^2 in products, for a letter p of a combination; |u|^2 of an atom, where known."""
+        if norm in self.named:
+            return self.inner(self.named[norm], self.named[norm])
+        return self.opaque[norm].square if norm in self.opaque else None
+
+    def expand(self, expression: sp.Expr) -> sp.Expr:
+        """The expression with the products of combinations written out, in tidy form."""
+        return tidy(self.write_out(expression))
+
+    def write_out(self, expression: sp.Expr) -> sp.Expr:
+        """The expression with the products of combinations written out, as it stands."""
+        for name in reversed(self.named):
+            found = {
+                s: self.inner(self.named[name], Vector.atom(s.b if s.a == name else s.a))
+                for s in expression.atoms(Inner)
+                if name in (s.a, s.b)
+            }
+            expression = expression.subs(found) if found else expression
+            if expression.has(Norm(name)):
+                expression = expression.subs(Norm(name), sp.sqrt(sp.expand(self.square(name))))
+        return expression
+
+
+@dataclass
+class Formal(Products):
+    """The algebra in which a step is read: products, and the atoms that operations make.
+
+    Attributes:
+        mean_field: replace the entrywise product of two vectors by its mean over the entries,
+            <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
+            the same second moment.
+        letters: the rules that are letters, by their places.
+        shape, entered: the shapes of the present operation's result and first argument.
+        operations: the functions of this algebra, by the names of aten.
+    """
+
+    mean_field: bool = False
+    letters: Sequence[Rule] = ()
+    shape: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
+    operations: ClassVar[Mapping[str, Callable[..., Any]]]
+
+    def atom(self, text: str, prefix: str, function: Any, *arguments: Any, **own: Any) -> Vector:
+        """The atom of an operation; the same operation gives the same atom.
+
+        Args:
+            text: the operation, with a place for each argument.
+            prefix: u for a direction, e for a magnitude, O and N for letters of rules.
+            function: the operation on numpy's arrays, or a rule.
+            arguments: vectors and scalars.
+            own: the other attributes of `Opaque`.
+        """
+        made = Opaque(text, function, arguments, **own)
+        for name, known in self.opaque.items():
+            if (known.function, known.place) != (function, made.place):
+                continue
+            if known.arguments == arguments:
+                return Vector.atom(name)
+            if made.is_of_degree_0 and isinstance(arguments[0], Vector):
+                factor = arguments[0].over(known.arguments[0])
+                if factor is not None and self.facts.is_positive(factor):
+                    return Vector.atom(name)
+        name = self._free(prefix)
+        self.opaque[name] = made
+        return Vector.atom(name)
+
+    def entry(self, x: Any) -> Any:
+        """`x` as a vector or a scalar, in the mean field too, for what compares entries."""
+        if isinstance(x, Product):
+            return self.atom("({}) * ({})", "u", operator.mul, x.a, x.b)
+        return self.linear(x)
+
+    def linear(self, x: Any) -> Any:
+        """`x`, with an entrywise product replaced by an atom or, in the mean field, by a scalar.
+
+        A truth value is 1 or 0.
+        """
+        if isinstance(x, Entries):
+            return self.atom("{}", "e", np.multiply, x, sp.S.One)
+        if isinstance(x, Boolean) and not isinstance(x, sp.Expr):
+            return scalars.where(self.facts, x, sp.S.One, sp.S.Zero)
+        if not isinstance(x, Product):
+            return x
+        if self.mean_field:
+            return self.dot(x.a, x.b) / DIMENSION
+        factor = x.a.over(x.b)
+        if factor is None:
+            return self.entry(x)
+        return self.atom("({})^2", "e", np.square, x.b).scaled(factor)

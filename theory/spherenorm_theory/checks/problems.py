@@ -1,0 +1,188 @@
+"""Small float64 problems on which the laws are checked, with real gradients of their losses.
+
+On three of `PROBLEMS` the assumptions of the laws hold; three others break one assumption each.
+Beside them are random gradients, for the laws about many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from spherenorm import as_view
+
+Weights = dict[str, Tensor]
+Loss = Callable[[Weights, Generator], Tensor]
+
+TINY = 1e-30
+"""The eps of normalization layers: torch asks for a positive one, and float64 loses this one.
+
+Scale invariance is exact without eps.
+"""
+
+
+class Source(Protocol):
+    """A source of gradients for a simulation."""
+
+    def start(self, generator: Generator, /) -> Weights:
+        """The initial weights."""
+
+    def gradients(self, weights: Weights, generator: Generator) -> Weights:
+        """The gradient of each weight."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A training problem.
+
+    Attributes:
+        start: the initial weights, from a generator.
+        views: for each weight, the view whose units are (meant to be) scale-invariant.
+        loss: the loss of the weights, with noise from a generator.
+        broken: the assumption that it breaks on purpose; empty if it breaks none.
+    """
+
+    start: Callable[[Generator], Weights]
+    views: Mapping[str, str]
+    loss: Loss
+    broken: str = ""
+
+    def gradients(self, weights: Weights, generator: Generator) -> Weights:
+        """The gradient of the loss with respect to each weight."""
+        leaves = {name: w.clone().requires_grad_() for name, w in weights.items()}
+        grads = torch.autograd.grad(self.loss(leaves, generator), [*leaves.values()])
+        return dict(zip(leaves, grads, strict=True))
+
+
+@dataclass(frozen=True)
+class RandomGradients:
+    """Random gradients, orthogonal to their units.
+
+    Attributes:
+        shape: of the weight.
+        view: of its units.
+        relative: gradients have the length sqrt(d - 1) / |w| in the mean, as those of a
+            scale-invariant loss do; else the length 1.
+        norm: of each unit at the start.
+    """
+
+    shape: tuple[int, ...]
+    view: str = "channel"
+    relative: bool = True
+    norm: float = 1.0
+
+    def start(self, generator: Generator) -> Weights:
+        """One random direction per unit."""
+        weight = _normal(*self.shape, generator=generator)
+        return {"w": self.norm * weight / as_view(self.view).norm(weight)}
+
+    def gradients(self, weights: Weights, generator: Generator) -> Weights:
+        """One random tangent vector per unit."""
+        view, weight = as_view(self.view), weights["w"]
+        grad = _normal(*weight.shape, generator=generator)
+        grad = grad - view.radial_coefficient(weight, grad) * weight
+        return {"w": grad / view.norm(weight if self.relative else grad)}
+
+
+def _normal(*shape: int, generator: Generator) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+
+def _start_network(generator: Generator) -> Weights:
+    return {
+        "bn": _normal(8, 6, generator=generator),
+        "ln": _normal(10, 8, generator=generator),
+        "head": _normal(4, 10, generator=generator),
+    }
+
+
+def _network(eps: float = TINY, decay: float = 0.0) -> Loss:
+    """The cross-entropy of a normalized network on random clusters.
+
+    Linear, BatchNorm, ReLU, linear, LayerNorm, ReLU, l2-normalized linear head.
+    """
+
+    def loss(weights: Weights, generator: Generator) -> Tensor:
+        labels = torch.randint(0, 4, (16,), generator=generator)
+        x = _normal(16, 6, generator=generator) + functional.one_hot(labels, 6)
+        h = functional.batch_norm(x @ weights["bn"].T, None, None, training=True, eps=eps)
+        h = functional.layer_norm((h + 0.1).relu() @ weights["ln"].T, (10,), eps=eps)
+        logits = 4 * h.relu() @ functional.normalize(weights["head"], dim=1, eps=TINY).T
+        penalty = sum((w * w).sum() for w in weights.values())
+        total: Tensor = functional.cross_entropy(logits, labels) + 0.5 * decay * penalty
+        return total
+
+    return loss
+
+
+def _start_convolutions(generator: Generator) -> Weights:
+    return {
+        "bn": _normal(6, 3, 3, 3, generator=generator),
+        "gn": _normal(4, 6, 3, 3, generator=generator),
+        "transposed": _normal(4, 3, 2, 2, generator=generator),
+        "ln": _normal(5, 3, generator=generator),
+    }
+
+
+def _convolutions(weights: Weights, generator: Generator) -> Tensor:
+    """Convolution, BatchNorm, convolution, GroupNorm, transposed convolution, BatchNorm, LayerNorm.
+
+    Their units are the outputs of the first, two groups of outputs of the second, the outputs of
+    the transposed one, which are on dim 1, and the whole last weight.
+    """
+    labels = torch.randint(0, 5, (6,), generator=generator)
+    x = _normal(6, 3, 6, 6, generator=generator)
+    h = _batch_norm(functional.conv2d(x, weights["bn"]))
+    h = functional.group_norm(functional.conv2d((h + 0.1).relu(), weights["gn"]), 2, eps=TINY)
+    h = _batch_norm(functional.conv_transpose2d((h + 0.1).relu(), weights["transposed"]))
+    pooled = (h + 0.1).relu().mean((2, 3)) + 0.1 * _normal(6, 3, generator=generator)
+    logits = functional.layer_norm(pooled @ weights["ln"].T, (5,), eps=TINY)
+    return functional.cross_entropy(logits, labels)
+
+
+def _batch_norm(h: Tensor) -> Tensor:
+    return functional.batch_norm(h, None, None, training=True, eps=TINY)
+
+
+def _quotient(weights: Weights, generator: Generator) -> Tensor:
+    """The Rayleigh quotient sum_i i w_i^2 / |w|^2 of one unit."""
+    square = weights["w"][0] ** 2
+    return (torch.arange(len(square)) * square).sum() / square.sum()
+
+
+def _regression(weights: Weights, generator: Generator) -> Tensor:
+    return (_normal(16, 6, generator=generator) @ weights["w"].T - 1).square().mean()
+
+
+VIEWS = {"bn": "channel", "ln": "layer", "head": "channel"}
+OF_CONVOLUTIONS = {"bn": "channel", "gn": "groups=2", "transposed": "dim=1", "ln": "layer"}
+CHANNEL = {"w": "channel"}
+
+PROBLEMS: dict[str, Problem] = {
+    "network": Problem(_start_network, VIEWS, _network()),
+    "convolutions": Problem(_start_convolutions, OF_CONVOLUTIONS, _convolutions),
+    "toy-3d": Problem(
+        lambda _: {"w": torch.tensor([[0.3, 0.5, -0.7]], dtype=torch.float64)}, CHANNEL, _quotient
+    ),
+    "network-eps": Problem(
+        _start_network, VIEWS, _network(eps=1e-5), "the normalization layers have eps = 1e-5"
+    ),
+    "l2-in-loss": Problem(
+        _start_network,
+        VIEWS,
+        _network(decay=1e-2),
+        "coupled decay: (0.01 / 2) |w|^2 is part of the loss",
+    ),
+    "regression": Problem(
+        lambda generator: {"w": _normal(3, 6, generator=generator)},
+        CHANNEL,
+        _regression,
+        "a weight without normalization is not scale-invariant",
+    ),
+}
+"""Problems by name: three on which the assumptions hold, and three that break one each."""

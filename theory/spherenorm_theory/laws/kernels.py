@@ -1,0 +1,288 @@
+r"""Steps along a direction of degree 0: the sign of a momentum, or its orthogonal factor.
+
+No finite set of products closes their recursion. But the weight is a sum over all earlier steps:
+with w' = a w + c u, where the directions u of steps that are k apart have the correlation F_k,
+
+    <w, u> = c |u|^2 sum_{k>=1} a^(k-1) F_k,
+    |w|^2 = c^2 |u|^2 (1 + 2 sum_{k>=1} a^k F_k) / (1 - a^2).
+
+The momenta D, of which u is a function, have the correlation rho_k, which the record gives, and
+F_k = F(rho_k): (2 / pi) arcsin rho for signs of Gaussian entries; measured for orthogonal factors.
+
+Source: Van Vleck and Middleton 1966 (arcsine law); Kosson et al. 2024 have the limit of small
+correlations of signs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from spherenorm import Rule
+from spherenorm import rules as r
+from spherenorm_theory.algebra import (
+    DIMENSION,
+    RANK,
+    SCALE,
+    SHARE,
+    Inner,
+    Norm,
+    Opaque,
+    Vector,
+)
+from spherenorm_theory.laws.mean_field import (
+    AT_REST,
+    LONGEST,
+    NoEquilibriumError,
+    Rest,
+    compiled,
+    drop_transients,
+    meanings_of,
+    spread,
+)
+from spherenorm_theory.laws.orthogonal import Overlap
+from spherenorm_theory.laws.step import Step
+
+TERMS = 4000
+"""Of a sum over earlier steps, at most."""
+
+
+class ArcsineSum(sp.Function):  # type: ignore[misc]  # sympy has no types
+    """sum over k = 1, 2, ... of a^k arcsin(r b^(k-1)), for |a b| < 1: of floats a float."""
+
+    nargs = 3
+
+    @classmethod
+    def eval(cls, a: sp.Expr, r: sp.Expr, b: sp.Expr) -> sp.Expr | None:
+        if a == 0 or r == 0:
+            return sp.S.Zero
+        numbers = all(x.is_number for x in (a, r, b))
+        measured = any(x.has(sp.Float) for x in (a, r, b))
+        return _sum(np.arcsin, a, r, b) if numbers and measured else None
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
+        return _sum(np.arcsin, *self.args)
+
+
+class OverlapSum(sp.Function):  # type: ignore[misc]
+    """sum over k = 1, 2, ... of a^k F(r b^(k-1)), F the overlap of orthogonal factors.
+
+    F depends on the shape of the matrix, so that the sum has no value of its own.
+    """
+
+    nargs = 3
+
+    def of(self, overlap: Overlap) -> sp.Expr:
+        """The value for matrices of a shape, where the arguments are numbers."""
+        return _sum(overlap, *self.args)
+
+
+def _sum(kernel: Callable[..., Any], *arguments: sp.Expr) -> sp.Expr:
+    a, r, b = map(float, arguments)
+    if not abs(a * b) < 1:
+        return sp.nan
+    terms = 1 + math.ceil(math.log(1e-17) / math.log(abs(a * b))) if b else 1
+    k = np.arange(terms)
+    return sp.Float(float((a ** (k + 1) * kernel(r * b**k)).sum()))
+
+
+@dataclass(frozen=True)
+class Directed:
+    """A step w' = a w + c u with a direction u of degree 0 in momenta.
+
+    Attributes:
+        step: the step.
+        atom: u.
+        made: what u is: a sign, or an orthogonal factor (behind `SameLength`, as long).
+        argument: D, of which u is a function.
+        keep, factor: a and c, functions of |w|, |u|, <w, u> and the hyper-parameters.
+    """
+
+    step: Step
+    atom: str
+    made: Opaque
+    argument: Vector
+    keep: sp.Expr
+    factor: sp.Expr
+
+    @staticmethod
+    def of(step: Step) -> Directed | None:
+        """The form of a step, if it has this one.
+
+        Raises:
+            NoEquilibriumError: it is along such a direction, and not of this form.
+        """
+        opaque, name = step.algebra.opaque, step.traced.name
+        weight = spread(step, step.weight)
+        moving = [a for a in weight if a != "w"]
+        directed = [a for a in moving if a in opaque and _is_directed(opaque[a])]
+        if not directed:
+            return None
+        (atom, *more) = directed
+        if more or len(moving) > 1:
+            raise NoEquilibriumError(
+                f"no equilibrium of {name} is derived: a step along {opaque[atom].says} of which a "
+                "part is taken away, or beside another one"
+            )
+        made, argument = opaque[atom], opaque[atom].arguments[0]
+        if isinstance(made.function, r.SameLength):
+            # The lengths of rows at rest are at their mean, so that rows keep their shares.
+            (inner,) = argument if len(argument) == 1 else ("",)
+            if inner not in opaque or not isinstance(opaque[inner].function, r.Orthogonalize):
+                return None
+            made, argument = opaque[inner], opaque[inner].arguments[0]
+        argument = step.algebra.unfold(argument)
+        entering = {*argument} - {"g", *step.buffers}
+        states = [spread(step, step.states[m]) for m in step.buffers if m in argument]
+        entering |= {a for x in states for a in x} - {"g", *step.buffers}
+        if entering:
+            raise NoEquilibriumError(
+                f"no equilibrium of {name} is derived: {made.says} of a momentum that "
+                f"{', '.join(sorted(entering))} enters"
+            )
+        return Directed(step, atom, made, argument, weight["w"], weight[atom])
+
+    @property
+    def is_sign(self) -> bool:
+        """True for a sign, False for an orthogonal factor."""
+        return self.made.function is np.sign
+
+    def correlations(self, values: Mapping[sp.Symbol, float]) -> Any:
+        """rho_k of D_t and D_{t+k}, for k = 1, 2, ..., of gradients that are uncorrelated."""
+        step, names = self.step, [m for m in self.step.buffers if m in self.step.states]
+
+        def number(x: sp.Expr) -> float:
+            return float(drop_transients(x, step).subs(values))
+
+        kept = np.array([[number(spread(step, step.states[m])[n]) for n in names] for m in names])
+        enter = np.array([number(spread(step, step.states[m])["g"]) for m in names])
+        read = np.array([number(self.argument[m]) for m in names])
+        response = [number(self.argument["g"])]
+        x = enter
+        while names and len(response) < TERMS:
+            response.append(float(read @ x))
+            x = kept @ x
+            if np.abs(x).max() < 1e-16 * max(1.0, abs(response[0])):
+                break
+        h = np.array(response)
+        whole = np.correlate(h, h, "full")[len(h) - 1 :]
+        return np.clip(whole[1:] / whole[0], -1, 1)
+
+    def rest(
+        self, values: Mapping[sp.Symbol, float], shape: Sequence[int], norm: float = 1.0
+    ) -> Rest:
+        """The point at which the step rests: |w|, and the turn per step.
+
+        Args:
+            values: all hyper-parameters.
+            shape: of the weight.
+            norm: from which it starts; a norm that is held stays there.
+
+        Raises:
+            NoEquilibriumError: it does not rest.
+        """
+        step, entries = self.step, float(math.prod(shape))
+        values = {**{s: float(x) for s, x in step.traced.given.items()}, **values}
+        kernel, square = self._kernel(shape)
+        overlaps = kernel(self.correlations(values))
+        radii = [s for n, s in step.scalars.items() if step.states.get(n) == s]
+        symbols = [Norm("w"), Norm(self.atom), Inner("w", self.atom), *radii, DIMENSION]
+        if self.atom not in step.algebra.opaque or self.made is not step.algebra.opaque[self.atom]:
+            inner = next(a for a, x in step.algebra.opaque.items() if x is self.made)
+            symbols.append(Norm(inner))
+        results = [drop_transients(x, step) for x in (self.keep, self.factor)]
+        meanings = {s: drop_transients(x, step) for s, x in meanings_of(step, results).items()}
+        function = compiled([*symbols, *values], results, meanings)
+        squared, along, last = norm**2, 0.0, math.nan
+        numbers = [*map(float, values.values())]
+        for _ in range(LONGEST):
+            own = [math.sqrt(squared), math.sqrt(square), along, *(norm for _ in radii), entries]
+            own += [math.sqrt(square)] * (len(symbols) - len(own))
+            try:
+                a, c = function(*own, *numbers)
+            except (NameError, ArithmeticError, ValueError, TypeError) as error:
+                why = f"{step.traced.name}: its angles do not rest: {error}"
+                raise NoEquilibriumError(why) from error
+            if not abs(a) < 1e6 or squared > 1e200:
+                break
+            powers = np.abs(a) ** np.arange(len(overlaps)) * np.sign(a) ** np.arange(len(overlaps))
+            new = c * square * float(powers @ overlaps)
+            after = a * a * squared + 2 * a * c * along + c * c * square
+            if after <= 0:
+                break
+            cosine = (a * squared + c * along) / math.sqrt(squared * after)
+            change = max(abs(new - along) / max(abs(new), 1e-300), abs(after / squared - 1),
+                         abs(cosine - last))  # fmt: skip
+            squared, along, last = after, new, cosine
+            if change <= 10 * AT_REST or (change <= 1e-11 and len(radii) > 0):
+                return Rest(math.sqrt(squared), math.acos(min(cosine, 1.0)))
+        shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
+        raise NoEquilibriumError(f"{step.traced.name}: its angles do not rest at {shown}")
+
+    def _kernel(self, shape: Sequence[int]) -> tuple[Callable[..., Any], float]:
+        """F, and the mean of |u|^2."""
+        if self.is_sign:
+            return (lambda rho: 2 / math.pi * np.arcsin(rho)), float(math.prod(shape))
+        overlap = overlap_of(self.made, shape)
+        return overlap, overlap.square
+
+
+def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
+    """|w|^4 and the squared chord at rest, of a fixed share a and a step c u.
+
+    With p, q the shares of momentum and gradient in D, and m' = b m + e g, the correlations
+    are rho_k = rho_1 b^(k-1).
+
+    Raises:
+        NoEquilibriumError: a or c change with lengths, or D holds several momenta.
+    """
+    step, name = directed.step, directed.step.traced.name
+    a, c = (drop_transients(step.algebra.expand(x), step) for x in (directed.keep, directed.factor))
+    fixed = {*step.traced.symbols.values()}
+    loose = (a.free_symbols | c.free_symbols) - fixed
+    if any(isinstance(s, Inner) for s in loose):
+        raise NoEquilibriumError(
+            f"no equilibrium of {name} is derived: a step along {directed.made.says} of which a "
+            "part is taken away"
+        )
+    if loose:
+        raise NoEquilibriumError(
+            f"{name}: the decay is no fixed share of the weight, it changes with "
+            f"{', '.join(sorted(map(str, loose)))}; such a norm has no closed form"
+        )
+    if a == 1:
+        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
+    buffers = [m for m in step.buffers if m in directed.argument]
+    if len(buffers) > 1 or len([m for m in step.buffers if m in step.states]) > 1:
+        raise NoEquilibriumError(
+            f"no equilibrium of {name} is derived: {directed.made.says} of several momenta"
+        )
+    shares: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
+    for m in buffers:
+        state = spread(step, step.states[m])
+        shares = [directed.argument[m], directed.argument["g"], state[m], state["g"]]
+    p, q, b, e = (sp.cancel(drop_transients(x, step)) for x in shares)
+    variance = p**2 * e**2 / (1 - b**2) + q**2
+    first = sp.factor(p * (q * e + p * e**2 * b / (1 - b**2)) / variance)
+    total = OverlapSum(a, first, b)
+    square = SCALE**2 * SHARE * RANK
+    if directed.is_sign:
+        total, square = 2 / sp.pi * ArcsineSum(a, first, b), DIMENSION
+    s = 1 + 2 * total
+    squared = c**2 * square * s / (1 - a**2)
+    return squared**2, ((1 - a**2) / s - (1 - a) ** 2) / a
+
+
+def _is_directed(made: Opaque) -> bool:
+    return made.function is np.sign or isinstance(made.function, (r.Orthogonalize, r.SameLength))
+
+
+def overlap_of(made: Opaque, shape: Sequence[int]) -> Overlap:
+    """The overlap of a letter's rule, for a shape."""
+    assert isinstance(made.function, Rule)
+    return Overlap.of(made.function, shape)

@@ -1,0 +1,241 @@
+"""The norm-growth law of any recipe, derived from the record of its step.
+
+The step is split into decay and drive, w' = (1 - kappa) w + s: kappa collects what multiplies w by
+hyper-parameters alone; the rest, projection included, is the drive s. Then
+
+    |w'|^2 = (1 - kappa)^2 |w|^2 + |s|^2 + 2 (1 - kappa) <w, s>,
+
+so that recipes differ in <w, s> alone, and in its recursion. Where a step ends on a sphere, |w'| is
+a number whatever the step is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import sympy as sp
+
+from spherenorm_theory.algebra import Hypothesis, Inner, Norm, Vector, normalize_signs, show, tidy
+from spherenorm_theory.laws.step import S, Step, W, express_inner
+
+CROSS = Inner("w", "s")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A step as decay and drive, with the recursions of what its norm requires.
+
+    Attributes:
+        step: the step on symbols.
+        kappa: the decay of one step.
+        drive: s, in the atoms.
+        cross: <w, s> in products: 0 for a projected step, -lr momentum <w, m> for SGD with
+            momentum.
+        recursion: <w', m'> in products, for each buffer m that `cross` requires.
+        length: |w'|, where it is a number whatever the step is; else None.
+        open_because: the reason why there is no recursion or no closed form; empty if there is one.
+    """
+
+    step: Step
+    kappa: sp.Expr
+    drive: Vector
+    cross: sp.Expr
+    recursion: Mapping[sp.Symbol, sp.Expr]
+    length: sp.Expr | None
+    open_because: str
+
+    @property
+    def name(self) -> str:
+        """The recipe's name."""
+        return self.step.traced.name
+
+    @property
+    def keep(self) -> sp.Expr:
+        """1 - kappa, the share of the weight that decay leaves."""
+        return 1 - self.kappa
+
+    @property
+    def constant(self) -> bool:
+        """True if the norm is a number whatever the step is: the weight lives on a sphere."""
+        return self.length is not None
+
+    @property
+    def law(self) -> sp.Eq:
+        """|w'|^2 in terms of |w|^2, |s|^2 and the cross term."""
+        after = Norm("w'") ** 2
+        if self.length is not None:
+            return sp.Eq(after, self.length**2, evaluate=False)
+        drift = normalize_signs(2 * self.keep * self.cross)
+        return sp.Eq(after, self.keep**2 * W + S + drift, evaluate=False)
+
+    @property
+    def split_step(self) -> Step:
+        """The step with the weight that decay and drive make: w' = (1 - kappa) w + s."""
+        if self.length is not None:
+            return self.step
+        weight = Vector.atom("w").scaled(1 - self.kappa) + self.drive
+        return replace(self.step, weight=weight)
+
+    @property
+    def unknowns(self) -> set[sp.Symbol]:
+        """The inner products that the cross term requires, by way of their recursions too."""
+        required, waiting = set[sp.Symbol](), [self.cross]
+        while waiting:
+            new = waiting.pop().free_symbols & {*self.recursion} - required
+            required |= new
+            waiting += [self.recursion[unknown] for unknown in new]
+        return required
+
+    @cached_property
+    def growth(self) -> tuple[sp.Expr, sp.Expr] | None:
+        """(A, B) of <w', s'> = A <w, s> + B |s|^2, where that is the recursion; else None."""
+        unknowns = self.unknowns
+        if self.open_because or len(unknowns) != 1 or self.length is not None:
+            return None
+        (unknown,) = unknowns
+        share, held = sp.cancel(self.cross / unknown), {*self.step.traced.symbols.values()}
+        after = sp.expand(sp.cancel(share * self.recursion[unknown].subs(unknown, CROSS / share)))
+        A, B = after.coeff(CROSS), after.coeff(Norm("s"), 2)
+        whole = sp.expand(after - A * CROSS - B * S) == 0
+        fixed = A.free_symbols | B.free_symbols | share.free_symbols | self.kappa.free_symbols
+        return (normalize_signs(A), normalize_signs(B)) if whole and fixed <= held else None
+
+    @property
+    def at_start(self) -> tuple[Hypothesis, ...]:
+        """The hypotheses of a closed form: what is the same at each step, and 0 at the start."""
+        names = [show(s) for s in self.step.traced.free.values() if self._uses(s)]
+        same = [f"{', '.join(names)} constant"] if names else []
+        return (*same, *(f"{m}_0 = 0" for m in self.step.buffers if self.cross != 0))
+
+    def _uses(self, symbol: sp.Symbol) -> bool:
+        used = sp.Tuple(self.kappa, *(self.growth or ()))
+        return symbol in used.free_symbols
+
+
+def at_numbers(law: Split, numbers: Mapping[sp.Symbol, sp.Expr]) -> Split:
+    """The law with the numbers that were given in place of their symbols."""
+
+    def entered(x: Any) -> Any:
+        if isinstance(x, Vector):
+            return x.map(entered)
+        return normalize_signs(x.subs(numbers)) if isinstance(x, sp.Expr) else x
+
+    step, algebra = law.step, law.step.algebra
+    facts = replace(
+        algebra.facts,
+        hypotheses={r.func(*(x.subs(numbers) for x in r.args), evaluate=False): so
+                    for r, so in algebra.facts.hypotheses.items()},
+        cases={name: x.subs(numbers) for name, x in algebra.facts.cases.items()},
+    )  # fmt: skip
+    algebra = replace(
+        algebra,
+        facts=facts,
+        known={pair: entered(x) for pair, x in algebra.known.items()},
+        named={name: entered(x) for name, x in algebra.named.items()},
+        opaque={name: replace(made, arguments=tuple(map(entered, made.arguments)))
+                for name, made in algebra.opaque.items()},
+    )  # fmt: skip
+    step = replace(
+        step,
+        weight=entered(step.weight),
+        states={name: entered(x) for name, x in step.states.items()},
+        algebra=algebra,
+    )
+    return replace(
+        law,
+        step=step,
+        kappa=entered(law.kappa),
+        drive=entered(law.drive),
+        cross=entered(law.cross),
+        recursion={unknown: entered(x) for unknown, x in law.recursion.items()},
+        length=None if law.length is None else entered(law.length),
+    )
+
+
+def derive(step: Step) -> Split:
+    """The law of a step, with a recursion for each cross term that is required or can be measured.
+
+    It is not yet held against its code.
+    """
+    length = _length(step)
+    if length is not None:
+        drive = step.weight - Vector.atom("w")
+        # |w'|^2 = |w|^2 + |s|^2 + 2 <w, s>
+        return Split(step, sp.S.Zero, drive, (length**2 - W - S) / 2, {}, length, "")
+    w, given = Vector.atom("w"), step.constants
+    whole = step.algebra.unfold(step.weight)
+    kappa = _decay(whole["w"], given)
+    drives = [x - w.scaled(1 - kappa) for x in (step.weight, whole)]
+    drive = min((step.algebra.fold(x.map(_zero)) for x in drives), key=len)
+    cross = normalize_signs(step.inner(w, drive))
+    law = Split(step, kappa, drive, cross, {}, None, "")
+    buffers = {Inner("w", m): m for m in step.buffers}
+    measured = given | {Norm("w"), Norm("s")} | {Inner(m, "s") for m in buffers.values()}
+    recursion = {}
+    for unknown, buffer in buffers.items():
+        after = express_inner(step, drive, "s", step.weight, step.states[buffer])
+        after = sp.collect(sp.expand(after), [unknown, W, S], func=normalize_signs)
+        can_be_measured = after.free_symbols <= measured | {*buffers}
+        if unknown in cross.free_symbols or can_be_measured:
+            recursion[unknown] = after
+    waiting = [cross]
+    while waiting:
+        for unknown in waiting.pop().free_symbols & buffers.keys():
+            if unknown not in recursion:
+                after = express_inner(step, drive, "s", step.weight, step.states[buffers[unknown]])
+                recursion[unknown] = sp.collect(sp.expand(after), [unknown, W, S],
+                                                func=normalize_signs)  # fmt: skip
+                waiting.append(recursion[unknown])
+    formulas = sp.Tuple(cross, *recursion.values())
+    loose = formulas.free_symbols - measured - {*recursion}
+    return replace(law, recursion=recursion, open_because=_reason(step, loose))
+
+
+def _zero(x: sp.Expr) -> sp.Expr:
+    return tidy(x) if x.is_Add else x
+
+
+def _length(step: Step) -> sp.Expr | None:
+    """|w'|, if it is |w| or a number that no step changes."""
+    algebra = step.algebra
+    kept = {s for n, s in step.scalars.items() if step.states[n] == s}
+    fixed = kept | {*step.traced.symbols.values(), *(sp.Symbol(n, positive=True) for n in "cq")}
+    fixed |= {sp.Symbol("rank", positive=True)}
+    if len(step.weight) == 1:
+        ((atom, factor),) = step.weight.items()
+        square = Norm(atom) ** 2 if atom in algebra.named else None
+        square = algebra.opaque[atom].square if atom in algebra.opaque else square
+        if square is not None:
+            length = sp.sqrt(sp.factor(tidy(factor**2 * square)))
+            length = length if length.free_symbols <= fixed | {Norm("w")} else None
+            if length is not None and (length == Norm("w") or length.free_symbols <= fixed):
+                return length
+    turns = step.weight["w"].has(sp.cos)
+    return Norm("w") if turns and step.inner(step.weight, step.weight) == W else None
+
+
+def _decay(coefficient: sp.Expr, given: set[sp.Symbol]) -> sp.Expr:
+    """kappa: 1 minus the part of w's coefficient that hyper-parameters and counters make."""
+    above, below = sp.fraction(sp.cancel(coefficient))
+    terms = [sp.cancel(term / below) for term in sp.Add.make_args(sp.expand(above))]
+    keep = sp.Add(*(term for term in terms if term.free_symbols <= given))
+    return normalize_signs(1 - (sp.S.One if keep == 0 else keep))
+
+
+def _reason(step: Step, loose: set[sp.Symbol]) -> str:
+    """The reason why the cross term must be measured: symbols that no recursion carries."""
+    kinds: dict[str, list[str]] = {}
+    for symbol in sorted(loose, key=str):
+        if symbol in step.facts.cases:
+            kind = "decided anew at each step"
+        else:
+            names = {getattr(symbol, "a", ""), getattr(symbol, "b", "")}
+            atoms = [atom for atom in step.algebra.opaque if atom in names]
+            plain = f"{', '.join(atoms)} not linear in gradients orthogonal to their weights"
+            kind = plain if atoms else "carried by no recursion"
+        kinds.setdefault(kind, []).append(show(symbol))
+    reasons = [f"{', '.join(symbols)}: {kind}" for kind, symbols in kinds.items()]
+    return f"{'; '.join(reasons)}; so <w, s> has to be measured" if reasons else ""

@@ -1,0 +1,347 @@
+"""One step of a recipe on symbols: the new weight and states as combinations of the old ones.
+
+A record of the step is read on formal vectors: the weight is the atom w, the gradient g, and each
+state has a letter of its own (m for a momentum, v for a second moment).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sympy as sp
+import torch
+
+from spherenorm import Recipe
+from spherenorm_theory.algebra import (
+    RESERVED,
+    Facts,
+    Formal,
+    GrowthError,
+    Hypothesis,
+    Inner,
+    Norm,
+    Trace,
+    Vector,
+    interpret,
+    show,
+    tidy,
+    trace,
+)
+
+LETTERS = {
+    "momentum": "m",
+    "momentum_buffer": "m",
+    "exp_avg": "m",
+    "exp_avg_sq": "v",
+    "square_avg": "v",
+    "step": "t",
+}
+"""The paper's letters for the states of the library's rules; a state of another name keeps it."""
+
+WEAKER = {"positive": "nonnegative", "nonnegative": "real"}
+"""The fact to try next about a number of the state."""
+
+W, S = Norm("w") ** 2, Norm("s") ** 2
+"""The squared norms of the weight, and of the drive s, the part of a step that is not decay."""
+
+GAMMA = sp.Symbol("gamma", positive=True)
+"""The norm of the gradient at |w| = 1: a scale-invariant function has |g| = gamma / |w|."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The weight and the states after one step, from (w, states) and the gradient g.
+
+    Attributes:
+        weight: w', the weight after the step.
+        states: the states after the step, by the letter of the atom that each was before: a vector,
+            or a number.
+        algebra: the algebra of the reading, with the products and the hypotheses.
+        traced: the record that was read.
+        scalars: the symbols of the states that are one number, by letter.
+        letters: the atom of each state, by the name of the state.
+
+    Example:
+        >>> step = one_step("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
+        >>> print(show(step.weight), "and |w'|^2 =", show(step.inner(step.weight, step.weight)))
+        w - lr g and |w'|^2 = |w|^2 + lr^2 |g|^2
+    """
+
+    weight: Vector
+    states: Mapping[str, Vector | sp.Expr]
+    algebra: Formal
+    traced: Trace
+    scalars: Mapping[str, sp.Symbol]
+    letters: Mapping[str, str]
+
+    @property
+    def facts(self) -> Facts:
+        """The scalars: facts and hypotheses."""
+        return self.algebra.facts
+
+    def inner(self, a: Vector, b: Vector) -> sp.Expr:
+        """<a, b> in a form in which 0 is 0; norms of letters stay, unless they are of no use."""
+        plain, named = tidy(self.algebra.inner(a, b)), self.algebra.named
+        if not any({x.a, getattr(x, "b", x.a)} & {*named} for x in plain.atoms(Norm, Inner)):
+            return plain
+        try:
+            whole = self.algebra.expand(plain)
+        except GrowthError:
+            return plain
+        return whole if sp.count_ops(whole) <= sp.count_ops(plain) else plain
+
+    @property
+    def after(self) -> dict[str, Any]:
+        """The weight and the states after the step, each by its atom before it."""
+        return {"w": self.weight, **self.states}
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """The momenta: states that are combinations of earlier gradients.
+
+        Or of the vectors that a preconditioner made of the gradients.
+        """
+        entrywise = {a for a in self.algebra.opaque if a.startswith("e")}
+        vectors = {n: v for n, v in self.states.items() if isinstance(v, Vector)}
+        inside = {self.letters[name] for name in self.traced.inside}
+        kept = {n: self.algebra.unfold(v) for n, v in vectors.items() if n not in inside}
+        return tuple(n for n, v in kept.items() if not entrywise & {*v})
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """The states that are one number for the whole weight and change, as the count of steps."""
+        found = (self.letters[name] for name in self.traced.counters)
+        return tuple(n for n in found if self.states.get(n) != self.scalars.get(n))
+
+    @property
+    def constants(self) -> set[sp.Symbol]:
+        """The symbols of hyper-parameters and counters, and of open cases of these alone."""
+        numbers = (self.letters[name] for name in self.traced.counters)
+        counters = (self.scalars[letter] for letter in numbers if letter in self.scalars)
+        constants = {*self.traced.symbols.values(), *counters}
+        for name, meaning in self.facts.cases.items():
+            if meaning.free_symbols <= constants:
+                constants.add(name)
+        return constants
+
+    @property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """The premises of the reading: <w, g> = 0, and those of its decisions."""
+        known = self.algebra.known.items()
+        given = [
+            sp.Eq(Inner(a, b), x, evaluate=False)
+            for (a, b), x in known
+            if a not in self.algebra.named and b not in self.algebra.named
+        ]
+        made = [show(each) + so if so else each for each, so in self.facts.hypotheses.items()]
+        return (*given, *made)
+
+
+def letters_of(traced: Trace) -> dict[str, str]:
+    """The atom of each state: its letter, unless something else has it too."""
+    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.outputs[1:]}
+    taken = {*RESERVED, *traced.symbols, *(s.name for s in traced.symbols.values())}
+    alone = {n for n, letter in wanted.items() if [*wanted.values()].count(letter) == 1}
+    chosen: dict[str, str] = {}
+    for name, letter in wanted.items():
+        free = (
+            letter if name in alone and letter not in taken else re.sub(r"\W", "_", name) or "state"
+        )
+        while free in taken or free in chosen.values() or (free != letter and free in wanted):
+            free = f"{free}_state"
+        chosen[name] = free
+    return chosen
+
+
+def one_step(
+    recipe: str | Recipe | Trace,
+    *,
+    scale_invariant: bool = True,
+    orthogonal: tuple[tuple[str, str], ...] = (),
+    mean_field: bool = False,
+    **given: Any,
+) -> Step:
+    """Read the recorded step of `recipe` on formal vectors, from any state that steps can leave.
+
+    A number of the state has the sign that the step gives it: it is taken as positive, and the step
+    is read again with fewer facts for as long as the step does not confirm them. One that no step
+    changes has the value that `init` returns.
+
+    Args:
+        recipe: as for `trace`, or a trace.
+        scale_invariant: put <w, g> = 0. Otherwise <w, g> is a general number, and a
+            scale-invariance test fails.
+        orthogonal: pairs of atoms whose product is put to 0 as well, such as ("w", "m").
+        mean_field: replace entrywise products by their means; see
+            `spherenorm_theory.algebra.Formal`.
+        given: hyper-parameters to hold at a value.
+
+    Raises:
+        ValueError: no such recipe or hyper-parameter.
+        TraceError: the step cannot be traced, or holds an operation that has no meaning on formal
+            vectors.
+
+    Example:
+        >>> print(show(one_step("sgd", weight_decay=0.0, dampening=0.0).weight))
+        w - lr g - lr beta m
+    """
+    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    reader = _Reader(traced, scale_invariant, orthogonal, mean_field)
+    return reader.read_from_any_state()
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the record of a step on formal vectors; see `one_step` for the attributes."""
+
+    traced: Trace
+    scale_invariant: bool
+    orthogonal: tuple[tuple[str, str], ...]
+    mean_field: bool
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        return letters_of(self.traced)
+
+    def read_from_any_state(self) -> Step:
+        """The step from any state that earlier steps can have left."""
+        signs = self._signs_of_runs()
+        step = self.read(signs)
+        while weaker := {n: WEAKER[s] for n, s in signs.items() if not self._keeps(step, n, s)}:
+            signs |= weaker
+            step = self.read(signs)
+        starts = {n: x for n, x in self.traced.starts.items() if x is not None}
+        at_rest = {n: starts[n] for n in self.traced.scalar_states if n in starts}
+        while at_rest:
+            again = self.read(signs, at_rest)
+            stay = {n: x for n, x in at_rest.items() if again.states[self.letters[n]] == x}
+            if stay == at_rest:
+                return again
+            at_rest = stay
+        return step
+
+    def _signs_of_runs(self) -> dict[str, str]:
+        """The sign of each number of the state in a few steps of the rule, to be confirmed."""
+        names = self.traced.scalar_states
+        if self.mean_field:
+            linear = one_step(self.traced, scale_invariant=self.scale_invariant)
+            other = {*linear.buffers, *(self.letters[n] for n in (*names, *self.traced.inside))}
+            names = (*names, *(n for n, letter in self.letters.items() if letter not in other))
+        generator = torch.Generator().manual_seed(0)
+        least = dict.fromkeys(names, np.inf)
+        for seed in range(3):
+            numbers = {
+                n: torch.tensor(
+                    draw_from(self.traced.intervals[n], np.random.default_rng(seed)),
+                    dtype=torch.float64,
+                )
+                for n in self.traced.symbols
+            }
+            rule = self.traced.build(numbers)
+            w = torch.randn(self.traced.shape, dtype=torch.float64, generator=generator)
+            state = rule.init(w)
+            least = {n: min(x, float(state[n].min())) for n, x in least.items()}
+            for _ in range(3):
+                g = torch.randn(w.shape, dtype=torch.float64, generator=generator)
+                g = g - (g * w).sum() / (w * w).sum() * w if self.scale_invariant else g
+                w, state = rule.step(w, g, state)
+                least = {n: min(x, float(state[n].min())) for n, x in least.items()}
+        return {
+            n: "positive" if x > 0 else "nonnegative" if x == 0 else "real"
+            for n, x in least.items()
+        }
+
+    def _keeps(self, step: Step, name: str, sign: str) -> bool:
+        """Tell if a number of the state has a sign after each step, if it has it before."""
+        if sign == "real":
+            return True
+        after, facts = step.states[self.letters[name]], step.facts
+        if after == step.scalars.get(self.letters[name]):
+            return True  # it never changes, and has the sign in runs
+        return facts.is_positive(after) if sign == "positive" else facts.is_nonnegative(after)
+
+    def read(self, signs: Mapping[str, str], values: Mapping[str, sp.Expr] | None = None) -> Step:
+        """The step from a state of which `values` are known, and the others general."""
+        traced, values, letters = self.traced, values or {}, self.letters
+        symbols = {n: sp.Symbol(letters[n], **{sign: True}) for n, sign in signs.items()}
+        algebra = self._algebra(frozenset(symbols.values()))
+        inputs = []
+        for kind, name in traced.inputs:
+            if kind == "state" and name in values:
+                inputs.append(values[name])
+            elif kind == "state":
+                inputs.append(symbols.get(name) or Vector.atom(letters[name]))
+            else:
+                inputs.append(traced.symbols[name] if kind == "hyper" else Vector.atom(name))
+        for name, value in values.items():
+            algebra.facts.assume(sp.Eq, symbols[name], value, ", as at the start")
+        weight, *states = interpret(traced.record, algebra, inputs)
+        after = dict(zip(letters.values(), states, strict=True))
+        by_letter = {letters[name]: symbol for name, symbol in symbols.items()}
+        return Step(weight, after, algebra, traced, by_letter, letters)
+
+    def _algebra(self, scalars: frozenset[sp.Symbol]) -> Formal:
+        """The algebra of a reading, in which nothing is assumed but its facts."""
+        hypers = self.traced.symbols.values()
+        algebra = Formal(
+            Facts(self.traced.domains, scalars),
+            mean_field=self.mean_field,
+            letters=self.traced.letters,
+            taken=frozenset([*self.letters.values(), *(s.name for s in hypers)]),
+        )
+        if self.scale_invariant:
+            algebra.known["w", "g"] = sp.S.Zero
+        else:
+            algebra.facts.general = Inner("w", "g")
+        algebra.known.update(dict.fromkeys(self.orthogonal, sp.S.Zero))
+        return algebra
+
+
+def draw_from(interval: Any, rng: np.random.Generator) -> float:
+    """A usual number of an interval, not near its ends."""
+    low, high = interval.low, interval.high
+    if np.isinf(low) and np.isinf(high):
+        return float(rng.uniform(0.05, 1.5) * rng.choice([-1, 1]))
+    if np.isinf(high):
+        return float(low + rng.uniform(0.02, 0.9))
+    if np.isinf(low):
+        return float(high - rng.uniform(0.02, 0.9))
+    return float(low + (high - low) * rng.uniform(0.05, 0.95))
+
+
+def express_inner(step: Step, vector: Vector, letter: str, a: Vector, b: Vector) -> sp.Expr:
+    """<a, b>, with `vector` substituted for its newest atom.
+
+    The newest atom is the gradient, or the vector that a preconditioner made of it: neither the
+    weight nor a state. |letter| and each <m, letter> are new symbols. Vectors are substituted,
+    not scalars, so that the result holds for coefficients of any kind.
+
+    Args:
+        step: the step that the vectors belong to.
+        vector: such as the drive s of the step.
+        letter: the name of `vector` in the result.
+        a, b: the vectors of the inner product.
+    """
+    vector, a, b = (step.algebra.unfold(x) for x in (vector, a, b))
+    fresh = [atom for atom in vector if atom != "w" and atom not in step.states]
+    if len(fresh) != 1:
+        return step.inner(a, b)
+    (newest,) = fresh
+    w, inner = Vector.atom("w"), step.algebra.inner
+    known = {**step.algebra.known, ("w", letter): step.inner(w, vector)}
+    for m in step.buffers:
+        along = step.algebra.expand(inner(Vector.atom(m), vector))
+        loose = along.free_symbols & step.algebra.gram(m, newest).free_symbols
+        known[m, letter] = Inner(m, letter) if loose else along
+    space = Formal(known=known)
+    rest = Vector.atom(letter) - vector.without(newest)
+
+    def substitute(x: Vector) -> Vector:
+        return x.without(newest) + rest.scaled(x[newest] / vector[newest])
+
+    return step.algebra.expand(space.inner(substitute(a), substitute(b)))

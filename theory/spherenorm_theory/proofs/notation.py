@@ -1,0 +1,125 @@
+"""The paper's notation, and one step of SGD with momentum in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+from torch import Tensor
+
+from spherenorm import Recipe
+from spherenorm_theory.algebra import Claim, Hypothesis, Inner, Kind, Norm, Vector, exact
+from spherenorm_theory.laws import Law, Step, express_inner, norm_growth
+
+lr, beta, wd, rho, beta1 = (
+    sp.Symbol(name, positive=True)
+    for name in ("lr", "momentum", "weight_decay", "wd_ratio", "beta1")
+)
+t, k, l = sp.symbols("t k l", integer=True, nonnegative=True)  # noqa: E741
+w, g, m = map(Vector.atom, "wgm")
+P, Q, G, S, W, W_NEXT = (Norm(name) ** 2 for name in ("p", "q", "g", "s", "w", "w'"))
+
+AT_REST = "m_0 = 0"
+CONSTANT = "lr, momentum constant"
+
+PLAIN: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0}
+"""The paper's momentum has neither decay nor dampening."""
+
+
+class OverTime:
+    """The squares of a norm over time: `OverTime("w")[t]` is |w_t|^2."""
+
+    def __init__(self, name: str) -> None:
+        self.base = sp.IndexedBase(Norm(name))
+
+    def __getitem__(self, time: sp.Expr) -> sp.Expr:
+        return self.base[time] ** 2
+
+
+def indexed(symbol: sp.Symbol) -> sp.IndexedBase:
+    """The values of a symbol over time."""
+    return sp.IndexedBase(symbol)
+
+
+def claims(
+    kind: Kind,
+    record: Mapping[sp.Basic, sp.Basic],
+    statements: Mapping[str, sp.Rel | tuple[sp.Rel, sp.Expr]],
+    under: tuple[Hypothesis, ...] = (),
+) -> tuple[Claim, ...]:
+    """Statements by their subjects, that are read in one record and shown in one way.
+
+    Of an inequality, the statement is the relation with the difference that certifies it.
+    """
+    rows = ((about, x if isinstance(x, tuple) else (x, None)) for about, x in statements.items())
+    return tuple(
+        Claim(about, each, kind, record, slack, under=under) for about, (each, slack) in rows
+    )
+
+
+def scalar(name: str) -> sp.Symbol:
+    """A real number that a statement names."""
+    return sp.Symbol(name, real=True)
+
+
+W_t, P_t, S_t = map(OverTime, "wps")
+X_t = indexed(Inner("w", "p"))
+
+
+@dataclass(frozen=True)
+class MomentumStep:
+    """The products after one step in terms of |w|^2, X = <w, m> and |p|^2, where p = m'.
+
+    Attributes:
+        law: of the recipe.
+        p: the momentum that moves the weight.
+        squared: |w'|^2.
+        cross_after: <w', m'>.
+    """
+
+    law: Law
+    p: Vector
+    squared: sp.Expr
+    cross_after: sp.Expr
+
+    @property
+    def step(self) -> Step:
+        """The step on symbols."""
+        return self.law.step
+
+    @property
+    def under(self) -> tuple[Hypothesis, ...]:
+        """The premises of the record."""
+        return self.step.hypotheses
+
+    @property
+    def X(self) -> sp.Expr:  # noqa: N802  (the symbol of the proofs)
+        """<w, m>, the cross term before the step."""
+        return self.step.inner(w, m)
+
+    @property
+    def cross(self) -> sp.Expr:
+        """<w, p>, a multiple of X."""
+        return self.step.inner(w, self.p)
+
+    @property
+    def share(self) -> sp.Expr:
+        """The number by which X enters <w, p>."""
+        return sp.diff(self.cross, self.X)
+
+
+def read_momentum(recipe: str | Recipe) -> MomentumStep:
+    """The step of a recipe like SGD with momentum, without decay and dampening."""
+    law = norm_growth(recipe, **PLAIN)
+    step, p = law.step, law.step.states["m"]
+    assert isinstance(p, Vector)
+    squared = express_inner(step, p, "p", step.weight, step.weight)
+    cross_after = express_inner(step, p, "p", step.weight, p)
+    return MomentumStep(law, p, squared, cross_after)
+
+
+def of_float(x: float | Tensor) -> sp.Expr:
+    """The number that a float64 step has computed."""
+    return exact(round(float(x), 12))

@@ -1,0 +1,160 @@
+"""The report on one recipe: its law as a proposition, its equilibrium, and runs that check both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from spherenorm import Recipe, bind
+from spherenorm_theory.algebra import (
+    Kind,
+    TraceError,
+    is_number,
+    resolve_recipe,
+    structure_of,
+)
+from spherenorm_theory.checks import RunCheck, check, check_equilibrium, switch_on
+from spherenorm_theory.laws import (
+    Equilibrium,
+    Law,
+    NoEquilibriumError,
+    drop_transients,
+    equilibrium,
+    norm_growth,
+    without_eps,
+)
+from spherenorm_theory.report.rows import Job, Row
+
+PROBLEMS = ("network", "convolutions", "toy-3d")
+"""The problems on which the assumptions of the laws hold."""
+
+
+def show_values(hyper_parameters: dict[str, Any]) -> str:
+    """Hyper-parameters in text: lr=0.1, momentum=0.9."""
+    return ", ".join(f"{name}={value}" for name, value in hyper_parameters.items())
+
+
+def training_jobs(
+    recipe: str | Recipe,
+    hyper_parameters: dict[str, Any],
+    section: str,
+    law: Callable[[], Law],
+    steps: int = 60,
+) -> list[Job]:
+    """One check of a norm-growth law per problem.
+
+    Args:
+        recipe: of the runs.
+        hyper_parameters: of the runs.
+        section: of the rows.
+        law: derives the recipe's law, or returns it.
+        steps: of each run.
+    """
+
+    def rows(problem: str) -> list[Row]:
+        result = check(recipe, problem, law=law(), steps=steps, **hyper_parameters)
+        # A law does not apply where units are others than the rule's; other weights still check it.
+        applies = [each for each in result.weights.values() if each.passed or not each.units]
+        passed = all(each.passed for each in applies)
+        kind = "; identity only, the cross term was measured" if result.identity else ""
+        failed = f"; {'; '.join(result.failed_assumptions)}" if not result.passed else ""
+        status = f"{Kind.CHECKED}: {result.verdict} in {steps} steps{kind}{failed}"
+        return [Row(section, f"{result.recipe} on {problem}", "", status, good=passed)]
+
+    name = bind(recipe).name
+    return [Job(section, f"{name} on {each}", partial(rows, each)) for each in PROBLEMS]
+
+
+def run_row(section: str, name: str, values: dict[str, Any], result: RunCheck) -> Row:
+    """A check of a law on a run with given values."""
+    status = f"{Kind.CHECKED if result.passed else 'FAILS'}: {result}"
+    return Row(section, name, show_values(values), status, good=result.passed)
+
+
+def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
+    """The law of one recipe: derived, and checked.
+
+    Args:
+        recipe: a recipe, its registered name, or "module:function".
+        given: hyper-parameters to hold at a value.
+
+    Raises:
+        ValueError: no such recipe or hyper-parameter, or its step cannot be traced.
+
+    Example:
+        >>> jobs = recipe_jobs("sgdp")
+        >>> print(jobs[0].name, jobs[0].run()[0].good)
+        law of sgdp True
+    """
+    function = resolve_recipe(recipe)
+    law = norm_growth(function, **given)
+    name, running = law.name, {**given, **switch_on(function, law)}
+    matrices = bool(law.step.traced.letters)
+    runs = training_jobs(function, running, name, lambda: law) if not matrices else []
+    return [
+        Job(name, f"law of {name}", lambda: law_rows(law)),
+        *runs,
+        Job(name, f"equilibrium of {name}", lambda: equilibrium_rows(function, given, running)),
+    ]
+
+
+def law_rows(law: Law) -> list[Row]:
+    """The law as a proposition; it is good where all of its claims are shown."""
+    failed = [claim.about for claim in law.claims if not claim.holds]
+    status = f"NOT shown: {', '.join(failed)}" if failed else ""
+    stated = law.proposition()
+    return [Row(law.name, "law", str(stated), status, stated.latex(), not failed)]
+
+
+def equilibrium_rows(function: Recipe, given: dict[str, Any], running: dict[str, Any]) -> list[Row]:
+    """The equilibrium, and a run of random gradients that checks it."""
+    name = bind(function).name
+    try:
+        held = {**structure_of(given), **without_eps(function)}
+        law = equilibrium(function, **held)
+    except (NoEquilibriumError, TraceError) as error:
+        return [Row(name, "Equilibrium", "", f"not applicable: {error}")]
+    rows = [Row(name, "equilibrium", str(law), "")]
+    values = values_that_settle(law, {**running, **held})
+    if values is None:
+        return [*rows, Row(name, "Run", "", "not checked: no weight_decay sets a time scale")]
+    try:
+        shape = (
+            {"shape": (24, 40), "steps": 2000} if law.directed and not law.directed.is_sign else {}
+        )
+        result = check_equilibrium(function, **shape, **values)  # type: ignore[arg-type]
+    except (NoEquilibriumError, ValueError) as error:
+        return [*rows, Row(name, "Run", "", f"not checked: {error}")]
+    return [*rows, run_row(name, "Run", values, result)]
+
+
+def values_that_settle(law: Equilibrium, running: dict[str, Any]) -> dict[str, Any] | None:
+    """Hyper-parameters of a run that settles within the warm-up; None if there is no decay.
+
+    The decay is such that kappa = 1 %: then 600 steps of warm-up hold several relaxation times.
+    """
+    traced = law.traced
+    decay = traced.symbols.get("weight_decay")
+    try:
+        kappa = drop_transients(law.kappa, law.step)
+    except NoEquilibriumError:
+        return None
+    if decay is None or not kappa.has(decay):
+        return None
+    defaults = bind(traced.recipe).defaults
+    adaptive = "eps" in defaults
+    values = {**running, **({"lr": 0.01, "eps": 0.0} if adaptive else {"lr": 0.1})}
+    if "betas" in defaults:
+        values["betas"] = (0.9, 0.99)
+    if "dampening" in defaults and defaults["dampening"] == 0:
+        values["dampening"] = 0.0
+    plain = {n: x for n, x in values.items() if n != "weight_decay"}
+    numbers = {s: float(defaults[n]) for n, s in traced.free.items() if is_number(defaults.get(n))}
+    numbers |= {traced.symbols[n]: float(x) for n, x in plain.items()
+                if n in traced.symbols and is_number(x)}  # fmt: skip
+    for n, x in zip(("beta1", "beta2"), values.get("betas", ()), strict=False):
+        numbers |= {traced.symbols[n]: x} if n in traced.symbols else {}
+    numbers.pop(decay, None)
+    per_decay = kappa.subs(traced.given).subs(numbers).coeff(decay)
+    return {**plain, "weight_decay": round(float(0.01 / per_decay), 9)}
