@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ _ALL_AT_ONCE = 1e-6
 """The same when all weights are scaled or turn, which a weight of a small branch hardly shows."""
 _ROUNDING, _LEFT_BY_EPS = 64, 1e-9
 """Changes up to these do not count: in units of the type's rounding, and of the output's unit."""
+_SMALLER = 1e-6
+"""The eps of the check of single weights, as a share of that of all at once."""
 _DOUBLINGS = 6
 """Units are scaled by factors of 8 to 64, up and down: a norm may be bounded on one side. (Far
 below, what is left of an eps would show, and in float32 all rounding.)"""
@@ -52,6 +55,10 @@ def fails_scaling_check(
             " its own: no outputs that differ show whether scaling a weight changes them"
         ] = None
         units = [unit if each else unit * torch.inf for unit, each in zip(units, same, strict=True)]
+    # Of a small branch the shares of an eps are large: units that shrink by 64 would show them.
+    if point.eps_factor < 1:
+        point = replace(point, eps_factor=point.eps_factor * _SMALLER)
+        start = _finite(subject.outputs(point))
     one_by_one = ((name, {name: view}) for name, view in found.items())
     return [
         name for name, one in one_by_one if not _hold(subject, point, start, units, one, _TOLERANCE)

@@ -9,14 +9,13 @@ measures on the device of the weights and comes to the host once per block of me
 from spherenorm.probes._measurement import Law, Measurement, Sink, Units
 from spherenorm.probes._page import Page
 from spherenorm.probes._probe import Probe, probe
-from spherenorm.probes._writers import JSONLines, Parquet, TensorBoard, WandB
+from spherenorm.probes._writers import JSONLines, TensorBoard, WandB
 
 __all__ = [
     "JSONLines",
     "Law",
     "Measurement",
     "Page",
-    "Parquet",
     "Probe",
     "Sink",
     "TensorBoard",

@@ -80,7 +80,8 @@ class Measurement:
 
         `units`, if there are any, is a list of numbers for each name.
         """
-        entries = {name: _plain(getattr(self, name)) for name in COLUMNS}
+        names = [f.name for f in fields(self) if f.name != "units"]
+        entries = {name: _plain(getattr(self, name)) for name in names}
         if self.units is None:
             return entries
         units = {f.name: getattr(self.units, f.name).tolist() for f in fields(Units)}
@@ -91,12 +92,8 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-COLUMNS = {
-    f.name: int if f.name == "step" else str if "weight" in f.name or "view" in f.name else float
-    for f in fields(Measurement)
-    if f.name != "units"
-}
-"""The entries of a measurement and their types, without those of its units."""
+NUMBERS = [f.name for f in fields(Measurement) if str(f.type).startswith("float")]
+"""The entries of a measurement that are numbers, without the step and those of its units."""
 
 OfMeasurements = Callable[[Sequence[Measurement]], object]
 
@@ -104,7 +101,7 @@ OfMeasurements = Callable[[Sequence[Measurement]], object]
 class Sink:
     """Takes the measurements of a probe, block by block. A function does, too, if it needs no end.
 
-    Known sinks: `JSONLines`, `Parquet`, `TensorBoard` and `WandB` write blocks; `Page` shows each
+    Known sinks: `JSONLines`, `TensorBoard` and `WandB` write blocks; `Page` shows each
     measured step at once.
 
     Attributes:

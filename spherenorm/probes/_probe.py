@@ -233,7 +233,7 @@ def probe(
             that holds one as `.optimizer`, as Accelerate's and Lightning's do.
         every: k; steps are counted from 1.
         to: takes a list of measurements when a block is full: a function, or a `Sink`: `Page`,
-            `JSONLines`, `Parquet`, `TensorBoard`, `WandB` or your own. None collects
+            `JSONLines`, `TensorBoard`, `WandB` or your own. None collects
             them in `Probe.measurements`. If it raises within a step, that is a warning, and it
             gets the block with the next one.
         model: gives the weights their names; those that `named_parameters()` gave an optimizer

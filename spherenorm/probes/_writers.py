@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from spherenorm.probes._measurement import COLUMNS, Measurement, Sink, Units
+from spherenorm.probes._measurement import NUMBERS, Measurement, Sink
 from spherenorm.support import require_module, write_whole
-
-NUMBERS = [name for name, kind in COLUMNS.items() if kind is not str]
-"""The entries of a measurement that are numbers."""
 
 
 class JSONLines(Sink):
@@ -37,52 +33,12 @@ class JSONLines(Sink):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._folder = _made(folder)
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, measured: Sequence[Measurement]) -> None:
         lines = (json.dumps(each.plain(), allow_nan=False) + "\n" for each in measured)
         write_whole(self._folder / f"{measured[-1].step:09d}.jsonl", "".join(lines))
-
-
-class Parquet(Sink):
-    """Write each block to a Parquet file of its own; readers take the folder as one table.
-
-    Files are named and written as those of `JSONLines`. The units of a probe with `units=True` are
-    a column of lists, one for each number.
-
-    Args:
-        folder: of the files; it is made, if need be.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-
-    Example:
-        >>> write = Parquet("runs/parquet")  # for sn.probe(optimizer, to=write)
-        >>> write([Measurement(10, "a", "channel", 1.0, 1.5, 0.25, 0.25, 0.0, 1.0, "channel")])
-        >>> [file.name for file in Path("runs/parquet").iterdir()]
-        ['000000010.parquet']
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        missing = "Parquet needs pyarrow ({error}): pip install 'spherenorm[parquet]'"
-        self._arrow = require_module("pyarrow", missing)
-        self._parquet = require_module("pyarrow.parquet", missing)
-        self._folder = _made(folder)
-
-    def __call__(self, measured: Sequence[Measurement]) -> None:
-        types = {int: self._arrow.int64(), str: self._arrow.string(), float: self._arrow.float64()}
-        columns = [(name, types[kind]) for name, kind in COLUMNS.items()]
-        if measured[0].units is not None:
-            kinds = {f.name: types[float] for f in fields(Units)}
-            kinds["invariant"] = self._arrow.bool_()
-            lists = [(name, self._arrow.list_(kind)) for name, kind in kinds.items()]
-            columns.append(("units", self._arrow.struct(lists)))
-        schema = self._arrow.schema(columns)
-        table = self._arrow.Table.from_pylist([each.plain() for each in measured], schema)
-        buffer = self._arrow.BufferOutputStream()
-        self._parquet.write_table(table, buffer)
-        content = buffer.getvalue().to_pybytes()
-        write_whole(self._folder / f"{measured[-1].step:09d}.parquet", content)
 
 
 class TensorBoard(Sink):
@@ -141,7 +97,7 @@ class WandB(Sink):
         self._run = run
         # The run's own step is the training loop's, which may have logged beyond a block's steps.
         run.define_metric("probe/step")
-        for name in (name for name in NUMBERS if name != "step"):
+        for name in NUMBERS:
             run.define_metric(f"{name}/*", step_metric="probe/step")
 
     def __call__(self, measured: Sequence[Measurement]) -> None:
@@ -153,10 +109,5 @@ class WandB(Sink):
 def scalars_of(measured: Measurement) -> dict[str, float]:
     """The finite numbers of a measurement, by `number/weight`, as loggers of scalars take them."""
     entries = measured.plain()
-    numbers = {name: entries[name] for name in NUMBERS if name != "step"}
-    return {f"{n}/{measured.weight}": x for n, x in numbers.items() if x is not None}
-
-
-def _made(folder: str | Path) -> Path:
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder)
+    found = {f"{name}/{measured.weight}": entries[name] for name in NUMBERS}
+    return {name: x for name, x in found.items() if x is not None}

@@ -175,8 +175,8 @@ MODELS = {
     "MobileNetV1ForImageClassification": ({"depth_multiplier": 0.25}, lambda: pixels(64)),
     "MobileNetV2ForImageClassification": ({"depth_multiplier": 0.25}, lambda: pixels(64)),
     "EfficientNetForImageClassification": (
-        {"width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 64, "image_size": 32},
-        pixels,
+        {"width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 320},
+        lambda: pixels(64),
     ),
     "Wav2Vec2ForCTC": (SPEECH, lambda: SPEECH_IN),
     "HubertForCTC": (SPEECH, lambda: SPEECH_IN),

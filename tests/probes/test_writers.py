@@ -1,4 +1,4 @@
-"""The files of a probe: whole, complete, and equal in every format."""
+"""The files of a probe: whole and complete."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import spherenorm as sn
-from spherenorm.probes import JSONLines, Measurement, Parquet, TensorBoard
+from spherenorm.probes import JSONLines, Measurement, TensorBoard
 
 FIRST = Measurement(
     10, "a.weight", "channel", 1.0, 1.5, 0.25, 0.26, math.nan, 0.0, None, predicted=1.25
@@ -24,32 +24,23 @@ def lines_of(folder):
     return [json.loads(x) for f in sorted(folder.iterdir()) for x in f.read_text().splitlines()]
 
 
-def rows_of(folder):
-    return pytest.importorskip("pyarrow.parquet").read_table(folder).to_pylist()
-
-
-@pytest.mark.parametrize(
-    ("writer", "read", "suffix"), [(JSONLines, lines_of, "jsonl"), (Parquet, rows_of, "parquet")]
-)
-def test_files_hold_the_plain_measurements_of_each_block(writer, read, suffix, tmp_path):
+def test_files_hold_the_plain_measurements_of_each_block(tmp_path):
     folder = tmp_path / "new" / "folder"
-    write = writer(folder)
+    write = JSONLines(folder)
     for block in [*BLOCKS, BLOCKS[-1]]:  # a block that is written again replaces its file
         write(block)
-    files = sorted(folder.iterdir())
-    assert [file.name for file in files] == [f"000000010.{suffix}", f"000000020.{suffix}"]
-    assert read(folder) == PLAIN
+    assert sorted(f.name for f in folder.iterdir()) == ["000000010.jsonl", "000000020.jsonl"]
+    assert lines_of(folder) == PLAIN
     assert PLAIN[0]["cosine"] is PLAIN[1]["norm"] is None
 
 
-@pytest.mark.parametrize(("writer", "read"), [(JSONLines, lines_of), (Parquet, rows_of)])
-def test_files_hold_the_units(writer, read, tmp_path):
+def test_files_hold_the_units(tmp_path):
     weight = nn.Parameter(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    with sn.probe(optimizer, every=1, units=True, to=writer(tmp_path / "run")):
+    with sn.probe(optimizer, every=1, units=True, to=JSONLines(tmp_path)):
         weight.grad = torch.tensor([[4.0, -3.0], [0.0, 0.0]])
         optimizer.step()
-    (line,) = read(tmp_path / "run")
+    (line,) = lines_of(tmp_path)
     assert line["units"]["norm_before"] == [5, 0]
     assert line["units"]["cosine"] == [0, None]
     assert line["units"]["turn"] == pytest.approx([math.atan(0.1), 0])

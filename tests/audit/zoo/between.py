@@ -3,50 +3,8 @@
 import torch
 from torch import nn
 
-from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, images, sequential, vectors
+from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, cases, images, sequential, vectors
 from tests.audit.zoo.parts import Net, linear
-
-
-@case
-def relu_before_batch_norm():
-    conv = nn.Conv2d(3, 5, 3, bias=False)
-    return sequential(images(), conv, nn.ReLU(), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL)
-
-
-@case
-def bias_and_relu_before_batch_norm():
-    return sequential(images(), nn.Conv2d(3, 5, 3), nn.ReLU(), nn.BatchNorm2d(5), nn.Tanh())
-
-
-@case
-def prelu_before_batch_norm():
-    conv = nn.Conv2d(3, 5, 3, bias=False)
-    return sequential(images(), conv, nn.PReLU(5), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL)
-
-
-@case
-def gelu_before_batch_norm():
-    conv = nn.Conv2d(3, 5, 3, bias=False)
-    return sequential(images(), conv, nn.GELU(), nn.BatchNorm2d(5), nn.Tanh())
-
-
-@case
-def pooling_before_batch_norm():
-    conv = nn.Conv2d(3, 5, 3)
-    return sequential(images(), conv, nn.MaxPool2d(2), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL)
-
-
-@case
-def two_matrices_before_layer_norm():
-    return sequential(
-        vectors(), linear(6, 5), linear(5, 7), nn.LayerNorm(7), linear(7, 2), _0=LAYER, _1=LAYER
-    )
-
-
-@case
-def homogeneous_network_before_batch_norm():
-    layers = linear(6, 8), nn.ReLU(), linear(8, 5), nn.BatchNorm1d(5), nn.Tanh()
-    return sequential(vectors(), *layers, _0=LAYER, _2=CHANNEL)
 
 
 @case
@@ -81,3 +39,41 @@ def concatenation_before_batch_norm():
         last=nn.BatchNorm2d(15),
     )
     return Case(net, (images(),), {"convs*": CHANNEL})
+
+
+cases(
+    relu_before_batch_norm=lambda: sequential(
+        images(),
+        nn.Conv2d(3, 5, 3, bias=False),
+        nn.ReLU(),
+        nn.BatchNorm2d(5),
+        nn.Tanh(),
+        _0=CHANNEL,
+    ),
+    bias_and_relu_before_batch_norm=lambda: sequential(
+        images(), nn.Conv2d(3, 5, 3), nn.ReLU(), nn.BatchNorm2d(5), nn.Tanh()
+    ),
+    prelu_before_batch_norm=lambda: sequential(
+        images(),
+        nn.Conv2d(3, 5, 3, bias=False),
+        nn.PReLU(5),
+        nn.BatchNorm2d(5),
+        nn.Tanh(),
+        _0=CHANNEL,
+    ),
+    gelu_before_batch_norm=lambda: sequential(
+        images(), nn.Conv2d(3, 5, 3, bias=False), nn.GELU(), nn.BatchNorm2d(5), nn.Tanh()
+    ),
+    pooling_before_batch_norm=lambda: sequential(
+        images(), nn.Conv2d(3, 5, 3), nn.MaxPool2d(2), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL
+    ),
+    two_matrices_before_layer_norm=lambda: sequential(
+        vectors(), linear(6, 5), linear(5, 7), nn.LayerNorm(7), linear(7, 2), _0=LAYER, _1=LAYER
+    ),
+    homogeneous_network_before_batch_norm=lambda: sequential(
+        vectors(),
+        *(linear(6, 8), nn.ReLU(), linear(8, 5), nn.BatchNorm1d(5), nn.Tanh()),
+        _0=LAYER,
+        _2=CHANNEL,
+    ),
+)

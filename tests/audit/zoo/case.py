@@ -47,6 +47,11 @@ def case(make):
     return make
 
 
+def cases(**makers):
+    """Add cases, by name; each is made by a function without arguments."""
+    CASES.update(makers)
+
+
 def vectors(n=16, d=6):
     return torch.randn(n, d)
 

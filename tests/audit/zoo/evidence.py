@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from tests.audit.zoo.case import CHANNEL, Case, case, images, vectors
+from tests.audit.zoo.case import CHANNEL, Case, case, cases, images, vectors
 from tests.audit.zoo.parts import Net, linear, mlp, parameter
 
 
@@ -45,22 +45,6 @@ def lora(dim, *after):
 
 
 @case
-def low_rank_adapter():
-    return Case(lora(6, nn.Tanh()), (vectors(),))
-
-
-@case
-def low_rank_adapter_before_batch_norm():
-    return Case(lora(6, nn.BatchNorm1d(6), nn.Tanh()), (vectors(),))
-
-
-@case
-def unused_weight():
-    net = Net(lambda self, x: self.used(x), used=nn.Linear(6, 3), unused=nn.Linear(6, 3))
-    return Case(net, (vectors(),))
-
-
-@case
 def unrouted_expert():
     def function(self, x):
         gate = self.router(x) + self.bias
@@ -87,16 +71,6 @@ def dead_relu():
 
 
 @case
-def argmax_output():
-    return Case(nn.Sequential(mlp(6, 8, 3), Net(lambda self, x: x.argmax(-1))), (vectors(),))
-
-
-@case
-def detached_output():
-    return Case(nn.Sequential(mlp(6, 8, 3), Net(lambda self, x: x.detach())), (vectors(),))
-
-
-@case
 def regressor_with_a_large_bias():
     net = mlp(6, 8, 1)
     nn.init.constant_(net[-1].bias, 1e4)
@@ -111,22 +85,11 @@ def saturated_outputs():
 
 
 @case
-def deep_network_without_norm():
-    return Case(mlp(6, *[10] * 11, 3), (vectors(),))
-
-
-@case
 def deep_convolutions_without_norm():
     layers = [nn.Conv2d(3, 6, 3, padding=1)]
     for _ in range(7):
         layers += [nn.ReLU(), nn.Conv2d(6, 6, 3, padding=1)]
     return Case(nn.Sequential(*layers, nn.Flatten(), nn.Linear(384, 3)), (images(),))
-
-
-@case
-def deep_network_with_batch_norm():
-    net = mlp(6, *[10] * 11, 3, norm=nn.BatchNorm1d)
-    return Case(net, (vectors(24),), {f"{3 * i}.weight": CHANNEL for i in range(11)})
 
 
 class Straight(torch.autograd.Function):
@@ -141,12 +104,6 @@ class Straight(torch.autograd.Function):
     def backward(ctx, grad):
         (w,) = ctx.saved_tensors
         return grad - (w * grad).sum() / (w * w).sum() * w
-
-
-@case
-def gradient_that_hides_the_norm():
-    net = Net(lambda self, x: torch.tanh(F.linear(x, Straight.apply(self.w))), w=parameter(4, 6))
-    return Case(net, (vectors(),))
 
 
 @case
@@ -223,12 +180,6 @@ def logits_below_two_masks():
 
 
 @case
-def logits_below_masks_of_two_sizes():
-    masks = torch.tensor([0, 0, 0, -1e20, -1e9])
-    return beside_features(lambda logits: logits + masks)
-
-
-@case
 def outputs_of_two_scales_in_one_tensor():
     def function(self, x):
         y = self.f(x)
@@ -300,18 +251,6 @@ def spectral_norm_that_is_bounded():
 
 
 @case
-def clipped_weights():
-    net = Net(lambda self, x: F.linear(x, self.w.clamp(-0.01, 0.01)), w=parameter(4, 6, std=0.01))
-    return Case(net, (vectors(),))
-
-
-@case
-def a_constant_beside_the_weight():
-    net = Net(lambda self, x: F.normalize(self.f(x) + 0.01), f=linear(6, 5))
-    return Case(net, (vectors(),))
-
-
-@case
 def a_norm_in_a_small_output_beside_a_large_one():
     def function(self, x):
         y = self.f(x)
@@ -357,3 +296,41 @@ def entries_below_a_threshold_are_zero():
         return self.norm(torch.where(y > 1e-3, y, 0.0))
 
     return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
+
+
+cases(
+    low_rank_adapter=lambda: Case(lora(6, nn.Tanh()), (vectors(),)),
+    low_rank_adapter_before_batch_norm=lambda: Case(
+        lora(6, nn.BatchNorm1d(6), nn.Tanh()), (vectors(),)
+    ),
+    unused_weight=lambda: Case(
+        Net(lambda self, x: self.used(x), used=nn.Linear(6, 3), unused=nn.Linear(6, 3)),
+        (vectors(),),
+    ),
+    argmax_output=lambda: Case(
+        nn.Sequential(mlp(6, 8, 3), Net(lambda self, x: x.argmax(-1))), (vectors(),)
+    ),
+    detached_output=lambda: Case(
+        nn.Sequential(mlp(6, 8, 3), Net(lambda self, x: x.detach())), (vectors(),)
+    ),
+    deep_network_without_norm=lambda: Case(mlp(6, *[10] * 11, 3), (vectors(),)),
+    deep_network_with_batch_norm=lambda: Case(
+        mlp(6, *[10] * 11, 3, norm=nn.BatchNorm1d),
+        (vectors(24),),
+        {f"{3 * i}.weight": CHANNEL for i in range(11)},
+    ),
+    gradient_that_hides_the_norm=lambda: Case(
+        Net(lambda self, x: torch.tanh(F.linear(x, Straight.apply(self.w))), w=parameter(4, 6)),
+        (vectors(),),
+    ),
+    logits_below_masks_of_two_sizes=lambda: beside_features(
+        lambda logits: logits + torch.tensor([0, 0, 0, -1e20, -1000000000.0])
+    ),
+    clipped_weights=lambda: Case(
+        Net(lambda self, x: F.linear(x, self.w.clamp(-0.01, 0.01)), w=parameter(4, 6, std=0.01)),
+        (vectors(),),
+    ),
+    a_constant_beside_the_weight=lambda: Case(
+        Net(lambda self, x: F.normalize(self.f(x) + 0.01), f=linear(6, 5)), (vectors(),)
+    ),
+)

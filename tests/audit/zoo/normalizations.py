@@ -4,40 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, images, sequential, vectors
+from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, cases, images, sequential, vectors
 from tests.audit.zoo.parts import EvoNormB0, EvoNormS0, Net, RMSNorm32, linear
-
-
-@case
-def linear_batch_norm():
-    return sequential(vectors(), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2), _0=CHANNEL)
-
-
-@case
-def conv1d_batch_norm():
-    x = torch.randn(6, 3, 9)
-    return sequential(x, nn.Conv1d(3, 5, 3), nn.BatchNorm1d(5), nn.ReLU(), _0=CHANNEL)
-
-
-@case
-def conv2d_batch_norm():
-    return sequential(images(), nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), _0=CHANNEL)
-
-
-@case
-def conv3d_batch_norm():
-    x = torch.randn(4, 2, 4, 4, 4)
-    return sequential(x, nn.Conv3d(2, 4, 3), nn.BatchNorm3d(4), nn.ReLU(), _0=CHANNEL)
-
-
-@case
-def batch_norm_without_gain():
-    return sequential(vectors(), nn.Linear(6, 5), nn.BatchNorm1d(5, affine=False), _0=CHANNEL)
-
-
-@case
-def batch_norm_of_a_large_eps():
-    return sequential(images(), nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5, eps=1e-3), _0=CHANNEL)
 
 
 @case
@@ -56,50 +24,6 @@ def batch_norm_in_eval_mode():
 
 
 @case
-def batch_norm_of_two():
-    layers = nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)
-    return Case(nn.Sequential(*layers), (vectors(2),), either={"2.weight": CHANNEL})
-
-
-@case
-def group_norm():
-    return sequential(images(), nn.Conv2d(3, 8, 3, bias=False), nn.GroupNorm(2, 8), _0="groups=2")
-
-
-@case
-def group_norm_of_one_group():
-    return sequential(images(), nn.Conv2d(3, 8, 3, bias=False), nn.GroupNorm(1, 8), _0=LAYER)
-
-
-@case
-def group_norm_beside_a_head_of_ten():
-    head = nn.Flatten(), nn.Linear(8 * 36, 10)
-    return sequential(
-        images(), nn.Conv2d(3, 8, 3, bias=False), nn.GroupNorm(4, 8), *head, _0="groups=4"
-    )
-
-
-@case
-def group_norm_after_a_bias():
-    return sequential(images(), nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8))
-
-
-@case
-def instance_norm():
-    return sequential(images(), nn.Conv2d(3, 5, 3), nn.InstanceNorm2d(5), _0=CHANNEL)
-
-
-@case
-def layer_norm():
-    return sequential(vectors(), linear(6, 7), nn.LayerNorm(7), nn.Linear(7, 2), _0=LAYER)
-
-
-@case
-def layer_norm_after_a_bias():
-    return sequential(vectors(), nn.Linear(6, 7), nn.LayerNorm(7), nn.Linear(7, 2))
-
-
-@case
 def layer_norm_after_a_zero_bias():
     layer = nn.Linear(6, 7)
     nn.init.zeros_(layer.bias)
@@ -115,31 +39,10 @@ def layer_norm_after_two_zero_biases():
 
 
 @case
-def layer_norm_over_an_image():
-    return sequential(images(), nn.Conv2d(3, 4, 3, bias=False), nn.LayerNorm((4, 6, 6)), _0=LAYER)
-
-
-@case
-def rms_norm():
-    return sequential(vectors(), linear(6, 7), nn.RMSNorm(7), nn.Linear(7, 2), _0=LAYER)
-
-
-@case
-def rms_norm_in_float32():
-    return sequential(vectors(), linear(6, 7), RMSNorm32(7), nn.Linear(7, 2), _0=LAYER)
-
-
-@case
 def rms_norm_of_small_weights():
     layer = linear(6, 7)
     nn.init.normal_(layer.weight, std=0.02)
     return sequential(vectors(), layer, RMSNorm32(7, eps=1e-5), nn.Linear(7, 2), _0=LAYER)
-
-
-@case
-def l2_normalized_features():
-    net = Net(lambda self, x: self.head(F.normalize(self.f(x))), f=linear(6, 5), head=linear(5, 3))
-    return Case(net, (vectors(),), {"f.weight": LAYER})
 
 
 @case
@@ -198,23 +101,6 @@ def filter_response_norm_of_a_learned_eps():
 
 
 @case
-def evo_norm_s0():
-    return sequential(images(), nn.Conv2d(3, 8, 3, bias=False), EvoNormS0(8, 2), nn.Flatten())
-
-
-@case
-def evo_norm_b0():
-    return sequential(
-        images(), nn.Conv2d(3, 8, 3, bias=False), EvoNormB0(8), nn.Flatten(), _0=CHANNEL
-    )
-
-
-@case
-def local_response_norm():
-    return sequential(images(), nn.Conv2d(3, 8, 3), nn.LocalResponseNorm(3), nn.Flatten())
-
-
-@case
 def norm_behind_a_complex_filter():
     def function(self, x):
         y = torch.fft.irfft(torch.fft.rfft(self.f(x)) * self.filter, 8)
@@ -223,3 +109,76 @@ def norm_behind_a_complex_filter():
     filter_ = nn.Parameter(torch.randn(5, 5, dtype=torch.complex64))
     net = Net(function, f=linear(6, 8), filter=filter_)
     return Case(net, (torch.randn(5, 6),), {"f.weight": LAYER})
+
+
+cases(
+    linear_batch_norm=lambda: sequential(
+        vectors(), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2), _0=CHANNEL
+    ),
+    conv1d_batch_norm=lambda: sequential(
+        torch.randn(6, 3, 9), nn.Conv1d(3, 5, 3), nn.BatchNorm1d(5), nn.ReLU(), _0=CHANNEL
+    ),
+    conv2d_batch_norm=lambda: sequential(
+        images(), nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), _0=CHANNEL
+    ),
+    conv3d_batch_norm=lambda: sequential(
+        torch.randn(4, 2, 4, 4, 4), nn.Conv3d(2, 4, 3), nn.BatchNorm3d(4), nn.ReLU(), _0=CHANNEL
+    ),
+    batch_norm_without_gain=lambda: sequential(
+        vectors(), nn.Linear(6, 5), nn.BatchNorm1d(5, affine=False), _0=CHANNEL
+    ),
+    batch_norm_of_a_large_eps=lambda: sequential(
+        images(), nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5, eps=1e-3), _0=CHANNEL
+    ),
+    batch_norm_of_two=lambda: Case(
+        nn.Sequential(
+            *(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+        ),
+        (vectors(2),),
+        either={"2.weight": CHANNEL},
+    ),
+    group_norm=lambda: sequential(
+        images(), nn.Conv2d(3, 8, 3, bias=False), nn.GroupNorm(2, 8), _0="groups=2"
+    ),
+    group_norm_of_one_group=lambda: sequential(
+        images(), nn.Conv2d(3, 8, 3, bias=False), nn.GroupNorm(1, 8), _0=LAYER
+    ),
+    group_norm_beside_a_head_of_ten=lambda: sequential(
+        images(),
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.GroupNorm(4, 8),
+        *(nn.Flatten(), nn.Linear(8 * 36, 10)),
+        _0="groups=4",
+    ),
+    group_norm_after_a_bias=lambda: sequential(images(), nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)),
+    instance_norm=lambda: sequential(
+        images(), nn.Conv2d(3, 5, 3), nn.InstanceNorm2d(5), _0=CHANNEL
+    ),
+    layer_norm=lambda: sequential(
+        vectors(), linear(6, 7), nn.LayerNorm(7), nn.Linear(7, 2), _0=LAYER
+    ),
+    layer_norm_after_a_bias=lambda: sequential(
+        vectors(), nn.Linear(6, 7), nn.LayerNorm(7), nn.Linear(7, 2)
+    ),
+    layer_norm_over_an_image=lambda: sequential(
+        images(), nn.Conv2d(3, 4, 3, bias=False), nn.LayerNorm((4, 6, 6)), _0=LAYER
+    ),
+    rms_norm=lambda: sequential(vectors(), linear(6, 7), nn.RMSNorm(7), nn.Linear(7, 2), _0=LAYER),
+    rms_norm_in_float32=lambda: sequential(
+        vectors(), linear(6, 7), RMSNorm32(7), nn.Linear(7, 2), _0=LAYER
+    ),
+    l2_normalized_features=lambda: Case(
+        Net(lambda self, x: self.head(F.normalize(self.f(x))), f=linear(6, 5), head=linear(5, 3)),
+        (vectors(),),
+        {"f.weight": LAYER},
+    ),
+    evo_norm_s0=lambda: sequential(
+        images(), nn.Conv2d(3, 8, 3, bias=False), EvoNormS0(8, 2), nn.Flatten()
+    ),
+    evo_norm_b0=lambda: sequential(
+        images(), nn.Conv2d(3, 8, 3, bias=False), EvoNormB0(8), nn.Flatten(), _0=CHANNEL
+    ),
+    local_response_norm=lambda: sequential(
+        images(), nn.Conv2d(3, 8, 3), nn.LocalResponseNorm(3), nn.Flatten()
+    ),
+)

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils import parametrizations, prune
 
-from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, images, sequential, vectors
+from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, cases, images, sequential, vectors
 from tests.audit.zoo.parts import Net, StandardizedConv, linear, mlp, parameter
 
 
@@ -28,48 +28,6 @@ def cosine_similarity_head():
         (vectors(),),
         {"w": CHANNEL, "f.weight": LAYER},
     )
-
-
-@case
-def weight_norm():
-    return Case(
-        nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 2)),
-        (vectors(),),
-        {"0.parametrizations.weight.original1": CHANNEL},
-    )
-
-
-@case
-def weight_norm_of_a_hook():
-    return Case(
-        nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 2)),
-        (vectors(),),
-        {"0.weight_v": CHANNEL},
-    )
-
-
-@case
-def spectral_norm():
-    return Case(
-        nn.Sequential(parametrizations.spectral_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 2)),
-        (vectors(),),
-        {"0.parametrizations.weight.original": LAYER},
-    )
-
-
-@case
-def spectral_norm_of_a_hook():
-    return Case(
-        nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 2)),
-        (vectors(),),
-        {"0.weight_orig": LAYER},
-    )
-
-
-@case
-def weight_standardization():
-    conv = StandardizedConv(3, 5, 3)
-    return sequential(images(), conv, nn.ReLU(), nn.Flatten(), nn.Linear(180, 3), _0=CHANNEL)
 
 
 @case
@@ -104,7 +62,33 @@ def weight_norm_before_batch_norm():
     return Case(net, (vectors(),), {f"{name}1": CHANNEL}, either={f"{name}0": CHANNEL})
 
 
-@case
-def orthogonal_columns():
-    net = Net(lambda self, x: torch.tanh(x @ torch.linalg.qr(self.w).Q), w=parameter(6, 4))
-    return Case(net, (vectors(),), {"w": "dim=1"})
+cases(
+    weight_norm=lambda: Case(
+        nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 2)),
+        (vectors(),),
+        {"0.parametrizations.weight.original1": CHANNEL},
+    ),
+    weight_norm_of_a_hook=lambda: Case(
+        nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 2)),
+        (vectors(),),
+        {"0.weight_v": CHANNEL},
+    ),
+    spectral_norm=lambda: Case(
+        nn.Sequential(parametrizations.spectral_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 2)),
+        (vectors(),),
+        {"0.parametrizations.weight.original": LAYER},
+    ),
+    spectral_norm_of_a_hook=lambda: Case(
+        nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 2)),
+        (vectors(),),
+        {"0.weight_orig": LAYER},
+    ),
+    weight_standardization=lambda: sequential(
+        images(), StandardizedConv(3, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(180, 3), _0=CHANNEL
+    ),
+    orthogonal_columns=lambda: Case(
+        Net(lambda self, x: torch.tanh(x @ torch.linalg.qr(self.w).Q), w=parameter(6, 4)),
+        (vectors(),),
+        {"w": "dim=1"},
+    ),
+)

@@ -4,13 +4,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, images, sequential, tokens, vectors
+from tests.audit.zoo.case import (
+    CHANNEL,
+    LAYER,
+    Case,
+    case,
+    cases,
+    images,
+    sequential,
+    tokens,
+    vectors,
+)
 from tests.audit.zoo.parts import Attention, Net, Plus, RMSNorm32, linear, mlp, parameter
-
-
-@case
-def embedding_before_layer_norm():
-    return sequential(tokens(), nn.Embedding(11, 8), nn.LayerNorm(8), linear(8, 2), _0=CHANNEL)
 
 
 @case
@@ -18,12 +23,6 @@ def small_embedding_before_layer_norm():
     embed = nn.Embedding(11, 8)
     nn.init.normal_(embed.weight, std=0.02)
     return sequential(tokens(), embed, nn.LayerNorm(8), linear(8, 2), _0=CHANNEL)
-
-
-@case
-def embedding_with_a_padding_row():
-    embed = nn.Embedding(11, 8, padding_idx=0)
-    return sequential(tokens(), embed, nn.RMSNorm(8), linear(8, 2), _0=CHANNEL)
 
 
 @case
@@ -36,33 +35,11 @@ def embedding_and_position_before_layer_norm():
 
 
 @case
-def embedding_without_norm():
-    return sequential(tokens(), nn.Embedding(11, 8), linear(8, 2), nn.Tanh())
-
-
-@case
-def embedding_of_bounded_norm():
-    return sequential(tokens(), nn.Embedding(11, 8, max_norm=1.0), linear(8, 2), nn.Tanh())
-
-
-@case
 def tied_embedding_and_head():
     def function(self, t):
         return F.linear(self.norm(self.embed(t)), self.embed.weight)
 
     return Case(Net(function, embed=nn.Embedding(11, 8), norm=nn.LayerNorm(8)), (tokens(),))
-
-
-@case
-def gru():
-    net = Net(lambda self, x: self.rnn(x)[0], rnn=nn.GRU(6, 5, batch_first=True))
-    return Case(net, (torch.randn(3, 4, 6),))
-
-
-@case
-def lstm():
-    net = Net(lambda self, x: self.rnn(x)[0], rnn=nn.LSTM(6, 5, batch_first=True))
-    return Case(net, (torch.randn(3, 4, 6),))
 
 
 @case
@@ -88,11 +65,6 @@ def gated_before_layer_norm():
 
 
 @case
-def fused_gate_before_layer_norm():
-    return sequential(vectors(), linear(6, 10), nn.GLU(), nn.LayerNorm(5))
-
-
-@case
 def swiglu_before_rms_norm():
     def function(self, x):
         return self.norm(self.down(F.silu(self.gate(x)) * self.up(x)))
@@ -100,31 +72,6 @@ def swiglu_before_rms_norm():
     parts = {"gate": linear(6, 8), "up": linear(6, 8), "down": linear(8, 6)}
     net = Net(function, norm=nn.RMSNorm(6), **parts)
     return Case(net, (vectors(),), {"up.weight": LAYER, "down.weight": LAYER})
-
-
-@case
-def product_before_layer_norm():
-    net = Net(
-        lambda self, x: self.norm(self.a(x) * self.b(x)),
-        **{"a": linear(6, 5), "b": linear(6, 5), "norm": nn.LayerNorm(5)},
-    )
-    return Case(net, (vectors(),), {"a.weight": LAYER, "b.weight": LAYER})
-
-
-@case
-def softmax_with_a_temperature():
-    net = Net(lambda self, x: (self.f(x) / self.t.exp()).softmax(-1), f=linear(6, 5), t=parameter())
-    return Case(net, (vectors(),))
-
-
-@case
-def product_of_sigmoids():
-    net = Net(
-        lambda self, x: torch.sigmoid(self.a(x)) * torch.sigmoid(self.b(x)),
-        a=linear(6, 5),
-        b=linear(6, 5),
-    )
-    return Case(net, (vectors(),))
 
 
 @case
@@ -147,52 +94,6 @@ def bag_of_embeddings_before_layer_norm():
     bag = nn.EmbeddingBag(7, 8, mode="sum", sparse=True)
     x = torch.stack([torch.randperm(7)[:5] for _ in range(6)])
     return sequential(x, bag, nn.LayerNorm(8), nn.Linear(8, 3), _0=LAYER)
-
-
-@case
-def attention():
-    return Case(Attention(), (torch.randn(3, 5, 16),))
-
-
-@case
-def attention_of_torch():
-    net = Net(lambda self, x: self.a(x, x, x)[0], a=nn.MultiheadAttention(16, 4, batch_first=True))
-    return Case(net, (torch.randn(3, 5, 16),))
-
-
-@case
-def attention_with_normalized_queries_and_keys():
-    net = Attention(normalize=nn.LayerNorm(4))
-    return Case(net, (torch.randn(3, 5, 16),), {"q.weight": "groups=4", "k.weight": "groups=4"})
-
-
-@case
-def attention_with_l2_normalized_queries_and_keys():
-    net = Attention(normalize=Net(lambda self, x: self.s * F.normalize(x, dim=-1), s=parameter(1)))
-    return Case(net, (torch.randn(3, 5, 16),), {"q.weight": "groups=4", "k.weight": "groups=4"})
-
-
-@case
-def attention_normalized_over_all_heads():
-    net = Attention(whole=RMSNorm32(16))
-    return Case(net, (torch.randn(3, 5, 16),), {"q.weight": LAYER, "k.weight": LAYER})
-
-
-@case
-def fused_attention_with_normalized_queries_and_keys():
-    return Case(Attention(fused=True, normalize=nn.LayerNorm(4)), (torch.randn(3, 5, 16),))
-
-
-@case
-def fused_attention_in_a_model():
-    body = Plus(nn.LayerNorm(16), Attention(fused=True, normalize=nn.RMSNorm(4)))
-    return Case(nn.Sequential(body, nn.LayerNorm(16), linear(16, 2)), (torch.randn(3, 5, 16),))
-
-
-@case
-def attention_before_a_norm():
-    net = nn.Sequential(Attention(), nn.RMSNorm(16), linear(16, 2))
-    return Case(net, (torch.randn(3, 5, 16),), {"0.v.weight": LAYER, "0.o.weight": LAYER})
 
 
 @case
@@ -222,3 +123,86 @@ def masked_logits():
 
     net = Net(function, f=nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 5)))
     return Case(net, (vectors(),), {"f.0.weight": CHANNEL})
+
+
+cases(
+    embedding_before_layer_norm=lambda: sequential(
+        tokens(), nn.Embedding(11, 8), nn.LayerNorm(8), linear(8, 2), _0=CHANNEL
+    ),
+    embedding_with_a_padding_row=lambda: sequential(
+        tokens(), nn.Embedding(11, 8, padding_idx=0), nn.RMSNorm(8), linear(8, 2), _0=CHANNEL
+    ),
+    embedding_without_norm=lambda: sequential(
+        tokens(), nn.Embedding(11, 8), linear(8, 2), nn.Tanh()
+    ),
+    embedding_of_bounded_norm=lambda: sequential(
+        tokens(), nn.Embedding(11, 8, max_norm=1.0), linear(8, 2), nn.Tanh()
+    ),
+    gru=lambda: Case(
+        Net(lambda self, x: self.rnn(x)[0], rnn=nn.GRU(6, 5, batch_first=True)),
+        (torch.randn(3, 4, 6),),
+    ),
+    lstm=lambda: Case(
+        Net(lambda self, x: self.rnn(x)[0], rnn=nn.LSTM(6, 5, batch_first=True)),
+        (torch.randn(3, 4, 6),),
+    ),
+    fused_gate_before_layer_norm=lambda: sequential(
+        vectors(), linear(6, 10), nn.GLU(), nn.LayerNorm(5)
+    ),
+    product_before_layer_norm=lambda: Case(
+        Net(
+            lambda self, x: self.norm(self.a(x) * self.b(x)),
+            **{"a": linear(6, 5), "b": linear(6, 5), "norm": nn.LayerNorm(5)},
+        ),
+        (vectors(),),
+        {"a.weight": LAYER, "b.weight": LAYER},
+    ),
+    softmax_with_a_temperature=lambda: Case(
+        Net(lambda self, x: (self.f(x) / self.t.exp()).softmax(-1), f=linear(6, 5), t=parameter()),
+        (vectors(),),
+    ),
+    product_of_sigmoids=lambda: Case(
+        Net(
+            lambda self, x: torch.sigmoid(self.a(x)) * torch.sigmoid(self.b(x)),
+            a=linear(6, 5),
+            b=linear(6, 5),
+        ),
+        (vectors(),),
+    ),
+    attention=lambda: Case(Attention(), (torch.randn(3, 5, 16),)),
+    attention_of_torch=lambda: Case(
+        Net(lambda self, x: self.a(x, x, x)[0], a=nn.MultiheadAttention(16, 4, batch_first=True)),
+        (torch.randn(3, 5, 16),),
+    ),
+    attention_with_normalized_queries_and_keys=lambda: Case(
+        Attention(normalize=nn.LayerNorm(4)),
+        (torch.randn(3, 5, 16),),
+        {"q.weight": "groups=4", "k.weight": "groups=4"},
+    ),
+    attention_with_l2_normalized_queries_and_keys=lambda: Case(
+        Attention(normalize=Net(lambda self, x: self.s * F.normalize(x, dim=-1), s=parameter(1))),
+        (torch.randn(3, 5, 16),),
+        {"q.weight": "groups=4", "k.weight": "groups=4"},
+    ),
+    attention_normalized_over_all_heads=lambda: Case(
+        Attention(whole=RMSNorm32(16)),
+        (torch.randn(3, 5, 16),),
+        {"q.weight": LAYER, "k.weight": LAYER},
+    ),
+    fused_attention_with_normalized_queries_and_keys=lambda: Case(
+        Attention(fused=True, normalize=nn.LayerNorm(4)), (torch.randn(3, 5, 16),)
+    ),
+    fused_attention_in_a_model=lambda: Case(
+        nn.Sequential(
+            Plus(nn.LayerNorm(16), Attention(fused=True, normalize=nn.RMSNorm(4))),
+            nn.LayerNorm(16),
+            linear(16, 2),
+        ),
+        (torch.randn(3, 5, 16),),
+    ),
+    attention_before_a_norm=lambda: Case(
+        nn.Sequential(Attention(), nn.RMSNorm(16), linear(16, 2)),
+        (torch.randn(3, 5, 16),),
+        {"0.v.weight": LAYER, "0.o.weight": LAYER},
+    ),
+)

@@ -3,39 +3,8 @@
 import torch
 from torch import nn
 
-from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, images, sequential, vectors
+from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, cases, images, sequential, vectors
 from tests.audit.zoo.parts import Net, RMSNorm32, parameter
-
-
-@case
-def transposed_convolution():
-    return sequential(
-        images(), nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4), nn.ReLU(), _0="dim=1"
-    )
-
-
-@case
-def depthwise_convolution():
-    conv = nn.Conv2d(4, 4, 3, groups=4)
-    return sequential(images(c=4), conv, nn.BatchNorm2d(4), nn.ReLU(), _0=CHANNEL)
-
-
-@case
-def grouped_convolution():
-    conv = nn.Conv2d(4, 6, 3, groups=2)
-    return sequential(images(c=4), conv, nn.BatchNorm2d(6), nn.ReLU(), _0=CHANNEL)
-
-
-@case
-def transposed_matrix():
-    net = Net(lambda self, x: self.norm(x @ self.w), w=parameter(6, 5), norm=nn.BatchNorm1d(5))
-    return Case(net, (vectors(),), {"w": "dim=1"})
-
-
-@case
-def transposed_matrix_layer_norm():
-    net = Net(lambda self, x: self.norm(x @ self.w), w=parameter(6, 5), norm=nn.LayerNorm(5))
-    return Case(net, (vectors(),), {"w": LAYER})
 
 
 @case
@@ -81,13 +50,37 @@ def half_precision():
 
 
 @case
-def transposed_convolution_in_groups():
-    up = nn.ConvTranspose1d(4, 6, 3, groups=2)
-    return sequential(torch.randn(4, 4, 5), up, nn.BatchNorm1d(6), nn.Tanh(), _0="dim=1")
-
-
-@case
 def grouped_convolution_before_as_many_groups():
     conv = nn.Conv1d(4, 8, 3, groups=2, bias=False)
     x = torch.randn(4, 4, 7)
     return sequential(x, conv, nn.GroupNorm(2, 8), nn.Tanh(), _0="groups=2")
+
+
+cases(
+    transposed_convolution=lambda: sequential(
+        images(), nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4), nn.ReLU(), _0="dim=1"
+    ),
+    depthwise_convolution=lambda: sequential(
+        images(c=4), nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4), nn.ReLU(), _0=CHANNEL
+    ),
+    grouped_convolution=lambda: sequential(
+        images(c=4), nn.Conv2d(4, 6, 3, groups=2), nn.BatchNorm2d(6), nn.ReLU(), _0=CHANNEL
+    ),
+    transposed_matrix=lambda: Case(
+        Net(lambda self, x: self.norm(x @ self.w), w=parameter(6, 5), norm=nn.BatchNorm1d(5)),
+        (vectors(),),
+        {"w": "dim=1"},
+    ),
+    transposed_matrix_layer_norm=lambda: Case(
+        Net(lambda self, x: self.norm(x @ self.w), w=parameter(6, 5), norm=nn.LayerNorm(5)),
+        (vectors(),),
+        {"w": LAYER},
+    ),
+    transposed_convolution_in_groups=lambda: sequential(
+        torch.randn(4, 4, 5),
+        nn.ConvTranspose1d(4, 6, 3, groups=2),
+        nn.BatchNorm1d(6),
+        nn.Tanh(),
+        _0="dim=1",
+    ),
+)
