@@ -14,8 +14,8 @@ from spherenorm_experiments.comparing import name_of
 from spherenorm_experiments.execute import Resolver
 from spherenorm_experiments.jobs import find_backend, jobs_of, outcomes
 from spherenorm_experiments.plan import Plan, Request, apply_plan
-from spherenorm_experiments.results import Planned, Results, Trial
 from spherenorm_experiments.run import Job, Outcome, Run, Runner
+from spherenorm_experiments.runs import Planned, Runs, Trial
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import Store, read_progress
 from spherenorm_experiments.study import Study
@@ -89,12 +89,12 @@ class Campaign:
     jobs: int = 0
     runner: Runner = field(default_factory=Runner)
 
-    def trials(self, study: Study) -> tuple[list[Planned], Results]:
+    def trials(self, study: Study) -> tuple[list[Planned], Runs]:
         """The study's trials as far as they are known now, and their results."""
-        planned = self._planned(study, Results([]))
-        results = Results.load(planned, self.resolver.store)
+        planned = self._planned(study, Runs())
+        results = Runs.load(planned, self.resolver.store)
         while len(more := self._planned(study, results)) > len(planned):
-            planned, results = more, Results.load(more, self.resolver.store)
+            planned, results = more, Runs.load(more, self.resolver.store)
         return planned, results
 
     def ask(self) -> list[Run]:
@@ -120,7 +120,7 @@ class Campaign:
         """
         find_backend(self.backend)
         for study in self.studies:
-            self._planned(study, Results([]))
+            self._planned(study, Runs())
 
     def run(self, progress: Progress = lambda *_: None) -> dict[str, Outcome]:
         """Run what is missing until nothing is, or until what is missing has failed.
@@ -162,10 +162,10 @@ class Campaign:
             left, wait = [of[name] for name, each in found.items() if each.state == "busy"], -1.0
         return found
 
-    def _planned(self, study: Study, results: Results) -> list[Planned]:
+    def _planned(self, study: Study, results: Runs) -> list[Planned]:
         """The study's trials under the plan, given these results, with their runs resolved."""
         trials = planned_trials(study, self.plan, results)
-        return [Planned(trial.arm, self.resolver.resolve(trial.spec)) for trial in trials]
+        return [Planned(trial.place, self.resolver.resolve(trial.spec)) for trial in trials]
 
 
 def _cast(run: Run) -> str:
@@ -175,7 +175,7 @@ def _cast(run: Run) -> str:
     return json.dumps([content.get(name) for name in names], sort_keys=True)
 
 
-def planned_trials(study: Study, plan: Plan, results: Results) -> list[Trial]:
+def planned_trials(study: Study, plan: Plan, results: Runs) -> list[Trial]:
     """The trials that a study asks for under a plan, given these results.
 
     Raises:
@@ -187,7 +187,7 @@ def planned_trials(study: Study, plan: Plan, results: Results) -> list[Trial]:
         raise ValueError(f"--optimizers: {study.name!r} is of fixed methods; {instead}")
     try:
         trials = study.trials(plan, results)
-        first = study.trials(plan, Results([])) if results else trials
+        first = study.trials(plan, Runs()) if results.items else trials
     except ValueError:
         raise
     except (Exception, SystemExit) as error:  # a user's study may raise anything

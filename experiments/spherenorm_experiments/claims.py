@@ -1,6 +1,15 @@
-"""Claims: statements held against our numbers, each a row, and the grounds on which they are made.
+"""Claims: statements held against our numbers, and the one evaluator that decides them.
 
-Only a statement of the paper is reproduced; a claim of another kind holds or does not.
+A claim says that a mean over seeds lies in a region: above a bound, below it, or near it. Its
+number is a function of the runs, a Series by seed. Student's test decides both ways alike: for the
+claim if the mean lies inside and the test excludes every end of the region, against it if the mean
+lies outside and the test excludes the nearest end. The exact sign test decides where a value has no
+size (a run diverged), where one lies at a limit of what it may be, and where all are equal; nan is
+no pair. A verdict on a score needs six seeds. The p-values of a study are adjusted for their number
+by Holm's procedure.
+
+A claim whose effect the runs could hardly find is marked before they are made: it has no verdict
+for or against.
 """
 
 from __future__ import annotations
@@ -8,12 +17,26 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
-from spherenorm_experiments.results import Arm, Key, Results
-from spherenorm_experiments.samples import Comparison, Sample, Values
-from spherenorm_experiments.stats import NOISE, mean, t_test
+import numpy as np
+import pandas as pd
+
+from spherenorm_experiments.runs import Runs
+from spherenorm_experiments.stats import (
+    LEVEL,
+    NOISE,
+    detectable,
+    deviation,
+    holm,
+    interval,
+    mean,
+    price,
+    scale_of,
+    sign_test,
+    t_test,
+)
 from spherenorm_experiments.tables import Cell
 
 Kind = Literal["paper", "calibrated", "identity", "ours"]
@@ -67,33 +90,27 @@ OURS = Statement("ours", "ours")
 MARGIN = 1.0
 """Points within which two scores are equivalent, unless a claim states another margin."""
 
-Relation = Literal["<", ">", "="]
+RELATION = re.compile(r"([<>=]) (\S+)(?: ± (\S+))?")
 
-Side = Callable[[Results], "Values | float | None"]
-"""One side of a claim: a number for each seed, or one without randomness; None if there is none."""
+Verdict = Literal[
+    "supported", "contradicted", "equivalent", "inconclusive", "cannot be decided here"
+]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+FOR: tuple[Verdict, ...] = ("supported",)
+AGAINST: tuple[Verdict, ...] = ("contradicted", "equivalent")
+"""Equivalent is against: the difference is shown to be smaller than the paper's effect."""
 
+OUT_OF_REACH = 3.0
+"""A claim cannot be decided if the expected detectable effect is so many times the paper's."""
 
-@dataclass(frozen=True)
-class Of:
-    """A number of an arm's runs, by seed: a side of a claim.
+LEAST_SEEDS = 3
+PERFORMANCE_SEEDS = 6
+"""Before any verdict on a score or a time, for or against."""
 
-    Attributes:
-        arm: a record, or its label.
-        metric: an entry of the summaries, or a function of a result.
-        performance: True for a score or a time; by default if the metric is one.
-    """
+PRIMARY_WEIGHT = 4.0
+"""A primary claim counts this often among the claims of its study."""
 
-    arm: Arm | str
-    metric: Key
-    performance: bool | None = None
-
-    def __call__(self, results: Results) -> Sample:
-        return results.arm(self.arm).values(self.metric, performance=self.performance)
-
-
-def derive(function: Callable[..., Values], *sides: Side) -> Side:
-    """A side made of others: a function of their numbers."""
-    return lambda results: function(*(side(results) for side in sides))
+Number = Callable[[Runs], "pd.Series | float | None"]
 
 
 @dataclass(frozen=True)
@@ -112,7 +129,8 @@ class Region:
         return Region(function(self.low), function(self.high))
 
     def holds(self, value: float) -> bool:
-        return self.low + NOISE < value < self.high - NOISE
+        above = self.low == -math.inf or value > self.low + NOISE
+        return above and (self.high == math.inf or value < self.high - NOISE)
 
     def touches(self, value: float) -> bool:
         """True on an end, where a value speaks neither for a claim nor against it."""
@@ -130,106 +148,98 @@ class Region:
 
 @dataclass(frozen=True)
 class Claim:
-    """A row: `left` is above, below or near `right`, a bound or another side.
+    """A number by seed, above a bound, below it, or near it.
 
-        Claim("growth", "SGDP grows its norm less than half as much as SGD", Of("SGDP", growth),
-              "<", Of("SGD", growth), how="ratio", bound=0.5, cites=says("t1.restrain"))
+        def halved(runs):
+            sgdp, sgd = runs.best("digits", "SGDP"), runs.best("digits", "SGD")
+            return sgdp.growth / sgd.growth
 
-    Two sides are compared by seed, over the seeds that both have. The mean of ratios is geometric,
-    so that a / b and b / a decide alike. A ratio to 0 has no size; it counts by its sign, as a seed
-    does on which a run diverged.
+        Claim("growth", "< 0.5", halved, "SGDP grows its norm less than half as much", ratio=True)
 
     Attributes:
         name: its own in its study, in lower case; it stays when other claims come and go.
-        text: the claim in words.
-        left: a side.
-        relation: "<", ">", or "=" for at most `margin` away from the bound.
-        right: the bound, or the other side.
+        relation: "> 0", "< 0.5" or "= 1 ± 0.05".
+        of: the number by seed, a function of the runs; a bare number is one without randomness;
+            None where there is none.
+        text: the claim in words; the first line of the function's docstring by default.
         cites: the statement behind it.
-        how: the comparison of the sides, a difference by default. Of one side against a bound, how
-            its numbers were made of two: a difference is shown with its sign, a ratio with "×".
-        bound: of the compared sides; 0 for a difference and 1 for a ratio, unless given.
-        margin: for "=", how far from the bound the mean may lie. For a number without randomness,
-            how far beyond the bound it has to lie: within the margin, another choice of what the
-            paper leaves open might turn it round.
-        tolerance: a margin relative to the bound, for a number without randomness.
-        equivalent: a margin within which the claim is "equivalent" if it is not decided; never
-            wider than the paper's effect.
-        behind: the side that the claim puts behind: where it diverged and the other finished, that
-            counts for the claim, and the reverse against it. For "=" both count against it. Seeds
-            that only one of them has ended count for nothing.
+        ratio: the number is a ratio; its mean is geometric, so that a / b and b / a decide alike.
+        margin: of a number without randomness how far beyond the bound it has to lie: within,
+            another choice of what the paper leaves open might turn it round. Else, within how much
+            of the bound the number is "equivalent", if it is not decided; the paper's effect is
+            another, and the smaller one counts.
         limits: of what the number may be, such as 0 and 100 percent; the interval is cut there,
             and where a number lies on a limit the sign test decides.
         spread: the standard deviation of the number over seeds that is expected before the runs;
-            nan if none is. With the number of seeds it says if the paper's effect can be found.
+            with the number of seeds it says if the paper's effect can be found.
         unit: of the number.
         format: of a number without randomness.
-        paper: the paper's number. Of a comparison of two sides, a number with the unit of ours is
-            its effect, which our interval has to hold.
-        caveat: a fact that a reader needs, or a function of the results that gives it.
-        performance: True for a score or a time; a `Sample` may say so itself.
+        paper: the paper's number; a number with the unit of ours is its effect.
+        note: a fact that a reader needs, or a function of the runs that gives it.
+        score: True for a score or a time, which need six seeds.
         primary: True for the claims that a study is made for.
+        deterministic: the runs have no randomness but their start: equal numbers decide.
 
     Raises:
-        ValueError: a name with capitals or spaces, or "=" without a margin.
+        ValueError: a name with capitals or spaces, or another relation.
     """
 
     name: str
-    text: str
-    left: Side
-    relation: Relation
-    right: Side | float
+    relation: str
+    of: Number
+    text: str = ""
     cites: Statement = OURS
-    how: Comparison | None = None
-    bound: float | None = None
-    margin: float = 0.0
-    tolerance: float = 0.0
-    equivalent: float | None = None
-    behind: Literal["left", "right"] = "right"
+    ratio: bool = False
+    margin: float | None = None
     limits: tuple[float, float] = (-math.inf, math.inf)
     spread: float = math.nan
     unit: str = ""
     format: str = ".3g"
     paper: Cell | str = ""
-    caveat: str | Callable[[Results], str] = ""
-    performance: bool = False
+    note: str | Callable[[Runs], str] = ""
+    score: bool = False
     primary: bool = False
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         if self.name != slug(self.name) or not self.name:
             raise ValueError(f"name must be like 'norm-growth.sgdp', got {self.name!r}")
-        if self.relation == "=" and not max(self.margin, self.tolerance) > 0:
-            raise ValueError(f'{self.name}: "=" needs a positive margin, got {self.margin!r}')
+        found = RELATION.fullmatch(self.relation)
+        if found is None or (found[1] == "=") != (found[3] is not None):
+            right = "'> 0', '< 0.5' or '= 1 ± 0.05'"
+            raise ValueError(f"{self.name}: relation must be like {right}, got {self.relation!r}")
+        if not self.text:
+            object.__setattr__(self, "text", (self.of.__doc__ or "").split("\n")[0].rstrip("."))
+
+    @property
+    def sign(self) -> str:
+        """>, < or =."""
+        return self.relation[0]
 
     @property
     def level(self) -> float:
-        """The bound of the number: of one side, of a difference, or of a ratio."""
-        if not callable(self.right):
-            return self.right
-        if self.bound is not None:
-            return self.bound
-        return 1.0 if self.how == "ratio" else 0.0
+        """The bound."""
+        return float(self.relation.split()[1])
+
+    @property
+    def region(self) -> Region:
+        """The numbers for which the claim is true."""
+        if self.sign == "=":
+            within = float(self.relation.split()[3])
+            return Region(self.level - within, self.level + within)
+        return Region(low=self.level) if self.sign == ">" else Region(high=self.level)
 
     @property
     def effect(self) -> float | None:
-        """The paper's effect, of a comparison whose size it gives."""
-        sized = callable(self.right) and self.relation != "=" and isinstance(self.paper, Cell)
-        number = self.paper.number if sized and isinstance(self.paper, Cell) else None
+        """The paper's effect, if its size is known."""
+        number = self.paper.number if isinstance(self.paper, Cell) and self.sign != "=" else None
         return None if number is None else float(number)
 
     @property
     def same(self) -> float | None:
         """The margin of equivalence: at most the paper's effect, so that equivalent denies it."""
-        margins = [margin for margin in (self.equivalent, self.effect) if margin is not None]
-        return None if self.equivalent is None else min(map(abs, margins))
-
-    @property
-    def region(self) -> Region:
-        """The numbers for which the claim is true."""
-        if self.relation == "=":
-            margin = self.margin or self.tolerance * abs(self.level)
-            return Region(self.level - margin, self.level + margin)
-        return Region(low=self.level) if self.relation == ">" else Region(high=self.level)
+        margins = [margin for margin in (self.margin, self.effect) if margin is not None]
+        return None if self.margin is None else min(map(abs, margins))
 
 
 def slug(text: str) -> str:
@@ -239,3 +249,266 @@ def slug(text: str) -> str:
     'resnet-50-cutmix'
     """
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A claim with our numbers, and what they say: one line of the scorecard.
+
+    Attributes:
+        numbers: ours, with their intervals.
+        ours: the numbers in words.
+        seeds: how many seeds ours rest on; 0 where nothing is random.
+        detail: notes, diverged runs, too few seeds.
+        supported: True if our number lies in the claim's region.
+        p: the level at which that is decided; None where there is nothing to test.
+        p_equivalent: the level at which the number is within the margin of the bound.
+        detectable: the least effect that so many seeds of this spread find, see `detectable`.
+        expected: the same for the spread that was expected before the runs.
+        looks: how often there were more seeds to look at, each time enough for a verdict.
+    """
+
+    claim: Claim
+    numbers: Sequence[Cell] = ()
+    ours: str = "no results"
+    seeds: int = 0
+    detail: str = ""
+    supported: bool = False
+    p: float | None = None
+    p_equivalent: float | None = None
+    detectable: float | None = None
+    expected: float | None = None
+    looks: int = 1
+
+    @property
+    def kind(self) -> str:
+        return self.claim.cites.kind
+
+    @property
+    def verdict(self) -> Verdict:
+        """For, against, equivalent or open."""
+        if self.out_of_reach:
+            return "cannot be decided here"
+        if self.p is not None and self.p < LEVEL:
+            return "supported" if self.supported else "contradicted"
+        equivalent = self.p_equivalent is not None and self.p_equivalent < LEVEL
+        return "equivalent" if equivalent else "inconclusive"
+
+    @property
+    def out_of_reach(self) -> bool:
+        """True if these runs could not be expected to find the paper's effect."""
+        effect = self.claim.effect
+        if self.expected is None or effect is None:
+            return False
+        return self.expected > OUT_OF_REACH * abs(effect)
+
+    @property
+    def is_test(self) -> bool:
+        """True if the claim has a p-value for which its study pays."""
+        return self.p is not None and self.seeds > 0 and not self.out_of_reach
+
+    @property
+    def has_results(self) -> bool:
+        return bool(self.numbers)
+
+    @property
+    def size(self) -> str:
+        """Our interval beside the paper's effect: smaller, larger, or nothing to say."""
+        effect, sign = self.claim.effect, 1 if self.claim.sign == ">" else -1
+        if self.verdict not in FOR or effect is None or self.numbers[0].interval is None:
+            return ""
+        low, high = sorted(sign * end for end in self.numbers[0].interval)
+        if high < sign * effect:
+            return "smaller than the paper's"
+        return "larger than the paper's" if low > sign * effect else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The claim as it is shown, and its numbers."""
+        claim, region = self.claim, self.claim.region
+        paper = _as_json(claim.paper)["value"] if isinstance(claim.paper, Cell) else None
+        return {
+            "name": claim.name,
+            "text": claim.text,
+            "kind": self.kind,
+            "place": claim.cites.place,
+            "quotation": claim.cites.quotation,
+            "verdict": self.verdict,
+            "ours": self.ours,
+            "numbers": [_as_json(cell) for cell in self.numbers],
+            "paper": str(claim.paper),
+            "paper_value": paper,
+            "seeds": self.seeds,
+            "detail": _joined(self.size, self.detail),
+            "score": claim.score,
+            "primary": claim.primary,
+            "p": self.p,
+            "detectable": self.detectable,
+            "expected": self.expected,
+            "region": [e if math.isfinite(e) else None for e in (region.low, region.high)],
+        }
+
+
+def measure(claim: Claim, runs: Runs) -> Decision:
+    """The claim decided by the runs, before the study's other claims are counted."""
+    value = claim.of(runs)
+    note = claim.note(runs) if callable(claim.note) else claim.note
+    decision = Decision(claim, detail=note)
+    if value is None:
+        return decision
+    if not isinstance(value, pd.Series):
+        return _without_randomness(decision, float(value))
+    scale = scale_of(runs.frame.test) if claim.score and not claim.ratio and len(runs) else 1.0
+    return _tested(decision, value.astype(float).dropna() / scale, runs.looks, scale)
+
+
+def decide(claims: Sequence[Claim], runs: Runs) -> list[Decision]:
+    """The claims of a study, decided as one family."""
+    return adjusted([measure(claim, runs) for claim in claims])
+
+
+def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
+    """The decisions of a study with their p-values adjusted for their looks and their number.
+
+    Holm's procedure with weights: primary claims count `PRIMARY_WEIGHT` times. A verdict of
+    equivalence is adjusted by the same weights, all at once.
+
+    Raises:
+        ValueError: two claims have one name.
+    """
+    names = [decision.claim.name for decision in decisions]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"two claims have the name {twice[0]!r}")
+    tested = [i for i, each in enumerate(decisions) if each.is_test]
+    weights = [PRIMARY_WEIGHT if decisions[i].claim.primary else 1.0 for i in tested]
+    prices = [price(decisions[i].looks) for i in tested]
+    raw = [factor * (decisions[i].p or 0.0) for i, factor in zip(tested, prices, strict=True)]
+    found = list(decisions)
+    for i, weight, factor, p in zip(tested, weights, prices, holm(raw, weights), strict=True):
+        equivalent = decisions[i].p_equivalent
+        if equivalent is not None:
+            equivalent = min(1.0, factor * equivalent * sum(weights) / weight)
+        found[i] = replace(decisions[i], p=p, p_equivalent=equivalent)
+    return found
+
+
+def undecided(decision: Decision, reason: str) -> Decision:
+    """The decision with its numbers and without a verdict, for or against."""
+    detail = _joined(reason, decision.detail)
+    return replace(decision, p=None, p_equivalent=None, detail=detail)
+
+
+def _without_randomness(decision: Decision, value: float) -> Decision:
+    """A number of one run: near the bound, or beyond it by a margin."""
+    claim = decision.claim
+    number = Cell(value, claim.format, unit=claim.unit, missing="nan")
+    if claim.sign == "=":
+        near = claim.region.low <= value <= claim.region.high
+        allowed = f"{100 * (value / claim.level - 1):+.1f} %, allowed {claim.relation[2:]}"
+        ours = f"{number} ({allowed})"
+        return replace(decision, numbers=[number], ours=ours, supported=near, p=0.0)
+    if not (claim.margin or 0) > 0:
+        lack = "a number without randomness needs a positive margin"
+        raise ValueError(f"{claim.name}: {lack}, got {claim.margin!r}")
+    beyond = (value - claim.level) * (1 if claim.sign == ">" else -1)
+    said = f"decided at {claim.margin:g} beyond {claim.level:g}"
+    return replace(
+        decision,
+        numbers=[number],
+        ours=str(number),
+        detail=_joined(decision.detail, said),
+        supported=beyond > 0,
+        p=0.0 if abs(beyond) >= (claim.margin or 0) else 1.0,
+    )
+
+
+def _tested(
+    decision: Decision, series: pd.Series, looks: Sequence[frozenset[int]], scale: float
+) -> Decision:
+    """The decision with its number, and the level at which the number decides.
+
+    Args:
+        series: in units of the scale.
+    """
+    claim, same = decision.claim, decision.claim.same
+    whole = region = claim.region.map(lambda end: end / scale)
+    if series.empty:
+        return decision
+    values = np.where(series.abs() < NOISE, 0.0, series)
+    sized = np.isfinite(values) & ((values > 0) | (not claim.ratio))
+    lost, limited = int((~sized).sum()), any(value * scale in claim.limits for value in values)
+    known, near = values[sized], None if same is None else claim.level
+
+    def back(value: float) -> float:
+        return math.exp(value) if claim.ratio else value * scale
+
+    if claim.ratio:  # a ratio and its inverse are alike
+        known, region = np.log(known), region.map(_log)
+    if near is not None and same is not None:
+        around = Region(claim.level - same, claim.level + same)
+        around = around.map(_log if claim.ratio else lambda end: end / scale)
+    low, high = (
+        min(max(back(end), claim.limits[0]), claim.limits[1]) for end in interval(known.tolist())
+    )
+    number = Cell(
+        back(mean(known)),
+        "+.3g" if not claim.ratio and claim.level == 0 else ".3g",
+        interval=None if math.isnan(low) else (low, high),
+        n=len(known),
+        diverged=int((~np.isfinite(values)).sum()),
+        prefix="×" if claim.ratio else "",
+        unit=claim.unit,
+    )
+    least = PERFORMANCE_SEEDS if claim.score else LEAST_SEEDS
+    few = f"{len(values)} seeds; a verdict needs {least}" if len(values) < least else ""
+    counts = {len(look & set(series.index)) for look in looks}
+    sizes = sorted(count for count in counts if count >= least)
+    grown = ""
+    if len(sizes) > 1:
+        chain = " to ".join(map(str, sizes))
+        grown = f"grown from {chain} seeds, so that p counts {price(len(sizes)):g}-fold"
+    if lost or limited:  # a sign, and no size
+        ties = sum(whole.touches(value) for value in values)
+        wins = sum(whole.holds(value) for value in values)
+        losses = len(values) - wins - ties
+        supported, p = wins > losses, sign_test(wins, losses)
+    else:
+        supported, p = region.holds(mean(known)), region.p_value(known.tolist())
+        if claim.deterministic and np.ptp(known) < NOISE and not region.touches(known[0]):
+            p = 0.0
+    equivalent = near is not None and not lost and around.holds(mean(known))
+    alone = claim.ratio or len(known) < 2
+    return replace(
+        decision,
+        numbers=[number],
+        ours=str(number),
+        seeds=len(values),
+        detail=_joined(decision.detail, few, grown),
+        looks=max(1, len(sizes)),
+        detectable=None if alone else scale * detectable(deviation(known), len(known)),
+        expected=None if math.isnan(claim.spread) else detectable(claim.spread, len(values)),
+        supported=supported,
+        p=None if few else p,
+        p_equivalent=around.p_value(known.tolist()) if equivalent and not few else None,
+    )
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _log(bound: float) -> float:
+    """The logarithm of a bound of positive numbers, which those below zero do not bound."""
+    return math.log(bound) if bound > 0 else -math.inf
+
+
+def _as_json(cell: Cell) -> dict[str, Any]:
+    number = cell.number
+    low, high = cell.interval or (None, None)
+    return {
+        "value": None if number is None else float(number),
+        "low": low,
+        "high": high,
+        "n": cell.n,
+        "unit": cell.unit,
+        "prefix": cell.prefix,
+    }

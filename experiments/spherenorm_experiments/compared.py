@@ -6,18 +6,18 @@ The same table and sentences are what `compare` leaves in the terminal.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from spherenorm_experiments.comparison import INTERIM, TunedComparison
-from spherenorm_experiments.decisions import PERFORMANCE_SEEDS, Decision
-from spherenorm_experiments.entries import Entry, entries_of, metric_of
+from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Decision
+from spherenorm_experiments.comparison import INTERIM, Comparison, metric_of
 from spherenorm_experiments.page import archive, compare_template, library, panels
 from spherenorm_experiments.pictures import (
+    Line,
     Picture,
     add_crosses,
     color_of,
@@ -27,20 +27,20 @@ from spherenorm_experiments.pictures import (
     rounded,
     with_alpha,
 )
-from spherenorm_experiments.samples import paired_values
+from spherenorm_experiments.runs import number
+from spherenorm_experiments.search import EDGE
 from spherenorm_experiments.sections import Section, labeled
-from spherenorm_experiments.shown import growth
+from spherenorm_experiments.shown import Entry, entries_of, taken_by
 from spherenorm_experiments.stats import interval, mean
 from spherenorm_experiments.store import write_file
-from spherenorm_experiments.tables import Cell, Row, Table, difference
-from spherenorm_experiments.tuning import with_tuned
+from spherenorm_experiments.tables import Cell, Row, Table, difference, mean_of
 
 RULES = (
     "Every trial runs on every seed, and each seed takes the trial with its own best validation "
     "score, so that a seed is one repetition of the whole search. Two optimizers are compared seed "
     "by seed, by Student's test; where a run diverged, by the exact sign test. p counts all claims "
     "(Holm). A score needs six seeds.",
-    "*Holds* and *does not hold*: the first scores higher, or does not, at the level 0.05. "
+    "*Supported* and *contradicted*: the first scores higher, or lower, at the level 0.05. "
     "*Equivalent*: the difference is shown to be within the margin.",
 )
 
@@ -56,32 +56,33 @@ class Sentence(NamedTuple):
         return f"{self.text}: {self.verdict} {self.reason}".rstrip()
 
 
-class Comparison:
-    """A section of a tuned comparison on one condition, as it is shown."""
+class Compared:
+    """A section of a comparison on one condition, as it is shown."""
 
     def __init__(self, section: Section) -> None:
         study = section.study
-        assert isinstance(study, TunedComparison)
-        self.section, self.study = section, study
-        self.results = with_tuned(section.results)
-        self.condition = study.on[0]
-        self.entries = entries_of(study, self.results)
-        self.metric = metric_of(self.results, self.condition)
+        assert isinstance(study, Comparison)
+        self.section, self.study, self.runs = section, study, section.results
+        self.condition = study.conditions[0]
+        self.entries = entries_of(study, self.runs)
+        self.metric = metric_of(self.runs, self.condition)
 
     @property
     def title(self) -> str:
-        names = [each.contender.name for each in self.entries]
+        names = [arm.name for arm in self.study.arms]
         listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
         return f"{self.condition.place}: {listed}"
 
     @property
     def about(self) -> str:
         """The runs, in two sentences."""
-        specs = [item.spec for item in self.section.results]
+        specs = [item.spec for item in self.runs]
         seeds, runs = len({spec.seed for spec in specs}), len(specs)
         lengths = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule}" for x in specs}
-        searches = {name: each for e in self.entries for name, each in e.search.over.items()}
-        trials = {len(each.tried.points) for each in self.entries} or {0}
+        searches = {
+            name: each for e in self.entries for name, each in self.study.search(e.arm).over.items()
+        }
+        trials = {len(each.tried) for each in self.entries} or {0}
         spans = ", ".join(f"{name} {min(of):g} to {max(of):g}" for name, of in searches.items())
         tier = f"Tier {self.section.plan.tier}: " if self.section.plan.tier != "small" else ""
         return (
@@ -112,8 +113,8 @@ class Comparison:
             text = f"{ours} scores {size:.3g} {unit} {word} than {base}{between}{lost}"
         reasons = {
             "equivalent": f"(within ±{claim.same or 0:g} {unit})",
-            "holds": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
-            "does not hold": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
+            "supported": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
+            "contradicted": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
         }
         few = ""
         if decision.p is None and decision.seeds < PERFORMANCE_SEEDS:
@@ -131,20 +132,15 @@ class Comparison:
         """A row for each optimizer: what its seeds choose, and how it scores."""
         rows: list[Row] = []
         for entry in self.entries:
-            test = entry.runs.values("test")
-            low, high = interval(list(test.values()))
-            lost = len(test.diverged)
-            score = Cell(None, missing="", diverged=lost)
-            if not lost:
-                half = (high - low) / 2
-                score = Cell(mean(test.values()), ".4g", spread=half, n=len(test))
-            gap = Cell(None, missing="")
+            test, gap = entry.chosen.test, Cell(None, missing="")
+            low, high = interval(test[np.isfinite(test)].tolist())
+            score = replace(mean_of(test, ".4g"), spread=(high - low) / 2)
             if entry.base is not None:
-                gap = difference(test, self.results.arm(entry.base).values("test"))
-            diverged = sum(item.diverged for of in entry.tried.runs for item in of.values())
+                gap = difference(test, self.runs.best(self.condition.label, entry.base).test)
+            diverged = sum(item.diverged for item in entry.every.run)
+            growth = mean_of(number(entry.chosen, "growth"), ".3g")
             rows.append(
-                (entry.contender.name, _chosen(entry), score, gap,
-                 entry.runs.cell(growth, ".3g", spread=True), Cell(diverged, "d"))
+                (entry.arm.name, _chosen(entry), score, gap, growth, Cell(diverged, "d"))
             )  # fmt: skip
         base = self.study.baseline.name
         columns = ("optimizer", "chosen by seeds", f"test, {self.metric}", f"minus {base}")
@@ -156,9 +152,9 @@ class Comparison:
 
     def pictures(self) -> tuple[list[Picture], list[Picture]]:
         """Those of scores, and those of norms and steps."""
-        names = self.entries[0].search.names if self.entries else []
+        names = self.entries[0].names if self.entries else []
         scores = [_at_each(self, name) for name in names] + [_differences(self)]
-        final = self.results.having(stage="tuned")
+        final = [Line(each.arm.name, each.arm.recipe, each.runs) for each in self.entries]
         words = "each seed at the trial that it chooses, mean and range over seeds."
         shown = [
             curves(final, "norm", "norm ‖w‖", f"Norm of the scale-invariant weights, {words}"),
@@ -168,26 +164,24 @@ class Comparison:
         return drawn(scores), drawn(shown)
 
 
-def _at_each(shown: Comparison, name: str) -> Picture:
+def _at_each(shown: Compared, name: str) -> Picture:
     """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
     figure = empty_figure(name, f"test {shown.metric}", log_x=True)
     lost: list[tuple[float, str, None, str]] = []
     lowest: list[float] = []
     for entry in shown.entries:
-        color, label = color_of(entry.arm.recipe), entry.contender.name
-        places = sorted((p[name], i) for i, p in enumerate(entry.tried.points) if name in p)
+        color, label = color_of(entry.arm.recipe), entry.arm.name
         known = []
-        for value, i in places:
-            sample = entry.tried.sample(i, "test")
-            if sample.diverged:
+        for value, own in entry.every.groupby(name):
+            if np.isfinite(own.test).all():
+                ends = interval(own.test.tolist())
+                known.append((value, own.test.mean(), *ends))
+            else:
                 lost.append((value, label, None, color))
-            elif sample:
-                ends = interval(list(sample.values()))
-                known.append((value, mean(sample.values()), *ends))
         if not known:
             continue
         x, middle, low, high = np.array(known).T
-        alone = len(entry.search.names) == 1
+        alone = len(entry.names) == 1
         lowest.append(float(middle.min()))
         if alone and not np.isnan(low).any():
             figure.add_scatter(
@@ -199,7 +193,7 @@ def _at_each(shown: Comparison, name: str) -> Picture:
             x=rounded(x), y=rounded(middle), name=label, legendgroup=label,
             mode="lines+markers" if alone else "markers", line={"color": color, "width": 2},
         )  # fmt: skip
-    best = [x for each in shown.entries for x in each.runs.values("test").values()]
+    best = [x for each in shown.entries for x in each.chosen.test if math.isfinite(x)]
     if best and lowest:
         room = max(best) - min(best) or abs(best[0]) or 1.0
         floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
@@ -209,7 +203,7 @@ def _at_each(shown: Comparison, name: str) -> Picture:
     return Picture(figure, f"Test score at each {name}: {words}")
 
 
-def _differences(shown: Comparison) -> Picture:
+def _differences(shown: Compared) -> Picture:
     """The differences of the pairs: ticks are seeds, bars 95 % intervals."""
     figure = empty_figure(f"difference, {shown.metric}", "")
     margin = next((each.claim.same for each in shown.section.decisions if each.claim.same), None)
@@ -217,11 +211,11 @@ def _differences(shown: Comparison) -> Picture:
         figure.add_vrect(-margin, margin, fillcolor="rgba(128,128,128,0.15)", line_width=0)
     labels = []
     for entry in (each for each in shown.entries if each.base is not None):
-        assert entry.base is not None
-        label = f"{entry.contender.name} − {entry.base.settings['contender']}"
-        theirs = shown.results.arm(entry.base).values("test")
-        gaps = paired_values(entry.runs.values("test"), theirs)
-        values, color = list(gaps.values()), color_of(entry.arm.recipe)
+        theirs = shown.runs.best(shown.condition.label, entry.base or "").test
+        gaps = (entry.chosen.test - theirs).dropna()
+        gaps = gaps[np.isfinite(gaps)]
+        label, color = f"{entry.arm.name} − {entry.base}", color_of(entry.arm.recipe)
+        values = gaps.tolist()
         if not values:
             continue
         labels.append(label)
@@ -229,7 +223,7 @@ def _differences(shown: Comparison) -> Picture:
         ticks = {"symbol": "line-ns-open", "size": 12, "color": color}
         figure.add_scatter(
             x=rounded(values), y=[label] * len(values), mode="markers", marker=ticks,
-            showlegend=False, hovertext=[f"seed {seed}" for seed in gaps],
+            showlegend=False, hovertext=[f"seed {seed}" for seed in gaps.index],
         )  # fmt: skip
         ends = {"type": "data", "array": [high - center], "arrayminus": [center - low]}
         figure.add_scatter(
@@ -247,23 +241,17 @@ def _differences(shown: Comparison) -> Picture:
 
 def _chosen(entry: Entry) -> str:
     """The points that the seeds take, and how often."""
-    names, marks = entry.search.names, entry.marks
-    taken = Counter(
-        ", ".join(f"{item.spec.hyper_parameters[name]:.3g}" for name in names if name in
-                  item.spec.hyper_parameters)
-        for item in entry.tried.chosen.values()
-    )  # fmt: skip
-    listed = ", ".join(f"{point} ×{count}" for point, count in sorted(taken.items()))
-    return f"{listed} (edge)" if "edge" in marks.values() else listed
+    listed = ", ".join(f"{point} ×{count}" for point, count in taken_by(entry))
+    return f"{listed} (edge)" if EDGE in entry.marks.values() else listed
 
 
-def write_comparison(section: Section, path: Path) -> Comparison:
+def write_comparison(section: Section, path: Path) -> Compared:
     """Write the page of one comparison.
 
     Raises:
         StoreError: it cannot be written.
     """
-    shown = Comparison(section)
+    shown = Compared(section)
     first, second = shown.pictures()
     scores, curves_ = panels(first, "scores"), panels(second, "curves")
     entry: dict[str, Any] = {"label": section.label, "anchor": "scorecard"}
@@ -281,9 +269,6 @@ def write_comparison(section: Section, path: Path) -> Comparison:
 
 def is_comparison(sections: Sequence[Section]) -> bool:
     """True for one section, of optimizers that are compared on one condition without the paper."""
-    return len(sections) == 1 and (
-        isinstance(sections[0].study, TunedComparison)
-        and len(sections[0].study.on) == 1
-        and not sections[0].study.departures
-        and bool(sections[0].results)
-    )
+    if len(sections) != 1 or not isinstance(study := sections[0].study, Comparison):
+        return False
+    return len(study.conditions) == 1 and not study.departures

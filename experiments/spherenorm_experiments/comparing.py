@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spherenorm.support import did_you_mean, look_up, unknown_name
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, Search, Setup
+from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.design import require_known
 from spherenorm_experiments.errors import RecipeError, users_code
 from spherenorm_experiments.lookup import find_task_class, named, places
 from spherenorm_experiments.plan import Range, ranges_of, require_owners
 from spherenorm_experiments.recipes import load_recipe
-from spherenorm_experiments.search import METHODS, points
+from spherenorm_experiments.search import METHODS, Search, points
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.task import Task
 
@@ -142,11 +141,11 @@ class Comparing:
                         raise ValueError(f"--{flag} {own!r}: {error}") from error
 
 
-def comparison_of(request: Comparing) -> TunedComparison:
+def comparison_of(request: Comparing) -> Comparison:
     """The study that a comparison's arguments ask for."""
     short = [recipe.rpartition(":")[2] for recipe in request.optimizers]
-    contenders = {
-        recipe: Contender(
+    arms = {
+        recipe: Arm(
             name if short.count(name) == 1 else recipe,  # without its module, unless two are alike
             Search(request.ranges_of(recipe), request.count, request.method),
             request.fixed_of(recipe),
@@ -154,15 +153,15 @@ def comparison_of(request: Comparing) -> TunedComparison:
         )
         for recipe, name in zip(request.optimizers, short, strict=True)
     }
-    baseline = contenders.pop(request.baseline or request.optimizers[0])
-    labels = ", ".join(each.name for each in (baseline, *contenders.values()))
-    study = TunedComparison(
+    baseline = arms.pop(request.baseline or request.optimizers[0])
+    every = [baseline, *arms.values()]
+    labels = ", ".join(arm.name for arm in every)
+    study = Comparison(
         re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{request.task}"),
         f"{request.task}: {labels}, tuned alike\n\n{ABOUT}\n\n`spherenorm {request}`",
-        baseline=baseline,
-        contenders=list(contenders.values()),
+        arms=every,
         tune=Search(request.ranges_of(baseline.recipe), request.count, request.method),
-        on=[Condition("", request.task, Setup(fields=MEASURED), margin=request.margin)],
+        conditions=[Condition("", request.task, Setup(fields=MEASURED), margin=request.margin)],
         seeds=Study.seeds,
     )
     study.found_as = str(request)
@@ -317,7 +316,7 @@ def _is_study(value: Any) -> bool:
 
 def name_of(study: Study) -> str:
     """The name that finds the study again: its own for one of ours, `module:Class` for another."""
-    if study.found_as or isinstance(study, TunedComparison):
+    if study.found_as or isinstance(study, Comparison):
         return study.found_as or study.name
     cls = type(study)
     place = f"{cls.__module__}:{cls.__name__}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spherenorm_experiments.results import Key, Result
+from spherenorm_experiments.runs import Key, Result
 from spherenorm_experiments.store import Records
 
 

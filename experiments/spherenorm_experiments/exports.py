@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spherenorm_experiments.decisions import Decision
+from spherenorm_experiments.claims import Decision
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.tables import Cell, Table
 

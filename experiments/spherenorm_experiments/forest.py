@@ -10,12 +10,8 @@ from spherenorm_experiments.pictures import Picture, empty_figure, rounded
 
 GREEN, RED = "#009e73", "#d55e00"
 MARKS = {
-    "reproduced": (GREEN, "circle"),
-    "holds": (GREEN, "circle"),
-    "smaller than the paper's": (GREEN, "triangle-left"),
-    "larger than the paper's": (GREEN, "triangle-right"),
-    "not reproduced": (RED, "x"),
-    "does not hold": (RED, "x"),
+    "supported": (GREEN, "circle"),
+    "contradicted": (RED, "x"),
     "equivalent": ("#0072b2", "square"),
     "inconclusive": ("#999999", "circle-open"),
     "cannot be decided here": ("#cccccc", "circle-open"),
@@ -25,7 +21,7 @@ MARKS = {
 CAPTION = (
     "Claims. Every line has a scale of its own: the green bar is where the claim "
     "is true, the mark our number with its 95 % interval, the diamond the paper's number. Crosses "
-    "are not reproduced, or do not hold. The labels are those of the table below."
+    "are contradicted. The labels are those of the table below."
 )
 
 LINE, MARGIN = 17, 90

@@ -27,7 +27,7 @@ from spherenorm_experiments.paper.findings import findings, rules, summary
 from spherenorm_experiments.paper.opening import opening
 from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.pictures import Picture, finished
-from spherenorm_experiments.results import Results
+from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import StoreWarning, write_file
 
@@ -121,7 +121,7 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "about": study.about().split("\n\n"),
         "runs": len(results),
         "planned": results.planned,
-        "lost": len(results.diverged),
+        "lost": sum(item.diverged for item in results),
         "diverged": _diverged(results),
         "problems": problems,
         "notes": section.notes,
@@ -129,17 +129,17 @@ def _shown(section: Section) -> dict[str, Any] | None:
     }
 
 
-def _diverged(results: Results) -> list[str]:
+def _diverged(runs: Runs) -> list[str]:
     """The runs that diverged: each with its step, or of an arm with many points how many."""
     texts = []
-    for arm in results.diverged.arms:
-        runs = results.arm(arm)
-        lost = runs.diverged
-        if any(item.index is not None for item in runs):
-            texts.append(f"{arm}: {len(lost)} of {len(runs)}")
+    for place in runs.places:
+        own = [item for item in runs if item.place == place]
+        lost = [item for item in own if item.diverged]
+        if lost and any(item.index is not None for item in own):
+            texts.append(f"{place}: {len(lost)} of {len(own)}")
             continue
         steps = ((item.spec.seed, item.summary["diverged_at"]) for item in lost)
-        texts += [f"{arm}, seed {seed}: step {step}" for seed, step in steps]
+        texts += [f"{place}, seed {seed}: step {step}" for seed, step in steps]
     return texts
 
 

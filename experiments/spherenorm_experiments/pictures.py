@@ -12,17 +12,16 @@ in all pictures of a study, and pictures with the same axes have the same ranges
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
-from spherenorm_experiments.results import Arm, Results
+from spherenorm_experiments.runs import Result, curves_of
 from spherenorm_experiments.stats import best_of_k
-from spherenorm_experiments.tuning import Tried
 
 COLORS = {
     "sgd": "#0072b2",
@@ -185,31 +184,35 @@ POINTS = 160
 """A curve of more is thinned out to about so many."""
 
 
+@dataclass(frozen=True)
+class Line:
+    """The runs of a line, with the recipe that gives it its color."""
+
+    name: str
+    recipe: str
+    runs: Sequence[Result]
+
+
 def curves(
-    results: Results,
-    key: str,
-    y: str,
-    caption: str,
-    *,
-    log_y: bool = False,
+    shown: Sequence[Line], key: str, y: str, caption: str, *, log_y: bool = False
 ) -> Picture:
     """Draw a metric against steps.
 
-    Each arm has the mean over its seeds, and a band from the lowest to the highest seed.
+    Each line has the mean over its seeds, and a band from the lowest to the highest seed.
 
     Args:
         key: the metric's.
         y: the axis' title.
     """
     figure = empty_figure("step", y, log_y=log_y)
-    styles = line_styles(arm.recipe for arm in results.arms)
-    for arm, (color, dash) in zip(results.arms, styles, strict=True):
-        times, values = results.arm(arm).curves(key)
+    styles = line_styles(line.recipe for line in shown)
+    for line, (color, dash) in zip(shown, styles, strict=True):
+        times, values = curves_of(line.runs, key)
         if not values.size:
             continue
         count = values.shape[1]
         kept = np.unique(np.linspace(0, count - 1, min(POINTS, count)).astype(int))
-        add_band(figure, times[kept], values[:, kept], arm.label, color, dash)
+        add_band(figure, times[kept], values[:, kept], line.name, color, dash)
     return Picture(figure, caption)
 
 
@@ -232,49 +235,49 @@ def lines(
     return Picture(figure, caption)
 
 
-def tried(searches: Mapping[Arm, Tried], hyper_parameter: str, y: str, caption: str) -> Picture:
-    """Draw the score of every trial against a hyper-parameter; each arm's best mark is large.
+def tried(
+    searches: Mapping[str, tuple[str, pd.DataFrame]], name: str, y: str, caption: str
+) -> Picture:
+    """Draw the score of every trial against a hyper-parameter; the best mark of a line is large.
 
     Crosses on top are trials without a score.
+
+    Args:
+        searches: by line its recipe, and a frame of `name`, `score` and `several`: True if more is
+            tuned than one hyper-parameter.
     """
-    figure = empty_figure(hyper_parameter, y, log_x=True)
+    figure = empty_figure(name, y, log_x=True)
     lost: list[tuple[float, str, None, str]] = []
-    styles = line_styles(arm.recipe for arm in searches)
-    for (arm, made), (color, dash) in zip(searches.items(), styles, strict=True):
-        pairs = sorted(
-            (point[hyper_parameter], score, i == made.best)
-            for i, (point, score) in enumerate(zip(made.points, made.scores, strict=True))
-        )
-        known = [pair for pair in pairs if math.isfinite(pair[1])]
-        lost += [
-            (value, arm.label, None, color) for value, score, _ in pairs if not math.isfinite(score)
-        ]
-        if known:
+    styles = line_styles(recipe for recipe, _ in searches.values())
+    for (label, (_, frame)), (color, dash) in zip(searches.items(), styles, strict=True):
+        finite = np.isfinite(frame.score.astype(float))
+        lost += [(value, label, None, color) for value in frame[name][~finite]]
+        known = frame[finite].sort_values(name)
+        if len(known):
+            best = known.score.to_numpy() == known.score.max()
             figure.add_scatter(
-                x=rounded(value for value, *_ in known),
-                y=rounded(score for _, score, _ in known),
-                name=arm.label,
-                mode="markers" if len(made.points[0]) > 1 else "lines+markers",
+                x=rounded(known[name]), y=rounded(known.score), name=label,
+                mode="markers" if frame.several.any() else "lines+markers",
                 line={"color": color, "dash": dash},
-                marker={"color": color, "size": [15 if chosen else 7 for *_, chosen in known]},
-            )
+                marker={"color": color, "size": [15 if chosen else 7 for chosen in best]},
+            )  # fmt: skip
     add_crosses(figure, lost)
     return Picture(figure, caption)
 
 
-def best_scores(scores: Mapping[Arm, Sequence[float]], y: str, caption: str) -> Picture:
-    """Draw the expected best score of k trials of a random search, for each arm.
+def best_scores(scores: Mapping[str, tuple[str, Sequence[float]]], y: str, caption: str) -> Picture:
+    """Draw the expected best score of k trials of a random search, for each line and its recipe.
 
     See `spherenorm_experiments.stats.best_of_k`.
     """
     figure = empty_figure("trials k", y)
-    styles = line_styles(arm.recipe for arm in scores)
-    for (arm, values), (color, dash) in zip(scores.items(), styles, strict=True):
+    styles = line_styles(recipe for recipe, _ in scores.values())
+    for (label, (_, values)), (color, dash) in zip(scores.items(), styles, strict=True):
         expected = rounded(best_of_k(values))
         figure.add_scatter(
             x=list(range(1, len(expected) + 1)),
             y=expected,
-            name=arm.label,
+            name=label,
             mode="lines+markers",
             line={"color": color, "dash": dash},
         )

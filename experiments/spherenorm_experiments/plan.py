@@ -11,16 +11,18 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spherenorm.support import did_you_mean, unknown_name
 from spherenorm_experiments.code import digest
 from spherenorm_experiments.lookup import find_task_class
 from spherenorm_experiments.recipes import load_recipe
-from spherenorm_experiments.results import Arm, Trial
 from spherenorm_experiments.spec import Regime, Spec, points_of
 from spherenorm_experiments.store import Store, read_json, write_json
 from spherenorm_experiments.task import Task
+
+if TYPE_CHECKING:
+    from spherenorm_experiments.runs import Place, Trial
 
 Range = tuple[float, float]
 
@@ -37,11 +39,11 @@ class Plan:
     Attributes:
         tier: smoke | small | evidence | full.
         seeds: None for the study's own.
-        optimizers: recipes that a tuned comparison has as contenders, beside its own; None for
+        optimizers: recipes that a comparison has beside its own; None for
             none.
         search: their logarithmic ranges, by hyper-parameter; one that is named `optimizer:name` is
             that optimizer's own.
-        like: the contender as which those without a range are searched.
+        like: the arm as which those without a range are searched.
         device: a torch device.
         real: the paper's data sets and settings, in place of embedded data; for the studies that
             have them.
@@ -65,7 +67,7 @@ class Plan:
         if self.tier not in TIERS:
             raise unknown_name("tier", self.tier, TIERS)
         if (self.search or self.like) and not self.optimizers:
-            raise ValueError("--search and --like are of the contenders that --optimizers adds")
+            raise ValueError("--search and --like are of the recipes that --optimizers adds")
         require_owners("search", self.search, self.optimizers or ())
 
     @property
@@ -217,18 +219,20 @@ def apply_plan(
     Raises:
         ValueError: a setting that no trial has.
     """
+    from spherenorm_experiments.runs import Trial  # pandas takes time, and `status` needs none
+
     if not plan.overrides and plan.device == Plan.device:
         return list(trials)
-    first_arms = {trial.arm for trial in (trials if first is None else first)}
+    known_places = {trial.place for trial in (trials if first is None else first)}
     settable = functools.cache(_settable)
     used, known = set[str](), {*SETTABLE}
-    applied: dict[tuple[Arm, str], Trial] = {}
-    for arm, spec in ((trial.arm, trial.spec) for trial in trials):
+    applied: dict[tuple[Place, str], Trial] = {}
+    for place, spec in ((trial.place, trial.spec) for trial in trials):
         known |= (own := settable(spec.task, spec.recipe))
         taken = {name: value for name, value in plan.overrides.items() if name in own}
         used |= taken.keys()
-        for each in _overridden(spec, taken, plan.device, later=arm not in first_arms):
-            applied.setdefault((arm, each.text), Trial(arm, each))
+        for each in _overridden(spec, taken, plan.device, later=place not in known_places):
+            applied.setdefault((place, each.text), Trial(place, each))
     if trials and (unused := [name for name in plan.overrides if name not in used]):
         raise ValueError(f"no run has a setting {unused[0]!r}; {did_you_mean(unused[0], known)}")
     return list(applied.values())

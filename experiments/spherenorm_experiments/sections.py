@@ -10,18 +10,16 @@ import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from spherenorm.support import one_line
 from spherenorm_experiments.campaign import planned_trials
-from spherenorm_experiments.claims import KINDS, TITLES
+from spherenorm_experiments.claims import KINDS, TITLES, VERDICTS, Decision, undecided
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.decisions import VERDICTS, Decision, undecided
+from spherenorm_experiments.comparison import Comparison
 from spherenorm_experiments.plan import TIERS, Plan, Request
-from spherenorm_experiments.results import Arm, Result, Results, Trial
-from spherenorm_experiments.samples import Looks
+from spherenorm_experiments.runs import Place, Result, Runs, Trial
 from spherenorm_experiments.store import Row, Store, StoreWarning, spec_name
 from spherenorm_experiments.study import Study
 
@@ -47,7 +45,7 @@ class Section:
 
     study: Study
     plan: Plan
-    results: Results
+    results: Runs
     whole: bool = True
     older: Sequence[str] = ()
 
@@ -112,66 +110,63 @@ def sections(
             if wanted and study.name not in wanted:
                 continue
             results = gather(study, asked, store)
+            if isinstance(study, Comparison):
+                study = study.extended(request.plan for request in asked)
         except Exception as error:  # a user's study may raise anything
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, StoreWarning, stacklevel=2)
             continue
         whole = any(request.plan.optimizers is None for request in asked)
-        whole |= isinstance(study, TunedComparison)  # to which they are added
-        old = [item.arm.label for item in results if not store.is_current(item.code)]
+        whole |= isinstance(study, Comparison)  # to which they are added
+        old = [str(item.place) for item in results if not store.is_current(item.code)]
         made.append(Section(study, asked[0].plan.common, results, whole, [*dict.fromkeys(old)]))
     return sorted((section for section in made if section.results.planned), key=_order)
 
 
-def gather(study: Study, asked: Sequence[Request], store: Store) -> Results:
+def gather(study: Study, asked: Sequence[Request], store: Store) -> Runs:
     """The stored results of several requests for a study as one: seeds and arms add up.
 
-    Each result knows with which seeds each request could look at its arm, since a claim that grew
-    has to pay for that.
+    They know which seeds there were at the end of each request, since a claim that grew has to pay
+    for that.
     """
     trials = [_trials(study, request.plan, store) for request in asked]
     rows = store.newest(trial.spec for part in trials for trial in part)
     ends = sorted(range(len(asked)), key=lambda i: asked[i].ended)
-    looks = _looks([trials[i] for i in ends], rows)
-    items: dict[tuple[Arm, str], Result] = {}
-    missing: dict[tuple[Arm, str], Arm] = {}
+    items: dict[tuple[Place, str], Result] = {}
+    missing: dict[tuple[Place, str], Place] = {}
     for trial in (trial for part in trials for trial in part):
-        place = trial.arm, spec_name(trial.spec)
-        if place[1] in rows:
-            found = Result.of(trial.arm, rows[place[1]])
-            items[place] = replace(found, looks=looks[trial.arm])
+        key = trial.place, spec_name(trial.spec)
+        if key[1] in rows:
+            items[key] = Result.of(trial.place, rows[key[1]])
         else:
-            missing[place] = trial.arm
+            missing[key] = trial.place
     errors = _errors(store)
-    failed = [f"{arm}: {errors[name]}" for arm, name in missing if name in errors]
-    arms = [*missing.values()]
-    every = dict.fromkeys([*(arm for arm, _ in items), *arms])
-    return Results([*items.values()], failed, {arm: arms.count(arm) for arm in every})
+    failed = [f"{place}: {errors[name]}" for place, name in missing if name in errors]
+    places = [*missing.values()]
+    every = dict.fromkeys([*(place for place, _ in items), *places])
+    lacking = {place: places.count(place) for place in every}
+    return Runs(items.values(), failed, lacking, _looks([trials[i] for i in ends], rows))
 
 
 def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
     """The trials that a plan asks for, as far as they are known."""
-    trials, results = planned_trials(study, plan, Results([])), Results([])
+    trials, results = planned_trials(study, plan, Runs()), Runs()
     while True:
         rows = store.newest(trial.spec for trial in trials)
-        named = [(trial.arm, spec_name(trial.spec)) for trial in trials]
-        results = Results([Result.of(arm, rows[name]) for arm, name in named if name in rows])
+        named = [(trial.place, spec_name(trial.spec)) for trial in trials]
+        results = Runs(Result.of(place, rows[name]) for place, name in named if name in rows)
         more = planned_trials(study, plan, results)
         if len(more) <= len(trials):
             return trials
         trials = more
 
 
-def _looks(ended: Sequence[Sequence[Trial]], rows: Mapping[str, Row]) -> dict[Arm, Looks]:
-    """The seeds of each arm that could be looked at, after each request that came to its end."""
-    arms = dict.fromkeys(trial.arm for part in ended for trial in part)
-    seen: dict[Arm, frozenset[int]] = dict.fromkeys(arms, frozenset())
-    looks: dict[Arm, Looks] = dict.fromkeys(arms, ())
+def _looks(ended: Sequence[Sequence[Trial]], rows: Mapping[str, Row]) -> list[frozenset[int]]:
+    """The seeds that could be looked at, after each request that came to its end."""
+    seen, looks = frozenset[int](), []
     for part in ended:
-        for trial in part:
-            if spec_name(trial.spec) in rows:
-                seen[trial.arm] |= {trial.spec.seed}
-        looks = {arm: (*known, seen[arm]) for arm, known in looks.items()}
+        seen |= {trial.spec.seed for trial in part if spec_name(trial.spec) in rows}
+        looks.append(seen)
     return looks
 
 
@@ -209,7 +204,7 @@ def _order(section: Section) -> tuple[Any, ...]:
     )
 
 
-def _seeds(results: Results) -> str:
+def _seeds(results: Runs) -> str:
     """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
     seeds = sorted({item.spec.seed for item in results})
     first = [seed for seed in seeds if seed - 1 not in seeds]
@@ -253,8 +248,6 @@ def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
 
 
 def _counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The number of claims with each verdict that a claim of the kind can have."""
-    paper = claims[0]["kind"] == "paper"
+    """The number of claims with each verdict."""
     found = [claim["verdict"] for claim in claims]
-    usual = ("reproduced", "not reproduced") if paper else ("holds", "does not hold")
-    return {v: found.count(v) for v in VERDICTS if v in found or v in usual}
+    return {v: found.count(v) for v in VERDICTS if v in found or v in VERDICTS[:2]}

@@ -1,21 +1,25 @@
-"""The tables and pictures of a tuned comparison."""
+"""The tables and pictures of a comparison."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from spherenorm_experiments.condition import arm_of
-from spherenorm_experiments.design import Design
+import numpy as np
+import pandas as pd
+
+from spherenorm_experiments.design import Arm, Condition, Design, differing, metric_of
 from spherenorm_experiments.detection import percent_right
-from spherenorm_experiments.entries import Entry, differing, entries_of, metric_of, metrics_on
-from spherenorm_experiments.pictures import Picture, best_scores, curves, drawn, tried
-from spherenorm_experiments.results import Arm, Key, Result, Results, metric_on_test
-from spherenorm_experiments.samples import Sample, pooled
-from spherenorm_experiments.stats import LEVEL, mean, range_test
+from spherenorm_experiments.pictures import Line, Picture, best_scores, curves, drawn, tried
+from spherenorm_experiments.recipes import load_recipe
+from spherenorm_experiments.runs import Key, Place, Result, Runs, number
+from spherenorm_experiments.search import EDGE, OUTERMOST
+from spherenorm_experiments.stats import LEVEL, range_test
 from spherenorm_experiments.tables import (
     Cell,
     Content,
@@ -24,9 +28,9 @@ from spherenorm_experiments.tables import (
     Table,
     column,
     difference,
+    mean_of,
     paper,
 )
-from spherenorm_experiments.tuning import TUNED, Tried
 
 DELTA = 0.1
 
@@ -37,50 +41,167 @@ CURVES = (
 )
 
 
-def tables_of(design: Design, results: Results) -> list[Table]:
+class Entry(NamedTuple):
+    """An arm on a condition that has run.
+
+    Attributes:
+        chosen: the runs that its seeds choose, by seed.
+        tried: the mean validation score of each point, by the hyper-parameters that are tuned.
+    """
+
+    study: Design
+    condition: Condition
+    arm: Arm
+    every: pd.DataFrame
+    chosen: pd.DataFrame
+    tried: pd.DataFrame
+
+    @property
+    def place(self) -> Place:
+        return Place(self.condition.label, self.arm.name)
+
+    @property
+    def base(self) -> str | None:
+        """The name of the arm that it is compared with; of several the first."""
+        return next(iter(self.study.against(self.arm)), None)
+
+    @property
+    def names(self) -> list[str]:
+        """The hyper-parameters that it tunes."""
+        return self.study.search(self.arm).names
+
+    @property
+    def best(self) -> Mapping[str, Any]:
+        """The hyper-parameters of the runs at the point with the best mean validation score."""
+        point = self.tried.point[self.tried.score.idxmax()]
+        item: Result = self.every[self.every.point == point].run.iloc[0]
+        return item.spec.hyper_parameters
+
+    @property
+    def every_value(self) -> Mapping[str, Any]:
+        """The same with the defaults of the recipe; if that is not here, only what was given."""
+        defaults: Mapping[str, Any] = {}
+        with suppress(Exception):  # a user's module may be gone, or raise anything
+            defaults = load_recipe(self.arm.recipe).defaults
+        return {**defaults, **self.best}
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The best values with no trial beyond them on one side, each with its mark."""
+        search, best = self.study.search(self.arm), self.best
+        if not np.isfinite(self.tried.score.max()):
+            return {}
+        marks = {n: search.mark(n, best[n], self.tried[n].tolist()) for n in search.names
+                 if n in self.tried}  # fmt: skip
+        return {name: mark for name, mark in marks.items() if mark}
+
+    def cells(self, names: Sequence[str]) -> list[Cell]:
+        """The hyper-parameters that some arm tunes, at the best point, with their marks."""
+        marks = self.marks
+        return [
+            Cell(self.best.get(name), ".3g", unit=f"({marks[name]})" if name in marks else "")
+            if name in self.names
+            else Cell(None, missing="not tuned")
+            for name in names
+        ]
+
+    @property
+    def runs(self) -> list[Result]:
+        """The chosen runs with a score."""
+        return list(self.chosen.run)
+
+
+def entry_of(study: Design, runs: Runs, condition: Condition, arm: Arm) -> Entry | None:
+    """An arm on a condition; None without a run."""
+    every = runs.of(condition.label, arm.name)
+    if every.empty:
+        return None
+    names = [
+        name for name in study.search(arm).names if name in every and every[name].notna().any()
+    ]
+    points = every.groupby("point")
+    scores = points.validation.mean().rename("score").reset_index()
+    for name in names:
+        scores[name] = points[name].first().to_numpy()
+    chosen = runs.best(condition.label, arm.name)
+    if every.validation.isna().all():  # a task without a score
+        chosen = every.drop_duplicates("seed").set_index("seed")
+    return Entry(study, condition, arm, every, chosen, scores.assign(several=len(names) > 1))
+
+
+def entries_of(study: Design, runs: Runs) -> list[Entry]:
+    """The arms with a run, by condition; added ones come last."""
+    pairs = itertools.product(study.conditions, study.arms)
+    entries = (entry_of(study, runs, condition, arm) for condition, arm in pairs)
+    return [entry for entry in entries if entry is not None]
+
+
+def notes_of(study: Design, runs: Runs, condition: Condition, arm: Arm) -> list[str]:
+    """The facts about the runs of an arm that a reader of a claim needs."""
+    entry, place = entry_of(study, runs, condition, arm), Place(condition.label, arm.name)
+    if entry is None:
+        return []
+    scores = entry.every.groupby("seed").validation.max()
+    lost = scores.index[scores == -math.inf]
+    if len(lost) == len(scores):
+        return [f"no trial of {place} has a score"]
+    away, done = runs.lacking.get(place, 0), len(runs.every(*place))
+    facts = [f"{done} of {done + away} runs of {place} have ended"] if away else []
+    if left := runs.every(*place).point.nunique() - len(entry.tried):
+        facts.append(f"points of {place} that lack seeds and are left out: {left}")
+    if len(lost):
+        seeds = ", ".join(map(str, lost))
+        facts.append(f"{place} has no validation score at any point on seed {seeds}")
+    places = {EDGE: "at an edge of its range",
+              OUTERMOST: "the outermost of its trials, within its range"}  # fmt: skip
+    marks = entry.marks.items()
+    return facts + [f"the best {name} of {place} is {places[mark]}" for name, mark in marks]
+
+
+def tables_of(study: Design, runs: Runs) -> list[Table]:
     """Scores, norms and grids; none of which no run has a number."""
-    entries = entries_of(design, results)
+    entries = entries_of(study, runs)
     scores = {
         condition.label: {
-            entry.arm: entry.runs.values("test")
+            entry.arm.name: entry.chosen.test
             for entry in entries
-            if entry.condition is condition and entry.runs and entry.own
+            if entry.condition is condition and not entry.arm.added
         }
-        for condition in design.on
+        for condition in study.conditions
     }
     tables = [
-        _scores(design, results, entries),
-        _norms(design, entries),
+        _scores(study, runs, entries),
+        _norms(study, entries),
         _grids(entries),
-        _equal_points(design, results, entries),
+        _equal_points(study, runs),
     ]
-    tables[1:1] = [range_table(scores)] if design.scored and len(design.on) > 1 else []
+    tables[1:1] = [range_table(scores)] if study.scored and len(study.conditions) > 1 else []
     return [table for table in tables if table.rows]
 
 
-def pictures_of(design: Design, results: Results) -> list[Picture]:
+def pictures_of(study: Design, runs: Runs) -> list[Picture]:
     """The chosen runs and the grids, condition by condition."""
-    entries, pictures = entries_of(design, results), []
-    names = _tuned_names(entries)
-    for condition in design.on:
-        final = results.having(condition=condition.label, stage=TUNED)
+    entries, pictures = entries_of(study, runs), []
+    for condition in study.conditions:
+        own = [each for each in entries if each.condition is condition]
+        final = [Line(str(each.place), each.arm.recipe, each.runs) for each in own]
         for key, title, caption, log_y in CURVES:
             words = f"{caption}, each seed at the point that it chooses: {condition.place}."
             pictures.append(curves(final, key, title, words, log_y=log_y))
-        score = f"validation {metric_of(results, condition)}"
-        of = {each.arm: each for each in entries if each.condition is condition}
-        for name in names:
-            tries = {arm: each.tried for arm, each in of.items() if each.tried.points}
-            own = {arm: each for arm, each in tries.items() if name in each.points[0]}
+        score = f"validation {metric_of(runs, condition)}"
+        for name in _tuned_names(own):
+            made = {str(each.place): (each.arm.recipe, each.tried)
+                    for each in own if name in each.tried}  # fmt: skip
             caption = (
                 f"Every trial's score against {name}, the mean over seeds; the large marks are the "
                 f"best points: {condition.place}."
             )
-            pictures.append(tried(own, name, score, caption))
+            pictures.append(tried(made, name, score, caption))
         # A lost trial has no score, so that a best of k is not a number.
         whole = {
-            arm: each.tried.scores for arm, each in of.items()
-            if len(each.tried.scores) > 1 and not each.tried.lost and each.search.ranges
+            str(each.place): (each.arm.recipe, each.tried.score.tolist()) for each in own
+            if len(each.tried) > 1 and np.isfinite(each.tried.score).all()
+            and study.search(each.arm).ranges
         }  # fmt: skip
         best = "The expected best validation score of k trials, of those that were made"
         pictures.append(best_scores(whole, score, f"{best}: {condition.place}."))
@@ -89,37 +210,47 @@ def pictures_of(design: Design, results: Results) -> list[Picture]:
     return drawn(pictures)
 
 
-def _scores(design: Design, results: Results, entries: Sequence[Entry]) -> Table:
+def _scores(study: Design, runs: Runs, entries: Sequence[Entry]) -> Table:
     """The chosen runs: hyper-parameters, metrics of the test set, and paired differences."""
-    metrics = dict.fromkeys(name for each in design.on for name in metrics_on(results, each))
-    names = list(metrics) or ["score"]
-    quoted = [name for name in _quoted(design) if name not in _measures(design)]
+    names = list(dict.fromkeys(name for each in study.conditions
+                               for name in _metrics_on(each, entries))) or ["score"]  # fmt: skip
+    quoted = [name for name in _quoted(study) if name not in _measures(study)]
     tuned_names = _tuned_names(entries)
-    values = differing({each.arm: each.every_value for each in entries})
+    values = differing({each.place: each.every_value for each in entries})
     different = {name: of for name, of in values.items() if name not in tuned_names}
     rows: list[Row] = []
     pairs: dict[str, None] = {}
-    for part in _by_condition(design, entries):
-        keys = [metric_on_test(name) if metrics else "test" for name in names]
-        columns = [_means(part, key, performance=True) for key in keys]
+    for part in _by_condition(study, entries):
+        keys = [f"test.{name}" if f"test.{name}" in runs.frame else "test" for name in names]
+        columns = [_means(part, key) for key in keys]
         for i, entry in enumerate(part):
-            arm, name, gap = entry.arm, entry.contender.name, Cell(None, missing="")
+            arm, gap = entry.arm, Cell(None, missing="")
             if entry.base is not None:
-                gap = difference(entry.runs.values("test"), results.arm(entry.base).values("test"))
-                pairs[f"{name} − {_name(entry.base)}"] = None
-            row: list[Any] = [arm.label, *entry.cells(tuned_names)]
-            row += [_value(of.get(arm)) for of in different.values()]
-            row += [*(cells[i] for cells in columns), Cell(len(entry.runs), "d"), gap]
-            row += [entry.condition.paper.get(metric, {}).get(name) for metric in quoted]
+                base = runs.best(entry.condition.label, entry.base)
+                gap = difference(entry.chosen.test, base.test)
+                pairs[f"{arm.name} − {entry.base}"] = None
+            row: list[Any] = [str(entry.place), *entry.cells(tuned_names)]
+            row += [_value(of.get(entry.place)) for of in different.values()]
+            row += [*(cells[i] for cells in columns), Cell(len(entry.chosen), "d"), gap]
+            row += [entry.condition.paper.get(metric, {}).get(arm.name) for metric in quoted]
             rows.append(tuple(row))
     headings: list[Heading] = ["arm", *tuned_names, *different, *names, "seeds"]
     headings += ["minus its baseline", *paper(*quoted)]
-    return Table("Scores", headings, rows, _about_scores(design, results, list(pairs)))
+    return Table("Scores", headings, rows, _about_scores(study, entries, list(pairs)))
 
 
-def _about_scores(design: Design, results: Results, pairs: list[str]) -> str:
-    places = "; ".join(f"{each.label}: {each.theirs}" for each in design.on if each.theirs)
-    specs = (item.spec for item in results.having(stage=TUNED))
+def _metrics_on(condition: Condition, entries: Sequence[Entry]) -> list[str]:
+    """The metrics of a condition; those that the paper has come first, and then the score."""
+    runs = [run for each in entries if each.condition is condition for run in each.runs]
+    score = [run.summary.get("score") for run in runs]
+    found = [name for run in runs for name in run.summary.get("test_metrics") or {}]
+    named = list(dict.fromkeys([*filter(None, score), *found]))
+    return list(dict.fromkeys([*(name for name in condition.paper if name in named), *named]))
+
+
+def _about_scores(study: Design, entries: Sequence[Entry], pairs: list[str]) -> str:
+    places = "; ".join(f"{each.label}: {each.theirs}" for each in study.conditions if each.theirs)
+    specs = (run.spec for entry in entries for run in entry.runs)
     ran = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule} schedule" for x in specs}
     return " ".join(
         [
@@ -133,36 +264,36 @@ def _about_scores(design: Design, results: Results, pairs: list[str]) -> str:
     )
 
 
-def _quoted(design: Design) -> list[str]:
+def _quoted(study: Design) -> list[str]:
     """The headings of the paper's numbers."""
-    return list(dict.fromkeys(name for each in design.on for name in each.paper))
+    return list(dict.fromkeys(name for each in study.conditions for name in each.paper))
 
 
-def _measures(design: Design) -> dict[str, tuple[Key, str]]:
+def _measures(study: Design) -> dict[str, tuple[Key, str]]:
     """The numbers beside the scores, by heading."""
     return {
         "norm first": ("norm_start", ".3g"),
         "norm last": ("norm_last", ".3g"),
-        "last / first": (growth, ".3f"),
+        "last / first": ("growth", ".3f"),
         "path on sphere": ("total_effective_step", ".3g"),
         "detected (%)": (percent_right(DELTA, invariant=True), ".1f"),
         "left alone (%)": (percent_right(DELTA, invariant=False), ".1f"),
-        **design.measures,
+        **study.measures,
     }
 
 
-def _norms(design: Design, entries: Sequence[Entry]) -> Table:
-    keys = _measures(design)
-    quoted = [name for name in _quoted(design) if name in keys]
+def _norms(study: Design, entries: Sequence[Entry]) -> Table:
+    keys = _measures(study)
+    quoted = [name for name in _quoted(study) if name in keys]
     rows: list[list[Content]] = []
-    for part in _by_condition(design, entries):
+    for part in _by_condition(study, entries):
         columns = [_means(part, key, form) for key, form in keys.values()]
         for i, entry in enumerate(part):
-            share = entry.runs.cell(invariant_share, ".1f", spread=True)
+            share = mean_of(number(entry.chosen, invariant_share), ".1f")
             theirs = entry.condition.paper
             rows.append(
-                [entry.arm.label, share, _views_of(entry.runs), *(cells[i] for cells in columns),
-                 *(theirs.get(name, {}).get(entry.contender.name) for name in quoted)]
+                [str(entry.place), share, _views_of(entry.runs), *(cells[i] for cells in columns),
+                 *(theirs.get(name, {}).get(entry.arm.name) for name in quoted)]
             )  # fmt: skip
     note = (
         "The norm is the mean over the scale-invariant units. Views: in how many weights of two or "
@@ -187,18 +318,20 @@ def _grids(entries: Sequence[Entry]) -> Table:
     tuned_names = _tuned_names(entries)
     rows: list[Row] = []
     for entry in entries:
-        tried = entry.tried
-        if not tried.points or not tuned_names:
+        if not tuned_names or entry.every.validation.isna().all():
             continue
-        samples = [tried.sample(i, "test") for i in range(len(tried.points))]
-        means = [mean(each.values()) for each in samples if each and not each.diverged]
-        counts = zip(tried.points, tried.counts, strict=True)
-        taken = [f"{_point(point)} × {count}" for point, count in counts if count]
-        taken += [f"none × {len(tried.unscored)}"] if tried.unscored else []
-        best = Cell(None if tried.best is None else tried.scores[tried.best], ".4g")
+        tests = entry.every.groupby("point").test.mean()
+        means = tests[np.isfinite(tests)].tolist()
+        taken = [f"{words} × {count}" for words, count in taken_by(entry)]
+        scores = entry.every.groupby("seed").validation.max()
+        none = int((scores == -math.inf).sum())
+        taken += [f"none × {none}"] if none else []
+        score = entry.tried.score.max()
+        best = Cell(score if math.isfinite(score) else None, ".4g")
+        lost = int((~np.isfinite(entry.tried.score)).sum())
         ends = (f(means) if means else None for f in (max, statistics.median, min))
         rows.append(
-            (entry.arm.label, Cell(len(tried.points), "d"), Cell(tried.lost, "d"),
+            (str(entry.place), Cell(len(entry.tried), "d"), Cell(lost, "d"),
              *entry.cells(tuned_names), best, ", ".join(taken), *(Cell(x, ".4g") for x in ends))
         )  # fmt: skip
     note = (
@@ -213,25 +346,38 @@ def _grids(entries: Sequence[Entry]) -> Table:
     return Table("Tuning", (*columns, "test, best point", "median", "worst"), rows, note)
 
 
-def _equal_points(design: Design, results: Results, entries: Sequence[Entry]) -> Table:
+def taken_by(entry: Entry) -> list[tuple[str, int]]:
+    """The points that seeds take, in words, and by how many."""
+    scored = entry.chosen[entry.chosen.validation > -math.inf]
+    names = [name for name in entry.names if name in scored]
+    counts = scored.groupby(names).size() if names else pd.Series(dtype=int)
+    return [(_point(dict(zip(names, np.atleast_1d(point), strict=True))), int(count))
+            for point, count in counts.items()]  # fmt: skip
+
+
+def _equal_points(study: Design, runs: Runs) -> Table:
     """The difference of each pair at each point that both have, and over all of these."""
-    of = {entry.arm: entry.tried for entry in entries}
     rows: list[Row] = []
-    for condition, (base, ours) in design.comparisons:
-        nothing = Tried([], [])
-        left, right = (of.get(arm_of(condition, each), nothing) for each in (ours, base))
-        shared = [point for point in left.points if point in right.points and point]
-        sides = [
-            [tried.sample(tried.points.index(point), "test") for point in shared]
-            for tried in (left, right)
-        ]
+    for condition, (base, ours) in study.comparisons:
+        names = study.search(ours).names
+        if names != study.search(base).names:
+            continue
+        frames = [runs.of(condition.label, each.name) for each in (ours, base)]
+        if any(frame.empty or not {*names} <= {*frame} for frame in frames):
+            continue
+        keyed = [frame.set_index([*names, "seed"]).test.sort_index() for frame in frames]
+        left, right = keyed[0].align(keyed[1], join="inner")
         first = f"{condition.label}: {ours.name} − {base.name}".removeprefix(": ")
-        for point, *pair in zip(shared, *sides, strict=True):
+        points = left.index.droplevel("seed").unique()
+        for key in points:
+            pair = [side.xs(key, level=names if len(names) > 1 else names[0])
+                    for side in (left, right)]  # fmt: skip
+            point = dict(zip(names, np.atleast_1d(key), strict=True))
             said = all(point.items() <= each.paper.items() for each in (ours, base))
             place = _point(point) + " (the paper's)" * said
             rows.append((first, place, *column(pair, ".4g"), difference(*pair)))
-        if len(shared) > 1:
-            means = [pooled(side) for side in sides]
+        if len(points) > 1:
+            means = [side.groupby("seed").mean() for side in (left, right)]
             rows.append((first, "mean over the grid", *column(means, ".4g"), difference(*means)))
     note = "Test scores, paired by seed, with Student's 95 % intervals, not corrected for number."
     return Table("At equal points", ("pair", "point", "ours", "baseline", "difference"), rows, note)
@@ -244,7 +390,7 @@ def _point(point: Mapping[str, float]) -> str:
     return " ".join(f"{name}={value:.3g}" for name, value in point.items())
 
 
-def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
+def range_table(scores: Mapping[str, Mapping[str, pd.Series]]) -> Table:
     """The best against the worst optimizer of each condition, both tuned.
 
     Tukey's range test decides if they are apart.
@@ -255,20 +401,21 @@ def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
     rows: list[Row] = []
     apart: list[bool] = []
     for condition, arms in scores.items():
-        ended = {arm: sample for arm, sample in arms.items() if not sample.diverged}
-        known = {arm: sample for arm, sample in ended.items() if len(sample) > 1}
+        ended = {name: series.dropna() for name, series in arms.items()}
+        known = {name: series for name, series in ended.items()
+                 if len(series) > 1 and np.isfinite(series).all()}  # fmt: skip
         cells = dict(zip(known, column(list(known.values()), "g"), strict=True))
-        means = {arm: float(cell.number) for arm, cell in cells.items() if cell.number is not None}
+        means = {name: float(cell.number) for name, cell in cells.items()
+                 if cell.number is not None}  # fmt: skip
         if len(means) < 2:
             continue
         best = max(means, key=means.__getitem__)
         worst = min(reversed(means), key=means.__getitem__)  # of equal ones another than the best
         gap = Cell(means[best] - means[worst], "+.3g", n=cells[best].n)
-        seeds = set.intersection(*(set(known[arm]) for arm in means))
-        every = [[known[arm][seed] for seed in sorted(seeds)] for arm in means]
-        p = range_test(every) if len(seeds) > 1 else 1.0
+        every = pd.concat([known[name] for name in means], axis=1, join="inner")
+        p = range_test(every.T.to_numpy().tolist()) if len(every) > 1 else 1.0
         apart.append(p < LEVEL)
-        row = (condition, _name(best), _name(worst), gap, Cell(p, ".2g"))
+        row = (condition, best, worst, gap, Cell(p, ".2g"))
         rows.append((*row, "yes" if apart[-1] else "no"))
     columns = ("condition", "best", "worst", "best minus worst", "p", "apart")
     about = (
@@ -280,53 +427,39 @@ def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
     return Table("Best against worst", columns, rows, about)
 
 
-def growth(item: Result) -> float | None:
-    """The last norm over the first, of the scale-invariant units."""
-    start, last = (item.summary.get(name) for name in ("norm_start", "norm_last"))
-    return None if not start or last is None else last / start
-
-
 def invariant_share(item: Result) -> float | None:
     """The percentage of the parameters that are scale-invariant."""
     share = item.summary.get("invariant_share")
     return None if share is None else 100 * float(share)
 
 
-def _views_of(runs: Results) -> str:
+def _views_of(runs: Sequence[Result]) -> str:
     """The number of weights by the view in which the audit finds them invariant."""
-    views = next((list(item.summary.get("views", {}).values()) for item in runs), [])
+    views = next((list((item.summary.get("views") or {}).values()) for item in runs), [])
     counts = [("channel", "channel"), ("layer", "layer"), (None, "none")]
     return ", ".join(f"{views.count(view)} {name}" for view, name in counts if view in views)
 
 
-def _by_condition(design: Design, entries: Sequence[Entry]) -> list[list[Entry]]:
-    """The entries with final runs, those of each condition together."""
-    return [
-        [entry for entry in entries if entry.condition is condition and entry.runs]
-        for condition in design.on
-    ]
+def _by_condition(study: Design, entries: Sequence[Entry]) -> list[list[Entry]]:
+    """The entries of each condition together."""
+    return [[entry for entry in entries if entry.condition is condition]
+            for condition in study.conditions]  # fmt: skip
 
 
 def _tuned_names(entries: Sequence[Entry]) -> list[str]:
-    """The hyper-parameters that some entry is tuned in."""
-    return list(dict.fromkeys(name for entry in entries for name in entry.search.names))
+    """The hyper-parameters that some arm is tuned in."""
+    return list(dict.fromkeys(name for entry in entries for name in entry.names))
 
 
-def _means(
-    entries: Sequence[Entry], key: Key, form: str = ".4g", *, performance: bool | None = None
-) -> list[Cell]:
+def _means(entries: Sequence[Entry], key: Key, form: str = ".4g") -> list[Cell]:
     """The means of entries over the same seeds; added ones do not narrow those of the others."""
-    samples = [entry.runs.values(key, performance=performance) for entry in entries]
-    own = [sample for entry, sample in zip(entries, samples, strict=True) if entry.own]
+    values = [number(entry.chosen, key) for entry in entries]
+    own = [series for entry, series in zip(entries, values, strict=True) if not entry.arm.added]
     cells = iter(column(own, form))
     return [
-        next(cells) if entry.own else column([*own, sample], form)[-1]
-        for entry, sample in zip(entries, samples, strict=True)
+        column([*own, series], form)[-1] if entry.arm.added else next(cells)
+        for entry, series in zip(entries, values, strict=True)
     ]
-
-
-def _name(arm: Arm) -> str:
-    return str(arm.settings["contender"])
 
 
 def _value(value: Any) -> str:

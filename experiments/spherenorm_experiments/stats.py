@@ -72,6 +72,16 @@ def t_test(values: Sequence[float], bound: float) -> float:
     return float(2 * stats.t.sf(off / error, len(known) - 1))
 
 
+def scale_of(*numbers: Iterable[float]) -> float:
+    """The unit in which differences of these numbers are told from rounding: 1, or a smaller one.
+
+    >>> scale_of([92.0, 93.5]), scale_of([2e-9, -math.inf], [-3e-9])
+    (1.0, 3e-09)
+    """
+    sizes = [abs(x) for part in numbers for x in part if math.isfinite(x) and x]
+    return min(1.0, max(sizes, default=1.0))
+
+
 def detectable(spread: float, count: int) -> float:
     """The least mean that Student's test finds to differ from 0 with the probability `POWER`.
 

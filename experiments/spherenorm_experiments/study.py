@@ -1,6 +1,6 @@
 """`Study`: one table or figure of the paper, or a study of our own, in one file.
 
-A study says which runs it needs, given what is known: `trials(plan, results)` is asked again after
+A study says which runs it needs, given what is known: `trials(plan, runs)` is asked again after
 every round, so that a later stage (the best learning rate, say) may depend on an earlier one. Then
 it makes tables, pictures and claims of the results.
 """
@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from spherenorm_experiments.claims import Claim
-from spherenorm_experiments.decisions import Decision, adjusted, evaluate
+from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
 from spherenorm_experiments.errors import written
 from spherenorm_experiments.lookup import find_task_class
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Arm, Results, Trial
+from spherenorm_experiments.runs import Place, Runs, Trial
 from spherenorm_experiments.spec import Spec, points_of
 from spherenorm_experiments.tables import Table
 from spherenorm_experiments.task import AnyTask, Budget
@@ -44,22 +43,22 @@ class Study:
     departures: Sequence[tuple[str, str, str, str]] = ()
     """Settings that differ from the paper's: the setting, the paper's, ours, and why."""
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         """The runs that are needed, given what is known.
 
         When more is known these are the same trials, and possibly more.
         """
         raise NotImplementedError
 
-    def tables(self, results: Results) -> list[Table]:
+    def tables(self, runs: Runs) -> list[Table]:
         """The study's tables; none of which no run has a number."""
         return []
 
-    def headline(self, results: Results) -> Table | None:
+    def headline(self, runs: Runs) -> Table | None:
         """The table that a terminal shows of a report; None if the page has all there is to see."""
         return None
 
-    def pictures(self, results: Results) -> list[Picture]:
+    def pictures(self, runs: Runs) -> list[Picture]:
         """The study's pictures; none with nothing in it."""
         return []
 
@@ -68,17 +67,17 @@ class Study:
         """The study's claims, as rows; a study may also give them as an attribute."""
         return ()
 
-    def every_table(self, results: Results) -> list[Table]:
+    def every_table(self, runs: Runs) -> list[Table]:
         """The study's tables, and the settings that differ from the paper's."""
-        return [*self.tables(results), *_departures_table(self)]
+        return [*self.tables(runs), *_departures_table(self)]
 
-    def evaluated(self, results: Results) -> list[Decision]:
-        """Each of the study's claims by itself; inconclusive where there are no results."""
-        return [evaluate(claim, results) for claim in self.claims]
+    def evaluated(self, runs: Runs) -> list[Decision]:
+        """Each of the study's claims by itself; inconclusive where there are no runs."""
+        return [measure(claim, runs) for claim in self.claims]
 
-    def decided(self, results: Results) -> list[Decision]:
+    def decided(self, runs: Runs) -> list[Decision]:
         """The study's claims, with their p-values adjusted for their number."""
-        return adjusted(self.evaluated(results))
+        return adjusted(self.evaluated(runs))
 
     def title(self) -> str:
         """The first line of the docstring."""
@@ -91,14 +90,15 @@ class Study:
     def seeded(
         self,
         plan: Plan,
-        arm: Arm,
+        place: Place,
         task: str,
+        recipe: str,
         hyper_parameters: Mapping[str, Any],
         seeds: Sequence[int] | None = None,
         /,
         **more: Any,
     ) -> list[Trial]:
-        """The trials of an arm: every point with every seed, with the task's budget for the tier.
+        """The trials of a place: every point with every seed, with the task's budget for the tier.
 
         Args:
             hyper_parameters: lists of one length are points (but for "betas", which is one value).
@@ -107,7 +107,7 @@ class Study:
         """
         budget, seeds = self.budget(plan, task), seeds or self.chosen_seeds(plan)
         common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
-        return trials_of(arm, task, hyper_parameters, seeds, **common)
+        return trials_of(place, task, recipe, hyper_parameters, seeds, **common)
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""
@@ -122,8 +122,9 @@ class Study:
 
 
 def trials_of(
-    arm: Arm,
+    place: Place,
     task: str,
+    recipe: str,
     hyper_parameters: Mapping[str, Any],
     seeds: Sequence[int],
     /,
@@ -131,12 +132,13 @@ def trials_of(
 ) -> list[Trial]:
     """A trial for every point with every seed; see `Study.seeded`.
 
-    >>> made = trials_of(Arm("SGD", "sgd"), "cosine", {"lr": [0.1, 0.2], "momentum": 0.9}, (0, 1))
+    >>> points = {"lr": [0.1, 0.2], "momentum": 0.9}
+    >>> made = trials_of(Place("", "SGD"), "cosine", "sgd", points, (0, 1))
     >>> [(trial.spec.hyper_parameters["lr"], trial.spec.seed) for trial in made]
     [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)]
     """
     return [
-        Trial(arm, Spec(task, arm.recipe, point, seed=seed, **fields))
+        Trial(place, Spec(task, recipe, point, seed=seed, **fields))
         for point in points_of(hyper_parameters)
         for seed in seeds
     ]

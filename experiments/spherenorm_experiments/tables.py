@@ -6,12 +6,16 @@ Means that a reader may compare are made column by column, over the same seeds.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
-from spherenorm_experiments.samples import Sample, Values, paired_values
-from spherenorm_experiments.stats import deviation, interval, mean
+import numpy as np
+import pandas as pd
+
+from spherenorm_experiments.stats import deviation, interval, mean, scale_of
 
 Number = float | Decimal
 
@@ -109,13 +113,13 @@ def paper(*headings: str) -> list[Column]:
     return [Column(heading, paper=True) for heading in headings]
 
 
-def printed(numbers: str) -> list[Decimal]:
+def printed(numbers: str) -> list[Cell]:
     """The paper's numbers, with the digits that it prints.
 
-    >>> printed("1.35 4.30")
-    [Decimal('1.35'), Decimal('4.30')]
+    >>> [str(cell) for cell in printed("1.35 4.30")]
+    ['1.35', '4.30']
     """
-    return [Decimal(number) for number in numbers.split()]
+    return [_read(number) for number in numbers.split()]
 
 
 class Table:
@@ -179,44 +183,85 @@ def _as_cell(cell: Content) -> Cell:
     return cell if isinstance(cell, Cell) else Cell(cell, missing="")
 
 
-def column(values: Sequence[Values], form: str) -> list[Cell]:
+def column(values: Sequence[pd.Series], form: str) -> list[Cell]:
     """The means of several arms over the seeds that all of them have ended, with their spread.
 
     An arm that diverged on one of these seeds has no mean: it would be over other seeds, those on
     which the arm fared well. Arms without any result do not narrow the others.
 
-        >>> first, second, third = column([{0: 1.0, 1: 2.0, 2: 9.0}, {0: 3.0, 1: 5.0}, {}], "g")
+        >>> first, second, third = column(
+        ...     [pd.Series([1.0, 2.0, 9.0]), pd.Series([3.0, 5.0]), pd.Series(dtype=float)], "g"
+        ... )
         >>> str(first), first.n, str(second), str(third)
         ('1.5 ± 0.707107', 2, '4 ± 1.41421', '–')
     """
-    samples = [Sample.of(each) for each in values]
-    ended = [set(sample) | sample.diverged for sample in samples]
-    shared = set.intersection(*filter(None, ended)) if any(ended) else set()
-    return [_mean(sample, shared, form) for sample in samples]
+    ended = [series.dropna() for series in values]
+    indices = [set(series.index) for series in ended if len(series)]
+    shared = sorted(set.intersection(*indices)) if indices else []
+    return [mean_of(series[series.index.isin(shared)], form) for series in ended]
 
 
-def mean_of(values: Values, form: str) -> Cell:
-    """The mean over all seeds, with its spread and their number; none if one of them diverged.
+def mean_of(series: pd.Series, form: str) -> Cell:
+    """The mean over seeds, with its spread and their number; none if one of them diverged.
 
-    >>> str(mean_of({0: 1.0, 1: 2.0}, ".2f"))
+    >>> str(mean_of(pd.Series([1.0, 2.0]), ".2f"))
     '1.50 ± 0.71'
     """
-    sample = Sample.of(values)
-    return _mean(sample, {*sample, *sample.diverged}, form)
+    known = series.astype(float).dropna()
+    diverged = int((~np.isfinite(known)).sum())
+    if diverged or known.empty:
+        return Cell(None, form, diverged=diverged)
+    return Cell(float(known.mean()), form, spread=deviation(known), n=len(known))
 
 
-def difference(a: Values, b: Values) -> Cell:
+def difference(a: pd.Series, b: pd.Series) -> Cell:
     """The mean of a - b over the seeds that both have, with its 95 % interval."""
-    paired = paired_values(a, b)
-    known, lost = list(paired.values()), len(paired.diverged)
-    low, high = interval(known)
-    ends = None if math.isnan(low) else (low, high)
+    paired, scale = (a - b).astype(float).dropna(), scale_of(a, b)
+    known = paired[np.isfinite(paired)].tolist()
+    low, high = (scale * end for end in interval([x / scale for x in known]))
+    ends, lost = None if math.isnan(low) else (low, high), len(paired) - len(known)
     return Cell(mean(known), "+.3g", interval=ends, n=len(known), diverged=lost)
 
 
-def _mean(sample: Sample, seeds: set[int], form: str) -> Cell:
-    known = [value for seed, value in sample.items() if seed in seeds]
-    diverged = len(sample.diverged & seeds)
-    if diverged or not known:
-        return Cell(None, form, diverged=diverged)
-    return Cell(mean(known), form, spread=deviation(known), n=len(known))
+_NUMBER = re.compile(r"-?[0-9.]+")
+
+
+def table_of(text: str) -> list[dict[str, Any]]:
+    """The rows of a table that is written as text, with columns two or more spaces apart.
+
+    A number of the paper's keeps its digits, and its spread stands behind it. True, False and None
+    are these; a `-` is a missing number.
+
+        >>> rows = table_of('''
+        ...     row     wide   AdamW       AdamP
+        ...     plain   False  23.38±0.05  23.26
+        ... ''')
+        >>> rows[0]["row"], rows[0]["wide"], str(rows[0]["AdamW"]), str(rows[0]["AdamP"])
+        ('plain', False, '23.38 ± 0.05', '23.26')
+    """
+    head, *lines = (re.split(r"  +", line.strip()) for line in text.strip().splitlines())
+    return [{name: _read(cell) for name, cell in zip(head, line, strict=True)} for line in lines]
+
+
+def _read(text: str) -> Any:
+    if text in ("True", "False", "None", "-"):
+        return {"True": True, "False": False}.get(text)
+    number, _, spread = text.partition("±")
+    if not _NUMBER.fullmatch(number):
+        return text
+    digits = len(number.partition(".")[2])
+    return Cell(Decimal(number), f".{digits}f", spread=float(spread) if spread else None)
+
+
+def gap(ours: Cell, theirs: Cell) -> Cell:
+    """The paper's difference of two of its numbers, with the digits that it prints.
+
+    >>> str(gap(Cell(Decimal("23.38")), Cell(Decimal("22.77"))))
+    '+0.61'
+    """
+    return Cell(Decimal(str(ours.value)) - Decimal(str(theirs.value)), "+")
+
+
+def negative(cell: Cell) -> Cell:
+    """Minus a number of the paper's, where less is better."""
+    return replace(cell, value=-Decimal(str(cell.value)))

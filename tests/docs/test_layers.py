@@ -29,11 +29,11 @@ ROOMS = {
     "spherenorm_experiments": (
         *("errors", "streams", "code", "metrics", "spec", "search", "task", "lookup", "recipes"),
         *("store", "probes", "ranks", "run", "optimizers", "weights", "given_steps", "data"),
-        *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "samples", "stats"),
-        *("tables", "results", "tuning", "claims", "decisions", "detection", "pictures", "forest"),
-        *("plan", "study", "condition", "design", "entries", "shown", "comparison", "comparing"),
-        *("paper.statements", "paper.shared", "campaign", "sections", "exports", "drawings"),
-        *("paper", "extra", "paper.opening", "page", "paper.pages", "compared", "convert", "cli"),
+        *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "stats", "tables"),
+        *("runs", "claims", "detection", "pictures", "forest", "plan", "study", "design", "shown"),
+        *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
+        *("exports", "drawings", "paper", "extra", "paper.opening", "page", "paper.pages"),
+        *("compared", "convert", "cli"),
     ),
 }
 """Of each package, from the bottom to the top; the packages too are in this order.

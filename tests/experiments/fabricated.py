@@ -6,17 +6,17 @@ In a world of random numbers a claim may be true or false.
 import functools
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 
-from spherenorm_experiments.claims import MARGIN, Claim
+from spherenorm_experiments.claims import MARGIN, Claim, measure
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.decisions import evaluate
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.runs import Place, Result, Runs
 from spherenorm_experiments.spec import Spec
 
 SHARES = ("test", "validation", "projected_invariant", "projected_variant")
@@ -37,94 +37,112 @@ KINDS = ("variant", "invariant")
 
 @dataclass(frozen=True, kw_only=True)
 class Made(Result):
-    """A result with arrays of no file."""
+    """A result with arrays and records of no file."""
 
     kept: Mapping = field(default_factory=dict)
+    recorded: Sequence = ()
 
     @property
     def arrays(self):
         return self.kept
 
-
-def result(arm, seed=0, spec=None, records=(), name="made", **summary):
-    """A finished run, of which nothing is stored."""
-    spec = spec or Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed)
-    metrics = SimpleNamespace(read=lambda *_: records)
-    folder = SimpleNamespace(name=name, metrics=metrics, path=name)
-    return Result(name, spec, {"diverged_at": None, **summary}, folder, arm=arm)
+    def records(self, names=None):
+        return list(self.recorded)
 
 
-def decided(left, relation, right, name="claim", text="", **more):
-    """A claim about numbers by seed, or about a number without randomness."""
-    sides = (left, right if isinstance(right, float) else lambda _: right)
-    return evaluate(Claim(name, text, lambda _: sides[0], relation, sides[1], **more), Results([]))
+def result(place, seed=0, spec=None, records=(), name="made", recipe="sgd", **summary):
+    """A finished run, of which nothing is stored.
+
+    Args:
+        place: a `Place`, or the name of an arm.
+    """
+    place = place if isinstance(place, Place) else Place("", place)
+    spec = spec or Spec("digits", recipe, {"lr": 0.1}, seed=seed)
+    folder = SimpleNamespace(name=name, path=name)
+    summary = {"diverged_at": None, **summary}
+    return Made(name=name, spec=spec, summary=summary, folder=folder, place=place, recorded=records)
+
+
+def by_seed(values):
+    """A Series of numbers by seed: of a list, a mapping or one number for each of eight."""
+    if isinstance(values, float):
+        values = [values] * SEEDS
+    return pd.Series(dict(values) if isinstance(values, Mapping) else list(values), dtype=float)
+
+
+def decided(values, relation="> 0", looks=(), name="claim", **more):
+    """A claim about numbers by seed, or about a number without randomness or none."""
+    value = values if values is None or isinstance(values, float) else by_seed(values)
+    return measure(Claim(name, relation, lambda _: value, **more), Runs(looks=looks))
 
 
 def scores(ours, baseline, margin=MARGIN, **more):
     """A claim that a score is higher than another."""
-    performance = {"performance": True, "unit": "pp", "equivalent": margin}
-    return decided(ours, ">", baseline, **performance | more)
+    gap = by_seed(ours) - by_seed(baseline)
+    return decided(gap, **{"score": True, "unit": "pp", "margin": margin, **more})
 
 
-def compared(study, plan, lost=lambda arm: False):
-    """The results of a tuned comparison, with scores by chance.
+def compared(study, plan, lost=lambda trial: False):
+    """The results of a comparison, with scores by chance.
 
     Args:
-        lost: of an arm; where it is true all of its runs diverged.
+        lost: of a trial; where it is true the run diverged.
     """
     random, items = np.random.default_rng(0), []
-    for number, trial in enumerate(study.trials(plan, Results([]))):
+    for number, trial in enumerate(study.trials(plan, Runs())):
         score, start, last, path = 50 + 40 * random.random(4)
         summary = {"validation": score, "test": score, "norm_last": last}
-        summary["test_metrics"] = {name: score for c in study.on for name in c.paper}
-        if lost(trial.arm):
+        summary["test_metrics"] = {name: score for c in study.conditions for name in c.paper}
+        if lost(trial):
             summary = {**dict.fromkeys(summary), "test_metrics": {}, "diverged_at": 3}
         summary |= {"metric": "accuracy (%)", "norm_start": start, "invariant_share": 0.5}
         summary |= {"total_effective_step": path, "views": {"a": "channel", "b": None}}
+        summary |= {"steps_per_epoch": 2}
         keys = ("norm", "effective_step", "loss", "validation")
         records = [{"step": step, **dict.fromkeys(keys, score + step)} for step in range(1, 5)]
         spec = replace(trial.spec, probes=("norms",))
-        items.append(result(trial.arm, 0, spec, records, f"run-{number}", **summary))
-    return Results(items)
+        items.append(result(trial.place, 0, spec, records, f"run-{number}", **summary))
+    return Runs(items)
 
 
-def fabricated(name, world, lost=lambda arm: False):
+def fabricated(name, world, lost=lambda recipe: False):
     """The results of a study in a world: numbers of an arm's own, alike for all seeds but noise.
 
     In every third world all arms of a recipe are alike but for noise, in every fifth all arms are;
-    but sizes rise or fall from one contender of a condition to the next.
+    but sizes rise or fall from one arm of a condition to the next.
 
     Args:
         world: a seed.
-        lost: of an arm; where it is true all of its runs diverged, at all points.
+        lost: of a recipe; where it is true all of its runs diverged, at all points.
     """
     random = np.random.default_rng([world, 7])
     items, places = [], {}
-    for arm, spec, rows in _planned(name):
-        alike = "" if world % 5 == 0 else arm.recipe
+    for place, specs in _planned(name):
+        recipe = specs[0].recipe
+        alike = "" if world % 5 == 0 else recipe
         own = np.random.default_rng([world, 7, zlib.crc32(alike.encode())])
         levels = random if world % 3 and world % 5 else own
-        place = arm.settings.get("condition"), arm.recipe
-        items += _results(arm, spec, rows, random, levels, lost(arm), places.setdefault(place, 0))
-        places[place] += 1
-    return Results(items)
+        key = place.condition, recipe
+        items += _results(place, specs, random, levels, lost(recipe), places.setdefault(key, 0))
+        places[key] += 1
+    return Runs(items)
 
 
 @functools.cache
 def _planned(name):
-    """Each arm of a study with a spec and those of all of its runs: the same in all worlds."""
-    trials = find_study(name).trials(Plan("smoke" if name == "f3" else "small"), Results([]))
-    arms = {}
+    """Each place of a study with the specs of its runs: the same in all worlds."""
+    trials = find_study(name).trials(Plan("smoke" if name == "f3" else "small"), Runs())
+    places = {}
     for trial in trials:  # of a toy's two options the one at its side
-        known = arms.setdefault(trial.arm, {})
+        known = places.setdefault(trial.place, {})
         known.setdefault(json.dumps(dict(trial.spec.options)), []).append(trial.spec)
     planned = []
-    for arm, options in arms.items():
+    for place, options in places.items():
         specs = [*options.values()][-1]
         if _is_toy(specs[0]):
             points = {json.dumps(dict(spec.hyper_parameters)): spec for spec in specs}
             specs = [replace(spec, seed=s) for spec in points.values() for s in range(SEEDS)]
-        planned.append((arm, specs[0], specs))
+        planned.append((place, specs))
     return planned
 
 
@@ -132,11 +150,11 @@ def _is_toy(spec):
     return spec.task in ("cosine", "rosenbrock")
 
 
-def _results(arm, spec, specs, random, levels, lost, place):
-    toy = _is_toy(spec)
+def _results(place, specs, random, levels, lost, order):
+    toy = _is_toy(specs[0])
     points = len({json.dumps(dict(own.hyper_parameters)) for own in specs})
     seeds = len(specs) // points
-    rise = 0.0 if toy else place * levels.choice([-0.06, 0.0, 0.035, 0.25])
+    rise = 0.0 if toy else order * levels.choice([-0.06, 0.0, 0.035, 0.25])
     tables = _tables(GAPS if toy else SIZES + SHARES, (points, seeds), random, levels, rise, lost)
     slope = levels.normal(scale=0.03) * np.arange(POINTS_KEPT)[:, None, None]
     curves = np.exp(slope + 0.01 * random.normal(size=(POINTS_KEPT, points, seeds)))
@@ -152,7 +170,10 @@ def _results(arm, spec, specs, random, levels, lost, place):
             "effective_step": curve * np.nan if lost else curve.copy(),
             **{f"cosines_{kind}": x.copy() for kind, x in zip(KINDS, ends, strict=True)},
         }
-        items.append(Made("made", own, summary, None, 0, arm=arm, kept=kept))
+        items.append(
+            Made(name="made", spec=own, summary=summary, folder=None, index=0, place=place,
+                 kept=kept)
+        )  # fmt: skip
     return items
 
 

@@ -1,7 +1,6 @@
-"""A benchmark of two contenders on the digits."""
+"""A benchmark of two optimizers on the digits."""
 
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, Setup
+from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import printed
@@ -16,8 +15,8 @@ PLAIN = Condition(
     paper={"accuracy": dict(zip(("SGD", "SGDP"), printed("70.47 70.70"), strict=True))},
     cites=says("t2.outperform"),
 )
-SGD = Contender("SGD", fixed={"momentum": 0.9}, paper={"lr": 0.1, "momentum": 0.9})
-SGDP = Contender(
+SGD = Arm("SGD", fixed={"momentum": 0.9}, paper={"lr": 0.1, "momentum": 0.9})
+SGDP = Arm(
     "SGDP", fixed={"momentum": 0.9}, paper={"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}
 )
 
@@ -25,24 +24,22 @@ SGDP = Contender(
 def small_table(**changed):
     """The comparison, with these arguments in place of its own."""
     given = {
-        "baseline": SGD,
-        "contenders": [SGDP],
+        "arms": [SGD, SGDP],
         "tune": {"lr": [0.01, 0.1]},
-        "on": [PLAIN],
-        "claims": projection([PLAIN], (SGD, SGDP)),
+        "conditions": [PLAIN],
+        "claims": projection([PLAIN], ("SGD", "SGDP")),
         "first_seed": 40,
         "seeds": {"smoke": 2, "small": 3, "full": 4},
     }
     about = "A small table: SGD and SGDP\n\nOn the digits."
-    return TunedComparison("small-table", about, **{**given, **changed})
+    return Comparison("small-table", about, **{**given, **changed})
 
 
 SMALL_TABLE = small_table()
 
-TINY_TABLE = TunedComparison(
+TINY_TABLE = Comparison(
     "tiny-table",
-    baseline="sgd",
-    contenders=["sgdp"],
+    arms=["sgd", "sgdp"],
     tune={"lr": [0.03, 0.3]},
-    on=[Condition("", "spherenorm_tiny:Tiny")],
+    conditions=[Condition("", "spherenorm_tiny:Tiny")],
 )

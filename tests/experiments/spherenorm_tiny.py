@@ -16,13 +16,13 @@ from torch.nn.functional import mse_loss
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm_experiments.claims import Claim, Of
+from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.metrics import Mean
-from spherenorm_experiments.pictures import curves
-from spherenorm_experiments.results import Arm
+from spherenorm_experiments.pictures import Line, curves
+from spherenorm_experiments.runs import Place
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Table, paper
+from spherenorm_experiments.tables import Table, mean_of, paper
 from spherenorm_experiments.task import Budget, PureTask, Splits, Task
 
 
@@ -131,33 +131,40 @@ class TinyStudy(Study):
     seeds = {"smoke": 2, "small": 3, "full": 4}  # noqa: RUF012
     takes_optimizers = True
 
-    def trials(self, plan, results):
+    def trials(self, plan, runs):
         """Only those of `--optimizers`, if there are any."""
         first = []
         for name in plan.optimizers or ("sgd", "sgdp"):
-            arm = Arm(name if ":" in name else name.upper(), name)
-            first += self.seeded(plan, arm, TASK, _setting_of(name))
-        if plan.optimizers or len(results) < len(first):
+            place = Place("", name if ":" in name else name.upper())
+            first += self.seeded(plan, place, TASK, name, _setting_of(name))
+        if plan.optimizers or len(runs) < len(first):
             return first
-        better = max(("SGD", "SGDP"), key=lambda arm: results.arm(arm).mean("validation"))
-        longer = Arm("longer", better.lower())
-        return first + self.seeded(plan, longer, TASK, SETTING, epochs=3)
+        better = max(("SGD", "SGDP"), key=lambda arm: runs.every("", arm).validation.mean())
+        longer = Place("", "longer")
+        return first + self.seeded(plan, longer, TASK, better.lower(), SETTING, epochs=3)
 
     def budget(self, plan, task):
         return Tiny.tiers[plan.tier]
 
-    def tables(self, results):
-        rows = [(a.label, results.arm(a).cell("norm_last", ".3f"), "1") for a in results.arms]
+    def tables(self, runs):
+        rows = [
+            (str(place), mean_of(runs.every(*place).norm_last, ".3f"), "1") for place in runs.places
+        ]
         return [Table("Norms", ("arm", "norm", *paper("norm")), rows)]
 
-    def pictures(self, results):
-        return [curves(results, "norm", "norm", "norms")]
+    def pictures(self, runs):
+        shown = [
+            Line(str(place), "sgd", [item for item in runs if item.place == place])
+            for place in runs.places
+        ]
+        return [curves(shown, "norm", "norm", "norms")]
 
-    claims = (
-        Claim(
-            "norm", "SGDP's norm is smaller", Of("SGDP", "norm_last"), "<", Of("SGD", "norm_last")
-        ),
-    )
+    claims = (Claim("norm", "< 0", lambda runs: _norms(runs, "SGDP") - _norms(runs, "SGD"),
+                    "SGDP's norm is smaller"),)  # fmt: skip
+
+
+def _norms(runs, arm):
+    return runs.every("", arm).set_index("seed").norm_last
 
 
 class AgainStudy(TinyStudy):
@@ -247,7 +254,7 @@ class RaisesInTables(TinyStudy):
 
     name = "raises-in-tables"
 
-    def tables(self, results):
+    def tables(self, runs):
         raise RuntimeError("no table today")
 
 
@@ -263,7 +270,7 @@ class RaisesInPart(TinyStudy):
     def claims(self):
         return {}["no such claim"]
 
-    def pictures(self, results):
+    def pictures(self, runs):
         raise ValueError("no picture today")
 
 
@@ -272,10 +279,10 @@ class RaisesInTrials(TinyStudy):
 
     name = "raises-in-trials"
 
-    def trials(self, plan, results):
-        if len(results) >= plan.overrides.get("probe_every", 0):
+    def trials(self, plan, runs):
+        if len(runs) >= plan.overrides.get("probe_every", 0):
             raise KeyError("nothing to run")
-        return super().trials(plan, results)
+        return super().trials(plan, runs)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
 
 def _show_claim(claim: Mapping[str, Any]) -> None:
     """Print a claim, our numbers, and what a reader needs beside them."""
-    from spherenorm_experiments.decisions import AGAINST, FOR
+    from spherenorm_experiments.claims import AGAINST, FOR
 
     verdict = claim["verdict"]
     color = "green" if verdict in FOR else "red" if verdict in AGAINST else "yellow"

@@ -49,7 +49,7 @@ def run(
     optimizers: Annotated[
         str | None,
         typer.Option(
-            help="Contenders that tuned comparisons have beside their own, comma-separated: recipe "
+            help="Optimizers that comparisons have beside their own, comma-separated: recipe "
             "names, or module:function; each needs --search or --like."
         ),
     ] = None,
@@ -61,7 +61,7 @@ def run(
         ),
     ] = None,
     like: Annotated[
-        str, typer.Option(help="The contender as which --optimizers without a range are searched.")
+        str, typer.Option(help="The optimizer as which --optimizers without a range are searched.")
     ] = "",
     data: Data = None,
     *,

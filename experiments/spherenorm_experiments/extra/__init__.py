@@ -1,7 +1,6 @@
-"""Questions of our own: weight decay in equilibrium, the invariance test, matched steps."""
+"""Questions of our own: weight decay in equilibrium, and matched steps."""
 
 STUDIES = {
-    "detector": "detector:Detector",
     "equilibrium": "equilibrium:EquilibriumStudy",
     "matched-step": "matched_step:MatchedStep",
 }

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+
 from spherenorm import Bound
 from spherenorm_experiments.claims import Claim, Statement, slug
-from spherenorm_experiments.paper.shared.grid import Grid, grid_of
 from spherenorm_experiments.pictures import Picture, color_of, drawn, empty_figure, points, rounded
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.recipes import load_recipe
-from spherenorm_experiments.results import Arm, Result, Results, Trial
-from spherenorm_experiments.samples import Sample, worst_of
-from spherenorm_experiments.stats import mean
+from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, number
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Table
 
@@ -55,19 +55,21 @@ class EquilibriumStudy(Study):
     name = "equilibrium"
     seeds = {"smoke": 1, "small": 3, "full": 10}  # noqa: RUF012
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         trials = []
         for name, (fixed, pairs) in OPTIMIZERS.items():
             rates, decays = (list(column) for column in zip(*pairs, strict=True))
             setting = {**fixed, "lr": rates, "weight_decay": decays}
-            trials += self.seeded(plan, _arm(name), "mlp", setting, schedule="constant", probes=())
+            trials += self.seeded(
+                plan, Place("", name), "mlp", name.lower(), setting, schedule="constant", probes=()
+            )
         return trials
 
-    def tables(self, results: Results) -> list[Table]:
+    def tables(self, runs: Runs) -> list[Table]:
         rows = [
-            _row(arm, grid, index)
-            for arm, grid in _grids(results).items()
-            for index in range(len(grid.points))
+            _row(name, own)
+            for name in _ran(runs)
+            for _, own in runs.every("", name).groupby("point", sort=False)
         ]
         columns = ["optimizer", "lr", "weight decay"]
         for name in ("step", "norm"):
@@ -76,13 +78,13 @@ class EquilibriumStudy(Study):
         title = "Effective step and norm in equilibrium"
         return [Table(title, columns, rows, NOTE)] if rows else []
 
-    def pictures(self, results: Results) -> list[Picture]:
+    def pictures(self, runs: Runs) -> list[Picture]:
         step, norm = QUANTITIES
         return drawn(
             [
-                _against(results, step, "The effective step, a point per learning rate and decay."),
-                _against(results, norm, "The norm at the same points."),
-                _over_time(results),
+                _against(runs, step, "The effective step, a point per learning rate and decay."),
+                _against(runs, norm, "The norm at the same points."),
+                _over_time(runs),
             ]
         )
 
@@ -90,19 +92,15 @@ class EquilibriumStudy(Study):
     def claims(self) -> Sequence[Claim]:
         return [
             Claim(
-                f"{slug(quantity.name)}.{slug(name)}",
+                f"{slug(quantity.name)}.{slug(name)}", f"< {ALLOWED:g}",
+                partial(_off, name=name, quantity=quantity),
                 f"{name}: the measured {quantity.name} in equilibrium is within 15 % of the "
                 "prediction, at the worst of four points",
-                partial(_off, arm=_arm(name), quantity=quantity), "<", ALLOWED,
-                cites=Statement("ours", "ours; Kosson et al. 2023"), unit="% off",
+                Statement("ours", "ours; Kosson et al. 2023"), unit="% off",
             )
             for quantity in QUANTITIES
             for name in OPTIMIZERS
         ]  # fmt: skip
-
-
-def _arm(name: str) -> Arm:
-    return Arm(name, name.lower())
 
 
 class Prediction(NamedTuple):
@@ -182,7 +180,7 @@ def _law_of(recipe: str) -> tuple[Bound, Any]:
 
 
 Number = Callable[[Result], float | None]
-"""A number of a run."""
+"""A number of a run; None if it diverged."""
 
 
 class Quantity(NamedTuple):
@@ -217,70 +215,71 @@ QUANTITIES = (
 )
 
 
-def _grids(results: Results) -> dict[Arm, Grid]:
-    return {arm: grid_of(results, arm) for arm in results.arms}
+def _ran(runs: Runs) -> list[str]:
+    """The optimizers with runs."""
+    return [place.arm for place in runs.places]
 
 
-def _mean(grid: Grid, number: Number, index: int) -> float:
-    return mean(grid.sample(number, index).values())
+def _mean(own: pd.DataFrame, key: Number) -> float:
+    """The mean over the runs that have a number; nan without one."""
+    return float(number(own, key).mean())
 
 
-def _row(arm: Arm, grid: Grid, index: int) -> list[Cell]:
-    """An arm at one point: for each quantity the law, the measured number, and the difference."""
-    point = grid.points[index]
-    row = [Cell(arm.label), *(Cell(point.get(name), "g") for name in ("lr", "weight_decay"))]
+def _row(name: str, own: pd.DataFrame) -> list[Cell]:
+    """An optimizer at one point: of each quantity the law, the measured number, the difference."""
+    point = own.run.iloc[0].spec.hyper_parameters
+    row = [Cell(name), *(Cell(point.get(key), "g") for key in ("lr", "weight_decay"))]
     for quantity in QUANTITIES:
-        law, ours = (_mean(grid, number, index) for number in quantity[1:])
+        law, ours = (_mean(own, key) for key in quantity[1:])
         row += [
             Cell(law, ".4f", missing="no law"),
             Cell(ours, ".4f", missing="diverged"),
             Cell(100 * (ours / law - 1), "+.1f", missing=""),
         ]
-    return [*row, Cell(100 * _mean(grid, lambda item: item.summary["norm_drift"], index), "+.1f")]
+    return [*row, Cell(100 * _mean(own, lambda item: item.summary["norm_drift"]), "+.1f")]
 
 
-def _off(results: Results, arm: Arm, quantity: Quantity) -> Sample:
+def _off(runs: Runs, name: str, quantity: Quantity) -> pd.Series:
     """By how many percent the prediction is off at its worst point; empty if one has no law."""
 
     def off(item: Result) -> float | None:
         law, ours = quantity.predicted(item), quantity.measured(item)
         return None if ours is None or law is None else 100 * abs(ours / law - 1)
 
-    grid = grid_of(results, arm)
-    ended = [item for item in grid.items if quantity.measured(item) is not None]
-    if not grid.items or any(quantity.predicted(item) is None for item in ended):
-        return Sample({})
-    return worst_of(max, [grid.sample(off, index) for index in range(len(grid.points))])
+    every = runs.every("", name)
+    if number(every, quantity.predicted, worst=0.0).isna().any():
+        return pd.Series(dtype=float)
+    points = every.groupby("point", sort=False)
+    return across(
+        number(own.set_index("seed"), off, worst=math.inf) for _, own in points
+    ).max(axis=1)  # fmt: skip
 
 
-def _against(results: Results, quantity: Quantity, caption: str) -> Picture:
+def _against(runs: Runs, quantity: Quantity, caption: str) -> Picture:
     """Draw measured against predicted, and the line where they agree."""
     series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    for arm, grid in _grids(results).items():
-        pairs = [
-            [_mean(grid, number, index) for number in quantity[1:]]
-            for index in range(len(grid.points))
-        ]
-        known = [pair for pair in pairs if not any(map(math.isnan, pair))]
-        if known:
-            xs, ys = zip(*known, strict=True)
-            series[arm.label] = xs, ys
-    colors = {arm.label: color_of(arm.recipe) for arm in results.arms}
+    for name in _ran(runs):
+        groups = runs.every("", name).groupby("point", sort=False)
+        pairs = np.array([[_mean(own, key) for key in quantity[1:]] for _, own in groups])
+        known = pairs[~np.isnan(pairs).any(axis=1)]
+        if len(known):
+            series[name] = known[:, 0].tolist(), known[:, 1].tolist()
+    colors = {name: color_of(name.lower()) for name in _ran(runs)}
     words = f"predicted {quantity.name}", "measured"
     return points(series, *words, caption, colors, log_x=True, log_y=True, diagonal=True)
 
 
-def _over_time(results: Results) -> Picture:
+def _over_time(runs: Runs) -> Picture:
     """Draw the norm of the first seed against steps, at every point."""
     figure = empty_figure("step", "norm ‖w‖")
-    for arm, grid in _grids(results).items():
-        for index in range(len(grid.points)):
-            first = next(iter(grid.runs[index].values()))
+    for name in _ran(runs):
+        firsts = runs.every("", name).drop_duplicates("point").run
+        for index, first in enumerate(firsts):
             curve = {} if first.diverged else first.curve("norm")
             figure.add_scatter(
-                x=list(curve), y=rounded(curve.values()), name=arm.label,
-                legendgroup=arm.label, showlegend=index == 0,
-                line={"color": color_of(arm.recipe), "width": 1.5},
+                x=list(curve), y=rounded(curve.values()), name=name,
+                legendgroup=name, showlegend=index == 0,
+                line={"color": color_of(name.lower()), "width": 1.5},
             )  # fmt: skip
     caption = (
         "The norm on its way to equilibrium (first seed, every learning rate and weight decay)."

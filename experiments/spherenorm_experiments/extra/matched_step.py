@@ -8,20 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+import pandas as pd
+
 from spherenorm_experiments.claims import Claim, Statement, slug
-from spherenorm_experiments.condition import Condition, Contender
+from spherenorm_experiments.comparison import Arm, Condition
 from spherenorm_experiments.paper.adversarial import f4
 from spherenorm_experiments.paper.audio import t4
 from spherenorm_experiments.paper.debiasing import d1
 from spherenorm_experiments.pictures import Picture, drawn, empty_figure, rounded
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Arm, Result, Results, Trial
-from spherenorm_experiments.samples import Sample, pooled
-from spherenorm_experiments.shown import growth
+from spherenorm_experiments.runs import Place, Runs, Trial, across, choose, mean_over
 from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Row, Table, column, difference
-from spherenorm_experiments.tuning import choose
+from spherenorm_experiments.tables import Row, Table, column, difference, mean_of
 
 ADAM, ADAMP = "Adam", "AdamP"
 KINDS = ((ADAM, ADAM), (ADAM, ADAMP), (ADAMP, ADAM), (ADAMP, ADAMP))
@@ -37,12 +36,12 @@ class Benchmark(NamedTuple):
     """A condition of the paper's benchmarks, and the rates at which it is run here.
 
     Attributes:
-        contenders: Adam or AdamW, and AdamP; the same hyper-parameters hold for both.
+        arms: Adam or AdamW, and AdamP; the same hyper-parameters hold for both.
         rates: around the best ones of both.
     """
 
     condition: Condition
-    contenders: tuple[Contender, Contender]
+    arms: tuple[Arm, Arm]
     rates: tuple[float, ...]
 
     @property
@@ -51,19 +50,20 @@ class Benchmark(NamedTuple):
 
     def recipe(self, direction: str) -> str:
         """The recipe that gives a step this direction."""
-        return self.contenders[direction == ADAMP].recipe
+        return self.arms[direction == ADAMP].recipe
 
-    def arm(self, direction: str, length: str, rate: float) -> Arm:
-        """Steps of one optimizer's direction and of one optimizer's length, at a rate."""
-        given = "" if direction == length else f" with {length}'s steps"
-        settings = {"condition": self.label, "direction": direction, "length": length, "lr": rate}
-        label = f"{self.label}: {direction}{given}, lr {rate:g}"
-        return Arm(label, self.recipe(direction), settings)
+    def place(self, direction: str, length: str) -> Place:
+        """Steps of one optimizer's direction and of one optimizer's length."""
+        return Place(self.label, _name(direction, length))
+
+
+def _name(direction: str, length: str) -> str:
+    return direction if direction == length else f"{direction} with {length}'s steps"
 
 
 BENCHMARKS = (
     Benchmark(d1.STRIPES, (d1.ADAM, d1.ADAMP), (0.012, 0.03, 0.08)),
-    Benchmark(f4.CONDITIONS[0], (f4.ADAM, f4.ADAMP), (0.015, 0.03, 0.06)),
+    Benchmark(f4.CONDITIONS[0], (f4.F4.arms[0], f4.F4.arms[1]), (0.015, 0.03, 0.06)),
     Benchmark(t4.CONDITIONS[1], (t4.ADAMW, t4.ADAMP), (0.01, 0.03, 0.1)),
 )
 
@@ -87,59 +87,71 @@ class MatchedStep(Study):
     seeds = {"smoke": 1, "small": 6, "evidence": 12, "full": 24}  # noqa: RUF012
     first_seed = 900
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         """Both optimizers; then each with the steps of the runs of the other that have finished."""
         benchmarks = BENCHMARKS[:1] if plan.tier == "smoke" else BENCHMARKS
         own = [trial for each in benchmarks for trial in self._with_own_steps(plan, each)]
-        return own + [trial for each in benchmarks for trial in _with_given_steps(each, results)]
+        return own + [trial for each in benchmarks for trial in _with_given_steps(each, runs)]
 
     def _with_own_steps(self, plan: Plan, benchmark: Benchmark) -> Iterator[Trial]:
         condition, setup = benchmark.condition, benchmark.condition.on(plan.tier, real=False)
         rates = benchmark.rates[:1] if plan.tier == "smoke" else benchmark.rates
         rates = (plan.overrides["lr"],) if "lr" in plan.overrides else rates
         fields = {"regime": Regime(**setup.regime), "probes": ("norms", "steps"), **setup.fields}
-        for rate, contender in itertools.product(rates, benchmark.contenders):
-            name = ADAMP if contender is benchmark.contenders[1] else ADAM
-            values = {**contender.fixed, "lr": rate, **setup.hyper_parameters}
-            arm = benchmark.arm(name, name, rate)
+        for rate, name in itertools.product(rates, (ADAM, ADAMP)):
+            fixed = benchmark.arms[name == ADAMP].fixed
+            values = {**fixed, "lr": rate, **setup.hyper_parameters}
             yield from self.seeded(
-                plan, arm, condition.task, values, options=setup.options, **fields
-            )
+                plan, benchmark.place(name, name), condition.task, benchmark.recipe(name), values,
+                options=setup.options, **fields,
+            )  # fmt: skip
 
-    def tables(self, results: Results) -> list[Table]:
-        known = [each for each in BENCHMARKS if _rates(results, each)]
-        tables = [_parts_table(results, known), _rates_table(results, known)]
-        return [table for table in [*tables, _steps_table(results, known)] if table.rows]
+    def tables(self, runs: Runs) -> list[Table]:
+        known = [each for each in BENCHMARKS if _rates(runs, each)]
+        tables = [_parts_table(runs, known), _rates_table(runs, known)]
+        return [table for table in [*tables, _steps_table(runs, known)] if table.rows]
 
-    def pictures(self, results: Results) -> list[Picture]:
-        return drawn([_parts_picture(results)])
+    def pictures(self, runs: Runs) -> list[Picture]:
+        return drawn([_parts_picture(runs)])
 
     @property
     def claims(self) -> Sequence[Claim]:
         return [claim for benchmark in BENCHMARKS for claim in _claims(benchmark)]
 
 
-def _with_given_steps(benchmark: Benchmark, results: Results) -> Iterator[Trial]:
+def _with_given_steps(benchmark: Benchmark, runs: Runs) -> Iterator[Trial]:
     """Each optimizer with the steps of the other; a run that diverged has none to give."""
     for direction, length in KINDS:
-        for rate in _rates(results, benchmark) if direction != length else ():
-            arm = benchmark.arm(direction, length, rate)
-            for item in results.arm(benchmark.arm(length, length, rate)).finished:
+        own = _runs(runs, benchmark, length, length) if direction != length else None
+        for item in () if own is None else own.run:
+            if not item.diverged:
                 regime = replace(item.spec.regime, steps_of=item.name)
-                yield Trial(arm, replace(item.spec, recipe=arm.recipe, regime=regime))
+                spec = replace(item.spec, recipe=benchmark.recipe(direction), regime=regime)
+                yield Trial(benchmark.place(direction, length), spec)
 
 
-def _rates(results: Results, benchmark: Benchmark) -> list[float]:
+def _runs(runs: Runs, benchmark: Benchmark, direction: str, length: str) -> pd.DataFrame:
+    return runs.every(*benchmark.place(direction, length))
+
+
+def _rates(runs: Runs, benchmark: Benchmark) -> list[float]:
     """The rates at which a benchmark has runs."""
-    own = (arm.settings for arm in results.arms if arm.has(condition=benchmark.label))
-    return sorted({settings["lr"] for settings in own})
+    own = [_runs(runs, benchmark, name, name).lr for name in (ADAM, ADAMP)]
+    return sorted({float(rate) for each in own for rate in each})
 
 
-def _score(results: Results, benchmark: Benchmark, direction: str, length: str) -> Sample:
+def _at(
+    runs: Runs, benchmark: Benchmark, kind: tuple[str, str], rate: float, key: str = "test"
+) -> pd.Series:
+    """A number at one rate, by seed."""
+    every = _runs(runs, benchmark, *kind)
+    return every[every.lr == rate].set_index("seed")[key]
+
+
+def _score(runs: Runs, benchmark: Benchmark, direction: str, length: str) -> pd.Series:
     """The mean test score over the rates, by seed."""
-    arms = [benchmark.arm(direction, length, rate) for rate in _rates(results, benchmark)]
-    scores = [results.arm(arm).values("test") for arm in arms]
-    return pooled(scores) if scores else Sample({}, performance=True)
+    kind = direction, length
+    return mean_over(_at(runs, benchmark, kind, rate) for rate in _rates(runs, benchmark))
 
 
 PARTS = {
@@ -150,17 +162,14 @@ PARTS = {
 """The gap in scores and its parts, each with a color and a symbol."""
 
 
-def _tuned_score(results: Results, benchmark: Benchmark, direction: str, length: str) -> Sample:
+def _tuned_score(runs: Runs, benchmark: Benchmark, direction: str, length: str) -> pd.Series:
     """The test score of each seed at the rate that its own validation set chooses."""
-    rates, ended = _rates(results, benchmark), dict[int, list[Result]]()
-    for rate in rates:
-        for item in results.arm(benchmark.arm(direction, length, rate)):
-            ended.setdefault(item.spec.seed, []).append(item)
-    whole = [runs for runs in ended.values() if len(runs) == len(rates)]
-    return Results([choose(runs) for runs in whole]).values("test", performance=True)
+    own = _runs(runs, benchmark, direction, length)
+    ended = own.groupby("seed").seed.transform("count") == len(_rates(runs, benchmark))
+    return choose(own[ended]).test
 
 
-def gap_in_parts(scores: Mapping[tuple[str, str], Sample]) -> list[tuple[Sample, Sample]]:
+def gap_in_parts(scores: Mapping[tuple[str, str], pd.Series]) -> list[tuple[pd.Series, pd.Series]]:
     """The gap of AdamP to Adam, its part by the length of steps, and its part by their direction.
 
     Each is a difference of two samples, in the order of `PARTS`.
@@ -173,14 +182,10 @@ def gap_in_parts(scores: Mapping[tuple[str, str], Sample]) -> list[tuple[Sample,
     so that both together are the gap s(AdamP, AdamP) - s(Adam, Adam). All three are over the seeds
     that all four samples have.
     """
-    shared = set.intersection(*map(set, scores.values()))
-    common = {
-        kind: replace(sample, by_seed={seed: sample[seed] for seed in sample if seed in shared})
-        for kind, sample in scores.items()
-    }
+    common = across(scores.values()).set_axis(list(scores), axis=1)
 
-    def mean_with(place: int, name: str) -> Sample:
-        return pooled(sample for kind, sample in common.items() if kind[place] == name)
+    def mean_with(place: int, name: str) -> pd.Series:
+        return common[[kind for kind in scores if kind[place] == name]].mean(axis=1)
 
     return [
         (common[ADAMP, ADAMP], common[ADAM, ADAM]),
@@ -189,11 +194,11 @@ def gap_in_parts(scores: Mapping[tuple[str, str], Sample]) -> list[tuple[Sample,
     ]
 
 
-def _parts_table(results: Results, benchmarks: Sequence[Benchmark]) -> Table:
+def _parts_table(runs: Runs, benchmarks: Sequence[Benchmark]) -> Table:
     rows: list[Row] = []
     ways = (("mean over rates", _score), ("best rate", _tuned_score))
     for benchmark, (way, score) in itertools.product(benchmarks, ways):
-        scores = {kind: score(results, benchmark, *kind) for kind in KINDS}
+        scores = {kind: score(runs, benchmark, *kind) for kind in KINDS}
         parts = [difference(*pair) for pair in gap_in_parts(scores)]
         rows.append((f"{benchmark.label}, {way}", *column(list(scores.values()), ".4g"), *parts))
     names = [_kind_name(*kind) for kind in KINDS]
@@ -211,13 +216,11 @@ def _kind_name(direction: str, length: str) -> str:
     return direction if direction == length else f"{direction}, {length}'s steps"
 
 
-def _rates_table(results: Results, benchmarks: Sequence[Benchmark]) -> Table:
+def _rates_table(runs: Runs, benchmarks: Sequence[Benchmark]) -> Table:
     rows: list[Row] = []
     for benchmark in benchmarks:
-        for rate in _rates(results, benchmark):
-            scores = {
-                kind: results.arm(benchmark.arm(*kind, rate)).values("test") for kind in KINDS
-            }
+        for rate in _rates(runs, benchmark):
+            scores = {kind: _at(runs, benchmark, kind, rate) for kind in KINDS}
             given = scores[ADAM, ADAMP]
             gained = difference(given, scores[ADAM, ADAM])
             left = difference(scores[ADAMP, ADAMP], given)
@@ -232,31 +235,31 @@ def _rates_table(results: Results, benchmarks: Sequence[Benchmark]) -> Table:
     return Table("Scores at each rate", headings, rows, note)
 
 
-def _steps_table(results: Results, benchmarks: Sequence[Benchmark]) -> Table:
+def _steps_table(runs: Runs, benchmarks: Sequence[Benchmark]) -> Table:
     rows: list[Row] = []
     for benchmark in benchmarks:
-        for rate in _rates(results, benchmark):
+        for rate in _rates(runs, benchmark):
             for kind in KINDS:
-                runs = results.arm(benchmark.arm(*kind, rate))
-                if runs:
-                    path = runs.cell("total_effective_step", ".3g", spread=True)
+                path = _at(runs, benchmark, kind, rate, "total_effective_step")
+                if len(path):
+                    growth = mean_of(_at(runs, benchmark, kind, rate, "growth"), ".3f")
                     label = f"{benchmark.label}, {rate:g}: {_kind_name(*kind)}"
-                    rows.append((label, path, runs.cell(growth, ".3f", spread=True)))
+                    rows.append((label, mean_of(path, ".3g"), growth))
     headings = ("arm", "path on sphere", "norm, last / first")
     note = "The path is the sum of the mean effective steps of the scale-invariant weights."
     return Table("Steps and norms", headings, rows, note)
 
 
-def _parts(results: Results, benchmark: Benchmark) -> list[tuple[Sample, Sample]]:
-    return gap_in_parts({kind: _score(results, benchmark, *kind) for kind in KINDS})
+def _parts(runs: Runs, benchmark: Benchmark) -> list[tuple[pd.Series, pd.Series]]:
+    return gap_in_parts({kind: _score(runs, benchmark, *kind) for kind in KINDS})
 
 
-def _parts_picture(results: Results) -> Picture:
+def _parts_picture(runs: Runs) -> Picture:
     """Draw the gap and its parts, a line for each benchmark, with their intervals."""
     figure = empty_figure("points of the test score", "")
-    known = [each for each in BENCHMARKS if _rates(results, each)]
+    known = [each for each in BENCHMARKS if _rates(runs, each)]
     for place, (name, (color, symbol)) in enumerate(PARTS.items()):
-        cells = [difference(*_parts(results, benchmark)[place]) for benchmark in known]
+        cells = [difference(*_parts(runs, benchmark)[place]) for benchmark in known]
         lines = [
             (float(cell.number), cell.interval or (cell.number, cell.number), benchmark.label)
             for cell, benchmark in zip(cells, known, strict=True)
@@ -284,37 +287,36 @@ def _parts_picture(results: Results) -> Picture:
 def _claims(benchmark: Benchmark) -> Iterator[Claim]:
     """Claims of the gain by steps, of the gain by direction beyond it, and of the steps given."""
     where, scored = f"({benchmark.label})", f"{slug(benchmark.label)}."
-
-    def score(direction: str, length: str) -> partial[Sample]:
-        return partial(_score, benchmark=benchmark, direction=direction, length=length)
-
-    adamp, given = score(ADAMP, ADAMP), score(ADAM, ADAMP)
-    yield Claim(
-        f"{scored}direction",
-        f"AdamP scores higher than Adam with AdamP's effective steps {where}",
-        adamp, ">", given, unit="pp", equivalent=EQUIVALENT, primary=True,
+    adamp, given, adam, reverse = (ADAMP, ADAMP), (ADAM, ADAMP), (ADAM, ADAM), (ADAMP, ADAM)
+    said = (
+        ("direction", "AdamP scores higher than Adam with AdamP's effective steps", adamp, given),
+        ("steps", "Adam scores higher with AdamP's effective steps than with its own", given, adam),
+        ("reverse", "AdamP scores higher with its own effective steps than with Adam's", adamp,
+         reverse),
     )  # fmt: skip
+    for name, text, ours, theirs in said:
+        yield Claim(
+            scored + name, "> 0", partial(_difference, benchmark=benchmark, ours=ours, base=theirs),
+            f"{text} {where}", unit="pp", margin=EQUIVALENT, score=True,
+            primary=name == "direction",
+        )  # fmt: skip
     yield Claim(
-        f"{scored}steps",
-        f"Adam scores higher with AdamP's effective steps than with its own {where}",
-        given, ">", score(ADAM, ADAM), unit="pp", equivalent=EQUIVALENT,
-    )  # fmt: skip
-    yield Claim(
-        f"{scored}reverse",
-        f"AdamP scores higher with its own effective steps than with Adam's {where}",
-        adamp, ">", score(ADAMP, ADAM), unit="pp", equivalent=EQUIVALENT,
-    )  # fmt: skip
-    yield Claim(
-        f"{scored}given",
-        f"Adam with AdamP's effective steps has its path on the sphere {where}",
-        partial(_path, benchmark=benchmark, direction=ADAM), "=",
-        partial(_path, benchmark=benchmark, direction=ADAMP),
-        how="ratio", margin=1e-3, cites=GIVEN,
+        f"{scored}given", "= 1 ± 0.001", partial(_path_ratio, benchmark=benchmark),
+        f"Adam with AdamP's effective steps has its path on the sphere {where}", GIVEN, ratio=True,
     )  # fmt: skip
 
 
-def _path(results: Results, benchmark: Benchmark, direction: str) -> Sample:
-    """The mean path over the rates, with AdamP's steps, by seed."""
-    arms = [benchmark.arm(direction, ADAMP, rate) for rate in _rates(results, benchmark)]
-    paths = [results.arm(arm).values("total_effective_step") for arm in arms]
-    return pooled(paths) if paths else Sample({})
+def _difference(
+    runs: Runs, benchmark: Benchmark, ours: tuple[str, str], base: tuple[str, str]
+) -> pd.Series:
+    return _score(runs, benchmark, *ours) - _score(runs, benchmark, *base)
+
+
+def _path_ratio(runs: Runs, benchmark: Benchmark) -> pd.Series:
+    """The mean path over the rates of Adam with AdamP's steps, over AdamP's, by seed."""
+    given, own = (
+        mean_over(_at(runs, benchmark, (direction, ADAMP), rate, "total_effective_step")
+                  for rate in _rates(runs, benchmark))
+        for direction in (ADAM, ADAMP)
+    )  # fmt: skip
+    return given / own

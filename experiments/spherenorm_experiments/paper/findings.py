@@ -10,14 +10,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from spherenorm_experiments.claims import Statement
-from spherenorm_experiments.decisions import (
+from spherenorm_experiments.claims import (
     AGAINST,
     FOR,
     OUT_OF_REACH,
     PERFORMANCE_SEEDS,
     PRIMARY_WEIGHT,
     Decision,
+    Statement,
 )
 from spherenorm_experiments.paper.statements import STATEMENTS, TOPICS, UNCLAIMED
 from spherenorm_experiments.paper.thirteen import across
@@ -54,11 +54,11 @@ def outcome(kind: str, verdicts: Sequence[str]) -> Outcome:
         verdicts: of those of its claims that have results.
 
     Examples:
-        >>> outcome("paper", ["reproduced", "smaller than the paper's", "inconclusive"])
+        >>> outcome("paper", ["supported", "supported", "inconclusive"])
         'supported'
-        >>> outcome("paper", ["reproduced", "inconclusive", "inconclusive"])
+        >>> outcome("paper", ["supported", "inconclusive", "inconclusive"])
         'open'
-        >>> outcome("paper", ["reproduced", "equivalent"])
+        >>> outcome("paper", ["supported", "equivalent"])
         'mixed'
     """
     if not verdicts:
@@ -221,9 +221,10 @@ def rules() -> list[str]:
         "of one study are one family: their p-values are adjusted by Holm's procedure, in which "
         f"primary claims count {PRIMARY_WEIGHT:g} times, so that a study without any true "
         f"difference has a verdict for or against with a probability of at most {LEVEL:g}.",
-        "*Reproduced*: the direction, and an interval that contains the paper's effect where it "
-        "gives one; otherwise *smaller* or *larger than the paper's*. *Equivalent*: the difference "
-        "is shown to be within a margin that is at most the paper's effect, so that it is denied.",
+        "*Supported*: the number lies where the claim has it, and the test excludes the bound; a "
+        "note says if the interval lies below or above the paper's effect. *Contradicted*: the "
+        "same on the other side. *Equivalent*: the difference is shown to be within a margin that "
+        "is at most the paper's effect, so that it is denied.",
         "Detectable is the effect that these runs find with a probability of "
         f"{POWER:g}: (t(1 - {LEVEL:g} / 2) + t({POWER:g})) s / √n, with the n - 1 degrees of "
         "freedom of n seeds of standard deviation s. If s as earlier runs have it makes that more "

@@ -12,21 +12,20 @@ from typing import Any
 
 import jinja2
 
+from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import study_classes
-from spherenorm_experiments.decisions import AGAINST, FOR
 from spherenorm_experiments.drawings import write_drawings
 from spherenorm_experiments.exports import to_markdown
 from spherenorm_experiments.page import template_environment
 from spherenorm_experiments.paper.findings import findings, findings_table, rules, summary
 from spherenorm_experiments.paper.opening import Opening, opening
 from spherenorm_experiments.paper.thirteen import thirteen_table
-from spherenorm_experiments.results import Results
+from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import write_file
 from spherenorm_experiments.tables import Row, Table
 
-INDEX, MECHANISM = "index.md", "mechanism.md"
-
+INDEX = "index.md"
 
 PICTURE = "picture"
 WIDTH = 7.0
@@ -74,15 +73,11 @@ def results_pages(
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
         begins=begins,
         images=list(zip(images, begins.pictures, strict=False)),
-        mechanism=MECHANISM,
         thirteen=thirteen_table(sections),
         studies=_studies(sections, own),
         versions=_versions(sections),
     )
     pages = {INDEX: index}
-    if begins.details:
-        page = _template("mechanism.md.j2")
-        pages[MECHANISM] = page.render(tables=begins.details, index=INDEX)
     for section in sections:
         page = _template("study.md.j2")
         pages[_file(section)] = page.render(
@@ -158,7 +153,7 @@ def _versions(sections: Sequence[Section]) -> str:
     return f"{'; '.join(versions)}." if versions else "The origin of the runs is not known."
 
 
-def _digest(results: Results) -> str:
+def _digest(results: Runs) -> str:
     """A hash of the names of the runs and of their summaries."""
     digest = hashlib.sha256()
     for item in sorted(results, key=lambda item: item.name):

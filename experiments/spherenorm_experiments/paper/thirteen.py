@@ -6,24 +6,30 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from spherenorm_experiments.claims import Claim, Statement
-from spherenorm_experiments.comparison import TunedComparison, score_claim
-from spherenorm_experiments.condition import THIRTEEN, Condition, Contender, arm_of
-from spherenorm_experiments.decisions import (
-    AGAINST,
+import pandas as pd
+
+from spherenorm_experiments.claims import (
     FOR,
     PERFORMANCE_SEEDS,
+    Claim,
     Decision,
+    Statement,
     adjusted,
-    evaluate,
+    measure,
 )
+from spherenorm_experiments.comparison import Arm, Comparison, Condition, score_claim
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.results import Results
-from spherenorm_experiments.samples import Sample, advantage
+from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section
 from spherenorm_experiments.stats import LEVEL, POWER, deviation, mean
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, column, paper
-from spherenorm_experiments.tuning import with_tuned
+
+THIRTEEN = (
+    *("ImageNet", "MS-COCO", "CIFAR-10 attacked", "Biased MNIST", "9-Class ImageNet"),
+    *("MagnaTagATune", "Speech Commands", "DCASE 2017", "WikiText-103"),
+    *("CUB", "Cars-196", "In-Shop", "SOP"),
+)
+"""The thirteen benchmarks of the paper's abstract."""
 
 ABOUT = f"""Mean ± SD over the seeds that both completed; blank if either diverged. Embedded data,
 unless a study says the paper's data. Detectable: the effect that so many seeds of this spread find
@@ -39,17 +45,21 @@ class Line(NamedTuple):
 
     label: str
     condition: Condition
-    pair: tuple[Contender, Contender]
+    pair: tuple[Arm, Arm]
     decision: Decision
-    results: Results
+    runs: Runs
 
     @property
     def verdict(self) -> str:
-        """Gain and loss in place of for and against; a gain of another size too."""
+        """Gain and loss in place of for and against."""
         if self.decision.verdict in FOR:
             return "gain"
-        lost = self.decision.verdict in AGAINST and self.decision.verdict != "equivalent"
-        return "loss" if lost else self.decision.verdict
+        return "loss" if self.decision.verdict == "contradicted" else self.decision.verdict
+
+    @property
+    def scores(self) -> list[pd.Series]:
+        """The test scores of both."""
+        return [self.runs.best(self.condition.label, arm.name).test for arm in self.pair]
 
     @property
     def gain(self) -> float:
@@ -58,30 +68,27 @@ class Line(NamedTuple):
         nan of fewer than `PERFORMANCE_SEEDS`: where nothing is gained, the mean of two seeds is
         above their deviation in a quarter of all cases.
         """
-        theirs, ours = (
-            self.results.arm(arm_of(self.condition, each)).values("test") for each in self.pair
-        )
-        gains, spread = advantage(ours, theirs), deviation(theirs.values())
+        theirs, ours = self.scores
+        gains, spread = (ours - theirs).dropna(), deviation(theirs)
         known = len(gains) >= PERFORMANCE_SEEDS and spread > 0
-        return mean(gains.values()) / spread if known else math.nan
+        return mean(gains) / spread if known else math.nan
 
 
 def lines_of(sections: Sequence[Section]) -> Iterator[Line]:
-    """The pairs of every tuned comparison that has results, in the order of the sections."""
+    """The pairs of every comparison that has results, in the order of the sections."""
     for section in sections:
         study = section.study
-        if not isinstance(study, TunedComparison):
+        if not isinstance(study, Comparison):
             continue
         decided = {decision.claim.name: decision for decision in section.decisions}
-        results = with_tuned(section.results)
         for condition, pair in study.comparisons:
             decision = decided.get(score_claim(condition, *pair).name)
             if condition.benchmark and decision is not None and decision.has_results:
-                yield Line(section.label, condition, pair, decision, results)
+                yield Line(section.label, condition, pair, decision, section.results)
 
 
 def thirteen_table(sections: Sequence[Section]) -> Table | None:
-    """The score of every contender beside its baseline's; None if no benchmark has a result."""
+    """The score of every optimizer beside its baseline's; None if no benchmark has a result."""
     lines = list(lines_of(sections))
     if not lines:
         return None
@@ -102,13 +109,12 @@ def thirteen_table(sections: Sequence[Section]) -> Table | None:
 
 def _row(line: Line) -> Row:
     condition, decision = line.condition, line.decision
-    names = [contender.name for contender in line.pair]
-    arms = [arm_of(condition, contender) for contender in line.pair]
+    names = [arm.name for arm in line.pair]
     theirs = next(iter(condition.paper.values()), {})
     return (
         f"{condition.benchmark}: {condition.label} ({line.label})",
         " → ".join(names),
-        *column([line.results.arm(arm).values("test") for arm in arms], ".4g"),
+        *column(line.scores, ".4g"),
         decision.ours,
         Cell(decision.detectable, ".2g", missing=""),
         line.verdict,
@@ -155,16 +161,14 @@ def _share_above(
 ) -> Decision:
     """The share of benchmarks whose mean gain over rows, in deviations, is above a bound."""
     known = {benchmark: gain for benchmark, gain in means.items() if math.isfinite(gain)}
-    share = Sample({i: 100.0 * (gain > bound) for i, gain in enumerate(known.values())})
+    share = pd.Series([100.0 * (gain > bound) for gain in known.values()], dtype=float)
     below = [benchmark for benchmark, gain in known.items() if gain <= bound]
     few = [benchmark for benchmark in means if benchmark not in known]
     facts = [f"{len(known) - len(below)} of {len(known)} benchmarks"]
     facts += [f"not on {', '.join(below)}"] if below else []
     facts += [f"no row with {PERFORMANCE_SEEDS} seeds of {', '.join(few)}"] if few else []
-    return evaluate(
-        Claim(
-            name, text, lambda _: share, ">", 50.0, cites=cites, unit="%", limits=(0.0, 100.0),
-            caveat="; ".join(facts), performance=True, primary=primary,
-        ),
-        Results([]),
+    claim = Claim(
+        name, "> 50", lambda _: share, text, cites, unit="%", limits=(0.0, 100.0),
+        note="; ".join(facts), score=True, primary=primary,
     )  # fmt: skip
+    return measure(claim, Runs())

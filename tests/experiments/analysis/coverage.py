@@ -9,19 +9,17 @@ from decimal import Decimal
 
 import numpy as np
 
-from spherenorm_experiments.claims import MARGIN, Statement
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, arm_of
-from spherenorm_experiments.decisions import FOR, PERFORMANCE_SEEDS, adjusted
+from spherenorm_experiments.claims import MARGIN, PERFORMANCE_SEEDS, Statement, adjusted
+from spherenorm_experiments.comparison import Comparison, Condition
 from spherenorm_experiments.paper.findings import outcome
 from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.results import Results
-from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.stats import interval
+from spherenorm_experiments.tables import Cell
 from tests.experiments.fabricated import decided, result
 
-REFUTED = ("not reproduced", "does not hold")
+DECIDED = ("supported", "contradicted")
 TOLD = ("supported", "contradicted", "mixed")
 NORMS = ("norms",)
 SEEDS = (3, 4, 5, 8, 10, 20)
@@ -69,22 +67,14 @@ def false_verdicts(name, seeds, studies, start=0, claims=10, primary=3):
     """
     random = np.random.default_rng([start, seeds, 1])
     values = SCORES[name](random, (studies, claims, seeds))
-    base = Sample(dict.fromkeys(range(seeds), 0.0))
     wrong = 0
     for study in values:
         made = [
-            decided(
-                dict(enumerate(row)),
-                ">",
-                base,
-                name=f"claim-{i}",
-                primary=i < primary,
-                performance=bool(i % 2),
-                equivalent=MARGIN if i % 2 else None,
-            )
+            decided(row, name=f"claim-{i}", primary=i < primary, score=bool(i % 2),
+                    margin=MARGIN if i % 2 else None)
             for i, row in enumerate(study)
-        ]
-        wrong += any(claim.verdict in ("holds", "does not hold") for claim in adjusted(made))
+        ]  # fmt: skip
+        wrong += any(claim.verdict in DECIDED for claim in adjusted(made))
     return wrong / studies
 
 
@@ -92,22 +82,21 @@ def null_study():
     """Four conditions of a paper's gains, of which one could not be found by 12 seeds."""
     statements = [Statement("paper", "Table 1", f"gain {i}") for i in range(2)]
     effects = ((2.0, 2.0, 0), (1.0, 2.0, 0), (0.5, 0.5, 1), (0.1, 2.0, 1))
-    on = [
+    conditions = [
         Condition(
             f"condition-{i}",
             "digits",
-            paper={"accuracy": {"SGD": Decimal(0), "SGDP": Decimal(str(effect))}},
+            paper={"accuracy": {"sgd": Cell(Decimal(0)), "sgdp": Cell(Decimal(str(effect)))}},
             cites=statements[about],
             unit="pp",
             spread=spread,
         )
         for i, (effect, spread, about) in enumerate(effects)
     ]
-    sgd, sgdp = Contender("SGD"), Contender("SGDP")
-    rows = [*projection(on, (sgd, sgdp))]
-    return TunedComparison(
-        "null", baseline=sgd, contenders=[sgdp], tune={"lr": [0.1, 0.2]}, on=on, claims=rows
-    )
+    return Comparison(
+        "null", arms=["sgd", "sgdp"], tune={"lr": [0.1, 0.2]}, conditions=conditions,
+        claims=[*projection(conditions, ("sgd", "sgdp"))],
+    )  # fmt: skip
 
 
 def null_verdicts(studies, seeds=12, start=0):
@@ -118,26 +107,27 @@ def null_verdicts(studies, seeds=12, start=0):
     mixed by such verdicts.
     """
     study, random = null_study(), np.random.default_rng([start, seeds, 2])
-    spreads = [condition.spread for condition in study.on]
-    arms = [arm_of(c, each) for c in study.on for each in study.contenders]
+    spreads = [condition.spread for condition in study.conditions]
+    places = [Place(c.label, arm.name) for c in study.conditions for arm in study.arms]
     wrong = told = 0
     for _ in range(studies):
         scores = 90 + np.repeat(spreads, 2)[:, None] * random.normal(size=(8, seeds)) / 2**0.5
         sizes = np.exp(0.3 * random.normal(size=(3, 8, seeds)))
         items = [
             result(
-                arm, seed, spec=Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed, probes=NORMS),
-                test=score, norm_start=start, norm_last=last, total_effective_step=path,
+                place, seed, Spec("digits", place.arm, {"lr": 0.1}, seed=seed, probes=NORMS),
+                test=score, validation=score, norm_start=start, norm_last=last,
+                total_effective_step=path,
             )
-            for arm, *columns in zip(arms, scores, *sizes, strict=True)
+            for place, *columns in zip(places, scores, *sizes, strict=True)
             for seed, (score, start, last, path) in enumerate(zip(*columns, strict=True))
         ]  # fmt: skip
-        decided = study.decided(Results(items))
+        decided = study.decided(Runs(items))
         named = {each.claim.cites: [] for each in decided if each.kind == "paper"}
         for each in decided:
             if each.kind == "paper" and each.has_results and each.verdict != "equivalent":
                 named[each.claim.cites].append(each.verdict)
-        wrong += any(each.verdict in (*FOR, *REFUTED) for each in decided)
+        wrong += any(each.verdict in DECIDED for each in decided)
         told += any(outcome("paper", found) in TOLD for found in named.values())
     return wrong / studies, told / studies
 

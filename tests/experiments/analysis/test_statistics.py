@@ -3,23 +3,16 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
 
 from spherenorm import Update, metrics
 from spherenorm import rules as r
-from spherenorm_experiments.decisions import PERFORMANCE_SEEDS
+from spherenorm_experiments.claims import PERFORMANCE_SEEDS
 from spherenorm_experiments.detection import WeightStatistic, accumulated, single_step
-from spherenorm_experiments.samples import (
-    Sample,
-    advantage,
-    best_of,
-    combined,
-    paired_values,
-    spread,
-    worst_of,
-)
+from spherenorm_experiments.runs import across, mean_over
 from spherenorm_experiments.stats import (
     LEVEL,
     POWER,
@@ -116,29 +109,12 @@ def test_holms_procedure():
     assert holm([0.9, 0.8], [1, 1]) == [1.0, 1.0]
 
 
-def test_pairs_are_made_of_the_seeds_that_both_have():
-    a, b = {0: 3.0, 1: 8.0, 2: 5.0}, {0: 1.0, 1: 4.0, 7: 9.0}
-    assert paired_values(a, b) == {0: 2.0, 1: 4.0}
-    assert paired_values(a, b, "ratio") == {0: 3.0, 1: 2.0}
-    lost = paired_values(Sample(a, frozenset({9}), performance=True), b)
-    assert (lost.diverged, lost.performance) == ({9}, True)
-
-
-def test_a_spread_takes_the_seeds_that_all_arms_have():
-    arms = [{0: 1.0, 1: 2.0}, {0: 4.0, 1: 1.0}, {0: 2.0}]
-    assert spread(arms) == {0: 3.0}
-    assert spread(arms, "ratio") == {0: 4.0}
-    assert combined(min, arms) == {0: 1.0}
-
-
-def test_the_best_and_the_worst_of_arms_count_runs_that_diverged():
-    """The best is lost where every arm lost it, the worst where any did."""
-    arms = Sample({0: 1.0, 1: 2.0}, frozenset({2, 3})), Sample({0: 4.0, 2: 5.0}, frozenset({1, 3}))
-    best, worst = best_of(max, arms), worst_of(max, arms)
-    assert (dict(best), best.diverged) == ({0: 4.0, 1: 2.0, 2: 5.0}, {3})
-    assert (dict(worst), worst.diverged) == ({0: 4.0}, {1, 2, 3})
-    ours = advantage(Sample({0: 3.0}, frozenset({1})), Sample({0: 1.0, 1: 1.0}, frozenset({2})))
-    assert (dict(ours), ours.diverged) == ({0: 2.0}, {1})
+def test_several_series_are_taken_over_the_seeds_that_all_have():
+    a, b, empty = pd.Series({0: 1.0, 1: 2.0}), pd.Series({0: 4.0, 1: 1.0, 2: 5.0}), pd.Series()
+    assert across([a, b]).to_dict() == {0: {0: 1.0, 1: 2.0}, 1: {0: 4.0, 1: 1.0}}
+    assert mean_over([a, b, empty]).dropna().to_dict() == {0: 2.5, 1: 1.5}
+    assert mean_over([a, b * math.inf])[1] == math.inf  # one of them diverged
+    assert mean_over([empty]).empty
 
 
 def recorded(rows, size, steps, scale):

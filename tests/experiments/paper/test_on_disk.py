@@ -9,7 +9,7 @@ from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.shared.layout import FOLDER, layouts
 from spherenorm_experiments.paper.shared.resnet import resnet50
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Results
+from spherenorm_experiments.runs import Runs
 
 # Study and condition: what is smaller here, items of a batch, parameters, metrics.
 CASES = {
@@ -58,8 +58,8 @@ GAINS = {
     "f4": "+9.70 +13.26 +2.94",
     "t4": "+0.23 +0.42 +0.80",
     "t5": "+1.19 +0.12",
-    "t6": "+0.30 +0.20 +0.10 +0.20 +0.10 +2.20 +0.60 +1.50",
-    "d1": "+7.60 +7.90 +6.00 +2.60 +1.90",
+    "t6": "+0.3 +0.2 +0.1 +0.2 +0.1 +2.2 +0.6 +1.5",
+    "d1": "+7.6 +7.9 +6.0 +2.6 +1.9",
 }
 
 
@@ -75,7 +75,7 @@ def root(tmp_path_factory):
 
 
 def task_of(name, label, **changes):
-    (condition,) = (each for each in find_study(name).on if each.label == label)
+    (condition,) = (each for each in find_study(name).conditions if each.label == label)
     return find_task(condition.task, {**condition.real.options, **changes})
 
 
@@ -105,12 +105,11 @@ def test_the_papers_network_has_a_gradient_on_the_official_layout(name, label, r
 
 @pytest.mark.parametrize(("name", "kind"), SETTINGS)
 def test_the_settings_are_the_papers(name, kind):
-    trials = find_study(name).trials(Plan("full", real=True), Results([]))
+    trials = find_study(name).trials(Plan("full", real=True), Runs())
     specs = [
         trial.spec
         for trial in trials
-        if trial.arm.settings["condition"].startswith(kind)
-        and trial.arm.settings["contender"] != "Adam + SGD"
+        if trial.place.condition.startswith(kind) and trial.place.arm != "Adam + SGD"
     ]
     assert {spec.recipe for spec in specs} in ({"adam", "adamp"}, {"adamw", "adamp"})
     for spec in specs:
@@ -121,13 +120,13 @@ def test_the_settings_are_the_papers(name, kind):
 @pytest.mark.parametrize("name", GAINS)
 def test_gains_are_those_of_the_tables(name):
     study = find_study(name)
-    gains = [str(each.gap("AdamP", study.baseline.name)) for each in study.on]
+    gains = [str(each.gap("AdamP", study.baseline.name)) for each in study.conditions]
     assert gains == GAINS[name].split()
 
 
 def test_the_threats_are_those_of_appendix_e():
     radius, threats = 1 / 255, {}
-    for condition in find_study("f4").on:
+    for condition in find_study("f4").conditions:
         task = find_task("adversarial", condition.real.options)
         threats[condition.label] = [
             (each.norm, round(each.radius / radius, 6), each.steps, round(each.step / radius, 6))
@@ -143,13 +142,13 @@ def test_the_threats_are_those_of_appendix_e():
 
 
 def test_retrieval_trains_the_last_layer_alone_for_five_epochs():
-    for trial in find_study("t6").trials(Plan("full", real=True), Results([])):
+    for trial in find_study("t6").trials(Plan("full", real=True), Runs()):
         assert trial.spec.regime.frozen == ("embedding.trunk.", 5.0)
 
 
 def test_language_takes_the_steps_of_the_released_script():
     tokens = layouts()["wikitext-103"].statistics["train tokens"][0]
-    for trial in find_study("t5").trials(Plan("full", real=True), Results([])):
+    for trial in find_study("t5").trials(Plan("full", real=True), Runs()):
         spec = trial.spec
         steps = spec.epochs * tokens / (spec.batch_size * spec.options["segment"])
         assert steps == pytest.approx(200_000, rel=0.05)

@@ -6,27 +6,24 @@ from collections import defaultdict
 import pytest
 from running import shown
 
+from spherenorm_experiments.claims import FOR, measure
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, arm_of
-from spherenorm_experiments.decisions import FOR, evaluate
+from spherenorm_experiments.comparison import Comparison, Condition
 from spherenorm_experiments.extra import equilibrium
-from spherenorm_experiments.paper.norms.t1 import _correlation
+from spherenorm_experiments.paper.norms.t1 import T1
 from spherenorm_experiments.paper.shared.claims import ratio_at_equal_rates
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Arm, Result, Results
-from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.tuning import with_tuned
 from tests.experiments.fabricated import fabricated, result
 
 WORLDS = 80
 STUDIES = ("t1", "weight-decay", "g1", "h6", "c1", "f1", "f3")
-REFUTED = {"not reproduced", "does not hold"}
+REFUTED = {"contradicted"}
 PROJECTED, BASELINES = ("sgdp", "adamp"), ("sgd", "adam", "adamw")
 
 
-def verdicts(name, worlds, lost=lambda arm: False):
+def verdicts(name, worlds, lost=lambda recipe: False):
     """For each claim its verdicts in these worlds."""
     found = defaultdict(set)
     for world in worlds:
@@ -38,9 +35,8 @@ def verdicts(name, worlds, lost=lambda arm: False):
 
 def decided(study, claims, results, monkeypatch):
     """These claims of a study alone, which are quicker than all of them."""
-    if isinstance(study, TunedComparison):
-        results = with_tuned(results)
-        return [evaluate(claim, results) for claim in claims]
+    if isinstance(study, Comparison):
+        return [measure(claim, results) for claim in claims]
     monkeypatch.setattr(type(study), "claims", claims)
     return study.evaluated(results)
 
@@ -64,45 +60,63 @@ def test_every_claim_may_go_either_way(name, monkeypatch):
 
 @pytest.mark.parametrize("name", ["t1", "weight-decay", "f1", "f3"])
 def test_a_projected_optimizer_that_always_diverges_reproduces_nothing_about_it(name):
-    for text, found in verdicts(name, range(3), lambda arm: arm.recipe in PROJECTED).items():
+    for text, found in verdicts(name, range(3), lambda recipe: recipe in PROJECTED).items():
         about = any(word in text for word in ("SGDP", "AdamP", "GDP", "projected", "projection"))
         if about and "GDM 0.9" not in text and "without the projection" not in text:
             assert found <= {*REFUTED, "inconclusive"}, text
 
 
 def test_an_optimizer_is_not_like_one_that_always_diverges():
-    found = verdicts("g1", range(3), lambda arm: arm.recipe in BASELINES)
+    found = verdicts("g1", range(3), lambda recipe: recipe in BASELINES)
     alike = [text for text in found if "score alike" in text]
     assert len(alike) == 2
-    assert all(found[text] == {"not reproduced"} for text in alike)
+    assert all(found[text] == {"contradicted"} for text in alike)
 
 
 def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
-    norms = [Sample({0: 1.0, 1: 1.0}), Sample({0: 2.0, 1: 2.0}), Sample({0: 4.0, 1: 3.0})]
-    scores = [Sample({0: 3.0, 1: 5.0}), Sample({0: 2.0, 1: 5.0}), Sample({0: 0.0, 1: 5.0})]
-    found = _correlation(*norms, *scores)
-    assert found == {0: pytest.approx(-1.0), 1: 0.0}
-    scores[1] = Sample({1: 5.0}, frozenset({0}))
-    lost = _correlation(*norms, *scores)
-    assert (dict(lost), lost.diverged) == ({1: 0.0}, {0})
+    """Of SGD's last norms and scores over four decays, by seed."""
+    (claim,) = (each for each in T1.claims if each.name == "decay.smaller-norm")
+    decays = ("SGD", "SGD, wd 1e-6", "SGD, wd 1e-5", "SGD, wd 1e-4")
+
+    def correlation(norms, scores, lost=()):
+        runs = [
+            result(Place("digits", arm), seed, Spec("network", "sgd", {"lr": 0.1}, seed=seed),
+                   validation=1.0, test=score, norm_last=norm,
+                   diverged_at=3 if (arm, seed) in lost else None)
+            for arm, *rows in zip(decays, norms, scores, strict=True)
+            for seed, (norm, score) in enumerate(zip(*rows, strict=True))
+        ]  # fmt: skip
+        return claim.of(Runs(runs)).to_dict()
+
+    norms = [[1.0, 1.0], [2.0, 2.0], [3.0, 4.0], [4.0, 3.0]]
+    scores = [[4.0, 5.0], [3.0, 5.0], [2.0, 5.0], [1.0, 5.0]]
+    assert correlation(norms, scores) == {0: pytest.approx(-1.0), 1: 0.0}
+    lost = correlation(norms, scores, lost={("SGD, wd 1e-5", 0)})
+    assert lost == {0: math.inf, 1: 0.0}
 
 
 def test_a_point_that_diverged_counts_against_an_equilibrium():
-    law = equilibrium.Quantity("x", lambda item: 1.0, lambda item: item.summary["x"])
-    arm = Arm("SGD", "sgd")
+    study = equilibrium.EquilibriumStudy()
+    claims = {claim.name: claim for claim in study.claims}
+    law = equilibrium.predict("sgd", {"momentum": 0.9, "lr": 0.1, "weight_decay": 0.1}).step
+
+    def off(found):
+        runs = [
+            result("SGD", seed, Spec("mlp", "sgd", {"lr": lr, "weight_decay": 0.01 / lr,
+                                     "momentum": 0.9}, seed=seed),
+                   effective_step_rms=None if share is None else share * law,
+                   diverged_at=3 if share is None else None)
+            for (lr, seed), share in found.items()
+        ]  # fmt: skip
+        return claims["effective-step.sgd"].of(Runs(runs)).to_dict()
+
     found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
-    items = [
-        Result("", Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
-               {"x": x}, None, arm=arm)
-        for (lr, seed), x in found.items()
-    ]  # fmt: skip
-    worst = equilibrium._off(Results(items), arm, law)
-    assert (dict(worst), worst.diverged) == ({0: pytest.approx(20.0)}, {1})
+    assert off(found) == {0: pytest.approx(20.0, abs=0.1), 1: math.inf}
 
 
 def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
     results = fabricated("c1", 0)
-    for item in results.having(condition="plain"):
+    for item in results.on("plain"):
         item.arrays["cosines_invariant"][:] = 0.0
     found = [
         c for c in find_study("c1").evaluated(results) if c.claim.text.startswith("The cosines")
@@ -111,8 +125,8 @@ def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
 
 
 def test_the_projected_optimizers_have_92_percent_of_the_steps():
-    trials = find_study("h7").trials(Plan("small"), Results([]))
-    steps = {trial.arm.settings["contender"]: trial.spec.epochs for trial in trials}
+    trials = find_study("h7").trials(Plan("small"), Runs())
+    steps = {trial.place.arm: trial.spec.epochs for trial in trials}
     assert steps["SGD"] == steps["AdamP"] == 240
     assert steps["SGDP, 92 %"] == steps["AdamP, 92 %"] == round(0.92 * 240)
 
@@ -130,19 +144,19 @@ def test_the_laws_of_momentum_stand_beside_the_numbers():
 
 
 ON = [Condition(label, "digits") for label in ("a", "b")]
-PAIR = Contender("Adam"), Contender("AdamP")
+PAIR = "Adam", "AdamP"
 
 
-def run(condition, contender, rate, seed, path, lost=False):
-    arm = arm_of(condition, contender)
-    spec = Spec("digits", arm.recipe, {"lr": rate}, seed=seed, probes=("norms",))
-    return result(
-        arm, seed, spec, total_effective_step=path, **({"diverged_at": 3} if lost else {})
-    )
+def run(condition, name, rate, seed, path, lost=False):
+    spec = Spec("digits", name.lower(), {"lr": rate}, seed=seed, probes=("norms",))
+    diverged = {"diverged_at": 3} if lost else {}
+    place = Place(condition.label, name)
+    return result(place, seed, spec, total_effective_step=path, **diverged)
 
 
 def ratios(items, on=ON):
-    return ratio_at_equal_rates(Results(items), on, PAIR, "total_effective_step")
+    found = ratio_at_equal_rates(Runs(items), on, PAIR, "total_effective_step")
+    return None if found is None else found.to_dict()
 
 
 def test_only_rates_that_both_have_are_compared_and_conditions_weigh_alike():
@@ -165,7 +179,7 @@ def test_a_run_that_diverged_counts_against_the_projected_one_alone():
     both = [run(ON[0], each, 0.1, seed, 1.0) for each in PAIR for seed in (0, 1)]
     ours = [run(ON[0], adam, 0.2, 1, 1.0), run(ON[0], adamp, 0.2, 1, None, lost=True)]
     found = ratios([*both, *ours])
-    assert (dict(found), found.diverged) == ({0: 1.0}, {1})
+    assert found == {0: 1.0, 1: 0.0}
     theirs = [run(ON[0], adam, 0.2, 1, None, lost=True), run(ON[0], adamp, 0.2, 1, 1.0)]
     found = ratios([*both, *theirs])
-    assert (dict(found), found.diverged) == ({0: 1.0, 1: 1.0}, frozenset())
+    assert found == {0: 1.0, 1: 1.0}

@@ -4,17 +4,16 @@
 
 Two arms are equal in distribution: a curve over the rates, a difficulty of each seed that the arms
 share, and noise of each run, which validation and test share in part. Whole studies go through
-`TunedComparison`: their grids grow, seeds choose, the claim is decided. Beside it, from the same
+`Comparison`: their grids grow, seeds choose, the claim is decided. Beside it, from the same
 numbers, stand ways to choose in which seeds share a choice. The suite runs a small part of it.
 """
 
 import numpy as np
 from scipy import stats
 
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition
+from spherenorm_experiments.comparison import Comparison, Condition
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Results
+from spherenorm_experiments.runs import Runs
 from tests.experiments.fabricated import result
 
 RATES = (0.01, 0.02, 0.04, 0.08)
@@ -26,12 +25,11 @@ PAIR, SHARED = 0.5, 0.7
 
 
 def null_study(seeds):
-    return TunedComparison(
+    return Comparison(
         "null",
-        baseline="adam",
-        contenders=["adamp"],
+        arms=["adam", "adamp"],
         tune={"lr": RATES},
-        on=[Condition("", "digits", unit="pp")],
+        conditions=[Condition("", "digits", unit="pp")],
         seeds={"small": seeds},
     )
 
@@ -57,19 +55,19 @@ class World:
 
 def ended(study, world):
     """The results of a study when nothing is left to run."""
-    items, trials = [], study.trials(Plan(), Results([]))
+    items, trials = [], study.trials(Plan(), Runs())
     while len(trials) > len(items):
-        done = {(item.arm.label, *_place(item.spec)) for item in items}
+        done = {(item.place, *_point(item.spec)) for item in items}
         for trial in trials:
-            if (trial.arm.label, *_place(trial.spec)) not in done:
-                validation, test = world.scores(trial.spec.recipe, *_place(trial.spec))
+            if (trial.place, *_point(trial.spec)) not in done:
+                validation, test = world.scores(trial.spec.recipe, *_point(trial.spec))
                 summary = {"validation": validation, "test": test, "metric": "accuracy (%)"}
-                items.append(result(trial.arm, 0, trial.spec, **summary))
-        trials = study.trials(Plan(), Results(items))
-    return Results(items)
+                items.append(result(trial.place, 0, trial.spec, **summary))
+        trials = study.trials(Plan(), Runs(items))
+    return Runs(items)
 
 
-def _place(spec):
+def _point(spec):
     return spec.hyper_parameters["lr"], spec.seed
 
 
@@ -77,7 +75,7 @@ def verdicts(seeds, studies, curvature, start=0):
     """The number of the studies that have a verdict for or against."""
     random, study = np.random.default_rng([start, seeds]), null_study(seeds)
     decisions = (study.decided(ended(study, World(random, curvature)))[0] for _ in range(studies))
-    return sum(each.verdict in ("holds", "does not hold") for each in decisions)
+    return sum(each.verdict in ("supported", "contradicted") for each in decisions)
 
 
 def _chosen(validation, test, groups):

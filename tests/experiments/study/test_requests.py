@@ -9,10 +9,8 @@ from spherenorm_tiny import tiny_spec
 from spherenorm_experiments.campaign import estimate
 from spherenorm_experiments.comparing import Comparing, comparison_of, find_study
 from spherenorm_experiments.plan import Plan, Request, read_requests
-from spherenorm_experiments.results import Arm, Results
-from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.sections import sections
-from spherenorm_experiments.shown import range_table
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import Store, run_name
 from spherenorm_experiments.task import Task
@@ -28,13 +26,13 @@ def test_looks_are_in_the_order_in_which_requests_first_ended(tmp_path):
     def sizes(name, *asked):
         """The seeds that could be looked at, after requests of so many of them."""
         store = Store(tmp_path / name)
-        for trial in study.trials(Plan("smoke", tuple(range(12))), Results([])):
+        for trial in study.trials(Plan("smoke", tuple(range(12))), Runs()):
             folder = store.folder(run_name(trial.spec, "data"))
             folder.finish([(folder.name, trial.spec, {"diverged_at": None, "test": 1.0})], [], {})
         for count, ended in asked:
             Request([STUDY], Plan("smoke", tuple(range(count)))).save(store, ended=ended)
         (section,) = sections(store, read_requests(store)[0])
-        return [len(seeds) for seeds in section.results.arm("SGD").values("test").looks]
+        return [len(seeds) for seeds in section.results.looks]
 
     assert sizes("grown", (6, True), (12, True)) == [6, 12]
     assert sizes("repeated", (6, True), (12, True), (6, False), (6, True)) == [6, 12]
@@ -65,15 +63,14 @@ def comparison(numbers, metric="accuracy (%)"):
     """A comparison of arms with these test scores; None for a seed on which the run diverged."""
     study = comparison_of(Comparing("digits", tuple(numbers), {"lr": (0.1, 1.0)}, 1))
     items = []
-    for contender in study.contenders:
-        arm = study.grid(Plan(), study.on[0], contender)
+    for arm in study.arms:
         for seed, number in enumerate(numbers[arm.recipe]):
             summary = {"diverged_at": 3 if number is None else None, "metric": metric}
             summary |= {"validation": number, "test": number, "score": "score"}
             summary["test_metrics"] = {} if number is None else {"score": number}
             spec = Spec("digits", arm.recipe, {"lr": 0.5}, seed=seed)
-            items.append(result(arm, seed, spec, **summary))
-    return study, Results(items)
+            items.append(result(Place("", arm.name), seed, spec, **summary))
+    return study, Runs(items)
 
 
 def test_the_seeds_of_an_arm_that_diverged_are_counted():
@@ -101,19 +98,9 @@ def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the
     study = find_study(str(request))
     given = {
         trial.spec.recipe: trial.spec.hyper_parameters
-        for trial in study.trials(Plan("smoke"), Results([]))
+        for trial in study.trials(Plan("smoke"), Runs())
     }
     assert {name: sorted(values) for name, values in given.items()} == {
         "sgd": ["lr"], "sgdp": ["lr", "momentum"], "adamw": ["betas", "lr"]
     }  # fmt: skip
     assert given["sgdp"]["momentum"] == 0.9
-
-
-def test_an_optimizer_that_diverged_does_not_narrow_the_seeds_of_best_and_worst():
-    arms = [Arm(name, "sgd", {"contender": name}) for name in "abc"]
-    a = Sample({0: 0.0, 1: 1.0, 2: 2.0, 3: 6.0, 4: 8.0, 5: 10.0})
-    b = Sample({seed: seed + 0.1 * (seed % 2) for seed in range(6)})
-    lost = Sample({0: 1.0, 1: 2.0}, diverged=frozenset({2}))
-    row = range_table({"x": dict(zip(arms, (a, b, lost), strict=True))}).rows[0]
-    assert [str(cell) for cell in row[1:4]] == ["a", "b", "+1.95"]
-    assert row[3].n == 6

@@ -9,7 +9,7 @@ from spherenorm_experiments import code
 from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.execute import Resolver
 from spherenorm_experiments.plan import Plan, Request, apply_plan
-from spherenorm_experiments.results import Arm, Results, Trial
+from spherenorm_experiments.runs import Place, Runs, Trial
 from spherenorm_experiments.sections import sections
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import Store, run_name
@@ -21,12 +21,12 @@ class Few(Study):
 
     name = "few"
 
-    def trials(self, plan, results):
+    def trials(self, plan, runs):
         points = {"lr": [0.01, 0.1], "momentum": [0.0, 0.9]}
         common = {"epochs": 3, "probes": ()}
         seeds = self.chosen_seeds(plan)
         made = [
-            trials_of(Arm(task, "sgd"), task, points, seeds, **common)
+            trials_of(Place("", task), task, "sgd", points, seeds, **common)
             for task in ("cosine", "network")
         ]
         return [*made[0], *made[1]]
@@ -35,21 +35,22 @@ class Few(Study):
 class More(Few):
     """A third point of the toy"""
 
-    def trials(self, plan, results):
+    def trials(self, plan, runs):
         points = {"lr": [0.01, 0.1, 1.0], "momentum": [0.0, 0.9, 0.9]}
         seeds = self.chosen_seeds(plan)
-        return trials_of(Arm("cosine", "sgd"), "cosine", points, seeds, epochs=3, probes=())
+        place = Place("", "cosine")
+        return trials_of(place, "cosine", "sgd", points, seeds, epochs=3, probes=())
 
 
 class Twice(Few):
     """A run in two arms"""
 
-    def trials(self, plan, results):
-        made = [t for t in super().trials(plan, results) if t.spec.task == "cosine"]
+    def trials(self, plan, runs):
+        made = [t for t in super().trials(plan, runs) if t.spec.task == "cosine"]
         (again,) = (
             t.spec for t in made if (t.spec.hyper_parameters["lr"], t.spec.seed) == (0.1, 0)
         )
-        return [*made, Trial(Arm("alone", "sgd"), again)]
+        return [*made, Trial(Place("", "alone"), again)]
 
 
 FEW = Few()
@@ -92,7 +93,7 @@ def test_a_run_that_two_arms_ask_for_is_computed_once(tmp_path):
     store = Store(tmp_path)
     assert computed(store, (0, 1), Twice()) == 4
     _, results = campaign(store, (0, 1), Twice()).trials(Twice())
-    assert len(results.arm("alone")) == 1
+    assert len(results.every("", "alone")) == 1
 
 
 class Failing(Study):
@@ -100,11 +101,12 @@ class Failing(Study):
 
     name = "failing"
 
-    def trials(self, plan, results):
+    def trials(self, plan, runs):
         made = []
         for recipe in ("spherenorm_tiny:raising", "sgd"):
             points = {"lr": [0.1, 0.2, 0.3]}
-            made += trials_of(Arm(recipe, recipe), TASK, points, (0, 1), batch_size=16)
+            place = Place("", recipe)
+            made += trials_of(place, TASK, recipe, points, (0, 1), batch_size=16)
         return made
 
 
@@ -133,7 +135,7 @@ def test_a_report_takes_the_newest_rows_and_marks_those_of_other_code(tmp_path, 
         edited(patch, "once more")
         (section,) = sections(Store(tmp_path), requests)
         assert len(section.results) == section.results.planned
-        assert set(section.older) == {arm.label for arm in section.results.arms}
+        assert set(section.older) == {str(place) for place in section.results.places}
         assert computed(Store(tmp_path, accept_code=True), (0, 1), TinyStudy()) == 0
         assert computed(Store(tmp_path), (0, 1), TinyStudy()) == 6
         (section,) = sections(Store(tmp_path), requests)
@@ -158,7 +160,7 @@ def test_rows_of_other_data_are_not_compared_with_those_of_the_newest(tmp_path):
 
 def planned(study, plan):
     """The first round, as the plan wants it."""
-    return apply_plan(plan, study.trials(plan, Results([])))
+    return apply_plan(plan, study.trials(plan, Runs()))
 
 
 def test_settings_reach_the_runs_that_know_them():
@@ -184,7 +186,7 @@ def test_settings_reach_the_runs_that_know_them():
 )
 def test_settings_hold_at_every_point_and_equal_points_are_one(settings, points):
     grid = {"lr": [0.1, 0.2, 0.1, 0.2], "weight_decay": [0.0, 0.0, 0.1, 0.1]}
-    trials = trials_of(Arm("SGD", "sgd"), "cosine", grid, (0,))
+    trials = trials_of(Place("", "SGD"), "cosine", "sgd", grid, (0,))
     applied = apply_plan(Plan(overrides=settings), trials)
     found = [tuple(t.spec.hyper_parameters[name] for name in grid) for t in applied]
     assert found == points

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spherenorm_experiments.condition import Contender
+from spherenorm_experiments.comparison import Arm
 
 BASES = ("Adam", "Muon")
 COLORS = {
@@ -34,11 +34,11 @@ REST = {"recipe": "adam", "lr": 2.0**-5, **BETAS}
 """Of all other weights, in all arms: embedding and head keep one rate, under the same schedule."""
 
 
-def contender(base: str, control: str) -> Contender:
+def arm_of(base: str, control: str) -> Arm:
     """A base under a norm control, with the rates that it tries.
 
     Example:
-        >>> contender("Muon", "Hyperball").recipe
+        >>> arm_of("Muon", "Hyperball").recipe
         'hyperball(muon)'
     """
     decayed = {"Adam": "adamw", "Muon": "muon"}[base]
@@ -55,5 +55,4 @@ def contender(base: str, control: str) -> Contender:
         fixed["weight_decay"] = DECAYS[base]
     turns = base == "Muon" or control in ("Hyperball", "rotational", "gains")
     tune = {"lr": TURNS if turns else ENTRIES}
-    name = f"{base}, {control}"
-    return Contender(name, tune=tune, fixed=fixed, against=(), recipe=recipes[control])
+    return Arm(f"{base}, {control}", tune, fixed, against=(), recipe=recipes[control])

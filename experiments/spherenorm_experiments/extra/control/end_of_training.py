@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.extra.control.arms import BETAS, REST
-from spherenorm_experiments.extra.control.norm_control import BYTES, PLACES, Place
+from spherenorm_experiments.extra.control.norm_control import BYTES, PLACES, Measured
 from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.rates import WITHIN
 from spherenorm_experiments.extra.control.turns import growth, series
 from spherenorm_experiments.pictures import Picture, drawn, lines
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Arm, Key, Result, Results, Trial
-from spherenorm_experiments.samples import Sample
+from spherenorm_experiments.runs import Key, Place, Result, Runs, Trial, number
 from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Row, Table, mean_of
@@ -61,7 +62,7 @@ class EndOfTraining(Study):
     seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12}  # noqa: RUF012
     first_seed = 1300
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         places = PLACES[:1] if plan.tier == "smoke" else PLACES
         tier, trials = plan.budgets, list[Trial]()
         for place in places:
@@ -70,20 +71,20 @@ class EndOfTraining(Study):
             if place is BYTES:
                 own = {"options": {"windows": WINDOWS[tier], "width": 32}}
             fields = {"rest": REST, "schedule": "linear", "probe_every": 10, "regime": regime}
-            for name, (_, hyper_parameters) in ARMS.items():
+            for name, (recipe, hyper_parameters) in ARMS.items():
                 trials += self.seeded(
-                    plan, arm(place, name), place.task, hyper_parameters,
+                    plan, Place(place.label, name), place.task, recipe, hyper_parameters,
                     probes=("norms", PROBE), **fields, **own,
                 )  # fmt: skip
         return trials
 
-    def tables(self, results: Results) -> list[Table]:
+    def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
-        for each in results.arms:
-            runs = results.arm(each)
-            gradients, norms = (mean_of(runs.values(key), ".3f") for key in (of_gradient, of_norm))
-            score = mean_of(runs.values("test"), ".4g")
-            rows.append((each.label, gradients, norms, score))
+        for place in runs.places:
+            every = runs.every(*place)
+            parts = (number(every, of_gradient, math.inf), number(every, of_norm, math.inf))
+            ends = (mean_of(part, ".3f") for part in parts)
+            rows.append((str(place), *ends, mean_of(every.test, ".4g")))
         headings = ("arm", "gradient norm, end / middle", "weight norm, end / middle", "test score")
         note = (
             f"Root mean squares over the steps from {END[0]:.0%} on over those from "
@@ -92,17 +93,12 @@ class EndOfTraining(Study):
         )
         return [Table("The end of training", headings, rows, note)] if rows else []
 
-    def pictures(self, results: Results) -> list[Picture]:
-        return drawn(_over_time(results, place) for place in PLACES)
+    def pictures(self, runs: Runs) -> list[Picture]:
+        return drawn(_over_time(runs, place) for place in PLACES)
 
     @property
     def claims(self) -> Sequence[Claim]:
         return [claim for place in PLACES for claim in _claims(place)]
-
-
-def arm(place: Place, name: str) -> Arm:
-    """An optimizer on a task."""
-    return Arm(f"{place.label}: {name}", ARMS[name][0], {"place": place.label, "optimizer": name})
 
 
 def of_gradient(item: Result) -> float | None:
@@ -115,47 +111,54 @@ def of_norm(item: Result) -> float | None:
     return growth(item, "norms", MIDDLE, END)
 
 
-def _number(results: Results, place: Place, name: str, key: Key) -> Sample:
-    return results.arm(arm(place, name)).values(key)
+def _number(runs: Runs, place: Measured, name: str, key: Key) -> pd.Series:
+    return number(runs.every(place.label, name).set_index("seed"), key, math.inf)
 
 
-def _claims(place: Place) -> Iterator[Claim]:
+def _over_adamw(runs: Runs, place: Measured, name: str) -> pd.Series:
+    ours, theirs = (_number(runs, place, each, of_gradient) for each in (name, "AdamW"))
+    return ours / theirs
+
+
+def _gain(runs: Runs, place: Measured) -> pd.Series:
+    return _number(runs, place, "AdamC", "test") - _number(runs, place, "AdamW", "test")
+
+
+def _claims(place: Measured) -> Iterator[Claim]:
     where, end = f"({place.label})", slug(place.label)
-
-    def side(name: str, key: Key) -> partial[Sample]:
-        return partial(_number, place=place, name=name, key=key)
-
+    side = partial(_number, place=place)
     yield Claim(
-        f"grows.{end}", f"AdamW's gradients grow as the rate falls {where}",
-        side("AdamW", of_gradient), ">", 1.0, how="ratio", primary=True,
+        f"grows.{end}", "> 1", partial(side, name="AdamW", key=of_gradient),
+        f"AdamW's gradients grow as the rate falls {where}", ratio=True, primary=True,
     )  # fmt: skip
     for name in ("AdamC", "Hyperball"):
         yield Claim(
-            f"less.{slug(name)}.{end}", f"{name}'s gradients grow less than AdamW's {where}",
-            side(name, of_gradient), "<", side("AdamW", of_gradient), how="ratio", primary=True,
+            f"less.{slug(name)}.{end}", "< 1", partial(_over_adamw, place=place, name=name),
+            f"{name}'s gradients grow less than AdamW's {where}", ratio=True, primary=True,
         )  # fmt: skip
     yield Claim(
-        f"shrinks.{end}", f"AdamW's weights shrink as the rate falls {where}",
-        side("AdamW", of_norm), "<", 1.0, how="ratio",
+        f"shrinks.{end}", "< 1", partial(side, name="AdamW", key=of_norm),
+        f"AdamW's weights shrink as the rate falls {where}", ratio=True,
     )  # fmt: skip
     yield Claim(
-        f"keeps.{end}", f"AdamC's weights keep their norm within 5 % {where}",
-        side("AdamC", of_norm), "=", 1.0, how="ratio", margin=0.05,
+        f"keeps.{end}", "= 1 ± 0.05", partial(side, name="AdamC", key=of_norm),
+        f"AdamC's weights keep their norm within 5 % {where}", ratio=True,
     )  # fmt: skip
     nats = place is BYTES
     yield Claim(
-        f"score.{end}", f"AdamC scores higher than AdamW {where}",
-        side("AdamC", "test"), ">", side("AdamW", "test"), unit="nats" if nats else "pp",
-        equivalent=WITHIN if nats else MARGIN,
+        f"score.{end}", "> 0", partial(_gain, place=place),
+        f"AdamC scores higher than AdamW {where}", unit="nats" if nats else "pp",
+        margin=WITHIN if nats else MARGIN, score=True,
     )  # fmt: skip
 
 
-def _over_time(results: Results, place: Place) -> Picture:
+def _over_time(runs: Runs, place: Measured) -> Picture:
     """Draw the norm of the gradients against the progress of the run, the mean over seeds."""
     drawn_lines = {}
     for name in ARMS:
-        runs = [list(series(item)) for item in results.arm(arm(place, name)).finished]
-        known = [run for run in runs if run]
+        own = runs.every(place.label, name).run
+        known = [list(series(item)) for item in own if not item.diverged]
+        known = [each for each in known if each]
         if known:
             xs, ys = np.mean(known, axis=0).T
             drawn_lines[name] = xs.tolist(), ys.tolist()

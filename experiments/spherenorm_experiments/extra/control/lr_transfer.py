@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, Setup, arm_of
-from spherenorm_experiments.extra.control.arms import BASES, COLORS, CONTROLS, REST, contender
+from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
+from spherenorm_experiments.extra.control.arms import BASES, COLORS, CONTROLS, REST, arm_of
 from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.rates import (
     REACH,
@@ -27,10 +27,8 @@ from spherenorm_experiments.extra.control.rates import (
 from spherenorm_experiments.extra.control.turns import turn_over_law
 from spherenorm_experiments.pictures import Picture, drawn, lines
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Results, Trial
-from spherenorm_experiments.samples import Sample, paired_values, pooled
+from spherenorm_experiments.runs import Runs, Trial, mean_over, number
 from spherenorm_experiments.tables import Row, Table, mean_of
-from spherenorm_experiments.tuning import with_tuned
 
 WIDTHS = {"smoke": (16,), "small": (16, 64), "full": (32, 64, 128, 256)}
 """The widths of each tier; from its smallest to its largest the best rate may drift."""
@@ -48,64 +46,57 @@ def byte_condition(label: str, **options: Any) -> Condition:
     return Condition(label, "bytes", setup, tiers=windows, unit="nats", margin=WITHIN)
 
 
-class LrTransfer(TunedComparison):
+class LrTransfer(Comparison):
     """The comparison, its curves, and the claims about them."""
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         known = {f"width {width}" for width in WIDTHS[plan.budgets]}
-        every = super().trials(plan, results)
-        return [trial for trial in every if trial.arm.settings["condition"] in known]
+        every = super().trials(plan, runs)
+        return [trial for trial in every if trial.place.condition in known]
 
-    def tables(self, results: Results) -> list[Table]:
-        own = [_curves_table(results), _drift_table(results)]
-        return [*(table for table in own if table.rows), *super().tables(results)]
+    def tables(self, runs: Runs) -> list[Table]:
+        own = [_curves_table(runs), _drift_table(runs)]
+        return [*(table for table in own if table.rows), *super().tables(runs)]
 
-    def pictures(self, results: Results) -> list[Picture]:
-        return [*drawn(_loss_picture(results, base) for base in BASES), *super().pictures(results)]
+    def pictures(self, runs: Runs) -> list[Picture]:
+        return [*drawn(_loss_picture(runs, base) for base in BASES), *super().pictures(runs)]
 
 
 CONDITIONS = [
     byte_condition(f"width {width}", width=width) for width in sorted(set().union(*WIDTHS.values()))
 ]
-ARMS = {(base, control): contender(base, control) for base in BASES for control in CONTROLS}
+ARMS = {(base, control): arm_of(base, control) for base in BASES for control in CONTROLS}
 
-Number = Callable[[dict[int, Curve]], Sample]
+Number = Callable[[dict[int, Curve]], pd.Series]
 """A number of the curves of an arm at one width, by seed."""
 
 
-def over_widths(results: Results, arm: Contender, number: Number) -> Sample:
+def over_widths(runs: Runs, arm: Arm, of: Number) -> pd.Series:
     """The mean of a number over the widths that have runs."""
-    return _mean([number(curves(results, condition, arm)) for condition in _ran(results)])
+    return mean_over(of(curves(runs, each.label, arm.name)) for each in _ran(runs))
 
 
-def drift(results: Results, arm: Contender) -> Sample:
+def drift(runs: Runs, arm: Arm) -> pd.Series:
     """log2 of the best rate at the largest width minus that at the smallest; none for one width."""
-    conditions = _ran(results)
-    if len(conditions) < 2:
-        return Sample({}, performance=True)
-    narrowest, widest = (
-        best_octave(curves(results, each, arm)) for each in (conditions[0], conditions[-1])
-    )
-    return paired_values(widest, narrowest)
+    ran = _ran(runs)
+    if len(ran) < 2:
+        return pd.Series(dtype=float)
+    narrow, wide = (best_octave(curves(runs, ran[i].label, arm.name)) for i in (0, -1))
+    return (wide - narrow).dropna()
 
 
-def _tuned(results: Results, arm: Contender) -> Sample:
+def _tuned(runs: Runs, arm: Arm) -> pd.Series:
     """Minus the test loss of each seed at the rate that it chooses, the mean over widths."""
-    conditions = _ran(results)
-    return _mean([results.arm(arm_of(each, arm)).values("test") for each in conditions])
+    return mean_over(runs.best(each.label, arm.name).test for each in _ran(runs))
 
 
-def _absolute_drift(results: Results, arm: Contender) -> Sample:
-    return drift(results, arm).map(abs)
+def _absolute_drift(runs: Runs, arm: Arm) -> pd.Series:
+    return drift(runs, arm).abs()
 
 
-def _mean(samples: Sequence[Sample]) -> Sample:
-    return pooled(samples) if samples else Sample({}, performance=True)
-
-
-def _ran(results: Results) -> list[Condition]:
+def _ran(runs: Runs) -> list[Condition]:
     """The conditions with runs, from the narrowest to the widest."""
-    known = {arm.settings.get("condition") for arm in results.arms}
+    known = {place.condition for place in runs.places}
     return [condition for condition in CONDITIONS if condition.label in known]
 
 
@@ -114,38 +105,38 @@ class Question(NamedTuple):
 
     Attributes:
         number: by seed, of the results and of an arm.
-        relation: of the arm's number to the other, as the claim has it.
+        relation: of the arm's number minus the other, as the claim has it.
         words: the claim between the names of the two.
         margin: within which the two are equivalent.
     """
 
-    number: Callable[..., Sample]
-    relation: Literal["<", ">"]
+    number: Callable[..., pd.Series]
+    relation: str
     words: str
     unit: str
     margin: float | None = None
 
 
 QUESTIONS = {
-    "loss": Question(_tuned, ">", "has a lower loss at its own best rates than", "nats", WITHIN),
+    "loss": Question(_tuned, "> 0", "has a lower loss at its own best rates than", "nats", WITHIN),
     "sensitivity": Question(
-        partial(over_widths, number=sensitivity), "<", "is less sensitive to the rate than",
+        partial(over_widths, of=sensitivity), "< 0", "is less sensitive to the rate than",
         "nats", WITHIN,
     ),
     "plateau": Question(
-        partial(over_widths, number=plateau), ">", "has a wider plateau than", "octaves"
+        partial(over_widths, of=plateau), "> 0", "has a wider plateau than", "octaves"
     ),
     "drift": Question(
-        _absolute_drift, "<", "has a best rate that drifts less over widths than", "octaves"
+        _absolute_drift, "< 0", "has a best rate that drifts less over widths than", "octaves"
     ),
 }  # fmt: skip
 
 
-def one_sided(results: Results, arms: Sequence[Contender]) -> str:
+def one_sided(runs: Runs, arms: Sequence[Arm]) -> str:
     """The arms whose rates end within reach of the best one, so that a sensitivity lacks some."""
     parts = []
-    for condition, arm in itertools.product(_ran(results), arms):
-        if few := lacking(curves(results, condition, arm)):
+    for condition, arm in itertools.product(_ran(runs), arms):
+        if few := lacking(curves(runs, condition.label, arm.name)):
             parts.append(f"{arm.name} at {condition.label} lacks {few} of {2 * REACH + 1} rates")
     return "; ".join(parts)
 
@@ -155,25 +146,28 @@ def _claims() -> Iterator[Claim]:
         decayed = ARMS[base, "decay"]
         for name, asked in QUESTIONS.items() if arm is not decayed else ():
             yield Claim(
-                f"{name}.{slug(base)}.{slug(control)}", f"{arm.name} {asked.words} {decayed.name}",
-                partial(asked.number, arm=arm), asked.relation, partial(asked.number, arm=decayed),
-                unit=asked.unit, equivalent=asked.margin, primary=name in ("sensitivity", "drift"),
-                caveat=partial(one_sided, arms=(arm, decayed)) if name == "sensitivity" else "",
+                f"{name}.{slug(base)}.{slug(control)}", asked.relation,
+                partial(_difference, asked=asked, arm=arm, base=decayed),
+                f"{arm.name} {asked.words} {decayed.name}", unit=asked.unit, margin=asked.margin,
+                primary=name in ("sensitivity", "drift"), score=True,
+                note=partial(one_sided, arms=(arm, decayed)) if name == "sensitivity" else "",
             )  # fmt: skip
 
 
-def _curves_table(results: Results) -> Table:
+def _difference(runs: Runs, asked: Question, arm: Arm, base: Arm) -> pd.Series:
+    return asked.number(runs, arm) - asked.number(runs, base)
+
+
+def _curves_table(runs: Runs) -> Table:
     rows: list[Row] = []
-    tuned = with_tuned(results)
-    for condition in _ran(results):
+    for condition in _ran(runs):
         for arm in ARMS.values():
-            found = curves(results, condition, arm)
-            chosen = tuned.arm(arm_of(condition, arm))
+            found = curves(runs, condition.label, arm.name)
+            chosen = runs.best(condition.label, arm.name)
             if found:
-                loss = chosen.values("test").map(lambda score: -score)
-                cells = [mean_of(loss, ".3f"), mean_of(best_octave(found), ".2f")]
+                cells = [mean_of(-chosen.test, ".3f"), mean_of(best_octave(found), ".2f")]
                 cells += [mean_of(sensitivity(found), ".3f"), mean_of(plateau(found), ".2f")]
-                cells.append(mean_of(chosen.values(turn_over_law), ".2f"))
+                cells.append(mean_of(number(chosen, turn_over_law), ".2f"))
                 rows.append((f"{condition.label}: {arm.name}", *cells))
     headings = ("arm", "loss at the best rate", "log2(best rate)", "sensitivity", "plateau",
                 "turn / law")  # fmt: skip
@@ -186,26 +180,26 @@ def _curves_table(results: Results) -> Table:
     return Table("Loss against rate", headings, rows, note)
 
 
-def _drift_table(results: Results) -> Table:
-    conditions, rows = _ran(results), list[Row]()
+def _drift_table(runs: Runs) -> Table:
+    conditions, rows = _ran(runs), list[Row]()
     for arm in ARMS.values():
-        found = drift(results, arm)
-        if found:
-            ends = [best_octave(curves(results, each, arm)) for each in conditions]
-            octaves = ", ".join(f"{np.mean(list(each.values())):.2f}" for each in ends)
+        found = drift(runs, arm)
+        if len(found):
+            ends = [best_octave(curves(runs, each.label, arm.name)) for each in conditions]
+            octaves = ", ".join(f"{each.mean():.2f}" for each in ends)
             rows.append((arm.name, octaves, mean_of(found, "+.2f")))
     widths = ", ".join(each.label.removeprefix("width ") for each in conditions)
     headings = ("arm", f"log2(best rate) at width {widths}", "drift")
     return Table("Drift of the best rate", headings, rows, "In octaves; means over seeds ± SD.")
 
 
-def _loss_picture(results: Results, base: str) -> Picture:
+def _loss_picture(runs: Runs, base: str) -> Picture:
     """Draw the mean loss against the rate, a line for each norm control and width."""
     series: dict[str, tuple[list[float], list[float]]] = {}
     colors, dashes = dict[str, str](), dict[str, str]()
-    for condition, dash in zip(_ran(results), ("solid", "dash", "dot", "dashdot"), strict=False):
+    for condition, dash in zip(_ran(runs), ("solid", "dash", "dot", "dashdot"), strict=False):
         for control in CONTROLS:
-            found = curves(results, condition, ARMS[base, control])
+            found = curves(runs, condition.label, ARMS[base, control].name)
             if found:
                 octaves = next(iter(found.values())).octaves
                 means = np.mean([curve.losses for curve in found.values()], axis=0)
@@ -238,10 +232,9 @@ STUDY = LrTransfer(
     that at the smallest. Each is taken seed by seed. The decay of each base is one value, which is
     not tuned.
     """,
-    baseline=ARMS["Adam", "decay"],
-    contenders=[arm for key, arm in ARMS.items() if key != ("Adam", "decay")],
+    arms=list(ARMS.values()),
     tune={"lr": [0.01]},
-    on=CONDITIONS,
+    conditions=CONDITIONS,
     claims=list(_claims()),
     first_seed=1000,
     seeds={"small": 3, "evidence": 6, "full": 12},

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import pandas as pd
+
 from spherenorm_experiments.claims import Claim, slug
-from spherenorm_experiments.extra.control.arms import BASES, COLORS, CONTROLS, REST, contender
+from spherenorm_experiments.extra.control.arms import BASES, COLORS, CONTROLS, REST, arm_of
 from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.turns import (
     late_turn,
@@ -20,8 +23,7 @@ from spherenorm_experiments.extra.control.turns import (
 )
 from spherenorm_experiments.pictures import Picture, drawn, points
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Arm, Key, Result, Results, Trial
-from spherenorm_experiments.samples import Sample, pooled
+from spherenorm_experiments.runs import Key, Place, Result, Runs, Trial, mean_over, number
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Row, Table, mean_of
 
@@ -35,14 +37,14 @@ ALLOWED = {"Hyperball": 0.05, "rotational": 0.1, "decay": 0.15}
 """By how much the turn may differ from its law: a share of it. That of decay is a mean field."""
 
 
-class Place(NamedTuple):
+class Measured(NamedTuple):
     """A task on which turns are measured."""
 
     label: str
     task: str
 
 
-BYTES, DIGITS = PLACES = (Place("bytes", "bytes"), Place("digits", "digits"))
+BYTES, DIGITS = PLACES = (Measured("bytes", "bytes"), Measured("digits", "digits"))
 
 
 class NormControl(Study):
@@ -67,28 +69,29 @@ class NormControl(Study):
     seeds = {"smoke": 1, "small": 3, "evidence": 6, "full": 12}  # noqa: RUF012
     first_seed = 1100
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         places = PLACES[:1] if plan.tier == "smoke" else PLACES
         trials: list[Trial] = []
         for place, base, control in itertools.product(places, BASES, CONTROLS):
-            of = contender(base, control)
+            of = arm_of(base, control)
             options = {"windows": WINDOWS[plan.budgets], "width": 32} if place is BYTES else {}
             for rate in _rates(base, control)[RATES[plan.budgets]]:
                 trials += self.seeded(
-                    plan, arm(place, base, control, rate), place.task, {**of.fixed, "lr": rate},
-                    options=options, rest=REST, schedule="constant",
+                    plan, Place(place.label, of.name), place.task, of.recipe,
+                    {**of.fixed, "lr": rate}, options=options, rest=REST, schedule="constant",
                     probes=("norms", PROBE), probe_every=10,
                 )  # fmt: skip
         return trials
 
-    def tables(self, results: Results) -> list[Table]:
+    def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
-        for each in results.arms:
-            runs = results.arm(each)
-            keys: list[tuple[Key, str]] = [(late_turn, ".4f"), (_predicted, ".4f")]
-            keys += [(turn_over_law, ".3f"), (_over_momentum, ".3f")]
-            keys += [(spread_over_layers, ".3f"), (norm_growth, ".3f")]
-            rows.append((each.label, *(mean_of(runs.values(key), form) for key, form in keys)))
+        keys: list[tuple[Key, str]] = [(late_turn, ".4f"), (_predicted, ".4f")]
+        keys += [(turn_over_law, ".3f"), (_over_momentum, ".3f")]
+        keys += [(spread_over_layers, ".3f"), (norm_growth, ".3f")]
+        for place in runs.places:
+            for rate, own in runs.every(*place).groupby("lr"):
+                cells = (mean_of(number(own, key, math.inf), form) for key, form in keys)
+                rows.append((f"{place}, lr {rate:.3g}", *cells))
         headings = ["arm", "turn (rad)", "law", "turn / law", "turn / law with momentum"]
         headings += ["spread over layers", "norm growth"]
         note = (
@@ -98,23 +101,16 @@ class NormControl(Study):
         )
         return [Table("Turns and norms", headings, rows, note)] if rows else []
 
-    def pictures(self, results: Results) -> list[Picture]:
-        return drawn(_against_law(results, place) for place in PLACES)
+    def pictures(self, runs: Runs) -> list[Picture]:
+        return drawn(_against_law(runs, place) for place in PLACES)
 
     @property
     def claims(self) -> Sequence[Claim]:
         return [claim for place in PLACES for claim in _claims(place)]
 
 
-def arm(place: Place, base: str, control: str, rate: float) -> Arm:
-    """A base under a norm control, on a task and at a rate."""
-    settings = {"place": place.label, "base": base, "control": control, "lr": rate}
-    label = f"{place.label}: {base}, {control}, lr {rate:.3g}"
-    return Arm(label, contender(base, control).recipe, settings)
-
-
 def _rates(base: str, control: str) -> Sequence[float]:
-    tune = contender(base, control).tune
+    tune = arm_of(base, control).tune
     assert isinstance(tune, dict)
     rates: Sequence[float] = tune["lr"]
     return rates
@@ -131,48 +127,53 @@ def _over_momentum(item: Result) -> float | None:
     return turn_over_law(item, law_with_momentum)
 
 
-def _over_rates(results: Results, place: Place, base: str, control: str, key: Key) -> Sample:
+def _over_rates(runs: Runs, place: Measured, arm: str, key: Key) -> pd.Series:
     """The mean of a number over the rates, by seed."""
-    own = results.having(place=place.label, base=base, control=control)
-    samples = [own.arm(each).values(key) for each in own.arms]
-    return pooled(samples) if samples else Sample({})
+    every = runs.every(place.label, arm)
+    return mean_over(number(own.set_index("seed"), key, math.inf) for _, own in every.groupby("lr"))
 
 
-def _claims(place: Place) -> Iterator[Claim]:
+def _spread_over_decay(runs: Runs, place: Measured, base: str, control: str) -> pd.Series:
+    ours, theirs = (
+        _over_rates(runs, place, arm_of(base, each).name, spread_over_layers)
+        for each in (control, "decay")
+    )
+    return ours / theirs
+
+
+def _claims(place: Measured) -> Iterator[Claim]:
     for base, (control, allowed) in itertools.product(BASES, ALLOWED.items()):
-        side = partial(_over_rates, place=place, base=base, control=control)
+        side = partial(_over_rates, place=place, arm=arm_of(base, control).name)
         where, end = f"({place.label})", slug(f"{control}.{base}.{place.label}")
+        within = f"= 1 ± {allowed:g}"
         if (base, control) != ("Muon", "decay"):
             yield Claim(
-                f"turn.{end}",
+                f"turn.{end}", within, partial(side, key=turn_over_law),
                 f"{base}, {control}: the turn per step is within {allowed:.0%} of its law {where}",
-                partial(side, key=turn_over_law), "=", 1.0, how="ratio", margin=allowed,
+                ratio=True,
             )  # fmt: skip
         if (base, control) == ("Adam", "Hyperball"):
             yield Claim(
-                f"momentum.{end}",
+                f"momentum.{end}", within, partial(side, key=_over_momentum),
                 f"{base}, {control}: the turn per step is within {allowed:.0%} of its law with "
-                f"momentum {where}",
-                partial(side, key=_over_momentum), "=", 1.0, how="ratio", margin=allowed,
+                f"momentum {where}", ratio=True,
             )  # fmt: skip
         if control != "decay":
-            decayed = partial(_over_rates, place=place, base=base, control="decay")
             yield Claim(
-                f"spread.{end}",
+                f"spread.{end}", "< 1",
+                partial(_spread_over_decay, place=place, base=base, control=control),
                 f"{base}, {control}: turns are spread less over layers than under decay {where}",
-                partial(side, key=spread_over_layers), "<",
-                partial(decayed, key=spread_over_layers), how="ratio",
+                ratio=True,
             )  # fmt: skip
 
 
-def _against_law(results: Results, place: Place) -> Picture:
+def _against_law(runs: Runs, place: Measured) -> Picture:
     """Draw measured turns against those of the law, a mark for each run."""
     series: dict[str, tuple[list[float], list[float]]] = {}
-    for item in results.having(place=place.label).finished:
+    for item in (each for each in runs.on(place.label) if not each.diverged):
         law, measured = _predicted(item), late_turn(item)
         if law is not None and measured is not None:
-            name = f"{item.arm.settings['base']}, {item.arm.settings['control']}"
-            xs, ys = series.setdefault(name, ([], []))
+            xs, ys = series.setdefault(item.place.arm, ([], []))
             xs.append(law)
             ys.append(measured)
     colors = {name: COLORS[name.partition(", ")[2]] for name in series}

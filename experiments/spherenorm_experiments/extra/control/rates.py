@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
-from spherenorm_experiments.condition import Condition, Contender, arm_of
 from spherenorm_experiments.extra.control.byte_model import UNIFORM
-from spherenorm_experiments.results import Result, Results
-from spherenorm_experiments.samples import Sample
-from spherenorm_experiments.tuning import Tried, grid_arm
+from spherenorm_experiments.runs import Result, Runs
 
 WITHIN = 0.02
 """Nats: rates whose loss is so near the best one are on the plateau."""
@@ -81,12 +79,12 @@ def loss_of(item: Result) -> float:
     return UNIFORM if score is None else min(UNIFORM, -float(score))
 
 
-def curves(results: Results, condition: Condition, contender: Contender) -> dict[int, Curve]:
+def curves(runs: Runs, condition: str, arm: str) -> dict[int, Curve]:
     """The curve of each seed, over the rates at which all seeds have ended."""
-    tried = Tried.of(results, grid_arm(arm_of(condition, contender), ["lr"]))
-    octaves = [math.log2(point["lr"]) for point in tried.points]
+    own = runs.of(condition, arm).sort_values("lr")
     return {
-        seed: Curve(octaves, [loss_of(runs[seed]) for runs in tried.runs]) for seed in tried.seeds
+        int(seed): Curve([math.log2(lr) for lr in rows.lr], [loss_of(item) for item in rows.run])
+        for seed, rows in own.groupby("seed")
     }
 
 
@@ -110,28 +108,28 @@ def lacking(found: dict[int, Curve]) -> int:
     return 2 * REACH + 1 - len(around_best(found)) if found else 0
 
 
-def losses_over(found: dict[int, Curve], octaves: Sequence[float]) -> Sample:
+def losses_over(found: dict[int, Curve], octaves: Sequence[float]) -> pd.Series:
     """The mean loss of each seed over these rates, which its curve has."""
-    return Sample(
-        {
-            seed: float(np.mean([c.losses[list(c.octaves).index(x)] for x in octaves]))
-            for seed, c in found.items()
-        },
-        performance=True,
+    return _by_seed(
+        found, lambda c: float(np.mean([c.losses[list(c.octaves).index(x)] for x in octaves]))
     )
 
 
-def sensitivity(found: dict[int, Curve]) -> Sample:
+def sensitivity(found: dict[int, Curve]) -> pd.Series:
     """Of each seed, over the rates around the best mean loss."""
     places = around_best(found) if found else range(0)
-    return Sample({s: c.sensitivity(places) for s, c in found.items()}, performance=True)
+    return _by_seed(found, lambda curve: curve.sensitivity(places))
 
 
-def plateau(found: dict[int, Curve]) -> Sample:
+def plateau(found: dict[int, Curve]) -> pd.Series:
     """Of each seed, in octaves."""
-    return Sample({seed: curve.plateau() for seed, curve in found.items()}, performance=True)
+    return _by_seed(found, Curve.plateau)
 
 
-def best_octave(found: dict[int, Curve]) -> Sample:
+def best_octave(found: dict[int, Curve]) -> pd.Series:
     """log2 of the best rate of each seed."""
-    return Sample({seed: curve.best for seed, curve in found.items()}, performance=True)
+    return _by_seed(found, lambda curve: curve.best)
+
+
+def _by_seed(found: dict[int, Curve], number: Callable[[Curve], float]) -> pd.Series:
+    return pd.Series({seed: number(curve) for seed, curve in found.items()}, dtype=float)

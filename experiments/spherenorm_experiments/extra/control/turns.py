@@ -12,7 +12,7 @@ import numpy as np
 
 from spherenorm_experiments.extra.equilibrium import predict
 from spherenorm_experiments.optimizers import rate_factor
-from spherenorm_experiments.results import Result
+from spherenorm_experiments.runs import Result
 from spherenorm_experiments.spec import Spec
 
 LATE = 0.5

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+import pandas as pd
+
 from spherenorm_experiments.claims import Claim, slug
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Contender, arm_of
-from spherenorm_experiments.extra.control.arms import contender
+from spherenorm_experiments.comparison import Arm, Comparison
+from spherenorm_experiments.extra.control.arms import arm_of
 from spherenorm_experiments.extra.control.lr_transfer import byte_condition
 from spherenorm_experiments.extra.control.rates import WITHIN, curves, losses_over
-from spherenorm_experiments.results import Results
-from spherenorm_experiments.samples import Sample, paired_values
+from spherenorm_experiments.runs import Runs
 
 SHARE = 0.2
 """Of the steps: over these the rate rises, if it does."""
 
 
-def _warmed(arm: Contender) -> Contender:
+def _warmed(arm: Arm) -> Arm:
     name = f"{arm.name}, warm-up"
     return replace(arm, name=name, against=(arm.name,), regime=lambda _: {"warmup": SHARE})
 
@@ -27,7 +27,7 @@ def _warmed(arm: Contender) -> Contender:
 CONDITION = byte_condition("", width=32)
 
 PAIRS = {
-    (base, control): (contender(base, control), _warmed(contender(base, control)))
+    (base, control): (arm_of(base, control), _warmed(arm_of(base, control)))
     for base, control in (
         ("Adam", "decay"),
         ("Adam", "Hyperball"),
@@ -39,25 +39,29 @@ PAIRS = {
 }
 """Each optimizer without the warm-up, and with it."""
 
-Gain = Callable[..., Sample]
-"""The gain of the warm-up in nats, by seed, of a pair of contenders."""
+Gain = Callable[..., pd.Series]
+"""The gain of the warm-up in nats, by seed, of a pair of arms."""
 
 
-def gain_at_best(results: Results, pair: tuple[Contender, Contender]) -> Sample:
+def gain_at_best(runs: Runs, pair: tuple[Arm, Arm]) -> pd.Series:
     """Each at the rate that a seed chooses."""
-    at_once, warmed = (results.arm(arm_of(CONDITION, each)).values("test") for each in pair)
-    return paired_values(warmed, at_once)
+    at_once, warmed = (runs.best(CONDITION.label, arm.name).test for arm in pair)
+    return warmed - at_once
 
 
-def gain_over_rates(results: Results, pair: tuple[Contender, Contender]) -> Sample:
+def gain_over_rates(runs: Runs, pair: tuple[Arm, Arm]) -> pd.Series:
     """The mean over the rates that both have."""
-    found = [curves(results, CONDITION, each) for each in pair]
+    found = [curves(runs, CONDITION.label, arm.name) for arm in pair]
     if not all(found):
-        return Sample({}, performance=True)
+        return pd.Series(dtype=float)
     first, second = (next(iter(each.values())).octaves for each in found)
     shared = [octave for octave in first if octave in second]
     at_once, warmed = (losses_over(each, shared) for each in found)
-    return paired_values(at_once, warmed)
+    return at_once - warmed
+
+
+def _less(runs: Runs, side: Gain, pair: tuple[Arm, Arm], other: tuple[Arm, Arm]) -> pd.Series:
+    return side(runs, pair) - side(runs, other)
 
 
 def _claims() -> Iterator[Claim]:
@@ -69,22 +73,20 @@ def _claims() -> Iterator[Claim]:
     for (base, control), pair in PAIRS.items():
         end, name = slug(f"{base}.{control}"), pair[0].name
         yield Claim(
-            f"gain.rates.{end}",
-            f"The warm-up lowers the loss of {name} on the average over the rates",
-            partial(gain_over_rates, pair=pair), ">", 0.0, how="difference", unit="nats",
-            equivalent=WITHIN,
+            f"gain.rates.{end}", "> 0", partial(gain_over_rates, pair=pair),
+            f"The warm-up lowers the loss of {name} on the average over the rates", unit="nats",
+            margin=WITHIN, score=True,
         )  # fmt: skip
         for way, (side, where) in ways.items() if control != "decay" else ():
             decayed = PAIRS[base, "decay"]
             yield Claim(
-                f"less.{way}.{end}",
+                f"less.{way}.{end}", "< 0", partial(_less, side=side, pair=pair, other=decayed),
                 f"The warm-up gains less under {name} than under {decayed[0].name} {where}",
-                partial(side, pair=pair), "<", partial(side, pair=decayed), unit="nats",
-                equivalent=WITHIN, primary=True,
+                unit="nats", margin=WITHIN, primary=True, score=True,
             )  # fmt: skip
 
 
-STUDY = TunedComparison(
+STUDY = Comparison(
     "warm-up",
     f"""Warm-up: does norm control make it needless?
 
@@ -95,10 +97,9 @@ STUDY = TunedComparison(
     min(loss, loss at the start), since a warm-up may let larger rates train. Embedding and head
     warm up with the others.
     """,
-    baseline=PAIRS["Adam", "decay"][0],
-    contenders=[each for pair in PAIRS.values() for each in pair][1:],
+    arms=[each for pair in PAIRS.values() for each in pair],
     tune={"lr": [0.01]},
-    on=[CONDITION],
+    conditions=[CONDITION],
     claims=list(_claims()),
     first_seed=1200,
     seeds={"small": 3, "evidence": 6, "full": 12},

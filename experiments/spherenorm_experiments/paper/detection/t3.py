@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, Setup
+from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.tables import printed
+from spherenorm_experiments.tables import table_of
 
 REAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "centernet": (
@@ -23,7 +23,18 @@ REAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """The paper's learning rate and budget of each detector (Appendix E.3)."""
 
 
-def _condition(detector: str, start: str, theirs: str, scores: str, spread: float) -> Condition:
+ROWS = table_of("""
+    detector   start       Adam   AdamP  theirs               spread
+    centernet  random      26.57  27.11  CenterNet, random    0.9
+    centernet  pretrained  28.29  29.05  CenterNet, ImageNet  1.1
+    ssd        random      27.10  27.97  SSD, random          0.4
+    ssd        pretrained  28.39  28.67  SSD, ImageNet        2.4
+""")
+"""COCO's average precision, and our spread."""
+
+
+def _condition(row: Mapping[str, Any]) -> Condition:
+    detector, start = row["detector"], row["start"]
     options = {"detector": detector, "start": start}
     hyper_parameters, fields = REAL[detector]
     return Condition(
@@ -32,22 +43,17 @@ def _condition(detector: str, start: str, theirs: str, scores: str, spread: floa
         options,
         Setup({**options, "data_set": "coco"}, hyper_parameters=hyper_parameters, fields=fields),
         tiers={"smoke": Setup({"side": 16})},
-        theirs=theirs,
+        theirs=row["theirs"],
         benchmark="MS-COCO",
-        paper={"AP": dict(zip(("Adam", "AdamP"), printed(scores), strict=True))},
+        paper={"AP": {name: row[name] for name in ("Adam", "AdamP")}},
         cites=says("t3.boosts"),
-        spread=spread,
+        spread=float(row["spread"].value),
     )
 
 
-CONDITIONS = (
-    _condition("centernet", "random", "CenterNet, random", "26.57 27.11", 0.9),
-    _condition("centernet", "pretrained", "CenterNet, ImageNet", "28.29 29.05", 1.1),
-    _condition("ssd", "random", "SSD, random", "27.10 27.97", 0.4),
-    _condition("ssd", "pretrained", "SSD, ImageNet", "28.39 28.67", 2.4),
-)
+CONDITIONS = [_condition(row) for row in ROWS]
 DECAY = {"weight_decay": 1e-5}
-ADAM, ADAMP = (Contender(name, fixed=DECAY, paper=DECAY) for name in ("Adam", "AdamP"))
+ADAM, ADAMP = (Arm(name, fixed=DECAY, paper=DECAY) for name in ("Adam", "AdamP"))
 DEPARTURES = (
     ("data", "MS-COCO 2017", "1,024 scenes of 32 x 32 pixels: one or two glyphs of three "
      "characters on photographs; other fonts in the test", "a small machine"),
@@ -66,7 +72,7 @@ DEPARTURES = (
      "rates are not chosen on the test set"),
 )  # fmt: skip
 
-T3 = TunedComparison(
+T3 = Comparison(
     "t3",
     """Table 3: object detection
 
@@ -78,11 +84,10 @@ T3 = TunedComparison(
     on the second dimension, so that only the layer view finds them; the convolutions that decide
     the offsets of deformable ones are not invariant.
     """,
-    baseline=ADAM,
-    contenders=[ADAMP],
+    arms=[ADAM, ADAMP],
     tune={"lr": [1e-3, 2e-3, 4e-3, 8e-3]},
-    on=CONDITIONS,
-    claims=[*projection(CONDITIONS, (ADAM, ADAMP))],
+    conditions=CONDITIONS,
+    claims=[*projection(CONDITIONS, ("Adam", "AdamP"))],
     first_seed=300,
     seeds={"small": 2, "evidence": 6},
     departures=DEPARTURES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spherenorm_experiments.condition import Setup
+from spherenorm_experiments.comparison import Setup
 
 SGD_RATES, ADAM_RATES = (0.08, 0.4, 2.0), (1e-2, 3e-2, 9e-2)
 """Learning rates of a search."""
@@ -32,7 +32,9 @@ def on_glyphs(network: str, *, options: Any = None, regime: Any = None, **fields
     )
 
 
-def on_imagenet(network: str, *, options: Any = None, regime: Any = None, **fields: Any) -> Setup:
+def on_imagenet(
+    network: str, *, options: Any = None, regime: Any = None, task: str = "", **fields: Any
+) -> Setup:
     """The paper's network on its data."""
     given = {"network": network, "data_set": "imagenet", **(options or {})}
-    return Setup(given, regime or {}, fields=fields)
+    return Setup(given, regime or {}, fields=fields, task=task)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, Setup
+from collections.abc import Mapping
+from typing import Any
+
+from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.imagenet._photographs import GLYPHS, on_glyphs, on_imagenet
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.tables import printed
+from spherenorm_experiments.tables import table_of
 
-PAPER = {
-    "EfficientNet-B0": ("77.7 78.1", 4.3),
-    "EfficientNet-B1": ("78.7 79.9", 1.5),
-    "EfficientNet-B2": ("80.4 80.5", 13.0),
-    "EfficientNet-B3": ("81.5 81.9", 1.9),
-    "ReXNet-1.0": ("77.9 78.1", 4.5),
-    "ReXNet-1.3": ("79.5 79.7", 6.1),
-}
-"""Top-1 accuracies, reproduced by the paper's authors and with AdamP; our spread."""
+ROWS = table_of("""
+    row              size  parameters  paper  baseline  AdamP  spread
+    EfficientNet-B0  224   5.3         77.3   77.7      78.1   4.3
+    EfficientNet-B1  240   7.8         79.2   78.7      79.9   1.5
+    EfficientNet-B2  260   9.1         80.3   80.4      80.5   13
+    EfficientNet-B3  300   12.2        81.7   81.5      81.9   1.9
+    ReXNet-1.0       224   4.8         77.9   77.9      78.1   4.5
+    ReXNet-1.3       224   6.4         79.5   79.5      79.7   6.1
+""")
+"""Side in pixels, millions of parameters, and top-1 accuracies: of the networks' own papers, as
+the paper's authors reproduced them, and with AdamP; our spread."""
 
 TECHNIQUES = {"augmentation": "randaugment", "dropout": 0.2, "stochastic_depth": 0.2}
 SMOOTHED = {"label_smoothing": 0.1}
 
 
-def _condition(label: str, numbers: str, spread: float) -> Condition:
+def _condition(row: Mapping[str, Any]) -> Condition:
+    label = row["row"]
     network = label.lower()
     large = {"augmentation": "randaugment", "stochastic_depth": 0.2}
     regime = {**SMOOTHED, "warmup": 5.0, "ema": 0.9999}
@@ -35,20 +40,20 @@ def _condition(label: str, numbers: str, spread: float) -> Condition:
         # These networks take twice as long as those of Table 2.
         tiers={"small": Setup(fields={"epochs": 2}) if label == "EfficientNet-B1" else None},
         theirs=f"{label}, ImageNet",
-        paper={"accuracy": dict(zip(("baseline", "AdamP"), printed(numbers), strict=True))},
+        paper={"accuracy": {name: row[name] for name in ("baseline", "AdamP")}},
         cites=says("d2.effective"),
-        spread=spread,
+        spread=float(row["spread"].value),
     )
 
 
-CONDITIONS = tuple(_condition(label, *row) for label, row in PAPER.items())
-BASELINE = Contender(
+CONDITIONS = [_condition(row) for row in ROWS]
+BASELINE = Arm(
     "baseline",
     fixed={"weight_decay": 1e-3},
     paper={"lr": 1e-3, "weight_decay": 1e-4},
     recipe="adamw",
 )
-ADAMP = Contender("AdamP", fixed={"weight_decay": 1e-5}, paper={"lr": 1e-3, "weight_decay": 1e-6})
+ADAMP = Arm("AdamP", fixed={"weight_decay": 1e-5}, paper={"lr": 1e-3, "weight_decay": 1e-6})
 DEPARTURES = (
     *GLYPHS,
     ("baseline", "the optimizer of the codebase, not named", "AdamW, with --data too",
@@ -66,18 +71,17 @@ DEPARTURES = (
      "equal tuning for every optimizer"),
 )  # fmt: skip
 
-D2 = TunedComparison(
+D2 = Comparison(
     "d2",
     """Table D.2: training with various techniques
 
     Networks with squeeze-and-excitation, trained with RandAugment, dropout, stochastic depth and
     smoothed labels.
     """,
-    baseline=BASELINE,
-    contenders=[ADAMP],
+    arms=[BASELINE, ADAMP],
     tune={"lr": [4e-3, 1e-2, 2.5e-2]},
-    on=CONDITIONS,
-    claims=[*projection(CONDITIONS, (BASELINE, ADAMP))],
+    conditions=CONDITIONS,
+    claims=[*projection(CONDITIONS, ("baseline", "AdamP"))],
     first_seed=1220,
     departures=DEPARTURES,
 )

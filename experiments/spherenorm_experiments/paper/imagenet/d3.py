@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 
-from spherenorm_experiments.claims import Claim, Of, Side, derive
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, Setup, arm_of
+import pandas as pd
+
+from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.imagenet._photographs import (
     GLYPHS,
     WARM_UP,
@@ -15,23 +16,25 @@ from spherenorm_experiments.paper.imagenet._photographs import (
 )
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.samples import advantage
-from spherenorm_experiments.tables import Cell, printed
+from spherenorm_experiments.runs import Runs
+from spherenorm_experiments.tables import gap, table_of
 
 MICRO, LARGE_MICRO = 32, 256
 """Items of a micro-batch, over which BatchNorm takes its statistics: ours, and with `--data`."""
 
-PAPER = {
-    32: (4096, "72.41 73.75", 4.8),
-    96: (8192, "69.74 71.36", 4.9),
-    288: (16384, "63.79 66.89", 2.6),
-}
-"""Our batch; the paper's, with its accuracies of AdamW and AdamP; our spread."""
+ROWS = table_of("""
+    ours  theirs  AdamW  AdamP  spread
+    32    4096    72.41  73.75  4.8
+    96    8192    69.74  71.36  4.9
+    288   16384   63.79  66.89  2.6
+""")
+"""Our batch; the paper's, with its accuracies; our spread."""
 
 PAIR = ("AdamW", "AdamP")
 
 
-def _condition(batch: int, theirs: int, numbers: str, spread: float) -> Condition:
+def _condition(row: Mapping[str, Any]) -> Condition:
+    batch, theirs = int(row["ours"].value), int(row["theirs"].value)
     ours = {"micro_batches": batch // MICRO}
     large = {"micro_batches": theirs // LARGE_MICRO}
     return Condition(
@@ -41,38 +44,15 @@ def _condition(batch: int, theirs: int, numbers: str, spread: float) -> Conditio
         on_imagenet("resnet50", regime=large, epochs=100, batch_size=theirs),
         tiers={"smoke": Setup(fields={"batch_size": 256}), "small": None},
         theirs=f"ResNet-50, ImageNet, batch {theirs // 1024}k",
-        paper={"accuracy": dict(zip(PAIR, printed(numbers), strict=True))},
+        paper={"accuracy": {name: row[name] for name in PAIR}},
         cites=says("d3.table"),
-        spread=spread,
+        spread=float(row["spread"].value),
     )
 
 
-CONDITIONS = tuple(_condition(batch, *row) for batch, row in PAPER.items())
-ADAMW = Contender("AdamW", fixed={"weight_decay": 1e-3}, paper={"lr": 1e-3, "weight_decay": 1e-4})
-ADAMP = Contender("AdamP", fixed={"weight_decay": 1e-5}, paper={"lr": 1e-3, "weight_decay": 1e-6})
-
-
-def _of_batches() -> Iterator[Claim]:
-    small, *_, large = CONDITIONS
-    grown, begun = (
-        derive(advantage, _score(condition, "AdamP"), _score(condition, "AdamW"))
-        for condition in (large, small)
-    )
-    yield Claim(
-        "gain-grows",
-        f"AdamP's gain in accuracy is larger at {large.label} than at {small.label}",
-        grown, ">", begun, cites=says("d3.greater"), unit="pp", equivalent=1.0,
-        paper=Cell(3.10 - 1.34, "+.2f"), spread=5.4,
-    )  # fmt: skip
-    yield Claim(
-        "adamw-falls", f"AdamW's accuracy falls from {small.label} to {large.label}",
-        _score(small, "AdamW"), ">", _score(large, "AdamW"), cites=says("d3.decrease"),
-        unit="pp", paper=Cell(72.41 - 63.79, "+.2f"),
-    )  # fmt: skip
-
-
-def _score(condition: Condition, name: str) -> Side:
-    return Of(arm_of(condition, name), "test")
+CONDITIONS = [_condition(row) for row in ROWS]
+ADAMW = Arm("AdamW", fixed={"weight_decay": 1e-3}, paper={"lr": 1e-3, "weight_decay": 1e-4})
+ADAMP = Arm("AdamP", fixed={"weight_decay": 1e-5}, paper={"lr": 1e-3, "weight_decay": 1e-6})
 
 
 DEPARTURES = (
@@ -88,7 +68,7 @@ DEPARTURES = (
     ("length", "100 epochs", "3 epochs", "a small machine"),
 )  # fmt: skip
 
-D3 = TunedComparison(
+D3 = Comparison(
     "d3",
     """Table D.3: large-batch training
 
@@ -96,11 +76,46 @@ D3 = TunedComparison(
     steps. Gradients of micro-batches of one size add up, so that BatchNorm is the same in all, but
     for the last batch of an epoch.
     """,
-    baseline=ADAMW,
-    contenders=[ADAMP],
+    arms=[ADAMW, ADAMP],
     tune={"lr": [1e-2, 2e-2, 4e-2, 8e-2]},
-    on=CONDITIONS,
-    claims=[*projection(CONDITIONS, (ADAMW, ADAMP)), *_of_batches()],
+    conditions=CONDITIONS,
+    claims=[*projection(CONDITIONS, PAIR)],
     first_seed=1300,
     departures=DEPARTURES,
 )
+
+
+SMALL, *_, LARGE = CONDITIONS
+
+
+def _gain(runs: Runs, condition: Condition) -> pd.Series:
+    adamw, adamp = (runs.best(condition.label, name).test for name in PAIR)
+    return adamp - adamw
+
+
+@D3.claim(
+    "gain-grows",
+    "> 0",
+    unit="pp",
+    margin=1.0,
+    score=True,
+    spread=5.4,
+    cites=says("d3.greater"),
+    text=f"AdamP's gain in accuracy is larger at {LARGE.label} than at {SMALL.label}",
+    paper=gap(gap(ROWS[2]["AdamP"], ROWS[2]["AdamW"]), gap(ROWS[0]["AdamP"], ROWS[0]["AdamW"])),
+)
+def _grows(runs: Runs) -> pd.Series:
+    return _gain(runs, LARGE) - _gain(runs, SMALL)
+
+
+@D3.claim(
+    "adamw-falls",
+    "> 0",
+    unit="pp",
+    score=True,
+    cites=says("d3.decrease"),
+    text=f"AdamW's accuracy falls from {SMALL.label} to {LARGE.label}",
+    paper=gap(ROWS[0]["AdamW"], ROWS[2]["AdamW"]),
+)
+def _falls(runs: Runs) -> pd.Series:
+    return runs.best(SMALL.label, "AdamW").test - runs.best(LARGE.label, "AdamW").test

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from decimal import Decimal
+from collections.abc import Collection, Iterator
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from spherenorm_experiments.claims import MARGIN, Claim, slug
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender
+from spherenorm_experiments.comparison import Arm, Comparison, Condition
 from spherenorm_experiments.paper.norms._network import MEASURES, NESTEROV, SEEDS
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.results import Results
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, mean_of, paper, printed
-from spherenorm_experiments.tuning import of_best, of_point
+from spherenorm_experiments.runs import Runs, choose
+from spherenorm_experiments.tables import Heading, Row, Table, gap, mean_of, paper, printed
 
 PAPER = {
     "SGDG": """
@@ -71,7 +71,7 @@ def _name(optimizer: str, alpha: float = 0.0, clip: bool = True) -> str:
     return ", ".join(parts)
 
 
-def _contender(optimizer: str, alpha: float = 0.0, clip: bool = True) -> Contender:
+def _arm(optimizer: str, alpha: float = 0.0, clip: bool = True) -> Arm:
     fixed: dict[str, Any] = {"momentum": 0.9} if optimizer.startswith("SGD") else {}
     if optimizer in PAPER:
         fixed |= {"alpha": alpha, "nu": 0.1 if clip else None}
@@ -80,7 +80,7 @@ def _contender(optimizer: str, alpha: float = 0.0, clip: bool = True) -> Contend
     against = [theirs for ours, theirs in BASELINE.items() if ours == optimizer]
     name = _name(optimizer, alpha, clip)
     tune = {"lr": RATES[optimizer]}
-    return Contender(name, tune, fixed, against, recipe=optimizer.lower())
+    return Arm(name, tune, fixed, against, recipe=optimizer.lower())
 
 
 QUOTED = {
@@ -91,60 +91,68 @@ QUOTED = {
 }  # fmt: skip
 
 
+def _best(runs: Runs, name: str, among: Collection[float] = ()) -> pd.Series:
+    """The score of each seed at its best rate, of some or of all."""
+    if not among:
+        return runs.best("", name).test
+    own = runs.of("", name)
+    known = [bool(np.isclose(lr, [*among], rtol=1e-6).any()) for lr in own.lr]
+    return choose(own[np.array(known, dtype=bool)]).test
+
+
 def _claims(name: str) -> Iterator[Claim]:
     rate, (regularized, clipped, free, *_) = RECOMMENDED[name], _rows(name)
-    yield Claim(
-        f"{slug(name)}.regularization",
-        f"{name}: the regularization lowers the score at the recommended rate",
-        of_point(name, "test", lr=rate), ">", of_point(_name(name, 0.1), "test", lr=rate),
-        cites=says("g.alpha"), unit="pp", equivalent=MARGIN,
-        paper=Cell(Decimal(clipped[-1]) - Decimal(regularized[-1]), "+.2f"),
-    )  # fmt: skip
-    yield Claim(
-        f"{slug(name)}.clipping",
-        f"{name}: the clipping has no effect on the score, within 1 pp, at the recommended rate",
-        of_point(_name(name, 0.1), "test", lr=rate), "=",
-        of_point(_name(name, 0.1, clip=False), "test", lr=rate),
-        margin=1.0, cites=says("g.nu"), unit="pp",
-        paper=Cell(Decimal(regularized[-1]) - Decimal(free[-1]), "+.2f"),
-    )  # fmt: skip
     baseline, ours = BASELINE[name], PROJECTED[name]
+    points: dict[str, Any] = {"unit": "pp", "score": True}
+
+    def at(runs: Runs, **variant: Any) -> pd.Series:
+        return runs.at("", _name(name, **variant), lr=rate).test
+
     yield Claim(
-        f"{slug(name)}.tuning",
-        f"{name}: tuning its rate raises the score over the recommended rate",
-        of_best(name), ">", of_point(name, "test", lr=rate), cites=says("g.essential"), unit="pp",
-        equivalent=MARGIN, paper=QUOTED[name][0],
+        f"{slug(name)}.regularization", "> 0", lambda runs: at(runs) - at(runs, alpha=0.1),
+        f"{name}: the regularization lowers the score at the recommended rate", says("g.alpha"),
+        margin=MARGIN, paper=gap(*printed(f"{clipped[-1]} {regularized[-1]}")), **points,
     )  # fmt: skip
     yield Claim(
-        f"{slug(name)}.as-baseline",
-        f"Tuned {name} and tuned {baseline} score alike, within 1 pp",
-        of_best(name), "=", of_best(baseline), margin=1.0, cites=says("g.comparable"), unit="pp",
-        paper=QUOTED[name][1], primary=True,
+        f"{slug(name)}.clipping", "= 0 ± 1",
+        lambda runs: at(runs, alpha=0.1) - at(runs, alpha=0.1, clip=False),
+        f"{name}: the clipping has no effect on the score, within 1 pp, at the recommended rate",
+        says("g.nu"), paper=gap(*printed(f"{regularized[-1]} {free[-1]}")), **points,
     )  # fmt: skip
     yield Claim(
-        f"{slug(name)}.candidates",
+        f"{slug(name)}.tuning", "> 0", lambda runs: _best(runs, name) - at(runs),
+        f"{name}: tuning its rate raises the score over the recommended rate", says("g.essential"),
+        margin=MARGIN, paper=QUOTED[name][0], **points,
+    )  # fmt: skip
+    yield Claim(
+        f"{slug(name)}.as-baseline", "= 0 ± 1",
+        lambda runs: _best(runs, name) - _best(runs, baseline),
+        f"Tuned {name} and tuned {baseline} score alike, within 1 pp", says("g.comparable"),
+        paper=QUOTED[name][1], primary=True, **points,
+    )  # fmt: skip
+    yield Claim(
+        f"{slug(name)}.candidates", "> 0",
+        lambda runs: _best(runs, ours) - _best(runs, name, CANDIDATES[name]),
         f"{ours} scores higher than {name} at the best of the paper's three rates",
-        of_best(ours), ">", of_best(name, among=CANDIDATES[name]), cites=says("g.lower"),
-        unit="pp", equivalent=MARGIN, paper=QUOTED[name][2],
+        says("g.lower"), margin=MARGIN, paper=QUOTED[name][2], **points,
     )  # fmt: skip
     yield Claim(
-        f"{slug(name)}.projected",
-        f"Tuned {ours} scores higher than tuned {name}",
-        of_best(ours), ">", of_best(name), cites=says("g.higher"), unit="pp", equivalent=MARGIN,
-        paper=QUOTED[name][3], primary=True,
+        f"{slug(name)}.projected", "> 0", lambda runs: _best(runs, ours) - _best(runs, name),
+        f"Tuned {ours} scores higher than tuned {name}", says("g.higher"), margin=MARGIN,
+        paper=QUOTED[name][3], primary=True, **points,
     )  # fmt: skip
 
 
-class TableG1(TunedComparison):
+class TableG1(Comparison):
     """Table G.1, with the scores at the paper's values."""
 
-    def tables(self, results: Results) -> list[Table]:
+    def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for name in PAPER:
             for alpha, nu, *rates, theirs in _rows(name):
                 label = _name(name, float(alpha), nu != "None")
-                scores = of_point(label, "test", lr=float(rates[1]))(results)
-                if scores:
+                scores = runs.at("", label, lr=float(rates[1])).test
+                if len(scores):
                     score = mean_of(scores, ".2f")
                     rows.append((name, alpha, nu, *rates, score, *printed(theirs)))
         headings: list[Heading] = [
@@ -153,7 +161,7 @@ class TableG1(TunedComparison):
         ]
         note = "Rows whose rate on the sphere is one of our eight."
         table = Table("At the paper's values", headings, rows, note)
-        return [*super().tables(results), *([table] if rows else [])]
+        return [*super().tables(runs), *([table] if rows else [])]
 
 
 G1 = TableG1(
@@ -165,17 +173,16 @@ G1 = TableG1(
     clipping are meant. The classifier is fixed at its start, so that every weight that trains is on
     the sphere, and there is one learning rate, not two.
     """,
-    baseline=_contender("SGD"),
-    contenders=[
-        *map(_contender, ("SGDP", "AdamW", "AdamP")),
-        *(_contender(name, alpha, clip) for name in PAPER for alpha in (0.0, 0.1)
+    arms=[
+        *map(_arm, ("SGD", "SGDP", "AdamW", "AdamP")),
+        *(_arm(name, alpha, clip) for name in PAPER for alpha in (0.0, 0.1)
           for clip in (True, False)),
     ],
     tune={"lr": RATES["SGD"]},
-    on=[
+    conditions=[
         Condition(
             "", "network", {"sphere": True}, theirs="ResNet-18, ImageNet",
-            paper={"score": {name: Decimal(score) for name, score in BEST.items()}},
+            paper={"score": {name: printed(score)[0] for name, score in BEST.items()}},
         )
     ],
     claims=[claim for name in PAPER for claim in _claims(name)],

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
-from spherenorm_experiments.claims import MARGIN, Claim, Side, slug
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import Condition, Contender, Setup
-from spherenorm_experiments.paper.norms._network import MEASURES, NESTEROV, SEEDS, of_all, spread_of
+import pandas as pd
+
+from spherenorm_experiments.claims import MARGIN, Claim, slug
+from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
+from spherenorm_experiments.paper.norms._network import (
+    MEASURES,
+    NESTEROV,
+    SEEDS,
+    grown_over,
+    real,
+    spread_of,
+)
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.results import Key, Result
-from spherenorm_experiments.samples import pooled
-from spherenorm_experiments.tuning import of_best, of_equal_points, of_point_chosen_by
+from spherenorm_experiments.runs import Key, Result, Runs, choose, mean_over, number
 
 PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))
 REFERENCE = {"SGD": 1e-2, "SGDP": 1e-2, "AdamW": 1e-1, "AdamP": 1e-1}
@@ -26,7 +33,7 @@ PARTS = {"step": LOW, "cosine": LOW, "high": (1.0, *HIGH)}
 """The weight decays of a pair of figures."""
 RATIOS = (0.1, 1.0)
 """Of the decay that SGDP and AdamP give an invariant weight: by default, and whole."""
-POINTS: dict[str, Any] = {"unit": "pp", "equivalent": MARGIN}
+POINTS: dict[str, Any] = {"unit": "pp", "margin": MARGIN, "score": True}
 
 
 def _name(optimizer: str, relative: float, ratio: float = RATIOS[0]) -> str:
@@ -40,19 +47,14 @@ def _place(optimizer: str, part: str) -> str:
     return f"{family}, {'high decay' if part == 'high' else part}"
 
 
-def _label(optimizer: str, relative: float, part: str = "cosine", ratio: float = RATIOS[0]) -> str:
-    """An arm."""
-    return f"{_place(optimizer, part)}: {_name(optimizer, relative, ratio)}"
-
-
-def _contender(optimizer: str, relative: float, ratio: float = RATIOS[0]) -> Contender:
+def _arm(optimizer: str, relative: float, ratio: float = RATIOS[0]) -> Arm:
     sgd, projected = optimizer.startswith("SGD"), optimizer.endswith("P")
-    fixed = {**(NESTEROV if sgd else {}), "weight_decay": relative * REFERENCE[optimizer]}
-    if projected:
-        fixed["wd_ratio"] = ratio
+    more = {**(NESTEROV if sgd else {}), **({"wd_ratio": ratio} if projected else {})}
     against = [_name(a, relative) for a, b in PAIRS if b == optimizer]
     name, rates = _name(optimizer, relative, ratio), SGD_RATES if sgd else ADAM_RATES
-    return Contender(name, {"lr": rates}, fixed, against, recipe=optimizer.lower())
+    fixed = {**more, "weight_decay": relative * REFERENCE[optimizer]}
+    theirs = {**more, "lr": 0.1 if sgd else 1e-3, "weight_decay": relative * 1e-4}
+    return Arm(name, {"lr": rates}, fixed, against, theirs, recipe=optimizer.lower())
 
 
 def _conditions() -> Iterator[Condition]:
@@ -61,16 +63,18 @@ def _conditions() -> Iterator[Condition]:
         names = [_name(optimizer, decay) for optimizer in pair for decay in PARTS[part]]
         if part == "cosine":
             names += [_name(pair[1], decay, RATIOS[1]) for decay in LOW[1:]]
-        schedule = Setup(fields={"schedule": "step" if part == "step" else "cosine"})
-        yield Condition(_place(pair[0], part), "network", schedule, contenders=tuple(names))
+        schedule = "step" if part == "step" else "cosine"
+        setup, place = Setup(fields={"schedule": schedule}), _place(pair[0], part)
+        yield Condition(place, "network", setup, real(schedule=schedule), arms=tuple(names))
 
 
 def _of(
-    key: Key, optimizer: str, relative: float, part: str = "cosine", ratio: float = RATIOS[0]
-) -> Side:
+    runs: Runs, key: Key, optimizer: str, relative: float, part: str = "cosine",
+    ratio: float = RATIOS[0],
+) -> pd.Series:  # fmt: skip
     """A number of an optimizer with a decay, at the rate that a seed chooses at the reference."""
-    reference = _label(optimizer, 1.0, part)
-    return of_point_chosen_by(reference, _label(optimizer, relative, part, ratio), key)
+    name, reference = _name(optimizer, relative, ratio), _name(optimizer, 1.0)
+    return number(runs.best(_place(optimizer, part), name, by=reference), key, worst=0.0)
 
 
 def late_over_early(item: Result) -> float | None:
@@ -86,15 +90,53 @@ def late_over_early(item: Result) -> float | None:
     return statistics.fmean(late) / statistics.fmean(early)
 
 
-def grown(item: Result) -> float | None:
-    """The growth of the norm from the start on."""
-    last, first = (item.summary.get(key) for key in ("norm_last", "norm_start"))
-    return None if last is None or first is None else float(last - first)
+def _growths(runs: Runs, pair: tuple[str, str], part: str) -> pd.Series:
+    names = (_name(pair[1], 0.0), _name(pair[0], 0.0))
+    return runs.equal(
+        _place(pair[0], part), names,
+        number=partial(grown_over, since="norm_start"),
+    )  # fmt: skip
+
+
+def _paths(runs: Runs, pair: tuple[str, str], part: str) -> pd.Series:
+    names = [(_name(pair[1], decay), _name(pair[0], decay)) for decay in LOW]
+    return runs.equal(_place(pair[0], part), *names, number=lambda a, b: a.path / b.path)
+
+
+def _best(runs: Runs, optimizer: str) -> pd.Series:
+    """The score of each seed at its best rate and decay."""
+    pairs = [("cosine", x) for x in LOW] + [("high", x) for x in HIGH]
+    frames = [runs.of(_place(optimizer, part), _name(optimizer, x)) for part, x in pairs]
+    return choose(pd.concat(frames)).test
+
+
+def _others(runs: Runs, baseline: str) -> pd.Series:
+    """The mean score with the four other decays."""
+    parts = [_of(runs, "test", baseline, relative) for relative in LOW[:2]]
+    return mean_over([*parts, *(_of(runs, "test", baseline, x, "high") for x in HIGH)])
+
+
+def _vary(
+    runs: Runs, optimizer: str, key: Key, part_ratio: float, *, ratio: bool = False
+) -> pd.Series:
+    parts = (_of(runs, key, optimizer, x, "cosine", part_ratio) for x in LOW)
+    return spread_of(parts, ratio=ratio)
 
 
 def _claims() -> Iterator[Claim]:
     for part, pair in product(("step", "cosine"), PAIRS):
-        yield from _of_steps(*pair, part)
+        baseline, ours = pair
+        yield Claim(
+            f"growth.{slug(ours)}.{part}", "< 0.5", partial(_growths, pair=pair, part=part),
+            f"Without weight decay {ours}'s norm grows less than half as much as {baseline}'s at "
+            f"equal rates, {part}: the median of the rates", says("f.prevent"), ratio=True,
+        )  # fmt: skip
+        yield Claim(
+            f"path.{slug(ours)}.{part}", "> 1", partial(_paths, pair=pair, part=part),
+            f"{ours} keeps larger effective steps than {baseline} at equal rates, {part}: ratio of "
+            "the paths, the median of the rates and of decays up to the reference",
+            says("f.prevent"), ratio=True, primary=True,
+        )  # fmt: skip
     for pair in PAIRS:
         yield from _of_curves(*pair)
     for pair in PAIRS:
@@ -103,105 +145,88 @@ def _claims() -> Iterator[Claim]:
         yield from _of_high(baseline)
 
 
-def _of_steps(baseline: str, ours: str, part: str) -> Iterator[Claim]:
-    pairs = [(_label(ours, decay, part), _label(baseline, decay, part)) for decay in LOW]
-    yield Claim(
-        f"growth.{slug(ours)}.{part}",
-        f"Without weight decay {ours}'s norm grows less than half as much as {baseline}'s at equal "
-        f"rates, {part}: the median of the rates",
-        of_equal_points(pairs[0], key=grown), "<", 0.5, how="ratio", cites=says("f.prevent"),
-    )  # fmt: skip
-    yield Claim(
-        f"path.{slug(ours)}.{part}",
-        f"{ours} keeps larger effective steps than {baseline} at equal rates, {part}: ratio of "
-        "the paths, the median of the rates and of decays up to the reference",
-        of_equal_points(*pairs, key="path"), ">", 1.0, how="ratio", cites=says("f.prevent"),
-        primary=True,
-    )  # fmt: skip
-
-
 def _of_curves(baseline: str, ours: str) -> Iterator[Claim]:
-    rising, falling, less = (
-        _of(late_over_early, optimizer, relative, "step")
-        for optimizer, relative in ((baseline, 1.0), (baseline, 0.0), (ours, 0.0))
-    )
+    def late(runs: Runs, optimizer: str, relative: float) -> pd.Series:
+        return _of(runs, late_over_early, optimizer, relative, "step")
+
     yield Claim(
-        f"step-rises.{slug(baseline)}",
+        f"step-rises.{slug(baseline)}", "> 1", lambda runs: late(runs, baseline, 1.0),
         f"At the reference decay {baseline}'s effective step rises before the rate first drops",
-        rising, ">", 1.0, how="ratio", cites=says("f.abnormal"),
+        says("f.abnormal"), ratio=True,
     )  # fmt: skip
     yield Claim(
-        f"step-falls-less.{slug(ours)}",
+        f"step-falls-less.{slug(ours)}", "> 1",
+        lambda runs: late(runs, ours, 0.0) / late(runs, baseline, 0.0),
         f"Without decay {ours}'s effective step falls less than {baseline}'s before that",
-        less, ">", falling, how="ratio", cites=says("f.smooth"),
+        says("f.smooth"), ratio=True,
     )  # fmt: skip
 
 
 def _of_dependence(baseline: str, ours: str) -> Iterator[Claim]:
-    higher, lower = (
-        of_best(
-            *(_label(name, x) for x in LOW), *(_label(name, x, "high") for x in HIGH)
-        )
-        for name in (ours, baseline)
-    )  # fmt: skip
     yield Claim(
-        f"score.{slug(ours)}",
+        f"score.{slug(ours)}", "> 0", lambda runs: _best(runs, ours) - _best(runs, baseline),
         f"{ours} scores higher than {baseline}, each at its best rate and decay, cosine",
-        higher, ">", lower, cites=says("f.better"), **POINTS,
+        says("f.better"), **POINTS,
     )  # fmt: skip
     yield Claim(
-        f"score.{slug(baseline)}.decay",
-        f"{baseline} scores higher at the reference decay than without",
-        _of("test", baseline, 1.0), ">", _of("test", baseline, 0.0), cites=says("f.poor"), **POINTS,
+        f"score.{slug(baseline)}.decay", "> 0",
+        lambda runs: _of(runs, "test", baseline, 1.0) - _of(runs, "test", baseline, 0.0),
+        f"{baseline} scores higher at the reference decay than without", says("f.poor"), **POINTS,
     )  # fmt: skip
-    for ratio in RATIOS:
-        scores = [_of("test", ours, relative, "cosine", ratio) for relative in LOW]
+    for share in RATIOS:
         yield Claim(
-            f"score.{slug(ours)}.varies.ratio-{ratio:g}",
+            f"score.{slug(ours)}.varies.ratio-{share:g}", "< 1",
+            partial(_vary, optimizer=ours, key="test", part_ratio=share),
             f"{ours}'s score varies by less than 1 pp from no decay to the reference, "
-            f"wd ratio {ratio:g}",
-            spread_of(scores), "<", 1.0, cites=says("f.insensitive"), unit="pp",
+            f"wd ratio {share:g}", says("f.insensitive"), unit="pp", score=True,
         )  # fmt: skip
-        less, more = (
-            spread_of([_of("norm_last", n, x, "cosine", share) for x in LOW], "ratio")
-            for n, share in ((ours, ratio), (baseline, RATIOS[0]))
-        )
         yield Claim(
-            f"norm.{slug(ours)}.varies.ratio-{ratio:g}",
+            f"norm.{slug(ours)}.varies.ratio-{share:g}", "< 1",
+            partial(_relative_spread, baseline=baseline, ours=ours, share=share),
             f"{ours}'s last norm depends less on decay than {baseline}'s: largest over smallest, "
-            f"relative, wd ratio {ratio:g}",
-            less, "<", more, how="ratio", cites=says("f.insensitive"),
+            f"relative, wd ratio {share:g}", says("f.insensitive"), ratio=True,
         )  # fmt: skip
+
+
+def _relative_spread(runs: Runs, baseline: str, ours: str, share: float) -> pd.Series:
+    less, more = (
+        _vary(runs, name, "norm_last", of, ratio=True)
+        for name, of in ((ours, share), (baseline, RATIOS[0]))
+    )
+    return less / more
 
 
 def _of_high(baseline: str) -> Iterator[Claim]:
-    usual, high = (_of("test", baseline, relative, "high") for relative in (1.0, 10.0))
-    others = [_of("test", baseline, relative) for relative in LOW[:2]]
-    others += [_of("test", baseline, relative, "high") for relative in HIGH]
+    def at(runs: Runs, key: Key, relative: float) -> pd.Series:
+        return _of(runs, key, baseline, relative, "high")
+
     yield Claim(
-        f"high-decay.{slug(baseline)}.path",
+        f"high-decay.{slug(baseline)}.path", "> 1",
+        lambda runs: at(runs, "path", 10.0) / at(runs, "path", 1.0),
         f"High decay lengthens {baseline}'s effective steps: 10 times the reference over once",
-        _of("path", baseline, 10.0, "high"), ">", _of("path", baseline, 1.0, "high"), how="ratio",
-        cites=says("f.high-step"),
+        says("f.high-step"), ratio=True,
     )  # fmt: skip
     yield Claim(
-        f"high-decay.{slug(baseline)}.score",
-        f"High decay does not improve {baseline}'s accuracy: reference minus 10 times it",
-        usual, ">", high, cites=says("f.high-score"), **POINTS,
+        f"high-decay.{slug(baseline)}.score", "> -1",
+        lambda runs: at(runs, "test", 1.0) - at(runs, "test", 10.0),
+        f"High decay does not improve {baseline}'s accuracy by 1 pp: reference minus 10 times it",
+        says("f.high-score"), unit="pp", score=True,
     )  # fmt: skip
     yield Claim(
-        f"high-decay.{slug(baseline)}.best",
+        f"high-decay.{slug(baseline)}.best", "> 0",
+        lambda runs: at(runs, "test", 1.0) - _others(runs, baseline),
         f"{baseline}: the reference decay scores higher than the mean of the four others",
-        usual, ">", of_all(pooled, others), cites=says("f.best"), **POINTS,
+        says("f.best"), note="the reference is ours, and nobody showed that it is the best",
+        **POINTS,
     )  # fmt: skip
 
 
-BASELINE, *CONTENDERS = (
-    *(_contender(optimizer, x) for optimizer in REFERENCE for x in (*LOW, *HIGH)),
-    *(_contender(optimizer, x, RATIOS[1]) for _, optimizer in PAIRS for x in LOW[1:]),
-)
+ARMS = [
+    *(_arm(optimizer, x) for optimizer in REFERENCE for x in (*LOW, *HIGH)),
+    *(_arm(optimizer, x, RATIOS[1]) for _, optimizer in PAIRS for x in LOW[1:]),
+]
 
-WEIGHT_DECAY = TunedComparison(
+WEIGHT_DECAY = Comparison(
     "weight-decay",
     """Figures F.1 to F.6: weight decay holds the norm too, but everything then depends on its value
 
@@ -212,10 +237,9 @@ WEIGHT_DECAY = TunedComparison(
     tenth of its decay (`wd ratio`), which alone would make them depend on it less; so they also run
     with the whole.
     """,
-    baseline=BASELINE,
-    contenders=CONTENDERS,
+    arms=ARMS,
     tune={"lr": SGD_RATES},
-    on=list(_conditions()),
+    conditions=list(_conditions()),
     claims=list(_claims()),
     scored=False,
     measures=MEASURES,

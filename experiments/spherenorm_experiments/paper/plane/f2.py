@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spherenorm_experiments.claims import Claim, Side, Statement
-from spherenorm_experiments.paper.plane.f1 import ARMS, LR, descent
+from spherenorm_experiments.claims import Claim, Statement
+from spherenorm_experiments.paper.plane.f1 import LR, descent
 from spherenorm_experiments.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Results, Trial
+from spherenorm_experiments.runs import Place, Runs, Trial
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Table
 
-ARM = ARMS["GDM 0.9"]
+METHOD = "GDM 0.9"
 BETA = 0.9
 Vector = NDArray[np.float64]
 
@@ -31,11 +31,11 @@ class F2(Study):
 
     name = "f2"
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        return descent(ARM, self.budget(plan, "cosine").epochs)
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
+        return descent(METHOD, self.budget(plan, "cosine").epochs)
 
-    def tables(self, results: Results) -> list[Table]:
-        if (step := _step(results)) is None:
+    def tables(self, runs: Runs) -> list[Table]:
+        if (step := _step(runs)) is None:
             return []
         rows = []
         directions = ("gradient", "momentum", "projected momentum")
@@ -52,27 +52,28 @@ class F2(Study):
         )
         return [Table("The step in numbers", headings, rows, note)]
 
-    def pictures(self, results: Results) -> list[Picture]:
-        step = _step(results)
+    def pictures(self, runs: Runs) -> list[Picture]:
+        step = _step(runs)
         return [] if step is None else [_arrows(step)]
 
     @property
     def claims(self) -> Sequence[Claim]:
         """They cannot fail."""
         return [
-            Claim("gradient-orthogonal", "The gradient is orthogonal to the weight: |cosine|",
-                  _of(lambda step: abs(_cosine(step.w, step.gradient))), "<", 1e-6, margin=1e-7,
-                  cites=Statement("identity", "Section 2, Lemma 2.1")),
-            Claim("momentum-outward", "The momentum step points outward: cosine",
-                  _of(lambda step: _cosine(step.w, -step.momentum)), ">", 0.0, margin=0.01,
-                  cites=Statement("identity", "Section 2, Lemma 2.2")),
-            Claim("projected-tangent", "The projected step is tangent: |cosine|",
-                  _of(lambda step: abs(_cosine(step.w, step.projected))), "<", 1e-6, margin=1e-7,
-                  cites=Statement("identity", "Section 3.1, Equation 9")),
-            Claim("projected-turns-further",
+            Claim("gradient-orthogonal", "< 1e-6",
+                  _of(lambda step: abs(_cosine(step.w, step.gradient))),
+                  "The gradient is orthogonal to the weight: |cosine|",
+                  Statement("identity", "Section 2, Lemma 2.1"), margin=1e-7),
+            Claim("momentum-outward", "> 0", _of(lambda step: _cosine(step.w, -step.momentum)),
+                  "The momentum step points outward: cosine",
+                  Statement("identity", "Section 2, Lemma 2.2"), margin=0.01),
+            Claim("projected-tangent", "< 1e-6",
+                  _of(lambda step: abs(_cosine(step.w, step.projected))),
+                  "The projected step is tangent: |cosine|",
+                  Statement("identity", "Section 3.1, Equation 9"), margin=1e-7),
+            Claim("projected-turns-further", "> 1", _of(_turn),
                   "It turns the weight to the same side, and further: ratio of the angles",
-                  _of(_turn), ">", 1.0, margin=1e-6,
-                  cites=Statement("identity", "Section 3.1, Proposition 3.1")),
+                  Statement("identity", "Section 3.1, Proposition 3.1"), margin=1e-6),
         ]  # fmt: skip
 
 
@@ -85,9 +86,9 @@ class _Step(NamedTuple):
     projected: Vector
 
 
-def _step(results: Results) -> _Step | None:
+def _step(runs: Runs) -> _Step | None:
     """The step whose momentum points outward most; None if the run has not finished."""
-    items = results.arm(ARM).finished.items
+    items = [x for x in runs if x.place == Place("", METHOD) and not x.diverged]
     if not items:
         return None
     path = items[0].arrays["w"][:200]
@@ -108,14 +109,14 @@ def _turn(step: _Step) -> float:
     return _angle(step.w, straight) / _angle(step.w, plain)
 
 
-def _of(number: Callable[[_Step], float]) -> Side:
+def _of(number: Callable[[_Step], float]) -> Callable[[Runs], float | None]:
     """A number of the step."""
 
-    def side(results: Results) -> float | None:
-        step = _step(results)
+    def of(runs: Runs) -> float | None:
+        step = _step(runs)
         return None if step is None else number(step)
 
-    return side
+    return of
 
 
 def _arrows(step: _Step) -> Picture:

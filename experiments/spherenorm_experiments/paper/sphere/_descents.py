@@ -9,14 +9,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from spherenorm_experiments.claims import OURS, Claim, Side, Statement, derive, slug
-from spherenorm_experiments.decisions import Decision
-from spherenorm_experiments.paper.shared.grid import PAPERS_START, Choice, Grid, at_best, grid_of
+from spherenorm_experiments.claims import OURS, Claim, Decision, Statement, slug
+from spherenorm_experiments.paper.shared.starts import Choice, Descents
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import DASHES
-from spherenorm_experiments.results import Arm, Results
-from spherenorm_experiments.samples import Sample, best_of, paired_values, pooled, worst_of
+from spherenorm_experiments.runs import Place, Runs, across, mean_over
 from spherenorm_experiments.stats import mean
 from spherenorm_experiments.tables import Cell
 
@@ -66,18 +65,17 @@ SETTINGS = tuple((steps, scale) for steps in (1000, 3000) for scale in (1e-5, 1e
 """Neither number is in the paper, so every comparison of speed is made at all of these."""
 
 
-def search_arm(method: str, steps: int, scale: float) -> Arm:
-    settings = {"method": method, "stage": "search", "steps": steps, "scale": scale}
-    at = "" if (steps, scale) == REFERENCE else f", {steps} steps, scale {scale:g}"
-    return Arm(f"{method}: search{at}", METHODS[method].recipe, settings)
+Setting = tuple[int, float]
+"""Steps, and the scale of the loss."""
+
+SHOWN = "descent"
+"""The condition of the best descents, whose paths are kept."""
 
 
-def descent_arm(method: str) -> Arm:
-    return Arm(method, METHODS[method].recipe, {"method": method, "stage": "descent"})
-
-
-def method_of(arm: Arm) -> Method:
-    return METHODS[arm.settings["method"]]
+def search_place(method: str, setting: Setting = REFERENCE) -> Place:
+    """The search of a method."""
+    steps, scale = setting
+    return Place(f"{steps} steps, scale {scale:g}", method)
 
 
 def points(method: Method, tier: str) -> dict[str, list[float]]:
@@ -121,31 +119,33 @@ NORMS = (
 """The method with the larger norm, the one with the smaller, and the statement."""
 
 
-def searched(results: Results, method: str, setting: tuple[int, float] = REFERENCE) -> Grid:
+def searched(runs: Runs, method: str, setting: Setting = REFERENCE) -> Descents:
     """The search of a method."""
-    return grid_of(results, search_arm(method, *setting), PAPERS_START)
+    return Descents(runs, *search_place(method, setting))
 
 
-def best_of_search(grid: Grid, rates: tuple[float, float] = (0.0, math.inf)) -> Choice:
+def best_of_search(descents: Descents, rates: tuple[float, float] = (0.0, math.inf)) -> Choice:
     """The point with the lowest final gap from the paper's start."""
-    return grid.tuned("final_gap", min, rates)
+    return descents.best("final_gap", rates)
 
 
-def known_settings(results: Results) -> list[tuple[int, float]]:
+def known_settings(runs: Runs) -> list[Setting]:
     """The settings of which there are runs; the reference without any."""
-    found = [s for s in SETTINGS if results.having(stage="search", steps=s[0], scale=s[1])]
-    return found or [REFERENCE]
+    ran = {place.condition for place in runs.places}
+    return [s for s in SETTINGS if search_place("", s).condition in ran] or [REFERENCE]
 
 
-def _all_gaps(results: Results, method: str) -> list[Sample]:
+def _all_gaps(runs: Runs, method: str) -> list[pd.Series]:
     """log10 of the final gap at the best rate, by start, in each setting."""
-    grids = [searched(results, method, setting) for setting in known_settings(results)]
-    return [
-        grid.sample("final_gap", best_of_search(grid).index, performance=True).map(
-            lambda gap: math.log10(max(gap, FLOOR))
-        )
-        for grid in grids
-    ]
+    every = [searched(runs, method, setting) for setting in known_settings(runs)]
+    gaps = [each.values("final_gap", best_of_search(each).point) for each in every]
+    return [np.log10(gap.clip(lower=FLOOR)) for gap in gaps]
+
+
+def _gains(runs: Runs, behind: str, ahead: str) -> list[pd.Series]:
+    """By how much one method is closer than another, by start, in each setting."""
+    pairs = zip(_all_gaps(runs, behind), _all_gaps(runs, ahead), strict=True)
+    return [theirs - ours for theirs, ours in pairs]
 
 
 def claims_of_norms() -> Iterator[Claim]:
@@ -153,94 +153,87 @@ def claims_of_norms() -> Iterator[Claim]:
     for method, source in PEAKS.items():
         theirs = PAPER_MAX_NORM[method]
         yield Claim(
-            f"largest-norm.{slug(method)}",
+            f"largest-norm.{slug(method)}", f"= {theirs} ± {0.05 * theirs:.4g}",
+            partial(_first_peak, method=method),
             f"The largest norm under {method} from the paper's start is {theirs}",
-            partial(_first_peak, method=method), "=", theirs, tolerance=0.05, format=".4g",
-            cites=says(source), paper=Cell(theirs, "g"),
-            caveat=partial(_other_peaks, method=method),
+            says(source), format=".4g", paper=Cell(theirs, "g"),
+            note=partial(_other_peaks, method=method),
         )  # fmt: skip
     for large, small, cites in NORMS:
         yield Claim(
-            f"norms.{slug(large)}.{slug(small)}",
+            f"norms.{slug(large)}.{slug(small)}", "> 1",
+            partial(_peaks_over, large=large, small=small),
             f"{large} grows its norm to more than {small} does: ratio of the largest norms",
-            _peak(large), ">", _peak(small), how="ratio", behind="left", cites=cites,
-            primary=True,
+            cites, ratio=True, primary=True, deterministic=True,
         )  # fmt: skip
     for method in ("SGDG", "AdamG"):
         yield Claim(
-            f"keeps-norm.{slug(method)}",
-            f"{method} keeps the norm: |largest / first - 1| below 1e-6",
-            derive(partial(Sample.map, function=lambda norm: abs(norm - 1)), _peak(method)), "<",
-            1e-6, cites=says("g.norm"),
+            f"keeps-norm.{slug(method)}", "< 1e-6", partial(_off_the_sphere, method=method),
+            f"{method} keeps the norm: |largest / first - 1| below 1e-6", says("g.norm"),
+            deterministic=True,
         )  # fmt: skip
 
 
-def _peak(method: str) -> Side:
+def _peak(runs: Runs, method: str) -> pd.Series:
     """The largest norm by start."""
-    return at_best(
-        search_arm(method, *REFERENCE), "max_norm", tuning=PAPERS_START, by="final_gap", best=min,
-        rates=PAPER_RATES,
-    )  # fmt: skip
+    own = searched(runs, method)
+    return own.values("max_norm", best_of_search(own, PAPER_RATES).point)
 
 
-def _first_peak(results: Results, method: str) -> float | None:
-    """The largest norm from the paper's start."""
-    grid = searched(results, method)
-    return _norm_at(grid, best_of_search(grid, PAPER_RATES).index)
+def _peaks_over(runs: Runs, large: str, small: str) -> pd.Series:
+    return _peak(runs, large) / _peak(runs, small)
 
 
-def _norm_at(grid: Grid, index: int | None) -> float | None:
-    """The largest norm at a point from the paper's start; None if it diverged."""
-    item = grid.start(index)
+def _off_the_sphere(runs: Runs, method: str) -> pd.Series:
+    return (_peak(runs, method) - 1).abs()
+
+
+def _first_peak(runs: Runs, method: str) -> float | None:
+    """The largest norm from the paper's start; None if it diverged."""
+    own = searched(runs, method)
+    item = own.start(best_of_search(own, PAPER_RATES).point)
     return None if item is None else item.summary["max_norm"]
 
 
-def _other_peaks(results: Results, method: str) -> str:
+def _other_peaks(runs: Runs, method: str) -> str:
     """The largest norms with each weight decay, at the upper end of the paper's rates."""
-    if _first_peak(results, method) is None:
+    first = searched(runs, method).first
+    if "weight_decay" not in first or _first_peak(runs, method) is None:
         return ""
-    grid = searched(results, method)
-    peaks = {
-        grid.points[i]["weight_decay"]: _norm_at(grid, i)
-        for i in grid.where(lr=PAPER_RATES[1])
-        if "weight_decay" in grid.points[i]
-    }
-    shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for decay, norm in peaks.items() if norm)
+    near = first[np.isclose(first.lr, PAPER_RATES[1], rtol=1e-6, atol=0)]
+    near = near[np.isfinite(near.max_norm) & near.weight_decay.notna()]
+    peaks = zip(near.weight_decay, near.max_norm, strict=True)
+    shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for decay, norm in peaks)
     return f"the best decay of the search; at the rate 0.1 the peaks are {shown}" if shown else ""
 
 
 def claims_of_speed() -> Iterator[Claim]:
     """Final gaps in every setting, and the speed at the beginning at the reference."""
+    given: dict[str, Any] = {"score": True, "deterministic": True}
     for behind, ahead, source, primary in PAIRS:
         yield Claim(
-            _closer(behind, ahead),
+            _closer(behind, ahead), "> 0", partial(_mean_gain, behind=behind, ahead=ahead),
             f"{ahead} ends closer to the optimum than {behind}: log₁₀ of the ratio of the gaps",
-            partial(_mean_gap, method=behind), ">", partial(_mean_gap, method=ahead), cites=source,
-            behind="left", unit="decades", primary=primary,
+            source, unit="decades", primary=primary, **given,
         )  # fmt: skip
     for a, b in EQUAL:
         yield Claim(
-            f"equally-close.{slug(b)}.{slug(a)}",
+            f"equally-close.{slug(b)}.{slug(a)}", f"< {math.log10(2)!r}",
+            partial(_largest_difference, a=a, b=b),
             f"{b} ends as close to the optimum as {a}: gaps within a factor of 2 everywhere",
-            partial(_largest_difference, a=a, b=b), "<", math.log10(2), cites=says("g.quickly"),
-            unit="decades",
+            says("g.quickly"), unit="decades", **given,
         )  # fmt: skip
-    early = {
-        name: at_best(search_arm(name, *REFERENCE), "steps_to_1", tuning=PAPERS_START,
-                      performance=True, by="final_gap", best=min)
-        for name in ("GDM", "GDM + WD", "GDP")
-    }  # fmt: skip
     for other in ("GDM", "GDM + WD"):
         yield Claim(
-            f"sooner.gdp.{slug(other)}",
+            f"sooner.gdp.{slug(other)}", "< 1", partial(_early, ours="GDP", theirs=other),
             f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference",
-            early["GDP"], "<", early[other], how="ratio", cites=says("3.2.faster"),
+            says("3.2.faster"), ratio=True, **given,
         )  # fmt: skip
     yield Claim(
-        "momentum-does-not-arrive",
+        "momentum-does-not-arrive", "> -1",
+        lambda runs: across(_all_gaps(runs, "GDM")).min(axis=1),
         "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
-        lambda results: best_of(min, _all_gaps(results, "GDM")), ">", -1.0, cites=says("3.2.gdm"),
-        unit="decades",
+        says("3.2.gdm"), unit="decades", **given,
     )  # fmt: skip
 
 
@@ -248,26 +241,31 @@ def _closer(behind: str, ahead: str) -> str:
     return f"closer.{slug(ahead)}.{slug(behind)}"
 
 
-def _mean_gap(results: Results, method: str) -> Sample:
+def _mean_gain(runs: Runs, behind: str, ahead: str) -> pd.Series:
     """Over the settings, by start."""
-    return pooled(_all_gaps(results, method))
+    theirs, ours = (mean_over(_all_gaps(runs, name)) for name in (behind, ahead))
+    return theirs - ours
 
 
-def _largest_difference(results: Results, a: str, b: str) -> Sample:
+def _largest_difference(runs: Runs, a: str, b: str) -> pd.Series:
     """Over the settings, by start."""
-    pairs = zip(_all_gaps(results, b), _all_gaps(results, a), strict=True)
-    return worst_of(max, [paired_values(*pair).map(abs) for pair in pairs])
+    return across(gain.abs() for gain in _gains(runs, b, a)).max(axis=1)
 
 
-def in_every_setting(decision: Decision, results: Results) -> Decision:
+def _early(runs: Runs, ours: str, theirs: str) -> pd.Series:
+    """The steps of one over those of another, each at its best rate."""
+    every = [searched(runs, name) for name in (ours, theirs)]
+    first, second = (each.values("steps_to_1", best_of_search(each).point) for each in every)
+    return first / second
+
+
+def in_every_setting(decision: Decision, runs: Runs) -> Decision:
     """A mean over the settings decides only if each of them has the same sign."""
     pairs = {_closer(behind, ahead): (behind, ahead) for behind, ahead, *_ in PAIRS}
     if decision.claim.name not in pairs or not decision.has_results:
         return decision
-    behind, ahead = pairs[decision.claim.name]
-    gaps = zip(_all_gaps(results, behind), _all_gaps(results, ahead), strict=True)
-    gains = [paired_values(*pair) for pair in gaps]
-    means = [mean(gain.values()) for gain in gains if gain]
+    every = [gain[np.isfinite(gain)] for gain in _gains(runs, *pairs[decision.claim.name])]
+    means = [mean(gain.tolist()) for gain in every if len(gain)]
     if not means:
         return decision
     count = sum(value > 0 for value in means)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,20 @@ import plotly.graph_objects as go
 
 from spherenorm_experiments.paper.shared import toys
 from spherenorm_experiments.pictures import Picture, color_of, rounded
-from spherenorm_experiments.results import Result
+from spherenorm_experiments.runs import Result
 
 SHOWN = ("GDM", "GDP")
-"""Labels of the arms that are shown at first; others are picked in the legend."""
+"""The methods that are shown at first; others are picked in the legend."""
 
 
-def draw_sphere(items: Sequence[Result], dashes: Mapping[str, str]) -> Picture:
+def draw_sphere(items: Mapping[str, Result], dashes: Mapping[str, str]) -> Picture:
     """Draw the loss on the hemisphere, and the trajectories w / |w| on it."""
     figure = go.Figure()
     _add_loss(figure)
-    for item in items:
-        line = {"color": color_of(item.arm.recipe), "width": 5, "dash": dashes[item.arm.label]}
-        visible = True if item.arm.label in SHOWN else "legendonly"
-        style = {"name": item.arm.label, "visible": visible, "mode": "lines", "line": line}
+    for name, item in items.items():
+        line = {"color": color_of(item.spec.recipe), "width": 5, "dash": dashes[name]}
+        visible = True if name in SHOWN else "legendonly"
+        style = {"name": name, "visible": visible, "mode": "lines", "line": line}
         figure.add_scatter3d(**_coordinates(_thinned(item.arrays["w"])), **style)
     _add_marks(figure)
     axis = {"showticklabels": False, "title": {"text": ""}, "showgrid": False, "zeroline": False}

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.claims import Claim
-from spherenorm_experiments.decisions import Decision
-from spherenorm_experiments.paper.shared.grid import PAPERS_START
+from spherenorm_experiments.claims import Claim, Decision
 from spherenorm_experiments.paper.sphere._descents import (
     FLOOR,
     METHODS,
@@ -19,21 +17,20 @@ from spherenorm_experiments.paper.sphere._descents import (
     PAPER_RATES,
     REFERENCE,
     SETTINGS,
+    SHOWN,
     best_of_search,
     claims_of_norms,
     claims_of_speed,
-    descent_arm,
     in_every_setting,
     known_settings,
-    method_of,
     points,
-    search_arm,
+    search_place,
     searched,
 )
 from spherenorm_experiments.paper.sphere._sphere import draw_sphere
 from spherenorm_experiments.pictures import Picture, add_crosses, color_of, lines
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Arm, Result, Results, Trial
+from spherenorm_experiments.runs import Place, Result, Runs, Trial
 from spherenorm_experiments.stats import mean
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
@@ -68,35 +65,35 @@ class F3(Study):
         ("start", "(-2, 2)", "the same, and six at its side", "one run cannot vary"),
     )  # fmt: skip
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         reference = self.budget(plan, "rosenbrock").epochs
         trials = []
         for name, method in METHODS.items():
             for steps, scale in SETTINGS if plan.tier != "smoke" else (REFERENCE,):
                 setting = {**method.setting, **points(method, plan.budgets)}
                 trials += self.seeded(
-                    plan, search_arm(name, steps, scale), "rosenbrock", setting,
+                    plan, search_place(name, (steps, scale)), "rosenbrock", method.recipe, setting,
                     range(STARTS[plan.budgets]), epochs=steps * reference // REFERENCE[0],
                     batch_size=1, schedule="linear", probes=(), options={"scale": scale},
                 )  # fmt: skip
-        found = (_best_descent(results, arm) for arm in _searches(results))
+        found = (_best_descent(runs, name) for name in _searches(runs))
         return [*trials, *(trial for trial in found if trial is not None)]
 
-    def tables(self, results: Results) -> list[Table]:
-        return [_best_of_each(results), *_gap_tables(results)]
+    def tables(self, runs: Runs) -> list[Table]:
+        return [_best_of_each(runs), *_gap_tables(runs)]
 
-    def pictures(self, results: Results) -> list[Picture]:
-        items = results.having(stage="descent").items
-        searches = [_searched(results)] if results else []
+    def pictures(self, runs: Runs) -> list[Picture]:
+        items = _descents(runs)
+        searches = [_searched(runs)] if len(runs) else []
         if not items:
             return searches
-        dashes = {item.arm.label: method_of(item.arm).dash for item in items}
-        colors = {item.arm.label: color_of(item.arm.recipe) for item in items}
-        keep = np.unique(np.geomspace(1, len(items[0].arrays["norm"]) - 1, 120).astype(int))
-        norms = {item.arm.label: (keep, item.arrays["norm"][keep]) for item in items}
-        gaps = {
-            item.arm.label: (keep, np.maximum(item.arrays["gap"][keep], 1e-9)) for item in items
-        }
+        dashes = {name: METHODS[name].dash for name in items}
+        colors = {name: color_of(METHODS[name].recipe) for name in items}
+        longest = min(len(item.arrays["norm"]) for item in items.values()) - 1
+        keep = np.unique(np.geomspace(1, longest, 120).astype(int))
+        norms = {name: (keep, item.arrays["norm"][keep]) for name, item in items.items()}
+        gaps = {name: (keep, np.maximum(item.arrays["gap"][keep], 1e-9))
+                for name, item in items.items()}  # fmt: skip
         log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": dashes}
         surges = "Norm against steps. With weight decay it surges first, and collapses later."
         distance = "Distance to the optimum, each optimizer at its best learning rate."
@@ -111,39 +108,43 @@ class F3(Study):
     def claims(self) -> Sequence[Claim]:
         return [*claims_of_norms(), *claims_of_speed()]
 
-    def evaluated(self, results: Results) -> list[Decision]:
-        return [in_every_setting(decision, results) for decision in super().evaluated(results)]
+    def evaluated(self, runs: Runs) -> list[Decision]:
+        return [in_every_setting(decision, runs) for decision in super().evaluated(runs)]
 
 
-def _searches(results: Results) -> list[Arm]:
-    """The arms of the searches at the reference."""
-    steps, scale = REFERENCE
-    return results.having(stage="search", steps=steps, scale=scale).arms
+def _searches(runs: Runs) -> list[str]:
+    """The methods that were searched at the reference."""
+    return [name for name in METHODS if search_place(name) in runs.places]
 
 
-def _best_descent(results: Results, search: Arm) -> Trial | None:
+def _descents(runs: Runs) -> dict[str, Result]:
+    """The best descent of each method, with its path."""
+    return {item.place.arm: item for item in runs.on(SHOWN) if not item.diverged}
+
+
+def _best_descent(runs: Runs, name: str) -> Trial | None:
     """The run of the search with the lowest final gap, with its path; None if all diverged."""
-    grid = searched(results, search.settings["method"])
-    choice = best_of_search(grid, PAPER_RATES)
-    if choice.index is None or choice.lost:
+    descents = searched(runs, name)
+    choice = best_of_search(descents, PAPER_RATES)
+    best = None if choice.lost else descents.start(choice.point)
+    if best is None:
         return None
-    arm = descent_arm(search.settings["method"])
-    best = grid.runs[choice.index][PAPERS_START].spec
-    return Trial(arm, replace(best, options={**best.options, "path": True}))
+    spec = replace(best.spec, options={**best.spec.options, "path": True})
+    return Trial(Place(SHOWN, name), spec)
 
 
-def _best_of_each(results: Results) -> Table:
+def _best_of_each(runs: Runs) -> Table:
     """The best of each search at the reference, in the paper's range of rates."""
     headings: list[Heading] = [
         *("arm", "best lr", "best wd", "max norm"),
         *paper("max norm"),
         *("last norm", "final gap", "steps to 10", "to 1", "to 0.1"),
     ]
-    lost = results.diverged
-    failed = [f"{arm} ({len(lost.arm(arm))})" for arm in lost.arms]
+    lost = [str(item.place) for item in runs if item.diverged]
+    failed = [f"{place} ({lost.count(place)})" for place in dict.fromkeys(lost)]
     note = "Steps after which the gap stays below; – where it does not within the budget."
     note += f" Descents that diverged: {', '.join(failed)}." if failed else ""
-    rows = [_row(item) for item in results.having(stage="descent")]
+    rows = [_row(item) for item in _descents(runs).values()]
     return Table("The best of each search", headings, rows, note)
 
 
@@ -151,35 +152,34 @@ def _row(item: Result) -> tuple[Any, ...]:
     point, summary = item.spec.hyper_parameters, item.summary
     steps = [summary[f"steps_to_{level}"] for level in LEVELS]
     return (
-        item.arm.label,
+        item.place.arm,
         Cell(point["lr"], ".3g"),
         Cell(point.get("weight_decay"), ".3g", missing=""),
         Cell(summary["max_norm"], ".2f"),
-        Cell(PAPER_MAX_NORM.get(item.arm.label), ".2f", missing=""),
+        Cell(PAPER_MAX_NORM.get(item.place.arm), ".2f", missing=""),
         Cell(summary["last_norm"], ".2f"),
         Cell(summary["final_gap"], ".2g"),
         *(Cell(None if n is None else int(n)) for n in steps),
     )
 
 
-def _gap_tables(results: Results) -> list[Table]:
+def _gap_tables(runs: Runs) -> list[Table]:
     """The final gap of each method in each setting, at its best rate."""
-    settings = known_settings(results)
+    settings = known_settings(runs)
     rows: list[Row] = []
-    arms = results.having(stage="search").arms
-    for label in dict.fromkeys(arm.settings["method"] for arm in arms):
+    for name in (each for each in METHODS if any(p.arm == each for p in runs.places)):
         cells = []
         for setting in settings:
-            grid = searched(results, label, setting)
-            choice = best_of_search(grid)
-            gaps = grid.sample("final_gap", choice.index)
-            known = [max(gap, FLOOR) for gap in gaps.values()]
-            center = math.exp(mean(map(math.log, known))) if known else None
+            descents = searched(runs, name, setting)
+            choice = best_of_search(descents)
+            gaps = descents.values("final_gap", choice.point)
+            known = gaps[np.isfinite(gaps)].clip(lower=FLOOR).tolist()
+            center = math.exp(mean([math.log(gap) for gap in known])) if known else None
             ends = (min(known), max(known)) if len(known) > 1 else None
             unit = f"(lr {choice.rate:.2g}{', edge' if choice.at_edge else ''})"
-            lost = len(gaps.diverged)
+            lost = len(gaps) - len(known)
             cells.append(Cell(center, ".2g", None, ends, len(known), lost, unit=unit))
-        rows.append((search_arm(label, *REFERENCE).label.partition(":")[0], *cells))
+        rows.append((name, *cells))
     headings = ("arm", *(f"{steps} steps, scale {scale:g}" for steps, scale in settings))
     note = (
         "Geometric means over the starts at the side of the paper's [least, largest], at the rate "
@@ -188,26 +188,22 @@ def _gap_tables(results: Results) -> list[Table]:
     return [Table("Final gap in every setting", headings, rows, note)] if rows else []
 
 
-def _searched(results: Results) -> Picture:
+def _searched(runs: Runs) -> Picture:
     """Draw the searches over learning rates alone; points that diverged are crosses on top."""
     series: dict[str, tuple[list[float], list[float]]] = {}
     colors, dashes = {}, {}
     failed: list[tuple[float, str, int, str]] = []
-    for arm in _searches(results):
-        items = [item for item in results.arm(arm) if item.spec.seed == PAPERS_START]
-        if not items or "weight_decay" in items[0].spec.hyper_parameters:
+    for name in _searches(runs):
+        first = searched(runs, name).first.sort_values("lr")
+        if METHODS[name].decays or first.empty:
             continue
-        label = descent_arm(arm.settings["method"]).label
-        colors[label], dashes[label] = color_of(arm.recipe), method_of(arm).dash
-        pairs = [(item.spec.hyper_parameters["lr"], item.summary["final_gap"]) for item in items]
-        known = [(lr, gap) for lr, gap in pairs if gap is not None]
-        series[label] = [lr for lr, _ in known], [max(gap, 1e-9) for _, gap in known]
-        ends = [(item.summary["diverged_at"], item.summary["steps"] - 1) for item in items]
-        failed += [
-            (lr, label, last if step is None else step, colors[label])
-            for (lr, gap), (step, last) in zip(pairs, ends, strict=True)
-            if gap is None
-        ]
+        colors[name], dashes[name] = color_of(METHODS[name].recipe), METHODS[name].dash
+        known = first[np.isfinite(first.final_gap)]
+        series[name] = known.lr.tolist(), known.final_gap.clip(lower=1e-9).tolist()
+        for item in first.run[~np.isfinite(first.final_gap)]:
+            step = item.summary["diverged_at"]
+            last = item.summary["steps"] - 1 if step is None else step
+            failed.append((item.spec.hyper_parameters["lr"], name, last, colors[name]))
     caption = "The search: final gap against the learning rate; crosses on top diverged."
     log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": dashes}
     picture = lines(series, "learning rate", "final gap", caption, colors, **log)

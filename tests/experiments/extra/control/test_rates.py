@@ -26,7 +26,7 @@ from spherenorm_experiments.extra.control.rates import (
     sensitivity,
 )
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Results
+from spherenorm_experiments.runs import Runs
 from tests.experiments.fabricated import result
 
 
@@ -66,25 +66,25 @@ def world(loss, plan="evidence", lost=()):
         lost: controls whose runs at the largest rate diverge.
     """
     items = []
-    for trial in STUDY.trials(Plan(plan), Results([])):
-        name, spec = trial.arm.settings["contender"], trial.spec
+    for trial in STUDY.trials(Plan(plan), Runs()):
+        name, spec = trial.place.arm, trial.spec
         base, control = name.split(", ")
         octave = math.log2(spec.hyper_parameters["lr"])
-        middle = -5.5 if trial.arm.recipe in ("adamw", "adamp", "radial_brake(adamw)") else -4.5
+        middle = -5.5 if spec.recipe in ("adamw", "adamp", "radial_brake(adamw)") else -4.5
         value = loss(base, control, spec.options["width"], octave - middle)
         value += 0.001 * math.cos(7 * spec.seed + 3 * CONTROLS.index(control) + 5 * octave)
         diverged = 3 if control in lost and octave - middle > 2 else None
         numbers = {"test": None if diverged else -value, "validation": -value}
         numbers |= {"diverged_at": diverged, "views": {}, "metric": "minus loss (nats)"}
-        items.append(result(trial.arm, spec.seed, spec, (), f"{trial.arm}-{spec.seed}", **numbers))
-    return Results(items)
+        items.append(result(trial.place, 0, spec, **numbers))
+    return Runs(items)
 
 
 def decided(results):
     return {each.claim.name: each.verdict for each in STUDY.decided(results)}
 
 
-@pytest.mark.parametrize(("better", "verdict"), [(1, "holds"), (-1, "does not hold")])
+@pytest.mark.parametrize(("better", "verdict"), [(1, "supported"), (-1, "contradicted")])
 def test_a_control_with_flatter_curves_that_do_not_drift_is_told_from_decay(better, verdict):
     def loss(base, control, width, octave):
         flat = (control == "Hyperball") == (better == 1)
@@ -102,7 +102,7 @@ def test_numbers_over_widths_are_those_of_the_losses():
     results = world(lambda base, control, width, octave: 2 + 0.1 * (octave - width / 64) ** 2)
     arm = ARMS["Muon", "Hyperball"]
     ends = [each for each in CONDITIONS if each.label in ("width 16", "width 64")]
-    narrow, wide = (curves(results, each, arm) for each in ends)
+    narrow, wide = (curves(results, each.label, arm.name) for each in ends)
     assert set(narrow) == set(STUDY.chosen_seeds(Plan("evidence")))
     assert dict(best_octave(wide)) == pytest.approx(dict.fromkeys(wide, -4.5 + 1), abs=0.02)
     shift = dict.fromkeys(narrow, 1 - 16 / 64)
@@ -116,7 +116,7 @@ def test_a_run_that_diverged_counts_as_a_uniform_model():
     results = world(lambda *_: 9.0, lost=("Hyperball",))
     for base in BASES:
         for control in ("decay", "Hyperball"):
-            for curve in curves(results, CONDITIONS[0], ARMS[base, control]).values():
+            for curve in curves(results, CONDITIONS[0].label, ARMS[base, control].name).values():
                 assert list(curve.losses) == [UNIFORM] * 6
 
 

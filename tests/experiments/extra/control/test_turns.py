@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from spherenorm_experiments.extra.control import norm_control, turns
+from spherenorm_experiments.extra.control import turns
 from spherenorm_experiments.extra.control.arms import BASES, CONTROLS
 from spherenorm_experiments.extra.control.end_of_training import EndOfTraining
 from spherenorm_experiments.extra.control.norm_control import NormControl
@@ -15,7 +15,7 @@ from spherenorm_experiments.extra.control.warm_up import CONDITION, PAIRS, SHARE
 from spherenorm_experiments.extra.control.warm_up import STUDY as WARM_UP
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.probes import MeasuredStep
-from spherenorm_experiments.results import Results
+from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Regime, Spec
 from spherenorm_theory import turn_at_rest
 from tests.experiments.fabricated import result
@@ -43,14 +43,14 @@ def run(spec, turn, norm=lambda step: 1.0, gradient=lambda step: 1.0, views=None
         for step in range(9, STEPS, 10)
     ]
     numbers = {"steps": STEPS, "steps_per_epoch": STEPS, "views": views, **summary}
-    return lambda arm: result(arm, spec.seed, spec, records, f"{arm}-{spec.seed}", **numbers)
+    return lambda place: result(place, 0, spec, records, **numbers)
 
 
 def hyperball(**more):
     return Spec("bytes", "hyperball(adamw)", {"lr": 0.5}, **more)
 
 
-ARM = norm_control.arm(norm_control.BYTES, "Adam", "Hyperball", 0.5)
+ARM = Place("bytes", "Adam, Hyperball")
 
 
 def test_a_hyperball_has_a_law_with_momentum_where_its_base_is_linear():
@@ -136,32 +136,32 @@ def law(monkeypatch):
     monkeypatch.setattr(turns, "_turn_under_decay", lambda _, rate: 2 * rate)
 
 
-@pytest.mark.parametrize(("off", "verdict"), [(1.0, "holds"), (1.4, "does not hold")])
+@pytest.mark.parametrize(("off", "verdict"), [(1.0, "supported"), (1.4, "contradicted")])
 def test_turns_on_their_law_are_told_from_others(law, off, verdict):
     study, items = NormControl(), []
-    for trial in study.trials(Plan("evidence"), Results([])):
-        control, predicted = trial.arm.settings["control"], turns.law_of(trial.spec)
+    for trial in study.trials(Plan("evidence"), Runs()):
+        control, predicted = trial.place.arm.split(", ")[1], turns.law_of(trial.spec)
         base = 0.1 if predicted is None else predicted(trial.spec.hyper_parameters["lr"])
-        noise = 1 + 0.002 * math.cos(5 * trial.spec.seed + len(trial.arm.recipe))
+        noise = 1 + 0.002 * math.cos(5 * trial.spec.seed + len(trial.spec.recipe))
         wide = (0.4 if (control == "decay") == (off == 1.0) else 0.1) * noise
         made = run(
             trial.spec,
             lambda _, place, x=base * noise * off, w=wide: x * (1 + w * (2 * place - 1)),
         )
-        items.append(made(trial.arm))
-    found = {each.claim.name: each.verdict for each in study.decided(Results(items))}
+        items.append(made(trial.place))
+    found = {each.claim.name: each.verdict for each in study.decided(Runs(items))}
     assert len(found) == 20
     assert set(found.values()) == {verdict}
-    (table,) = study.tables(Results(items))
+    (table,) = study.tables(Runs(items))
     assert len(table.rows) == 2 * len(BASES) * len(CONTROLS) * 3  # tasks, arms, rates
-    assert len(study.pictures(Results(items))) == 2
+    assert len(study.pictures(Runs(items))) == 2
 
 
 @pytest.mark.parametrize("grows", [True, False])
 def test_growing_gradients_are_told_from_cured_ones(grows):
     study, items = EndOfTraining(), []
-    for trial in study.trials(Plan("evidence"), Results([])):
-        decayed = trial.arm.settings["optimizer"] == "AdamW"
+    for trial in study.trials(Plan("evidence"), Runs()):
+        decayed = trial.place.arm == "AdamW"
         late = (2.0 if decayed == grows else 0.8) + 0.01 * math.cos(5 * trial.spec.seed)
         shrunk = (0.7 if decayed == grows else 1.1) + 0.001 * math.cos(5 * trial.spec.seed)
         made = run(
@@ -169,21 +169,21 @@ def test_growing_gradients_are_told_from_cured_ones(grows):
             gradient=lambda step, x=late: 1.0 if step < 60 else x,
             norm=lambda step, x=shrunk: 1.0 if step < 60 else x,
         )  # fmt: skip
-        items.append(made(trial.arm))
-    found = {each.claim.name: each.verdict for each in study.decided(Results(items))}
+        items.append(made(trial.place))
+    found = {each.claim.name: each.verdict for each in study.decided(Runs(items))}
     for place in ("bytes", "digits"):
         for name in ("grows", "less.adamc", "less.hyperball", "shrinks"):
-            assert found[f"{name}.{place}"] == ("holds" if grows else "does not hold"), name
-        assert found[f"keeps.{place}"] == "does not hold"
-    (table,) = study.tables(Results(items))
+            assert found[f"{name}.{place}"] == ("supported" if grows else "contradicted"), name
+        assert found[f"keeps.{place}"] == "contradicted"
+    (table,) = study.tables(Runs(items))
     assert len(table.rows) == 6
 
 
 @pytest.mark.parametrize("needless", [True, False])
 def test_a_warm_up_that_only_decay_needs_is_told_from_one_that_all_need(needless):
     items = []
-    for trial in WARM_UP.trials(Plan("evidence"), Results([])):
-        name, spec = trial.arm.settings["contender"], trial.spec
+    for trial in WARM_UP.trials(Plan("evidence"), Runs()):
+        name, spec = trial.place.arm, trial.spec
         warmed = name.endswith("warm-up")
         assert spec.regime == Regime(warmup=SHARE if warmed else 0.0)
         gain = 0.2 if ("decay" in name) == needless else 0.05
@@ -192,11 +192,11 @@ def test_a_warm_up_that_only_decay_needs_is_told_from_one_that_all_need(needless
         pair = list(PAIRS).index(tuple(name.split(", ")[:2]))
         loss += 0.002 * math.cos(5 * spec.seed + 2 * pair + warmed + octave)
         numbers = {"test": -loss, "validation": -loss, "metric": "minus loss (nats)", "views": {}}
-        items.append(result(trial.arm, spec.seed, spec, (), f"{trial.arm}-{spec.seed}", **numbers))
-    found = {each.claim.name: each.verdict for each in WARM_UP.decided(Results(items))}
+        items.append(result(trial.place, 0, spec, **numbers))
+    found = {each.claim.name: each.verdict for each in WARM_UP.decided(Runs(items))}
     assert len(found) == 2 * len(PAIRS) + 2 * (len(PAIRS) - 2)
     for name, verdict in found.items():
         less = name.startswith("less.")
-        assert verdict == ("does not hold" if less and not needless else "holds"), name
+        assert verdict == ("contradicted" if less and not needless else "supported"), name
     assert {item.spec.options["width"] for item in items} == {32}
     assert CONDITION.task == "bytes"

@@ -1,8 +1,6 @@
 """Adversarial training: attacks, loss and metrics, CIFAR-10, and the claims of Figure 4."""
 
 import copy
-import itertools
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,14 +9,13 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.condition import arm_of
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.adversarial.adversarial import Adversarial, Threat
 from spherenorm_experiments.paper.adversarial.cifar import CifarImages
-from spherenorm_experiments.paper.adversarial.f4 import _last, _share_until
-from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.streams import preserved_randomness
+from tests.experiments.fabricated import result
 
 
 class Linear(nn.Module):
@@ -146,35 +143,42 @@ def test_augmentation_shifts_and_flips_and_draws_from_the_global_state():
     assert plain.fingerprint() != items.fingerprint()
 
 
-def _item(losses, seed=0, per_epoch=2):
-    return SimpleNamespace(
-        metrics=[{"step": k + 1, "loss": loss} for k, loss in enumerate(losses)],
-        summary={"steps_per_epoch": per_epoch},
-        spec=SimpleNamespace(seed=seed),
-    )
+def sooner(losses, lost):
+    """The claim of AdamP's share of steps, of these losses by arm and step and of eight seeds.
+
+    Args:
+        lost: by arm, the seeds that diverged.
+    """
+    items = [
+        result(
+            Place("linf 8/255", arm), seed,
+            Spec("adversarial", arm.lower(), {"lr": 0.01}, seed=seed),
+            [{"step": step, "loss": loss} for step, loss in enumerate(own, 1)],
+            validation=1.0, test=1.0, steps_per_epoch=2,
+            diverged_at=1 if seed in lost[arm] else None,
+        )
+        for arm, own in losses.items() for seed in range(8)
+    ]  # fmt: skip
+    found = find_study("f4").evaluated(Runs(items))
+    return next(each for each in found if each.claim.name == "faster")
 
 
-def test_the_share_of_steps_until_the_other_run_s_last_loss():
-    slow, fast = _item([8, 6, 4, 2]), _item([4, 2, 1, 1])
-    assert _last(slow) == 3  # the mean over the last epoch
-    assert _share_until(fast, {0: _last(slow)}) == 0.5  # 4 and 2 have the mean 3, after two steps
-    assert _share_until(slow, {0: _last(fast)}) == 1.0  # never
+@pytest.mark.parametrize(
+    ("adam", "adamp", "share"),
+    [
+        # The last loss is the mean over an epoch of two steps: 3, which 4 and 2 have.
+        ([8, 6, 4, 2], [4, 2, 1, 1], 0.5),
+        ([4, 2, 1, 1], [8, 6, 4, 2], 1.0),  # never
+    ],
+)
+def test_the_share_of_steps_until_the_other_run_s_last_loss(adam, adamp, share):
+    nothing = {"Adam": (), "AdamP": ()}
+    assert sooner({"Adam": adam, "AdamP": adamp}, nothing).numbers[0].number == share
 
 
 def test_a_run_of_adamp_that_diverged_counts_against_its_speed():
     """Left out, the seeds on which it failed would speak for it."""
-    study = find_study("f4")
-    setting, (adam, adamp) = study.on[0], study.contenders
-    losses = {adam: [8, 6, 4, 2, 2, 2], adamp: [2, 2, 1, 1, 1, 1]}
-    items = []
-    for contender, seed in itertools.product((adam, adamp), range(8)):
-        lost = {adam: seed == 7, adamp: seed in (5, 6, 7)}[contender]
-        arm = arm_of(setting, contender)
-        spec = Spec("adversarial", arm.recipe, seed=seed)
-        summary = {"diverged_at": 1 if lost else None, "steps_per_epoch": 2}
-        item = Result("", spec, summary, None, arm=arm)
-        vars(item)["metrics"] = _item(losses[contender]).metrics
-        items.append(item)
-    claim = next(c for c in study.evaluated(Results(items)) if "less than half" in c.claim.text)
+    losses = {"Adam": [8, 6, 4, 2, 2, 2], "AdamP": [2, 2, 1, 1, 1, 1]}
+    claim = sooner(losses, {"Adam": (7,), "AdamP": (5, 6, 7)})
     assert (claim.seeds, claim.numbers[0].n, claim.numbers[0].diverged) == (7, 5, 2)
     assert claim.p == binomtest(5, 7).pvalue

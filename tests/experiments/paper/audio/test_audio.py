@@ -17,7 +17,7 @@ from spherenorm_experiments.paper.audio.harmonic_cnn import HarmonicFilters
 from spherenorm_experiments.paper.audio.t4 import RATES, adam_before_sgd
 from spherenorm_experiments.paper.audio.tasks import f1_of_items
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Results
+from spherenorm_experiments.runs import Runs
 
 
 @pytest.mark.parametrize("ending", ["wav", "flac"])
@@ -176,12 +176,12 @@ def test_scores_are_averaged_over_the_chunks_of_a_clip():
 
 
 def trials(real):
-    return find_study("t4").trials(Plan("small", real=real), Results([]))
+    return find_study("t4").trials(Plan("small", real=real), Runs())
 
 
 @pytest.mark.parametrize("real", [False, True])
 def test_sgd_takes_over_from_adam_at_a_factor_of_its_rate_and_lowers_it_twice(real):
-    mixed = [t.spec for t in trials(real) if t.arm.settings["contender"] == "Adam + SGD"]
+    mixed = [t.spec for t in trials(real) if t.place.arm == "Adam + SGD"]
     assert mixed
     for spec in mixed:
         rate = spec.hyper_parameters["lr"] * spec.hyper_parameters["sgd_factor"]
@@ -191,7 +191,7 @@ def test_sgd_takes_over_from_adam_at_a_factor_of_its_rate_and_lowers_it_twice(re
         assert [turn["after"] * 200 for turn in turns] == pytest.approx([60, 80, 100])
         assert [turn["lr"] for turn in turns] == pytest.approx([rate, rate / 10, rate / 100])
         assert spec.hyper_parameters["weight_decay"] == turns[0]["weight_decay"] == 1e-4
-    others = [t.spec for t in trials(real) if t.arm.settings["contender"] != "Adam + SGD"]
+    others = [t.spec for t in trials(real) if t.place.arm != "Adam + SGD"]
     assert all(s.schedule == "cosine" and not s.regime.then for s in others)
     assert (
         {s.hyper_parameters["sgd_factor"] for s in mixed} == {1.0} if real else {1.0, 10.0, 100.0}
@@ -208,4 +208,4 @@ def test_the_adam_of_the_mixture_is_adam():
 
 def test_all_have_one_grid_of_rates():
     study = find_study("t4")
-    assert {tuple(study.search(each).over["lr"]) for each in study.contenders} == {RATES}
+    assert {tuple(study.search(each).over["lr"]) for each in study.arms} == {RATES}

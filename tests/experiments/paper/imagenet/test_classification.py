@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
 
+from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.decisions import AGAINST, FOR
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
 from spherenorm_experiments.paper.imagenet.classification import GLYPHS, Name
@@ -18,7 +18,8 @@ from spherenorm_experiments.paper.imagenet.networks import FULL, divisible
 from spherenorm_experiments.paper.shared.augmentation import cutmix
 from spherenorm_experiments.paper.shared.layers import StochasticDepth
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.runs import Runs
+from tests.experiments.fabricated import result
 from tests.harness import refuses
 
 
@@ -121,19 +122,17 @@ def test_wide_residual_networks_have_the_published_parameters():
 
 
 def real_trials(name):
-    return find_study(name).trials(Plan("full", real=True), Results([]))
+    return find_study(name).trials(Plan("full", real=True), Runs())
 
 
 def results_of(name, score):
-    """Results with a score for each setting, contender and seed: made, not run."""
+    """Runs with a score for each setting, optimizer and seed: made, not run."""
     items = []
     for trial in real_trials(name):
-        where = trial.arm.settings
-        value = score(where["condition"], where["contender"], trial.spec.seed)
-        summary = {"diverged_at": None, "test": value, "validation": value}
+        value = score(*trial.place, trial.spec.seed)
         spec = replace(trial.spec, probes=())  # no records to be read
-        items.append(Result("made", spec, summary, None, arm=trial.arm))
-    return Results(items)
+        items.append(result(trial.place, 0, spec, test=value, validation=value))
+    return Runs(items)
 
 
 def verdict(name, text, score):
@@ -147,7 +146,7 @@ def noise(seed):
 
 
 def test_the_papers_runs_of_table_2_have_its_settings():
-    specs = {(t.arm.settings["condition"], t.spec.recipe): t.spec for t in real_trials("t2")}
+    specs = {(t.place.condition, t.spec.recipe): t.spec for t in real_trials("t2")}
     assert len(specs) == 20
     decays = {recipe: specs["ResNet-50", recipe].hyper_parameters for _, recipe in specs}
     assert {recipe: given["weight_decay"] for recipe, given in decays.items()} == {
@@ -166,14 +165,14 @@ def test_the_papers_runs_of_table_2_have_its_settings():
 
 def test_every_batch_of_table_d3_has_micro_batches_of_one_size():
     for plan, size in ((Plan("small", real=True), 256), (Plan("full"), 32)):
-        specs = [trial.spec for trial in find_study("d3").trials(plan, Results([]))]
+        specs = [trial.spec for trial in find_study("d3").trials(plan, Runs())]
         assert len({spec.batch_size for spec in specs}) == 3
         assert {spec.batch_size / spec.regime.micro_batches for spec in specs} == {size}
         assert len({spec.epochs for spec in specs} - {3, 100}) == 0
 
 
 def test_table_d2_has_the_techniques_of_its_title():
-    for trial in find_study("d2").trials(Plan("full"), Results([])):
+    for trial in find_study("d2").trials(Plan("full"), Runs()):
         options = trial.spec.options
         assert options["augmentation"] == "randaugment"
         assert options["dropout"] == options["stochastic_depth"] == 0.2
@@ -186,11 +185,11 @@ def test_table_d2_has_the_techniques_of_its_title():
 def test_the_claims_about_large_batches_go_either_way(sign, found):
     place = {"batch 32": 0, "batch 96": 1, "batch 288": 2}
 
-    def gains(setting, contender, seed):
-        step = place[setting] * (contender == "AdamP")
+    def gains(setting, arm, seed):
+        step = place[setting] * (arm == "AdamP")
         return 80 + 3 * sign * step + noise(seed + step)
 
-    def losses(setting, contender, seed):
+    def losses(setting, arm, seed):
         return 80 - 5 * sign * place[setting] + noise(seed + place[setting])
 
     text = "AdamP's gain in accuracy is larger at batch 288 than at batch 32"

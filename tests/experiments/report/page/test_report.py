@@ -13,20 +13,20 @@ from spherenorm_bench import SMALL_TABLE
 from spherenorm_tiny import TinyStudy
 
 from spherenorm_experiments.comparing import find_study, study_classes
-from spherenorm_experiments.comparison import TunedComparison
-from spherenorm_experiments.condition import THIRTEEN, Condition, Contender, arm_of
+from spherenorm_experiments.comparison import Comparison, Condition
 from spherenorm_experiments.page import write_report
-from spherenorm_experiments.paper.thirteen import across, thirteen_table
+from spherenorm_experiments.paper.thirteen import THIRTEEN, across, thirteen_table
 from spherenorm_experiments.plan import Plan, Request, read_requests
-from spherenorm_experiments.results import Results
+from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.sections import Section, sections
 from spherenorm_experiments.store import Store
+from spherenorm_experiments.tables import Cell
 from tests.experiments.fabricated import fabricated, result
 
 ORDER = [
     "matched-step",  # the question that the page opens with
     *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1", "d1", "d2", "d3"),
-    *("weight-decay", "g1", "h6", "h7", "detector", "end-of-training", "equilibrium"),
+    *("weight-decay", "g1", "h6", "h7", "end-of-training", "equilibrium"),
     *("lr-transfer", "norm-control", "warm-up"),
 ]
 SHOWN = ["f2", "t1"]
@@ -86,23 +86,22 @@ def test_what_a_study_says_is_escaped(page, tmp_path):
 
         claims = ()
 
-    write_report([Section(Marked(), Plan("smoke"), Results([]))], tmp_path / "page.html")
+    write_report([Section(Marked(), Plan("smoke"), Runs())], tmp_path / "page.html")
     assert "&lt;b&gt;bold&lt;/b&gt; &amp; more" in (tmp_path / "page.html").read_text()
 
 
 def section(study, items):
-    return Section(study, Plan("small"), Results(items))
+    return Section(study, Plan("small"), Runs(items))
 
 
 def of_small_table(sgd_scores, sgdp_scores, lost=()):
-    sgd, sgdp = (arm_of(SMALL_TABLE.on[0], contender) for contender in SMALL_TABLE.contenders)
-    pairs = [(sgd, sgd_scores), (sgdp, sgdp_scores)]
+    pairs = [("SGD", sgd_scores), ("SGDP", sgdp_scores)]
     made = [
-        result(arm, seed, test=score, test_metrics={})
+        result(Place("plain", arm), seed, test=score, validation=score, test_metrics={})
         for arm, scores in pairs
         for seed, score in enumerate(scores)
     ]
-    return [*made, *(result(sgdp, seed, diverged_at=3) for seed in lost)]
+    return [*made, *(result(Place("plain", "SGDP"), seed, diverged_at=3) for seed in lost)]
 
 
 def test_the_table_has_a_row_for_each_and_counts_verdicts():
@@ -131,34 +130,34 @@ def of_benchmarks(gains, rows=1, few=()):
     Args:
         few: the benchmarks whose rows have two seeds.
     """
-    on = [
+    conditions = [
         Condition(f"{name} {row}", "digits", benchmark=name,
-                  paper={"accuracy": {"Adam": Decimal(0), "AdamP": Decimal(1)}})
+                  paper={"accuracy": {"adam": Cell(Decimal(0)), "adamp": Cell(Decimal(1))}})
         for name in THIRTEEN[: len(gains)] for row in range(rows)
     ]  # fmt: skip
-    adam, adamp = Contender("Adam"), Contender("AdamP")
-    study = TunedComparison(
-        "thirteen", baseline=adam, contenders=[adamp], tune={"lr": [0.1, 0.2]}, on=on
+    study = Comparison(
+        "thirteen", arms=["adam", "adamp"], tune={"lr": [0.1, 0.2]}, conditions=conditions
     )
     away = math.sqrt(5 / 6)
     scores = [50.0 - away, 50.0 + away] * 3  # of deviation 1
     items = [
-        result(arm_of(condition, each), seed, test=score + (gain if each is adamp else 0.0))
-        for condition, gain in zip(on, [g for g in gains for _ in range(rows)], strict=True)
-        for each in (adam, adamp)
+        result(Place(condition.label, arm), seed, recipe=arm, validation=score,
+               test=score + (gain if arm == "adamp" else 0.0))
+        for condition, gain in zip(conditions, [g for g in gains for _ in range(rows)], strict=True)
+        for arm in ("adam", "adamp")
         for seed, score in enumerate(scores[: 2 if condition.benchmark in few else 6])
-    ]
+    ]  # fmt: skip
     return across([section(study, items)])
 
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_a_benchmark_counts_once_however_many_rows_it_has(rows):
     ahead, over_spread = of_benchmarks([2.0] * 11 + [-0.5] * 2, rows)
-    assert (ahead.seeds, ahead.verdict) == (13, "reproduced")
+    assert (ahead.seeds, ahead.verdict) == (13, "supported")
     assert ahead.detail == "11 of 13 benchmarks; not on In-Shop, SOP"
-    assert over_spread.verdict == "reproduced"
+    assert over_spread.verdict == "supported"
     some, none = of_benchmarks([0.5] * 9 + [-0.5] * 4, rows)
-    assert (some.verdict, none.verdict) == ("inconclusive", "not reproduced")
+    assert (some.verdict, none.verdict) == ("inconclusive", "contradicted")
 
 
 def test_few_benchmarks_decide_nothing():

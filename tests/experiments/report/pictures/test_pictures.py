@@ -12,7 +12,6 @@ from spherenorm_experiments.claims import Statement
 from spherenorm_experiments.exports import claims_table, to_csv, to_latex, to_markdown
 from spherenorm_experiments.forest import forest
 from spherenorm_experiments.pictures import best_scores, finished, lines
-from spherenorm_experiments.results import Arm
 from spherenorm_experiments.tables import Cell, Table, paper, printed
 from tests.experiments.fabricated import decided
 
@@ -45,14 +44,13 @@ def test_csv_has_every_number_in_full():
 
 
 def test_claims_export_with_their_numbers():
-    a, b = {0: 2.0, 1: 2.25, 2: 2.1}, {0: 1.0, 1: 1.25, 2: 1.0}
-    claims = [decided(a, ">", b, unit="pp", text="a > b"), decided(None, ">", 0.0, text="c")]
+    claims = [decided([1.0, 1.0, 1.1], unit="pp", text="a > b"), decided(None, text="c")]
     head, first, second = read(to_csv(claims_table(claims)))
     row = dict(zip(head, first, strict=True))
     assert "a > b" in first
     assert float(row["number"]) == pytest.approx((1.0 + 1.0 + 1.1) / 3)
     assert float(row["number: low"]) < float(row["number"]) < float(row["number: high"])
-    assert (row["verdict"], row["seeds"]) == ("holds", "3")
+    assert (row["verdict"], row["seeds"]) == ("supported", "3")
     assert dict(zip(head, second, strict=True))["ours in words"] == "no results"
 
 
@@ -64,7 +62,7 @@ def test_latex_and_markdown_have_the_numbers_as_meant_in_a_line_per_row(write):
 
 
 SAYS = Statement("paper", "Table 1", "so")
-VALUES = dict(enumerate([0.2, 0.3, 0.4]))
+VALUES = [0.2, 0.3, 0.4]
 
 
 def drawn(*claims):
@@ -74,9 +72,9 @@ def drawn(*claims):
 
 def test_a_number_is_right_of_the_bound_where_the_claim_is_true():
     picture = drawn(
-        decided(VALUES, "<", 0.5, cites=SAYS, paper=Cell(0.28), text="smaller"),
-        decided(VALUES, ">", 0.5, cites=SAYS, text="larger"),
-        decided(VALUES, "=", 0.3, margin=0.4, cites=SAYS, text="near"),
+        decided(VALUES, "< 0.5", cites=SAYS, paper=Cell(0.28), text="smaller"),
+        decided(VALUES, "> 0.5", cites=SAYS, text="larger"),
+        decided(VALUES, "= 0.3 ± 0.4", cites=SAYS, text="near"),
     )
     bars, *dots, theirs = picture.figure.data
     assert list(bars.x) == [0.0, 1.0, None, 0.0, 1.0, None, -1.0, 1.0, None]
@@ -106,7 +104,7 @@ def test_figures_with_the_same_axes_have_the_same_ranges():
 
 def test_best_of_k_is_the_mean_over_all_choices_of_k_trials():
     scores = [3.0, 1.0, 4.0, 1.5, 5.0]
-    drawn = best_scores({Arm("SGD", "sgd"): scores}, "score", "").figure.data[0].y
+    drawn = best_scores({"SGD": ("sgd", scores)}, "score", "").figure.data[0].y
     for k in range(1, 6):
         exact = np.mean([max(chosen) for chosen in itertools.combinations(scores, k)])
         assert drawn[k - 1] == pytest.approx(exact, rel=1e-4)

@@ -1,0 +1,375 @@
+"""`Runs`: the runs of a study that have ended, as a pandas frame whose views are frames by seed.
+
+    runs.best("digits", "SGDP").test - runs.best("digits", "SGD").test
+
+is a Series: for each seed a difference of test scores, each at the learning rate that the seed's
+own validation set chooses. A score that diverged is minus infinity, a norm infinity, so that a
+difference has a sign where it has no size; nan is no pair.
+
+Every point of a search trains on every seed, and each run is scored on validation and on test. A
+seed is one repetition of the whole procedure, search included; scores of seeds are independent, and
+Student's interval holds the choice. Where seeds share a choice, it does not: of studies without a
+difference two halves that choose for each other find up to 9 %, leave-one-out up to 16 %
+(`python -m tests.experiments.study.null_searches`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from spherenorm_experiments.run import Run
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.store import BULKY, Row, Store
+from spherenorm_experiments.sweep import is_number
+
+SCORES = ("test", "validation")
+WORST = {
+    **dict.fromkeys(SCORES, -math.inf),
+    **dict.fromkeys(("norm_last", "growth", "max_norm"), math.inf),
+    **dict.fromkeys(("final_gap", "last_norm", "growth_over_moves"), math.inf),
+    **dict.fromkeys(("path", "total_effective_step"), 0.0),
+}
+"""Numbers of a run that diverged, and of one whose score is infinite; nan for others."""
+
+COLUMNS = ("condition", "arm", "seed", "lr", "norm_start", "norm_first_epoch")
+"""Columns that a frame always has, as it has those of `WORST`; nan where a run lacks the number."""
+
+Key = str | Callable[["Result"], float | None]
+"""A column of the frame, or a function of a run; None where it was not measured."""
+
+
+class Place(NamedTuple):
+    """An arm on a condition: one line of a comparison. The seeds of a study share it."""
+
+    condition: str
+    arm: str
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, self))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run in a study."""
+
+    place: Place
+    spec: Spec
+
+
+class Planned(NamedTuple):
+    """A trial that is resolved."""
+
+    place: Place
+    run: Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Row):
+    """A run that has ended, finished or diverged, at its place."""
+
+    place: Place
+
+    @classmethod
+    def of(cls, place: Place, row: Row) -> Result:
+        """A stored run at its place."""
+        return cls(**{each.name: getattr(row, each.name) for each in fields(row)}, place=place)
+
+    @property
+    def diverged(self) -> bool:
+        return self.summary["diverged_at"] is not None
+
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The measurements at each step, of a run that trained alone."""
+        return self.records()
+
+    def curve(self, key: str) -> dict[int, float]:
+        """A metric by step; empty if the run has not kept it."""
+        if key in self.arrays:
+            every = int(self.summary["every"] or 1)
+            return {place * every: float(x) for place, x in enumerate(self.arrays[key])}
+        return {each["step"]: each[key] for each in self.metrics if each.get(key) is not None}
+
+
+class Runs:
+    """The runs of a study that have ended, in its order.
+
+    Args:
+        failed: places and errors of runs that failed.
+        lacking: the number of runs without a result, by place.
+        looks: the seeds that could be looked at, request by request, if a store has kept these.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Result] = (),
+        failed: Sequence[str] = (),
+        lacking: Mapping[Place, int] | None = None,
+        looks: Sequence[frozenset[int]] = (),
+    ) -> None:
+        self.items, self.failed = list(items), list(failed)
+        self.lacking, self.looks = dict(lacking or {}), tuple(looks)
+        self._views: dict[Any, pd.DataFrame] = {}
+
+    @classmethod
+    def load(cls, planned: Sequence[Planned], store: Store) -> Runs:
+        """The results of these runs as far as they have ended."""
+        rows = store.find(run.name for _, run in planned)
+        return cls(Result.of(place, rows[run.name]) for place, run in planned if run.name in rows)
+
+    @property
+    def planned(self) -> int:
+        """The number of runs that were asked for."""
+        return len(self) + sum(self.lacking.values())
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def places(self) -> list[Place]:
+        return list(dict.fromkeys(item.place for item in self.items))
+
+    def where(self, condition: Callable[[Result], bool]) -> Runs:
+        """The runs for which the condition is true."""
+        return Runs([item for item in self.items if condition(item)], (), self.lacking, self.looks)
+
+    def on(self, condition: str) -> Runs:
+        """The runs on a condition."""
+        return self.where(lambda item: item.place.condition == condition)
+
+    @functools.cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row for each run: condition, arm, seed, hyper-parameters, numbers, and `run` itself."""
+        frame = pd.DataFrame([_record(item) for item in self.items])
+        missing = [name for name in (*COLUMNS, *WORST) if name not in frame]
+        for name in missing:
+            frame[name] = math.nan
+        if not self.items:
+            return frame.assign(run=pd.Series(dtype=object), point=pd.Series(dtype=object))
+        lost = frame.pop("lost")
+        for name in frame.columns:
+            if (worst := WORST.get(name, -math.inf if name.startswith("test.") else None)) is None:
+                continue
+            # JSON has no infinite number: None is one, where the run has the entry.
+            here = np.array([_has(item, name) for item in self.items])
+            frame[name] = frame[name].astype(float).mask(lost | (frame[name].isna() & here), worst)
+        if "norm_start" in frame:
+            ratio = frame.norm_last / frame.norm_start.where(frame.norm_start != 0)
+            frame["growth"] = ratio.mask(lost, math.inf)
+        return frame
+
+    def every(self, condition: str, arm: str) -> pd.DataFrame:
+        """All runs of an arm, by point."""
+        return self._view(("every", condition, arm), lambda: self._every(condition, arm))
+
+    def _every(self, condition: str, arm: str) -> pd.DataFrame:
+        frame = self.frame
+        own = frame[(frame.condition == condition) & (frame.arm == arm)]
+        return own.sort_values("point", kind="stable")
+
+    def of(self, condition: str, arm: str) -> pd.DataFrame:
+        """The runs at as many points as have ended on the same seeds.
+
+        So a few runs of more seeds, or of one more point, do not narrow the search to their points,
+        or the comparison to their seeds.
+        """
+        return self._view(("of", condition, arm), lambda: _whole(self.every(condition, arm)))
+
+    def best(self, condition: str, arm: str, by: str = "") -> pd.DataFrame:
+        """Of each seed the run at the point that its own validation set chooses; see `choose`.
+
+        Args:
+            by: another arm, whose choice of the learning rate counts.
+        """
+        return self._view(("best", condition, arm, by), lambda: self._best(condition, arm, by))
+
+    def _best(self, condition: str, arm: str, by: str) -> pd.DataFrame:
+        if not by:
+            return choose(self.of(condition, arm))
+        reference, own = self.best(condition, by), self.of(condition, arm)
+        chosen = own[own.lr == own.seed.map(reference.lr)].set_index("seed")
+        unscored = chosen.index.isin(reference.index[reference.validation == -math.inf])
+        for name, worst in WORST.items():  # a seed without a choice has no number there
+            chosen[name] = chosen[name].mask(unscored, worst)
+        return chosen
+
+    def at(self, condition: str, arm: str, **point: float) -> pd.DataFrame:
+        """Of each seed the run at a point."""
+        own = self.of(condition, arm)
+        for name, value in point.items():
+            own = own[np.isclose(own[name].astype(float), value, rtol=1e-6, atol=1e-15)]
+        return own.set_index("seed")
+
+    def equal(
+        self,
+        condition: str,
+        *pairs: tuple[str, str],
+        number: Callable[[pd.DataFrame, pd.DataFrame], Any],
+    ) -> pd.Series:
+        """Of each seed the median of a number of two arms over the learning rates that both have.
+
+        Rates at which the second diverged count for nothing; one at which only the first did has
+        the sign alone.
+
+        Args:
+            *pairs: of arms; the median is over all of them.
+        """
+        parts = []
+        for pair in pairs:
+            own, other = (self.of(condition, arm).set_index(["lr", "seed"]) for arm in pair)
+            own, other = own.align(other, join="inner", axis=0)
+            known = np.isfinite(other.norm_last.astype(float))
+            value = pd.Series(number(own[known], other[known]), dtype=float)
+            lost = np.isinf(own[known].norm_last.astype(float))
+            parts.append(pd.DataFrame({"value": value, "lost": lost}))
+        every = pd.concat(parts)
+        of_lost = every[every.lost].groupby("seed").value.first()
+        return of_lost.combine_first(every[~every.lost].groupby("seed").value.median())
+
+    def _view(self, key: Any, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        if key not in self._views:
+            self._views[key] = make()
+        return self._views[key]
+
+    def curves(self, place: Place, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """A metric of the finished runs that have it, at the steps at which all of them have it.
+
+        Returns:
+            The steps, and the values of shape (runs, steps).
+        """
+        return curves_of([item for item in self.items if item.place == place], key)
+
+
+def curves_of(items: Iterable[Result], key: str) -> tuple[np.ndarray, np.ndarray]:
+    """A metric of the finished runs at their common steps; see `Runs.curves`."""
+    rows = [row for row in (item.curve(key) for item in items if not item.diverged) if row]
+    steps = sorted(set.intersection(*map(set, rows))) if rows else []
+    values = [[row[step] for step in steps] for row in rows]
+    return np.array(steps, dtype=int), np.array(values, dtype=float)
+
+
+def choose(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of each seed the run with the best validation score, by seed.
+
+    Of several, the seed chooses: with the first, an arm's points would decide which end of a
+    plateau it takes, over all seeds alike. Seed s takes the run s mod n of n, in any arm.
+    """
+    top = frame[frame.validation == frame.groupby("seed").validation.transform("max")]
+    place, count = top.groupby("seed").cumcount(), top.groupby("seed").seed.transform("count")
+    return top[place == top.seed % count].set_index("seed").sort_index()
+
+
+def number(frame: pd.DataFrame, key: Key, worst: float = math.nan) -> pd.Series:
+    """A number of each run of a frame.
+
+    Args:
+        worst: of a run that diverged, where the key is a function.
+    """
+    if callable(key):
+        read = key
+        values = [worst if item.diverged else read(item) for item in frame.run]
+        return pd.Series(values, index=frame.index, dtype=float)
+    return frame[key] if key in frame else pd.Series(math.nan, index=frame.index, dtype=float)
+
+
+def mean_over(parts: Iterable[pd.Series]) -> pd.Series:
+    """The mean of several Series, for each seed that all of them have; empty ones do not count."""
+    known = [part for part in parts if part.notna().any()]
+    return pd.concat(known, axis=1).mean(axis=1, skipna=False) if known else pd.Series(dtype=float)
+
+
+def across(parts: Iterable[pd.Series]) -> pd.DataFrame:
+    """Several Series beside each other, for each seed that all of them have."""
+    every = list(parts)
+    return pd.concat(every, axis=1, join="inner").dropna() if every else pd.DataFrame()
+
+
+def _record(item: Result) -> dict[str, Any]:
+    given, summary = item.spec.hyper_parameters, item.summary
+    point = tuple((name, float(x)) for name, x in given.items() if is_number(x))
+    scored = "validation" not in summary or _is_finite(summary["validation"])
+    numbers = {n: x for n, x in summary.items() if is_number(x) or x is None}
+    metrics = {f"test.{name}": x for name, x in (summary.get("test_metrics") or {}).items()}
+    place = {"condition": item.place.condition, "arm": item.place.arm, "seed": item.spec.seed}
+    lost = item.diverged or not scored
+    return {**numbers, **metrics, **dict(point), **place, "point": point, "run": item, "lost": lost}
+
+
+def _has(item: Result, name: str) -> bool:
+    metrics = item.summary.get("test_metrics") or {}
+    return name in item.summary or name.removeprefix("test.") in metrics
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _whole(frame: pd.DataFrame) -> pd.DataFrame:
+    if frame.empty:
+        return frame
+    seeds = frame.groupby("point").seed.agg(frozenset)
+
+    def kept(chosen: frozenset[int]) -> tuple[int, int]:
+        points = sum(chosen <= own for own in seeds)
+        return points * len(chosen), points
+
+    chosen = max(seeds, key=kept)
+    points = [point for point, own in seeds.items() if chosen <= own]
+    return frame[frame.point.isin(points) & frame.seed.isin(chosen)]
+
+
+RENAMED = {"validation_metrics": "validation", "test_metrics": "test"}
+
+
+def load(store: Path | str = "runs") -> pd.DataFrame:
+    """The runs of a store that have ended, finished or diverged: one row each.
+
+    Columns are `run`, its name; the fields of its spec (`task`, `recipe`, `seed`, ...); its
+    hyper-parameters by their names; `option.<name>` and `regime.<name>`; and its numbers, such as
+    `diverged_at`, `test` and `test.<metric>`. What a run does not have is missing there.
+
+        frame = load("runs")
+        frame[frame.task == "network"].pivot_table("test", ["recipe", "lr"], "seed")
+
+    Args:
+        store: the folder that `--out` names.
+
+    Raises:
+        FileNotFoundError: there is no store.
+    """
+    if not any((Path(store) / kind).is_dir() for kind in ("runs", "batches")):
+        raise FileNotFoundError(f"no runs in {store}")
+    kept = Store(store)
+    return frame_of({row.name: row for row in kept.rows()}.values())  # some are there twice
+
+
+def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
+    """The columns of `load`, of these runs."""
+    return pd.DataFrame([_flat(row) for row in rows])
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    spec: dict[str, Any] = asdict(row.spec) | {"regime": row.spec.regime.to_json()}
+    record: dict[str, Any] = {"run": row.name}
+    options, regime, point = (spec.pop(part) for part in ("options", "regime", "hyper_parameters"))
+    record |= spec
+    record |= {name if name not in record else f"hyper.{name}": x for name, x in point.items()}
+    record |= {f"option.{name}": x for name, x in options.items()}
+    record |= {f"regime.{name}": x for name, x in regime.items()}
+    for name, value in row.summary.items():
+        if isinstance(value, dict) and name in RENAMED:
+            record |= {f"{RENAMED[name]}.{metric}": x for metric, x in value.items()}
+        elif name not in BULKY:
+            record[name if name not in record else f"result.{name}"] = value
+    return record
