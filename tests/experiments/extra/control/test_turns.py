@@ -53,11 +53,13 @@ def hyperball(**more):
 ARM = Place("bytes", "Adam, Hyperball")
 
 
-def test_a_hyperball_has_a_law_with_momentum_where_its_base_is_linear():
+def test_a_hyperball_has_a_law_with_momentum():
     betas, lr = {"betas": [0.9, 0.95]}, 1 / 16
     law = turns.law_with_momentum(Spec("bytes", "hyperball(adamw)", {"lr": lr, **betas}))
     assert law(lr) == turn_at_rest("hyperball(adamw)", lr=lr, betas=(0.9, 0.95)) < math.atan(lr)
-    for recipe, given in (("hyperball(muon)", {}), ("adamw", betas), ("rotational(adamw)", betas)):
+    law = turns.law_with_momentum(Spec("bytes", "hyperball(muon)", {"lr": lr}))
+    assert law(lr) == turn_at_rest("hyperball(muon)", lr=lr) < math.atan(lr)
+    for recipe, given in (("adamw", betas), ("rotational(adamw)", betas)):
         assert turns.law_with_momentum(Spec("bytes", recipe, {"lr": lr, **given})) is None
 
 
