@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.imagenet._photographs import GLYPHS, on_glyphs, on_imagenet
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.photographs import GLYPHS, on_glyphs, on_imagenet
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
 

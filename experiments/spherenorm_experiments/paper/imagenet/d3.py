@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.imagenet._photographs import (
+from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.photographs import (
     GLYPHS,
     WARM_UP,
     on_glyphs,
     on_imagenet,
 )
-from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import gap, table_of

@@ -7,7 +7,8 @@ from typing import Any
 
 from spherenorm_experiments.claims import MARGIN
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup, score_claim
-from spherenorm_experiments.paper.imagenet._photographs import (
+from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.photographs import (
     ADAM_RATES,
     GLYPHS,
     SGD_RATES,
@@ -15,7 +16,6 @@ from spherenorm_experiments.paper.imagenet._photographs import (
     on_glyphs,
     on_imagenet,
 )
-from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
 

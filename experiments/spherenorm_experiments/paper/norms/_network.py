@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from spherenorm_experiments.comparison import Setup
-from spherenorm_experiments.paper.imagenet._photographs import on_imagenet
+from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.runs import Key, across
 
 NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}

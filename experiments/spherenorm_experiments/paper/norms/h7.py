@@ -9,8 +9,8 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition
-from spherenorm_experiments.paper.imagenet._photographs import on_imagenet
 from spherenorm_experiments.paper.norms._network import MEASURES, NESTEROV, SEEDS
+from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import gap, table_of
