@@ -168,6 +168,8 @@ class Rule(Told):
 
     vectors: ClassVar[Literal["step", "skip", "refuse"]] = "step"
     """The rule steps weights of fewer than two dimensions, leaves them alone, or refuses them."""
+    flat: ClassVar[bool] = False
+    """The rule is right in flat space alone: it reads where a straight step ends, say."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -283,6 +285,10 @@ class Chain(Rule):
             if not isinstance(rule, Rule):
                 raise TypeError(f"chain takes rules, got {rule!r}")
         super().__post_init__()
+        for rule in self.tree() if self.manifold != EUCLIDEAN else ():
+            if rule.flat:
+                only = f"{type(rule).__name__} is for flat space"
+                raise ValueError(f"chain: {only}, got manifold={self.manifold!r}")
 
     def init(self, weight: Tensor) -> State:
         check_shape(self.manifold, weight)

@@ -24,6 +24,13 @@ from spherenorm.core import Chain, Rule, chain
 __all__ = ["averaged", "hyperball", "low_precision", "radial_brake", "rotational"]
 
 
+def _steps_alone(wrapped_by: str, base: Rule) -> None:
+    """Refuse a rule that keeps a weight of its own, which the wrapper's steps would not reach."""
+    if base.reads_out:
+        own = "its recipe has a weight to evaluate with of its own"
+        raise ValueError(f"{wrapped_by}: {own}; put `averaged(...)` around {wrapped_by} instead")
+
+
 @wrapper
 def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
     """Any optimizer, and an average of its weights to evaluate with; the steps stay as they are.
@@ -42,6 +49,7 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
     Source: see `rules.WeightAverage`.
     """
+    _steps_alone("averaged", base)
     return chain(base, r.WeightAverage(decay, start), manifold=base.manifold)
 
 
@@ -61,6 +69,7 @@ def hyperball(base: Rule, lr: Scalar = 0.02, view: ViewLike = "layer") -> Chain:
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
     """
+    _steps_alone("hyperball", base)
     return chain(base, r.NormalizedUpdate(view, "weight"), r.StepSize(lr), r.RadiusPin(view))
 
 
@@ -89,6 +98,7 @@ def rotational(
 
     Source: Kosson et al. 2024 (rotational equilibrium), Algorithm 1.
     """
+    _steps_alone("rotational", base)
     return chain(
         base,
         r.RadialProjection(view),
@@ -121,6 +131,7 @@ def radial_brake(
 
     Source: modded-nanogpt, track 3, record 29.
     """
+    _steps_alone("radial_brake", base)
     return chain(
         base,
         r.RadialProjection(view, outward, inward),
@@ -152,7 +163,7 @@ def low_precision(
         only: names of the states to keep so, such as ("exp_avg",); None: all.
 
     Raises:
-        ValueError: another word; no such state; stochastic weights on a manifold.
+        ValueError: another word; no such state; a recipe on a manifold.
 
     Example:
         >>> weight = torch.ones(3, dtype=torch.bfloat16)
@@ -167,8 +178,8 @@ def low_precision(
     for name, value, others in (("states", states, ("full",)), ("weights", weights, ())):
         if value not in (known := ("stochastic", "nearest", *others)):
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    if weights == "stochastic" and base.manifold != EUCLIDEAN:
-        raise ValueError(f"weights='stochastic' would leave the manifold {base.manifold!r}")
+    if base.manifold != EUCLIDEAN:
+        raise ValueError(f"low_precision is for flat space, the recipe has {base.manifold!r}")
     kept = base if states == "full" else r.Stored(base, states, seed, only)  # type: ignore[arg-type]
     ends = [r.StochasticRounding(seed)] if weights == "stochastic" else []
-    return chain(kept, *ends, manifold=base.manifold)
+    return chain(kept, *ends)

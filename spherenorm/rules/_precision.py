@@ -63,7 +63,7 @@ def _noise(x: Tensor, seed: Tensor) -> Tensor:
     """Whole numbers from 0 to 2^16 - 1 by chance, one for each entry."""
     first, second, third = _MIXED
     bits = torch.arange(x.numel(), device=x.device, dtype=torch.int32).reshape(x.shape)
-    bits = bits * first + seed.to(torch.int32) * third
+    bits = bits * first + seed.remainder(2**31 - 1).to(torch.int32) * third
     for factor in (second, third):
         bits = (bits ^ ((bits >> 16) & _BELOW)) * factor
     return (bits ^ (bits >> 15)) & _BELOW
@@ -73,8 +73,8 @@ def _noise(x: Tensor, seed: Tensor) -> Tensor:
 class Stored(Rule):
     """A rule whose states are kept in bfloat16 between two steps: 2 bytes an entry instead of 4.
 
-    Within a step they are as precise as the weight's arithmetic. Numbers of one entry, such as the
-    counter, stay as they are.
+    Within a step they are as precise as the weight's arithmetic. States of another shape than the
+    weight's, such as the counter or the norms of rows, stay as they are. In flat space.
 
     Args:
         rule: whose states are kept.
@@ -96,6 +96,8 @@ class Stored(Rule):
     Source: see `stochastic_rounding`.
     """
 
+    flat = True
+
     rule: Rule
     rounding: Rounding = choice("stochastic", "nearest")
     seed: Scalar = hyper("[0, inf)", 0)
@@ -116,7 +118,7 @@ class Stored(Rule):
         state, outer = super().init(weight), self.outer[id(self.rule)]
         kept = outer.values() if self.only is None else {outer[name] for name in self.only}
         return {
-            key: x.to(_LOW) if key in kept and x.ndim and x.is_floating_point() else x
+            key: x.to(_LOW) if key in kept and key != COUNTER and x.shape == weight.shape else x
             for key, x in state.items()
         }
 
@@ -156,6 +158,8 @@ class StochasticRounding(Rule):
 
     Source: see `stochastic_rounding`.
     """
+
+    flat = True
 
     seed: Scalar = hyper("[0, inf)", 0)
 

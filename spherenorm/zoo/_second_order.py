@@ -22,7 +22,8 @@ def soap(
 
         direction = Q_L (Q_L^T M Q_R / (sqrt(V) + eps)) Q_R^T,    V = average of (Q_L^T G Q_R)^2,
 
-    Q_L and Q_R eigenvectors of averages of G G^T and G^T G. The first step only takes those.
+    Q_L and Q_R eigenvectors of averages of G G^T and G^T G. The first step takes those, and decays.
+    (The release has no decay in the first step, and decays behind a step, not before it.)
     `"hyperball(soap)"` is SOAP on the hyperball.
 
     Args:

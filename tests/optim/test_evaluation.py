@@ -166,3 +166,11 @@ def test_an_average_goes_on_from_a_checkpoint(tmp_path):
         stepped(*each, 2)
     with optimizer.evaluating(), again.evaluating():
         assert all(map(torch.equal, weights, loaded))
+
+
+@pytest.mark.parametrize("outer", ["hyperball", "rotational", "radial_brake", "averaged"])
+@pytest.mark.parametrize("inner", ["schedulefree_sgd", "averaged(sgd)"])
+def test_a_wrapper_around_a_weight_of_its_own_is_refused(outer, inner):
+    """Its steps would not reach the weight that the recipe within reads out."""
+    with refuses(outer, "averaged(...)"):
+        sn.torch_optimizer(f"{outer}({inner})")([torch.ones(3, 2)])

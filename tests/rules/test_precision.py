@@ -47,6 +47,24 @@ def test_entries_steps_and_seeds_are_independent():
     assert torch.equal(one, rule.step(weight, half, first)[0])
 
 
+@pytest.mark.parametrize("seed", [0, 271_200, 1_234_567, 2**31, 2**40])
+def test_each_step_has_chance_of_its_own_for_every_seed(seed):
+    rule, weight = sn.chain(r.StochasticRounding(seed)), torch.ones(DRAWS)
+    state = rule.init(weight)
+    draws = []
+    for _ in range(3):
+        end, state = rule.step(weight, torch.full((DRAWS,), -STEP / 2), state)
+        draws.append((end - weight) / STEP - 0.5)
+    for a, b in itertools.combinations(draws, 2):
+        assert abs((4 * a * b).mean().item()) < 4 / DRAWS**0.5
+
+
+def test_norms_of_rows_stay_in_float32():
+    rule = sn.bind("low_precision(rotational(adamw))").rule
+    low = {k for k, x in rule.init(torch.ones(4, 3)).items() if x.dtype is torch.bfloat16}
+    assert low == {"exp_avg", "exp_avg_sq"}
+
+
 def test_what_is_no_number_stays():
     weight = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0, 1.0])
     end = ended(weight, torch.zeros(5))
@@ -154,5 +172,8 @@ def test_what_is_wrong_is_refused():
         sn.torch_optimizer("low_precision(adamw)")(weights, weights="full")
     with refuses("exp_average", "exp_avg"):
         sn.torch_optimizer("low_precision(adamw)")(weights, only=("exp_average",))
-    with refuses("weights", "Sphere"):
-        sn.torch_optimizer("low_precision(sgdg)")(weights, weights="stochastic")
+    with refuses("flat", "Sphere"):
+        sn.torch_optimizer("low_precision(sgdg)")(weights)
+    for rule in (r.Stored(r.HeavyBall(0.9)), r.StochasticRounding()):
+        with refuses(type(rule).__name__, "Sphere"):
+            sn.chain(rule, manifold=sn.Sphere())
