@@ -56,7 +56,7 @@ METHODS = {
 }  # fmt: skip
 SAME = {"detach", "clone", "alias", "contiguous", "lift_fresh"}
 RESHAPES = {"view", "_unsafe_view", "reshape", "expand"}
-FUNCTIONS = {"ones_like", "zeros_like", "empty_like", "maximum", "minimum", "where", "lerp"}
+FUNCTIONS = {"ones_like", "zeros_like", "maximum", "minimum", "where", "lerp"}
 HOST = {"abs": "abs({})", "sign": "math.copysign(bool({0}), {0})", "any": "{}", "all": "{}",
         "square": "{0} ** 2", "rsqrt": "1 / math.sqrt({})", "maximum": "max({}, {})",
         "minimum": "min({}, {})", "sum": "{}"}  # fmt: skip
@@ -192,9 +192,8 @@ _VIEWS: dict[str, Callable[..., str]] = {
     "view": _sized("reshape"), "_unsafe_view": _sized("reshape"), "reshape": _sized("reshape"),
     "expand": _sized("expand"), "unsqueeze": _sized("unsqueeze"), "squeeze": _sized("squeeze"),
     "t": lambda args, options, shape: f"{args[0]}.mT", "permute": _permuted,
-    "transpose": _transposed, "select": _sized("select"), "slice": _sized("narrow"),
+    "transpose": _transposed, "select": _sized("select"),
 }  # fmt: skip
-del _VIEWS["slice"]  # its end may lie behind the weight's
 
 _OF_SIZES: dict[str, Callable[..., float]] = {
     "{0}": lambda x: x,
