@@ -55,6 +55,7 @@ from spherenorm_theory.algebra.printing import (
 from spherenorm_theory.algebra.recording import RESERVED, count_units, declared_views, trace
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
+    READABLE,
     GrowthError,
     Inner,
     Norm,
@@ -73,6 +74,7 @@ __all__ = [
     "DIMENSION",
     "LETTERS",
     "RANK",
+    "READABLE",
     "RESERVED",
     "SCALE",
     "SHARE",

@@ -30,10 +30,12 @@ from spherenorm_theory.algebra.facts import Facts
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
+    OPERATIONS,
     Inner,
     Norm,
     Vector,
     product,
+    refuse_growth,
     tidy,
 )
 
@@ -196,9 +198,15 @@ class Products:
             return self.inner(self.named[norm], self.named[norm])
         return self.opaque[norm].square if norm in self.opaque else None
 
-    def expand(self, expression: sp.Expr) -> sp.Expr:
-        """The expression with the products of combinations written out, in tidy form."""
-        return tidy(self.write_out(expression))
+    def expand(self, expression: sp.Expr, most: int = OPERATIONS) -> sp.Expr:
+        """The expression with the products of combinations written out, in tidy form.
+
+        Raises:
+            GrowthError: it has more than `most` operations then.
+        """
+        whole = self.write_out(expression)
+        refuse_growth(whole, most)
+        return tidy(whole)
 
     def write_out(self, expression: sp.Expr) -> sp.Expr:
         """The expression with the products of combinations written out, as it stands."""

@@ -146,14 +146,15 @@ class _Build:
             rule, letters = marked(self.rule)
             _refuse_rules(rule, letters)
             views = views_of(rule)
+            kept = states_of_letters(rule).values()
+            inside = frozenset(outer for keys in kept for outer in keys.values()) - {"step"}
             sizes = (dimension, dimension + 2)
+            _refuse_shared(self.rule, views or (View(0), View(None)), self.start(3)[0], inside)
             records = [self.record(size) for size in sizes]
             _refuse_matrices(records[0])
             general = with_sizes(records, sizes)
             refuse_chance(records[0], self.record(dimension))
         (weight, state), (_, other) = map(self.start, sizes)
-        kept = states_of_letters(rule).values()
-        inside = frozenset(outer for keys in kept for outer in keys.values()) - {"step"}
         hypers = (("hyper", n) for n in self.tensors)
         return Trace(
             name=self.called,
@@ -354,6 +355,32 @@ def _refuse_matrices(written: Record) -> None:
             f"units interact: the step multiplies matrices {len(calls)} times, as an iteration of "
             "Newton and Schulz does, which mixes the rows of a weight; rules.Orthogonalize is one "
             f"letter of a law; it came from {calls[0].line}"
+        )
+
+
+def _refuse_shared(
+    rule: Rule, views: tuple[View, ...], unit: Tensor, inside: frozenset[str]
+) -> None:
+    """Refuse states of which units share entries, such as a moment of each column.
+
+    Raises:
+        TraceError: naming one.
+    """
+    weight = torch.ones([2 if n == 1 else n for n in unit.shape], dtype=torch.float64)
+    try:
+        state = {n: x for n, x in rule.init(weight).items() if n not in inside}
+    except Exception:  # a rule of one shape alone
+        return
+    own = {n: x for n, x in state.items() if x.shape != weight.shape and x.numel() != 1}
+    for view in (each for each in views if count_units(each, tuple(weight.shape))):
+        if all(x.shape == view.total(weight).shape for x in own.values()):
+            return
+    if own:
+        units = count_units(views[0], tuple(weight.shape))
+        name, value = max(own.items(), key=lambda item: item[1].numel() not in (0, units))
+        raise TraceError(
+            f"units interact: they share the state {name!r}, of shape {tuple(value.shape)} for a "
+            f"weight of shape {tuple(weight.shape)}"
         )
 
 

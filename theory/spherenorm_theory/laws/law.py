@@ -26,7 +26,8 @@ from spherenorm_theory.laws.claims import claims_of, closed_form
 from spherenorm_theory.laws.proposition import Proposition
 from spherenorm_theory.laws.split import Split, at_numbers, derive
 from spherenorm_theory.laws.step import one_step
-from spherenorm_theory.laws.verify import Agreement, Inputs, evaluate, hold
+from spherenorm_theory.laws.evaluate import Inputs, evaluate
+from spherenorm_theory.laws.verify import Agreement, hold
 
 
 @dataclass(frozen=True, eq=False)
