@@ -62,7 +62,7 @@ class Row:
     def id(self) -> str:
         return str(self)
 
-    @property
+    @cached_property
     def together(self) -> bool:
         """True if a step looks at all weights; then the oracle takes and yields them in a list."""
         return self.rule().measures
