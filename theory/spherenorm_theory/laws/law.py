@@ -23,10 +23,10 @@ from spherenorm_theory.algebra import (
 )
 from spherenorm_theory.laws import predict as prediction
 from spherenorm_theory.laws.claims import claims_of, closed_form
+from spherenorm_theory.laws.evaluate import Inputs, evaluate
 from spherenorm_theory.laws.proposition import Proposition
 from spherenorm_theory.laws.split import Split, at_numbers, derive
 from spherenorm_theory.laws.step import one_step
-from spherenorm_theory.laws.evaluate import Inputs, evaluate
 from spherenorm_theory.laws.verify import Agreement, hold
 
 
