@@ -8,6 +8,7 @@ that one step leaves as it is, in symbols. Iterating finds attracting points alo
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import sympy as sp
+from sympy.solvers.solveset import NonlinearError
 
 from spherenorm_theory.algebra import (
     DIMENSION,
@@ -30,7 +32,6 @@ from spherenorm_theory.algebra import (
     show,
     tidy,
 )
-from spherenorm_theory.laws.elimination import eliminate
 from spherenorm_theory.laws.step import GAMMA, S, Step, express_inner, one_step
 
 LATE = 1e12
@@ -507,6 +508,10 @@ def _refuse_unknown(step: Step, equations: Sequence[sp.Expr], unknowns: Sequence
         )
 
 
+MOST = 9
+"""The unknowns of a closed form in general symbols, at most: those of two momenta."""
+
+
 def solve(
     name: str,
     equations: Sequence[sp.Expr],
@@ -516,7 +521,7 @@ def solve(
 ) -> dict[sp.Symbol, sp.Expr]:
     """The values of some unknowns at which all expressions are 0.
 
-    One unknown after the other is eliminated; see `eliminate`.
+    Most of the equations are linear; of the others, one gives an unknown after the other.
 
     Args:
         name: of the recipe.
@@ -529,6 +534,54 @@ def solve(
         NoEquilibriumError: they are no such equations.
     """
     try:
-        return eliminate(equations, unknowns, choose, wanted)
-    except (sp.PolynomialError, GrowthError) as error:
+        return _solved(equations, unknowns, choose, wanted)
+    except (sp.PolynomialError, GrowthError, NonlinearError) as error:
         raise NoEquilibriumError(f"{name}: no closed form ({error})") from error
+
+
+def _solved(
+    equations: Sequence[sp.Expr],
+    unknowns: Sequence[sp.Symbol],
+    choose: Callable[[list[sp.Expr]], sp.Expr],
+    wanted: Sequence[sp.Symbol],
+) -> dict[sp.Symbol, sp.Expr]:
+    whole = [_polynomial(e) for e in equations]
+    general = sp.Tuple(*whole).free_symbols - {*unknowns}
+    if len(unknowns) > MOST and len(general) > 2:
+        raise GrowthError(f"its {len(unknowns)} unknowns have no short formula")
+    linear = [e for e in whole if sp.Poly(e, *unknowns).total_degree() <= 1]
+    curved = [e for e in whole if e not in linear]
+    solutions = [*sp.linsolve(linear, *unknowns)]
+    if not solutions:
+        raise GrowthError("its equations contradict each other")
+    values = dict(zip(unknowns, solutions[0], strict=True))
+    left = [e for e in (_polynomial(e.subs(values)) for e in curved) if e != 0]
+    while choice := _easiest(left, [x for x in unknowns if values[x] == x], wanted):
+        equation, x = choice
+        roots = [*map(normalize_signs, sp.roots(sp.Poly(equation, x)))]
+        root = choose(roots) if len(roots) > 1 else roots[0]
+        values = {each: sp.sympify(value).subs(x, root) for each, value in values.items()}
+        left = [n for e in left if e is not equation and (n := _polynomial(e.subs(x, root))) != 0]
+    found = {each: normalize_signs(values[each]) for each in wanted}
+    if left or sp.Tuple(*found.values()).free_symbols & {*unknowns}:
+        raise GrowthError("its equations leave an unknown or an equation over")
+    return found
+
+
+def _easiest(
+    equations: Sequence[sp.Expr], unknowns: Sequence[sp.Symbol], wanted: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, sp.Symbol] | None:
+    """The equation to solve next, and its unknown: a linear one, or a quadratic one by itself."""
+    choices = []
+    for n, (equation, x) in enumerate(itertools.product(equations, unknowns)):
+        degree, alone = sp.degree(equation, x), not equation.free_symbols & {*unknowns} - {x}
+        if degree == 1 or (degree == 2 and alone):
+            choices.append((not alone, degree, x in wanted, sp.count_ops(equation), n, equation, x))
+    return min(choices, key=lambda choice: choice[:5])[5:] if choices else None
+
+
+def _polynomial(expression: sp.Expr) -> sp.Expr:
+    """The numerator, without the powers of positive symbols that divide it."""
+    numerator = sp.fraction(sp.cancel(expression))[0]
+    factors = sp.Mul.make_args(sp.factor_terms(numerator))
+    return sp.expand(sp.Mul(*(f for f in factors if not f.as_base_exp()[0].is_positive)))
