@@ -47,8 +47,10 @@ MIXING: dict[type[Rule], str] = {
 """Rules that multiply matrices made of the weight, and how."""
 
 
-def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
+def trace(recipe: str | Recipe | Trace, dimension: int = 5, **given: Any) -> Trace:
     """Trace one step of `recipe`, for a weight that is one unit under each of its views.
+
+    A recipe (not its name, which may stand for another one later) is traced once in a process.
 
     (Of shape (1, dimension) for the views channel and layer.) Every numeric hyper-parameter becomes
     a 0-dim tensor input, hence a symbol; a tuple of numbers such as `betas` becomes one symbol per
@@ -61,7 +63,7 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
     are rounded in the same way if the recipe branches on them.
 
     Args:
-        recipe: a recipe, its registered name, or "module:function".
+        recipe: a recipe, its registered name, or "module:function"; a trace stays as it is.
         dimension: entries of the weight.
         given: hyper-parameters to hold at a value, as in `trace(sgd, weight_decay=0.0,
             nesterov=True)`.
@@ -76,8 +78,27 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
         >>> trace("sgd", nesterov=True).structure["nesterov"], list(trace("sgd").symbols)
         (True, ['lr', 'momentum', 'dampening', 'weight_decay'])
     """
+    if isinstance(recipe, Trace):
+        return recipe
     function = resolve_recipe(recipe)
     values = resolve_hyper_parameters(function, given)
+    key = (function, dimension, *((n, repr(values[n])) for n in sorted(given)))  # (1 is not 1.0)
+    if any(isinstance(values[n], Tensor) for n in given):
+        return _traced(function, values, given, dimension)
+    if key not in _TRACES:
+        _TRACES[key] = _traced(function, values, given, dimension)
+        if len(_TRACES) > KEPT:
+            del _TRACES[next(iter(_TRACES))]
+    return _TRACES[key]
+
+
+KEPT = 512
+_TRACES: dict[tuple[Any, ...], Trace] = {}
+
+
+def _traced(
+    function: Recipe, values: Mapping[str, Any], given: Mapping[str, Any], dimension: int
+) -> Trace:
     numbers = _inputs_of(values, given)
     with torch.no_grad():  # as optimizers take their steps
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -25,7 +25,6 @@ from spherenorm_theory.algebra import (
     Trace,
     Vector,
     normalize_signs,
-    resolve_recipe,
     show,
     tidy,
     trace,
@@ -46,7 +45,7 @@ from spherenorm_theory.laws.mean_field import (
 )
 from spherenorm_theory.laws.proposition import paragraph, wrapped
 from spherenorm_theory.laws.stationary import Stationary
-from spherenorm_theory.laws.step import GAMMA, Step, one_step
+from spherenorm_theory.laws.step import GAMMA, Step
 
 AGREE = 1e-7
 """The relative difference of the closed form and the iterated map, where both are one point."""
@@ -207,7 +206,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         >>> print(show(equilibrium("sgd", dampening=0.0).squared_rotation))
         2 lr wd/(1 + beta)
     """
-    traced = recipe if isinstance(recipe, Trace) else trace_once(recipe, given)
+    traced = trace(recipe, **given)
     try:
         found = _general_or_held(traced)
     except GrowthError as error:
@@ -236,17 +235,6 @@ def _general_or_held(traced: Trace) -> Equilibrium:
         return _equilibrium(traced)
 
 
-def trace_once(recipe: str | Recipe, given: Mapping[str, Any]) -> Trace:
-    """The trace of a recipe (not of its name, which may stand for another one later), made once."""
-    plain = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
-    return _traced(resolve_recipe(recipe), tuple(sorted(plain.items())))
-
-
-@cache
-def _traced(recipe: Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
-    return trace(recipe, **dict(given))
-
-
 _generals: dict[tuple[Any, ...], Trace] = {}
 
 
@@ -266,7 +254,7 @@ def _equilibrium(traced: Trace) -> Equilibrium:
         raise NoEquilibriumError(f"{traced.name}: the norm never changes")
     if law.kappa == 0 and law.cross == 0:
         raise NoEquilibriumError(f"{traced.name}: without decay the norm does not settle")
-    directed = Directed.of(one_step(traced))
+    directed = Directed.of(law.step)
     step = read_random_step(traced)
     if directed is not None:
         fourth, rotation = stationary_along(directed)

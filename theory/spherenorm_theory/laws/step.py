@@ -191,7 +191,7 @@ def one_step(
         >>> print(show(one_step("sgd", weight_decay=0.0, dampening=0.0).weight))
         w - lr g - lr beta m
     """
-    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    traced = trace(recipe, **given)
     reader = _Reader(traced, scale_invariant, orthogonal, mean_field)
     return reader.read_from_any_state()
 
