@@ -30,7 +30,7 @@ from spherenorm_theory.algebra.claims import (
 )
 from spherenorm_theory.algebra.decide import vanishes
 from spherenorm_theory.algebra.facts import Facts
-from spherenorm_theory.algebra.formal import Entries, Formal, Opaque
+from spherenorm_theory.algebra.formal import Entries, Formal, Opaque, names_in
 from spherenorm_theory.algebra.hyper_parameters import (
     are_numbers,
     is_number,
@@ -108,6 +108,7 @@ __all__ = [
     "interpret",
     "is_number",
     "latex",
+    "names_in",
     "names_of",
     "normalize_signs",
     "numbers_by_name",

@@ -25,7 +25,7 @@ from spherenorm_theory.algebra.hyper_parameters import (
     resolve_recipe,
 )
 from spherenorm_theory.algebra.letters import Letter, marked, states_of_letters
-from spherenorm_theory.algebra.sizes import SizeError, refuse_chance, with_sizes
+from spherenorm_theory.algebra.sizes import SizeError, with_sizes
 from spherenorm_theory.algebra.symbols import exact
 from spherenorm_theory.algebra.trace import ANY, Trace, TraceError
 
@@ -174,7 +174,6 @@ class _Build:
             records = [self.record(size) for size in sizes]
             _refuse_matrices(records[0])
             general = with_sizes(records, sizes)
-            refuse_chance(records[0], self.record(dimension))
         (weight, state), (_, other) = map(self.start, sizes)
         hypers = (("hyper", n) for n in self.tensors)
         return Trace(

@@ -41,7 +41,6 @@ from spherenorm_theory.laws.mean_field import (
     read_random_step,
     refuse_opaque,
     resting_gradient,
-    spread,
 )
 from spherenorm_theory.laws.proposition import paragraph, wrapped
 from spherenorm_theory.laws.stationary import Stationary
@@ -340,11 +339,11 @@ def _refuse_other_decay(step: Step) -> None:
 
     A projection acts on the products of the weight with other vectors; decay on the weight itself.
     """
-    name, kept = step.traced.name, spread(step, step.weight)["w"]
+    name, kept = step.traced.name, step.algebra.spread(step.weight)["w"]
     products = {s: 0 for s in kept.free_symbols if isinstance(s, Inner) and "w" in (s.a, s.b)}
     kept = drop_transients(tidy(step.algebra.expand(kept).subs(products)), step)
     enters = any(
-        isinstance(x, Vector) and spread(step, x)["w"].subs(products) != 0
+        isinstance(x, Vector) and step.algebra.spread(x)["w"].subs(products) != 0
         for x in step.states.values()
     )
     if kept == 1 and not enters:

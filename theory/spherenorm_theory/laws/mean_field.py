@@ -27,6 +27,7 @@ from spherenorm_theory.algebra import (
     Norm,
     Trace,
     Vector,
+    names_in,
     normalize_signs,
     product,
     show,
@@ -91,26 +92,13 @@ def _without_bystanders(step: Step) -> Step:
     needed, waiting = set[str](), [step.weight]
     algebra = step.algebra
     while waiting:
-        names = {*_names_in(waiting.pop())} - needed
+        names = {*names_in(waiting.pop())} - needed
         needed |= names
         for table in (step.states, algebra.named):
             waiting += [x for n, x in table.items() if n in names]
         waiting += [x for n, made in algebra.opaque.items() if n in names for x in made.arguments]
         waiting += [x for symbol, x in step.facts.cases.items() if symbol.name in names]
     return replace(step, states={n: x for n, x in step.states.items() if n in needed})
-
-
-def _names_in(x: Any) -> set[str]:
-    """The atoms, states and names that a value holds."""
-    if isinstance(x, Entries):
-        return {name for part in x.arguments for name in _names_in(part)}
-    if isinstance(x, Vector):
-        return {*x, *(name for c in x.values() for name in _names_in(c))}
-    found = set[str]()
-    for symbol in x.free_symbols if isinstance(x, sp.Basic) else ():
-        pair = {getattr(symbol, "a", symbol.name), getattr(symbol, "b", symbol.name)}
-        found |= {name for name in pair if name != symbol.name} or {symbol.name}
-    return found
 
 
 def refuse_opaque(step: Step) -> None:
@@ -120,20 +108,11 @@ def refuse_opaque(step: Step) -> None:
         NoEquilibriumError: naming the operation.
     """
     opaque = step.algebra.opaque
-    for atom in (a for a in spread(step, step.weight) if a in opaque):
+    for atom in (a for a in step.algebra.spread(step.weight) if a in opaque):
         raise NoEquilibriumError(
             f"no equilibrium of {step.traced.name} is derived: {opaque[atom].says} is not linear "
             "in the gradients, in the mean either"
         )
-
-
-def spread(step: Step, vector: Vector) -> Vector:
-    """A vector without letters of combinations, as it stands."""
-    named = step.algebra.named
-    while found := [a for a in vector if a in named]:
-        for name in found:
-            vector = vector.without(name) + named[name].scaled(vector[name])
-    return vector
 
 
 def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
@@ -229,7 +208,7 @@ class MeanStep:
         traced = step.traced
         atoms = ("w", *(m for m in step.buffers if m in step.states), "g")
         numbers = [n for n, x in step.states.items() if n not in atoms]
-        new = [spread(step, step.after[atom]) for atom in atoms[:-1]]
+        new = [step.algebra.spread(step.after[atom]) for atom in atoms[:-1]]
         outside = {atom for x in new for atom in x} - {*atoms}
         factors = [x[atom] for x in new for atom in atoms]
         places = {
@@ -443,7 +422,7 @@ def find_stationary_point(
         return tidy(drop_transients(step.algebra.write_out(x), step).subs(units).subs(held))
 
     inner = step.algebra.inner
-    after = {n: spread(step, x) for n, x in step.after.items() if isinstance(x, Vector)}
+    after = {n: step.algebra.spread(x) for n, x in step.after.items() if isinstance(x, Vector)}
     drive = after["w"] - w.scaled(1 - kappa)
     buffers = [m for m in step.buffers if m in step.states]
     pairs = [("w", "w"), *(("w", m) for m in buffers)]

@@ -183,15 +183,16 @@ def derive(step: Step) -> Split:
     law = Split(step, kappa, drive, cross, {}, None, "")
     buffers = {Inner("w", m): m for m in step.buffers}
     measured = given | {Norm("w"), Norm("s")} | {Inner(m, "s") for m in buffers.values()}
-    recursion, waiting = {}, [cross]
+    recursion: dict[sp.Symbol, sp.Expr] = {}
+    waiting = [cross]
     while waiting:
         for unknown in sorted(waiting.pop().free_symbols & buffers.keys() - {*recursion}, key=str):
             after = _after(step, drive, unknown, buffers[unknown])
             if after is not None:
                 recursion[unknown] = after
                 waiting.append(after)
-    for unknown in [*buffers] if len(recursion) < len(buffers) else []:
-        after = recursion.get(unknown) or _after(step, drive, unknown, buffers[unknown])
+    for unknown in [x for x in buffers if x not in recursion]:
+        after = _after(step, drive, unknown, buffers[unknown])
         if after is not None and after.free_symbols <= measured | {*buffers}:
             recursion[unknown] = after
     formulas = sp.Tuple(cross, *recursion.values())

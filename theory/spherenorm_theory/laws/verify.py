@@ -55,7 +55,7 @@ SHAPES: tuple[Shape, ...] = (
     (3, 2, 2, 2, 2),
 )
 """Of weights of several units, of each number of dimensions."""
-SINGLE: tuple[Shape, ...] = ((7,), (1, 5), (5, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2, 2))
+SINGLE: tuple[Shape, ...] = ((7,), (1, 9), (9, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2, 2))
 """Of weights of one unit, some of them in one view and some in others."""
 FAR = (1.0, 1e-2, 4.0)
 """The factors of weights and gradients, so that a decision by a length falls either way."""
@@ -295,7 +295,7 @@ def _compare_plain_numbers(step: Step, shape: Shape) -> None:
                 grad = grad.roll(1, -1)
             weights.append(weight)
     finite = len(weights) == 2 and all(bool(x.isfinite().all()) for x in weights)
-    if finite and not _agree(*weights):
+    if finite and not _agree(weights[0], weights[1]):
         shown = ", ".join(f"{n} = {x:g}" for n, x in numbers.items())
         raise DifferenceError(
             f"{traced.name}: the code does another step where hyper-parameters are plain numbers "
