@@ -63,7 +63,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("name", "values"), RUNS)
 def test_runs_turn_so(name, values):
-    found = check_turn(name, shape=(32, 256), **values)
+    found = check_turn(name, shape=(32, 256), steps=300, warm_up=200, **values)
     assert found.error < 0.005, found
 
 
