@@ -112,7 +112,7 @@ def of_constants(self, x, tokens):
 
 
 def added(self, x):
-    """What is added to a product is no factor of it."""
+    """Terms of a sum are no factors of the product beside them."""
     x = torch.addmm(self.position, x, self.into)
     scores = torch.baddbmm(self.bias, x.expand(2, 5, 6), x.expand(2, 5, 6).mT)
     x = (scores.softmax(-1) @ x).sum(0).addmm_(x, self.last)
