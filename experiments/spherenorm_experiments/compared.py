@@ -24,6 +24,7 @@ from spherenorm_experiments.pictures import (
     curves,
     drawn,
     empty_figure,
+    line_styles,
     rounded,
     with_alpha,
 )
@@ -43,6 +44,10 @@ RULES = (
     "*Supported* and *contradicted*: the first scores higher, or lower, at the level 0.05. "
     "*Equivalent*: the difference is shown to be within the margin.",
 )
+
+
+MOST_TICKS = 10
+"""The axis of a hyper-parameter names each value that was tried, if they are so few."""
 
 
 class Sentence(NamedTuple):
@@ -76,6 +81,8 @@ class Compared:
     @property
     def about(self) -> str:
         """The runs, in two sentences."""
+        if not len(self.runs):
+            return f"No run has ended of {self.runs.planned}."
         specs = [item.spec for item in self.runs]
         seeds, runs = len({spec.seed for spec in specs}), len(specs)
         lengths = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule}" for x in specs}
@@ -100,9 +107,11 @@ class Compared:
 
     def _sentence(self, base: str, ours: str, decision: Decision) -> Sentence:
         if not decision.has_results:
-            return Sentence(f"{ours} against {base}", "inconclusive", "no seed has ended in both")
+            return Sentence(
+                f"{ours} against {base}", "inconclusive", "(no seed has a score in both)"
+            )
         number, claim = decision.numbers[0], decision.claim
-        unit = "points" if claim.unit == "pp" else self.metric
+        unit = " points" if claim.unit == "pp" else ""
         lost = f"; {number.diverged} seeds diverged" if number.diverged else ""
         if number.number is None:
             text = f"{ours} against {base}: no seed has a score in both{lost}"
@@ -110,9 +119,11 @@ class Compared:
             size, word = abs(number.number), "higher" if number.number >= 0 else "lower"
             ends = number.interval
             between = "" if ends is None else f" [{ends[0]:+.3g}, {ends[1]:+.3g}]"
-            text = f"{ours} scores {size:.3g} {unit} {word} than {base}{between}{lost}"
+            text = f"{ours} scores {size:.3g}{unit} {word} than {base}{between}{lost}"
+            if size == 0 and ends == (0.0, 0.0):
+                text = f"{ours} scores as {base} does on each seed{lost}"
         reasons = {
-            "equivalent": f"(within ±{claim.same or 0:g} {unit})",
+            "equivalent": f"(within ±{claim.same or 0:g}{unit})",
             "supported": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
             "contradicted": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
         }
@@ -143,7 +154,7 @@ class Compared:
                 (entry.arm.name, _chosen(entry), score, gap, growth, Cell(diverged, "d"))
             )  # fmt: skip
         base = self.study.baseline.name
-        columns = ("optimizer", "chosen by seeds", f"test, {self.metric}", f"minus {base}")
+        columns = ("optimizer", "chosen by seeds", f"test {self.metric}", f"minus {base}")
         note = (
             "± of a score is half of its 95 % interval, of a norm the standard deviation. "
             "(edge): no value was tried beyond it. Diverged: runs of all trials."
@@ -169,9 +180,9 @@ def _at_each(shown: Compared, name: str) -> Picture:
     figure = empty_figure(name, f"test {shown.metric}", log_x=True)
     lost: list[tuple[float, str, None, str]] = []
     lowest: list[float] = []
-    for entry in shown.entries:
-        color, label = color_of(entry.arm.recipe), entry.arm.name
-        known = []
+    styles = line_styles(entry.arm.recipe for entry in shown.entries)
+    for entry, (color, dash) in zip(shown.entries, styles, strict=True):
+        known, label = [], entry.arm.name
         for value, own in entry.every.groupby(name):
             if np.isfinite(own.test).all():
                 ends = interval(own.test.tolist())
@@ -191,13 +202,18 @@ def _at_each(shown: Compared, name: str) -> Picture:
             )  # fmt: skip
         figure.add_scatter(
             x=rounded(x), y=rounded(middle), name=label, legendgroup=label,
-            mode="lines+markers" if alone else "markers", line={"color": color, "width": 2},
+            mode="lines+markers" if alone else "markers",
+            line={"color": color, "dash": dash, "width": 2},
         )  # fmt: skip
     best = [x for each in shown.entries for x in each.chosen.test if math.isfinite(x)]
     if best and lowest:
         room = max(best) - min(best) or abs(best[0]) or 1.0
         floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
         figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
+    values = sorted({float(value) for each in shown.entries for value in each.every[name]})
+    if len(values) <= MOST_TICKS:
+        labels = [f"{value:.3g}" for value in values]
+        figure.update_xaxes(tickvals=values, ticktext=labels, tickangle=-45)
     add_crosses(figure, lost)
     words = "mean and 95 % interval over seeds; × where one diverged."
     return Picture(figure, f"Test score at each {name}: {words}")
@@ -231,7 +247,9 @@ def _differences(shown: Compared) -> Picture:
             marker={"size": 11, "color": color},
             error_x=None if math.isnan(low) else {**ends, "color": color, "thickness": 3},
         )  # fmt: skip
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels[::-1])
+    rows = [-0.6, len(labels) - 0.4]
+    order = {"categoryorder": "array", "categoryarray": labels[::-1]}
+    figure.update_yaxes(type="category", range=rows, **order)
     figure.update_xaxes(zeroline=True)
     caption = "Each seed at its best trial: ticks are seeds, bars 95 % intervals."
     if margin is not None:

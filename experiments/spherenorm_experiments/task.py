@@ -135,10 +135,11 @@ class Task(_Named):
     `data`, `model`, `loss` and `evaluate` are the task's own; the rest has defaults.
     """
 
-    metric: ClassVar[str] = "score"
-    """The quantity of the score, the first number of `evaluate`; higher is better.
+    metric: ClassVar[str] = ""
+    """The quantity of the score, the first number of `evaluate`, if its name there does not say it.
 
-    With "%" in it differences are percentage points, and those below one point are equivalent.
+    Higher is better. With "%" in it differences are percentage points, and those below one point
+    are equivalent.
     """
 
     evaluation_batch: ClassVar[int] = 512
