@@ -19,19 +19,16 @@ from spherenorm_experiments.page import archive, compare_template, library, pane
 from spherenorm_experiments.pictures import (
     Line,
     Picture,
-    add_crosses,
     color_of,
     curves,
     drawn,
     empty_figure,
-    line_styles,
     rounded,
-    with_alpha,
 )
 from spherenorm_experiments.runs import number
 from spherenorm_experiments.search import EDGE
 from spherenorm_experiments.sections import Section, labeled
-from spherenorm_experiments.shown import Entry, entries_of, taken_by
+from spherenorm_experiments.shown import Entry, at_each, entries_of, taken_by
 from spherenorm_experiments.stats import interval, mean
 from spherenorm_experiments.store import write_file
 from spherenorm_experiments.tables import Cell, Row, Table, difference, mean_of
@@ -44,10 +41,6 @@ RULES = (
     "*Supported* and *contradicted*: the first scores higher, or lower, at the level 0.05. "
     "*Equivalent*: the difference is shown to be within the margin.",
 )
-
-
-MOST_TICKS = 10
-"""The axis of a hyper-parameter names each value that was tried, if they are so few."""
 
 
 class Sentence(NamedTuple):
@@ -164,7 +157,7 @@ class Compared:
     def pictures(self) -> tuple[list[Picture], list[Picture]]:
         """Those of scores, and those of norms and steps."""
         names = self.entries[0].names if self.entries else []
-        scores = [_at_each(self, name) for name in names] + [_differences(self)]
+        scores = [at_each(self.entries, name, self.metric) for name in names] + [_differences(self)]
         final = [Line(each.arm.name, each.arm.recipe, each.runs) for each in self.entries]
         words = "each seed at the trial that it chooses, mean and range over seeds."
         shown = [
@@ -173,50 +166,6 @@ class Compared:
                    log_y=True),
         ]  # fmt: skip
         return drawn(scores), drawn(shown)
-
-
-def _at_each(shown: Compared, name: str) -> Picture:
-    """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
-    figure = empty_figure(name, f"test {shown.metric}", log_x=True)
-    lost: list[tuple[float, str, None, str]] = []
-    lowest: list[float] = []
-    styles = line_styles(entry.arm.recipe for entry in shown.entries)
-    for entry, (color, dash) in zip(shown.entries, styles, strict=True):
-        known, label = [], entry.arm.name
-        for value, own in entry.every.groupby(name):
-            if np.isfinite(own.test).all():
-                ends = interval(own.test.tolist())
-                known.append((value, own.test.mean(), *ends))
-            else:
-                lost.append((value, label, None, color))
-        if not known:
-            continue
-        x, middle, low, high = np.array(known).T
-        alone = len(entry.names) == 1
-        lowest.append(float(middle.min()))
-        if alone and not np.isnan(low).any():
-            figure.add_scatter(
-                x=rounded([*x, *x[::-1]]), y=rounded([*high, *low[::-1]]), mode="lines",
-                fill="toself", fillcolor=with_alpha(color, 0.15), line={"width": 0},
-                hoverinfo="skip", showlegend=False, legendgroup=label,
-            )  # fmt: skip
-        figure.add_scatter(
-            x=rounded(x), y=rounded(middle), name=label, legendgroup=label,
-            mode="lines+markers" if alone else "markers",
-            line={"color": color, "dash": dash, "width": 2},
-        )  # fmt: skip
-    best = [x for each in shown.entries for x in each.chosen.test if math.isfinite(x)]
-    if best and lowest:
-        room = max(best) - min(best) or abs(best[0]) or 1.0
-        floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
-        figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
-    values = sorted({float(value) for each in shown.entries for value in each.every[name]})
-    if len(values) <= MOST_TICKS:
-        labels = [f"{value:.3g}" for value in values]
-        figure.update_xaxes(tickvals=values, ticktext=labels, tickangle=-45)
-    add_crosses(figure, lost)
-    words = "mean and 95 % interval over seeds; × where one diverged."
-    return Picture(figure, f"Test score at each {name}: {words}")
 
 
 def _differences(shown: Compared) -> Picture:

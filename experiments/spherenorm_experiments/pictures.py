@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 
 from spherenorm_experiments.runs import Result, curves_of
-from spherenorm_experiments.stats import best_of_k
 
 COLORS = {
     "sgd": "#0072b2",
@@ -228,55 +226,6 @@ def lines(
     for name, (xs, ys) in series.items():
         line = {"color": colors.get(name), "dash": (dashes or {}).get(name, "solid"), "width": 2}
         figure.add_scatter(x=rounded(xs), y=rounded(ys), name=name, mode="lines", line=line)
-    return Picture(figure, caption)
-
-
-def tried(
-    searches: Mapping[str, tuple[str, pd.DataFrame]], name: str, y: str, caption: str
-) -> Picture:
-    """Draw the score of every trial against a hyper-parameter; the best mark of a line is large.
-
-    Crosses on top are trials without a score.
-
-    Args:
-        searches: by line its recipe, and a frame of `name`, `score` and `several`: True if more is
-            tuned than one hyper-parameter.
-    """
-    figure = empty_figure(name, y, log_x=True)
-    lost: list[tuple[float, str, None, str]] = []
-    styles = line_styles(recipe for recipe, _ in searches.values())
-    for (label, (_, frame)), (color, dash) in zip(searches.items(), styles, strict=True):
-        finite = np.isfinite(frame.score.astype(float))
-        lost += [(value, label, None, color) for value in frame[name][~finite]]
-        known = frame[finite].sort_values(name)
-        if len(known):
-            best = known.score.to_numpy() == known.score.max()
-            figure.add_scatter(
-                x=rounded(known[name]), y=rounded(known.score), name=label,
-                mode="markers" if frame.several.any() else "lines+markers",
-                line={"color": color, "dash": dash},
-                marker={"color": color, "size": [15 if chosen else 7 for chosen in best]},
-            )  # fmt: skip
-    add_crosses(figure, lost)
-    return Picture(figure, caption)
-
-
-def best_scores(scores: Mapping[str, tuple[str, Sequence[float]]], y: str, caption: str) -> Picture:
-    """Draw the expected best score of k trials of a random search, for each line and its recipe.
-
-    See `spherenorm_experiments.stats.best_of_k`.
-    """
-    figure = empty_figure("trials k", y)
-    styles = line_styles(recipe for recipe, _ in scores.values())
-    for (label, (_, values)), (color, dash) in zip(scores.items(), styles, strict=True):
-        expected = rounded(best_of_k(values))
-        figure.add_scatter(
-            x=list(range(1, len(expected) + 1)),
-            y=expected,
-            name=label,
-            mode="lines+markers",
-            line={"color": color, "dash": dash},
-        )
     return Picture(figure, caption)
 
 

@@ -1,15 +1,12 @@
-"""Tables as text, and the best of k trials."""
+"""Tables as text."""
 
 import csv
 import io
-import itertools
 import math
 
-import numpy as np
 import pytest
 
 from spherenorm_experiments.exports import claims_table, to_csv, to_latex, to_markdown
-from spherenorm_experiments.pictures import best_scores
 from spherenorm_experiments.tables import Cell, Table, paper, printed
 from tests.experiments.fabricated import decided
 
@@ -57,11 +54,3 @@ def test_latex_and_markdown_have_the_numbers_as_meant_in_a_line_per_row(write):
     text = write(TABLE)
     assert all(number in text for number in ("0.33", "1.30", "97.12", "98.0 [97.5, 98.5]"))
     assert len([line for line in text.splitlines() if "SGD" in line]) == 2
-
-
-def test_best_of_k_is_the_mean_over_all_choices_of_k_trials():
-    scores = [3.0, 1.0, 4.0, 1.5, 5.0]
-    drawn = best_scores({"SGD": ("sgd", scores)}, "score", "").figure.data[0].y
-    for k in range(1, 6):
-        exact = np.mean([max(chosen) for chosen in itertools.combinations(scores, k)])
-        assert drawn[k - 1] == pytest.approx(exact, rel=1e-4)
