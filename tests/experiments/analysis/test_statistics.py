@@ -56,7 +56,7 @@ def test_studies_without_a_difference_seldom_have_a_verdict():
 
 
 def test_an_optimizer_compared_with_itself_seldom_has_a_verdict():
-    wrong, told = null_verdicts(100)  # the command takes 10,000
+    wrong, told = null_verdicts(40)  # the command takes 10,000
     assert wrong <= 0.05
     assert told <= wrong
 

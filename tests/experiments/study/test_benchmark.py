@@ -144,7 +144,9 @@ def test_differences_at_equal_points_are_paired_there_and_over_the_grid(ended):
     assert [row[-1].number for row in table.rows] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("seeds", "curvature"), [(6, 0.2), (6, 0.0)])
+@pytest.mark.parametrize(
+    ("seeds", "curvature"), [(6, 0.2), pytest.param(6, 0.0, marks=pytest.mark.long)]
+)
 def test_studies_without_a_difference_seldom_have_a_verdict(seeds, curvature):
     """At most 5 %; of 40 studies more than 6 have one in 1 of 200 suites that keep it."""
     assert verdicts(seeds, 40, curvature) <= 6
