@@ -239,15 +239,22 @@ def heavy_ball(momentum):
     return direction
 
 
-def hyperball(w, direction, view="layer"):
-    radius = length(w, view)
+def hyperball(w, direction, view="layer", radius=None, project=lambda u, w, view: u):
+    radius = length(w, view) if radius is None else radius
     while True:
         g, lr = yield w
-        w = radius * unit(w - lr * radius * unit(direction(g), view), view)
+        u = unit(project(direction(g), w, view), view)
+        w = radius * unit(w - lr * length(w, view) * u, view)
 
 
 def hyperball_mine(w, *, momentum=0.9, view="layer"):
     return hyperball(w, heavy_ball(momentum), view)
+
+
+def hyperball_tangent(w, *, momentum, view="layer"):
+    """A row has entries of variance 1 / fan_in."""
+    radius = (w.shape[0] if view == "layer" else 1) ** 0.5
+    return hyperball(w, heavy_ball(momentum), view, radius, tangent)
 
 
 def hyperball_muon(w, *, momentum=0.95):

@@ -177,10 +177,12 @@ def allowed(row, case):
 
 
 def cases(rows, conditions):
+    """Every pair of conditions for a row; for one of the zoo each condition, and pairs later."""
     return [
-        pytest.param(row, case, id="-".join(map(str, (row, *case.values()))))
+        pytest.param(row, case, id="-".join(map(str, (row, *case.values()))), marks=late)
         for i, row in enumerate(rows)
-        for case in pairs(conditions, partial(allowed, row), seed=i)
+        for strength, late in (((1, ()), (2, (pytest.mark.long,))) if row in ZOO else ((2, ()),))
+        for case in pairs(conditions, partial(allowed, row), seed=i, strength=strength)
     ]
 
 
