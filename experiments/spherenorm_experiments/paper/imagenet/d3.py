@@ -42,7 +42,7 @@ def _condition(row: Mapping[str, Any]) -> Condition:
         "classification",
         on_glyphs("resnet50", regime=ours, batch_size=batch),
         on_imagenet("resnet50", regime=large, epochs=100, batch_size=theirs),
-        tiers={"smoke": Setup(fields={"batch_size": 256}), "small": None},
+        tiers={"smoke": Setup(fields={"batch_size": 256})},
         theirs=f"ResNet-50, ImageNet, batch {theirs // 1024}k",
         paper={"accuracy": {name: row[name] for name in PAIR}},
         cites=says("d3.table"),
