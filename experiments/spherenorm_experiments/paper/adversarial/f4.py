@@ -161,6 +161,8 @@ DEPARTURES = (
     ("length of a step", "not given", "2.5 radius / steps; with --data 2/255 for linf, as "
      "Madry et al.", "for l2 along the normalized gradient; public copies of the code that the "
      "paper used step along its sign"),
+    ("attack (--data too)", "start and mode are not given", "a random start; BatchNorm in "
+     "evaluation mode", "Madry et al."),
     ("learning rate", "0.01", "tuned", "equal tuning"),
     ("length", "200 epochs of 50,000, steps at 1/2 and 3/4", "9 epochs of 640, cosine",
      "a small machine"),
