@@ -28,7 +28,7 @@ results: $(SET_UP)
 	$(BIN)/spherenorm results
 
 docs: $(SET_UP)
-	$(BIN)/python -m sphinx -b html -W --keep-going -q -d build/doctrees docs build/docs
+	$(BIN)/python -m sphinx -j auto -b html -W --keep-going -q -d build/doctrees docs build/docs
 	@echo build/docs/index.html
 
 $(SET_UP): pyproject.toml constraints.txt

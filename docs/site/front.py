@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 
 import sympy as sp
 
@@ -11,7 +12,7 @@ import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm_theory import growth_ratio, norm_growth
 
-WIDTH, HEIGHT, RADIUS, ORIGIN = 460, 330, 190.0, (210.0, 300.0)
+WIDTH, HEIGHT, RADIUS, ORIGIN = 460, 340, 190.0, (210.0, 300.0)
 MOMENTUM = "9/10"
 
 Point = tuple[float, float]
@@ -32,12 +33,19 @@ def pages() -> dict[str, str]:
     """The generated parts of the front page by file name."""
     return {
         "front/recipe.py": inspect.getsource(sgdp_nesterov),
-        "front/law.txt": f"{norm_growth(sgdp_nesterov).proposition()}\n".replace(
-            f"{__name__}:", ""
-        ),
+        "front/law.txt": law(),
         "front/sphere.html": sphere(),
         "front/number.html": number(),
     }
+
+
+def law() -> str:
+    """The law of the recipe, a line for each sentence: a browser folds them."""
+    text = str(norm_growth(sgdp_nesterov).proposition()).replace(f"{__name__}:", "")
+    folded = re.compile(r"^((?:Setting|Assume|Status)\..*)\n +", re.MULTILINE)
+    while folded.search(text):
+        text = folded.sub(r"\1 ", text)
+    return f"{text}\n"
 
 
 def number() -> str:
@@ -82,7 +90,8 @@ def sphere() -> str:
         _line("tangential", w, along),
         *(_dot(*each) for each in ((w, "weight"), (landed, "tangential"), (short, "step"))),
         _text(w, "w", 16, 16, "weight"),
-        _text(outer, "radial part: lengthens w", 8, -2, "radial"),
+        _text(outer, "radial part", 10, -4, "radial"),
+        _text(outer, "lengthens w", 10, 11, "radial"),
         _text(along, "tangential part", -14, 18, "tangential", "end"),
         _text(along, "turns w", -14, 33, "tangential", "end"),
         _text(moved, "step", 2, -8, "step", "middle"),

@@ -13,12 +13,7 @@ from docs.site import pictures
 from docs.site.docstring import arguments, cell, escaped, summary, to_markdown
 from docs.site.reference import target
 from spherenorm import Chain, Recipe, Rule, bind, find_recipe, recipe_names, rules
-from spherenorm_theory import (
-    NoEquilibriumError,
-    TraceError,
-    equilibrium,
-    norm_growth,
-)
+from spherenorm_theory import TraceError, norm_growth
 
 
 def pages(pool: Executor) -> dict[str, str]:
@@ -113,17 +108,7 @@ def _law(name: str) -> str:
         return f"No law is derived: {escaped(' '.join(str(error).split()))}."
     text = "Derived from the code above; see [theory](../../theory.md).\n\n"
     text += f"```text\n{law.proposition()}\n```\n\n"
-    if find_recipe(name).__module__.startswith("spherenorm.zoo"):
-        return f"{text}The norm and the turn at rest: `spherenorm theory {name}`."
-    return text + _settled(name)
-
-
-def _settled(name: str) -> str:
-    held = {"eps": 0.0} if "eps" in bind(name).defaults else {}
-    try:
-        return f"```text\n{equilibrium(name, **held)}\n```"
-    except (NoEquilibriumError, TraceError, ValueError) as error:
-        return f"Equilibrium: none ({escaped(str(error).partition(': ')[2] or str(error))})."
+    return f"{text}The norm and the turn at which it comes to rest: `spherenorm theory {name}`."
 
 
 def _rules() -> str:
