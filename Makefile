@@ -8,6 +8,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
 
+unexport PYTHONDONTWRITEBYTECODE  # the suite starts many Pythons, which would compile all modules anew
+
 .PHONY: demo test test-long results docs clean
 
 demo: $(SET_UP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Line:
         recipe: its recipe's name.
         backend: what the group asks for.
         shape, dtype, device: of the weights.
+        state_bytes: of the states of one of the weights, as far as this process holds them.
         path: "rule" (its own code), "C++ kernel", "horizontal", or "stack" (own code under vmap);
             "error" if the next step would raise.
         reason: for the path.
@@ -35,6 +37,7 @@ class Line:
     shape: tuple[int, ...]
     dtype: str
     device: str
+    state_bytes: int
     path: str
     reason: str
 
@@ -49,11 +52,16 @@ class Explanation:
 
     counts: Counter[Line]
 
+    @property
+    def state_bytes(self) -> int:
+        """Of the states of all weights."""
+        return sum(count * line.state_bytes for line, count in self.counts.items())
+
     def __iter__(self) -> Iterator[Line]:
         return iter(self.counts)
 
     def __str__(self) -> str:
-        head = ("group", "recipe", "backend", "weights", "dtype", "device", "path", "why")
+        head = ("group", "recipe", "backend", "weights", "dtype", "device", "bytes/entry")
         rows = [
             (
                 str(line.group),
@@ -62,12 +70,13 @@ class Explanation:
                 f"{count} x {line.shape}",
                 line.dtype,
                 line.device,
+                f"{line.state_bytes / max(math.prod(line.shape), 1):.1f}",
                 line.path,
                 line.reason,
             )
             for line, count in self.counts.items()
         ]
-        return columns([head, *rows])
+        return columns([(*head, "path", "why"), *rows])
 
     __repr__ = __str__
 
@@ -84,7 +93,8 @@ def explain(optimizer: Any) -> Explanation:
             such a one as `.optimizer`, as Accelerate's and Lightning's do.
 
     Returns:
-        A table of groups, shapes, paths and reasons, to print or to iterate over.
+        A table of groups, shapes, bytes of states for each entry of a weight, paths and reasons, to
+        print or to iterate over.
 
     Raises:
         TypeError: another kind of optimizer.
@@ -92,9 +102,9 @@ def explain(optimizer: Any) -> Explanation:
     Example:
         >>> weights = [torch.ones(8, 4), torch.ones(8, 4), torch.ones(8)]
         >>> print(explain(sn.optim.AdamP(weights)))
-        group  recipe  backend  weights     dtype    device  path        why
-        0      adamp   auto     2 x (8, 4)  float32  cpu     C++ kernel  recorded; one kernel ...
-        0      adamp   auto     1 x (8,)    float32  cpu     C++ kernel  recorded; one kernel ...
+        group  recipe  backend  weights     dtype    device  bytes/entry  path        why
+        0      adamp   auto     2 x (8, 4)  float32  cpu     8.2          C++ kernel  recorded; ...
+        0      adamp   auto     1 x (8,)    float32  cpu     9.0          C++ kernel  recorded; ...
     """
     found = unwrap(optimizer)
     if not isinstance(found, RecipeOptimizer):
@@ -112,9 +122,16 @@ def explain(optimizer: Any) -> Explanation:
         )
         weight, group = work.weight, optimizer.param_groups[index]
         dtype = str(weight.dtype).removeprefix("torch.")
-        kind = (tuple(weight.shape), dtype, str(weight.device))
+        held = sum(_here(value).nbytes for value in work.state.values())
+        kind = (tuple(weight.shape), dtype, str(weight.device), held)
         counts[Line(index, group["recipe"], group["backend"], *kind, name, reason)] += 1
     return Explanation(counts)
+
+
+def _here(value: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor, which may be sharded, that this process holds."""
+    sharded = hasattr(value, "device_mesh")
+    return value.to_local() if sharded else value  # type: ignore[attr-defined]
 
 
 def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> Group:

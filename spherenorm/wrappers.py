@@ -54,23 +54,34 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
 
 @wrapper
-def hyperball(base: Rule, lr: Scalar = 0.02, view: ViewLike = "layer") -> Chain:
+def hyperball(
+    base: Rule,
+    lr: Scalar = 0.02,
+    tangent: bool = False,
+    radius: str | Scalar = "initial",
+    view: ViewLike = "layer",
+) -> Chain:
     """Any optimizer on the hyperball: |w| stays as it was, and a step turns w by about lr:
 
-        w <- |w_0| N(w - lr |w| N(u)),    N(x) = x / |x|,    u the direction of the recipe.
+        w <- R N(w - lr |w| N(u)),    N(x) = x / |x|,    u the direction of the recipe.
 
     With <u, w> = 0 the turn is arctan(lr); a weight decay of the recipe would change the rate only.
 
     Args:
         base: a recipe, or its name.
         lr: |w| times this is the length of the step, in [0, inf).
+        tangent: take the radial part out of u first, so that each turn is arctan(lr).
+        radius: R: "initial" is |w_0|, "shape" the norm of entries of variance 1 / fan_in, for
+            weights that start at 0; or a number. See `rules.RadiusPin`.
         view: splits a weight into the units whose norm stays; each is one matrix, too, where the
             recipe's own view is the layer by default, as Muon's.
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
     """
     _steps_alone("hyperball", base)
-    return chain(base, r.NormalizedUpdate(view, "weight"), r.StepSize(lr), r.RadiusPin(view))
+    projected = [r.RadialProjection(view)] if tangent else []
+    normalized = r.NormalizedUpdate(view, "weight")
+    return chain(base, *projected, normalized, r.StepSize(lr), r.RadiusPin(view, radius))  # type: ignore[arg-type]
 
 
 @wrapper

@@ -7,6 +7,7 @@ of steps alone is Python's arithmetic.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,7 @@ INFIX = {
     "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "pow": "{} ** {}",
     "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}", "eq": "{} == {}",
     "ne": "{} != {}", "rsub": "{1} - {0}", "neg": "-{}", "mm": "{} @ {}", "bmm": "{} @ {}",
-    "mv": "{} @ {}", "dot": "{} @ {}", "reciprocal": "1 / {}",
+    "mv": "{} @ {}", "dot": "{} @ {}", "reciprocal": "1 / {}", "remainder": "{} % {}",
 }  # fmt: skip
 LOGIC = {
     "logical_and": ("{} & {}", "{} and {}"), "bitwise_and": ("{} & {}", "{} and {}"),
@@ -108,13 +109,15 @@ def word(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -
         return values[0]
     if name in INFIX:
         return made(INFIX[name].format(*values))
-    if name == "lerp" and host:
+    if name == "lerp" and (values[0].host or values[1].host):
         return made("{0} + {2} * ({1} - {0})".format(*values))
     if name == "where":
+        both = values[1].host and values[2].host
+        for i in (1, 2):  # a branch that is a tensor; of two numbers, torch would make float32
+            if values[i].host and not host and (values[0].host or (both and i == 1)):
+                values[i] = Text(f"weight.new_full((), {values[i].text})")
         if values[0].host:
             return made("{1} if {0} else {2}".format(*values))
-        if values[1].host and values[2].host:  # torch would make float32 of two numbers
-            values[1] = Text(f"weight.new_full((), {values[1].text})")
     if name in ("clamp", "clamp_min", "clamp_max"):
         return made(_clamp(name, values[0], args[1:], options, host))
     if name in ("maximum", "minimum") and any(x.host for x in values) and not host:
@@ -184,6 +187,13 @@ def _transposed(args: Sequence[Any], options: dict[str, Any], shape: Any) -> str
     return f"{args[0]}.mT" if dims == both else f"{args[0]}.transpose({_listed(args[1:], {})})"
 
 
+def _sliced(args: Sequence[Any], options: dict[str, Any], shape: Any) -> str:
+    dim, *ends = [each.text for each in args[1:]]
+    start, end, *step = [*ends, "0", str(sys.maxsize)][: max(len(ends), 2)]
+    parts = ["" if start == "0" else start, "" if end == str(sys.maxsize) else end, *step]
+    return f"{args[0]}[{':, ' * (int(dim) % len(shape))}{':'.join(parts)}]"
+
+
 def _sized(method: str) -> Callable[..., str]:
     return lambda args, options, shape: f"{args[0]}.{method}({_listed(args[1:], options)})"
 
@@ -192,7 +202,7 @@ _VIEWS: dict[str, Callable[..., str]] = {
     "view": _sized("reshape"), "_unsafe_view": _sized("reshape"), "reshape": _sized("reshape"),
     "expand": _sized("expand"), "unsqueeze": _sized("unsqueeze"), "squeeze": _sized("squeeze"),
     "t": lambda args, options, shape: f"{args[0]}.mT", "permute": _permuted,
-    "transpose": _transposed, "select": _sized("select"),
+    "transpose": _transposed, "select": _sized("select"), "slice": _sliced,
 }  # fmt: skip
 
 _OF_SIZES: dict[str, Callable[..., float]] = {

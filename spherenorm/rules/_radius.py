@@ -8,6 +8,7 @@ so that it acts within other rules. Hyperball is a base optimizer, a `Normalized
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -25,7 +26,7 @@ from spherenorm._numerics import (
 from spherenorm._views import View, ViewLike, replicate, some_zero
 from spherenorm.core import Rule, State, Update
 
-Radius = Literal["initial", "current", "intended"] | Scalar
+Radius = Literal["initial", "current", "intended", "shape"] | Scalar
 _POSITIVE = Interval.parse("(0, inf)")
 
 
@@ -61,7 +62,7 @@ class RadiusRule(Rule):
 
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
-        if not isinstance(self.radius, str) or self.radius == "intended":
+        if not isinstance(self.radius, str) or self.radius in ("intended", "shape"):
             return state
         if weight.numel() and some_zero(self.view.norm(working(weight))):
             own = self.view.dim is None
@@ -98,6 +99,9 @@ class RadiusRule(Rule):
                 shapes = f"{tuple(needed)}, got {tuple(state['radius'].shape)}"
                 raise ValueError(f"view {self.view} needs a state 'radius' of shape {shapes}")
             return cast_like(state["radius"], update.weight)
+        if self.radius == "shape":
+            size, fan_in = self.view.size(update.weight), View(0).size(update.weight)
+            return math.sqrt(max(size, 1) / max(fan_in, 1))
         norm = self.view.norm(update.weight)
         if self.radius == "current":
             return norm
@@ -118,6 +122,8 @@ class RadiusPin(RadiusRule):
     - "intended": |w| - <w, d> / |w|, the norm after the radial part of the step alone. (The
       tangent part t of a straight step adds about |t|^2 / (2 |w|), which this takes away. A step
       from 0 is radial as a whole.)
+    - "shape": sqrt(n / fan_in) of a unit with n entries, where fan_in is the entries at an index of
+      dimension 0: the norm of entries of variance 1 / fan_in. A weight may start at 0;
     - a number.
 
     A unit whose step ends at 0 stays there. Of biases and gains, whose norm matters, an optimizer
@@ -142,7 +148,7 @@ class RadiusPin(RadiusRule):
     view: ViewLike = view("layer")
     radius: Radius = "initial"
 
-    radii = ("initial", "current", "intended")
+    radii = ("initial", "current", "intended", "shape")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.weight - update.direction

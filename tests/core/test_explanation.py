@@ -50,12 +50,28 @@ def test_each_group_shape_and_reason():
     assert [line.backend for line in lines] == ["auto"] * 4 + ["rule"]
     assert [lines.counts[line] for line in lines] == [2, 1, 1, 1, 1]
     head, *rows = str(lines).splitlines()
-    columns = ["group", "recipe", "backend", "weights", "dtype", "device", "path", "why"]
-    assert head.split() == columns
+    columns = ["group", "recipe", "backend", "weights", "dtype", "device", "bytes/entry"]
+    assert head.split() == [*columns, "path", "why"]
     for row, line in zip(rows, lines, strict=True):
         cells = str(line.group), line.recipe, line.backend, line.dtype, line.path, line.reason
         assert all(cell in row for cell in cells)
         assert f"{lines.counts[line]} x {line.shape}" in row
+
+
+@pytest.mark.parametrize(
+    ("recipe", "entry"), [("sgdp", 4), ("adamp", 8), ("lion", 4), ("low_precision(adamw)", 4)]
+)
+def test_the_bytes_of_states(recipe, entry):
+    params = [torch.ones(6, 5, requires_grad=True), torch.ones(7, requires_grad=True)]
+    more = {"momentum": 0.9} if recipe == "sgdp" else {}
+    optimizer = sn.torch_optimizer(recipe)(params, lr=0.1, **more)
+    before = sn.explain(optimizer).state_bytes
+    for weight in params:
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    held = sum(x.nbytes for state in optimizer.state.values() for x in state.values())
+    assert sn.explain(optimizer).state_bytes == before == held
+    assert 0 <= held - 37 * entry <= 32  # counters
 
 
 REASONS = {

@@ -65,6 +65,7 @@ def of_fault(reaches, planted, path, most):
 LONG = (
     *("dampening dropped", "a state transposed", "rows of one entry not projected"),
     *("one row turned by 1 % more", "one row turned backwards", "one row carried 1 % too long"),
+    *("the bias correction off by one", "eps inside the root"),
 )
 """Faults that take a search of seconds to find."""
 

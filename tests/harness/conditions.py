@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 Case = dict[str, Any]
@@ -14,6 +14,7 @@ def pairs(
     conditions: Mapping[str, Sequence[Any]],
     allowed: Callable[[Case], bool] = lambda case: True,
     seed: int = 0,
+    strength: int = 2,
 ) -> list[Case]:
     """Cases in which any two values of any two conditions occur together at least once.
 
@@ -25,6 +26,7 @@ def pairs(
         allowed: tells of a case, which may be partial, whether it makes sense. A pair that stands
             in no allowed case is left out.
         seed: of the order in which conditions are filled; another seed gives other cases.
+        strength: how many values occur together; of 1, each value occurs at least once.
 
     Example:
         >>> [list(case.values()) for case in pairs({"a": (0, 1), "b": (0, 1), "c": (0, 1)})]
@@ -33,22 +35,23 @@ def pairs(
     drawn = random.Random(seed)
     names = list(conditions)
     places = {name: range(len(values)) for name, values in conditions.items()}
-    missing = [
-        ((a, i), (b, j))
-        for a, b in itertools.combinations(names, 2)
-        for i, j in itertools.product(places[a], places[b])
-    ]
-    missing = dict.fromkeys(missing)
+    missing = {
+        tuple(zip(some, at, strict=True)): None
+        for some in itertools.combinations(names, strength)
+        for at in itertools.product(*(places[name] for name in some))
+    }
+
+    def covered(case: Mapping[str, int]) -> Iterator[tuple[tuple[str, int], ...]]:
+        return itertools.combinations(
+            ((name, case[name]) for name in names if name in case), strength
+        )
 
     def values(case: Mapping[str, int]) -> Case:
         return {name: conditions[name][case[name]] for name in names if name in case}
 
     def gain(case: Mapping[str, int], name: str, place: int) -> int:
-        others = [(other, at) for other, at in case.items() if other != name]
-        ordered = (
-            tuple(sorted((o, (name, place)), key=lambda x: names.index(x[0]))) for o in others
-        )
-        return sum(pair in missing for pair in ordered)
+        longer = {**case, name: place}
+        return sum((name, place) in each and each in missing for each in covered(longer))
 
     def filled(case: dict[str, int], left: list[str]) -> dict[str, int] | None:
         if not left:
@@ -62,14 +65,14 @@ def pairs(
 
     cases = []
     while missing:
-        pair = next(iter(missing))
-        start = dict(pair)
+        first = next(iter(missing))
+        start = dict(first)
         left = [name for name in names if name not in start]
         drawn.shuffle(left)
         case = filled(start, left) if allowed(values(start)) else None
-        del missing[pair]
+        del missing[first]
         if case is not None:
             cases.append(values(case))
-            for covered in itertools.combinations(((name, case[name]) for name in names), 2):
-                missing.pop(covered, None)
+            for each in covered(case):
+                missing.pop(each, None)
     return cases

@@ -239,15 +239,22 @@ def heavy_ball(momentum):
     return direction
 
 
-def hyperball(w, direction, view="layer"):
-    radius = length(w, view)
+def hyperball(w, direction, view="layer", radius=None, project=lambda u, w, view: u):
+    radius = length(w, view) if radius is None else radius
     while True:
         g, lr = yield w
-        w = radius * unit(w - lr * radius * unit(direction(g), view), view)
+        u = unit(project(direction(g), w, view), view)
+        w = radius * unit(w - lr * length(w, view) * u, view)
 
 
 def hyperball_mine(w, *, momentum=0.9, view="layer"):
     return hyperball(w, heavy_ball(momentum), view)
+
+
+def hyperball_tangent(w, *, momentum, view="layer"):
+    """A row has entries of variance 1 / fan_in."""
+    radius = (w.shape[0] if view == "layer" else 1) ** 0.5
+    return hyperball(w, heavy_ball(momentum), view, radius, tangent)
 
 
 def hyperball_muon(w, *, momentum=0.95):
@@ -459,97 +466,6 @@ def apart(w, *, momentum=0.9, betas=(0.9, 0.95)):
         slope = total(g * v) / length(v)
         v, gain = v - lr * p(gain / length(v) * tangent(g, v)), gain - lr * step(slope)
         w = gain * unit(v, "channel")
-
-
-# The optimizers of `tests/recipes/users.py`
-
-
-def ademamix(w, *, betas=(0.9, 0.999, 0.9999), alpha=5.0, eps=1e-8, weight_decay=0.1):
-    fast = slow = v = t = 0
-    while True:
-        g, lr = yield w
-        t += 1
-        fast, slow = mean(fast, g, betas[0]), mean(slow, g, betas[2])
-        v = mean(v, g * g, betas[1])
-        root = (v / (1 - betas[1] ** t)).sqrt() + eps
-        w = w - lr * ((fast / (1 - betas[0] ** t) + alpha * slow) / root + weight_decay * w)
-
-
-def prodigy(ws, *, betas=(0.9, 0.999), eps=1e-8, d0=1e-2):
-    start, d, r, root = list(ws), d0, 0.0, math.sqrt(betas[1])
-    s = [torch.zeros_like(w) for w in ws]
-    m, v = list(s), list(s)
-    while True:
-        gs, lr = yield ws
-        along = sum(((x - w) * g).sum() for x, w, g in zip(start, ws, gs, strict=True))
-        r = mean(r, lr * d * d * along, root)
-        s = [mean(x, lr * d * d * g, root) for x, g in zip(s, gs, strict=True)]
-        m = [mean(x, d * g, betas[0]) for x, g in zip(m, gs, strict=True)]
-        v = [mean(x, d * d * g * g, betas[1]) for x, g in zip(v, gs, strict=True)]
-        ws = [w - lr * d * a / (b.sqrt() + d * eps) for w, a, b in zip(ws, m, v, strict=True)]
-        d = max(d, r / sum(x.abs().sum() for x in s))
-
-
-def schedule_free_adamw(w, *, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
-    x, z, v, t = w, w, 0, 0
-    while True:
-        y = (1 - betas[0]) * z + betas[0] * x
-        g, lr = yield y
-        t += 1
-        v = mean(v, g * g, betas[1])
-        z = z - lr * (g / ((v / (1 - betas[1] ** t)).sqrt() + eps) + weight_decay * y)
-        x = (1 - 1 / t) * x + z / t
-
-
-def lookahead_adamw(w, *, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, alpha=0.5, every=2):
-    slow, t, direction = w, 0, adam(betas, eps)
-    while True:
-        g, lr = yield w
-        t += 1
-        w = w - lr * (direction(g) + weight_decay * w)
-        if t % every == 0:
-            w = slow = slow + alpha * (w - slow)
-
-
-def soap(w, *, betas=(0.95, 0.95), eps=1e-8, weight_decay=0.01, every=2):
-    tall = len(w) > w[0].numel()
-    side = m = v = t = 0
-    while True:
-        g, lr = yield w
-        g = g.flatten(1).T if tall else g.flatten(1)
-        side = mean(side, g @ g.T, betas[1])
-        if t % every == 0:
-            basis = torch.linalg.eigh(side)[1]
-        t += 1
-        m, v = mean(m, g, betas[0]), mean(v, (basis.T @ g) ** 2, betas[1])
-        step = (basis.T @ m) / (1 - betas[0] ** t) / ((v / (1 - betas[1] ** t)).sqrt() + eps)
-        step = basis @ step
-        w = w - lr * ((step.T if tall else step).reshape(w.shape) + weight_decay * w)
-
-
-def adafactor(w, *, decay=0.8, longest=1.0, eps=1e-30):
-    rows = cols = v = t = 0
-    while True:
-        g, lr = yield w
-        t += 1
-        beta, x = 1 - t**-decay, g * g + eps
-        if w.ndim < 2:
-            v = mean(v, x, beta)
-        else:
-            rows, cols = mean(rows, x.sum(-1), beta), mean(cols, x.sum(-2), beta)
-            v = torch.einsum("...i,...j->...ij", rows, cols) / rows.sum(-1)[..., None, None]
-        step = g / v.sqrt()
-        w = w - lr * step / max(1.0, math.sqrt((step * step).mean()) / longest)
-
-
-def stable_adamw(w, *, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1):
-    squares = []
-    direction = adam(betas, eps, squares=squares)
-    while True:
-        g, lr = yield w
-        step = direction(g)
-        surprise = math.sqrt((g * g / squares[-1].clamp(min=eps * eps)).mean())
-        w = w - lr / max(1.0, surprise) * (step + weight_decay * w)
 
 
 def aggmo(w, *, betas=(0.0, 0.9, 0.99)):

@@ -62,7 +62,7 @@ class Row:
     def id(self) -> str:
         return str(self)
 
-    @property
+    @cached_property
     def together(self) -> bool:
         """True if a step looks at all weights; then the oracle takes and yields them in a list."""
         return self.rule().measures
@@ -297,6 +297,15 @@ VARIANTS = [
     Row("scion", {**PLAIN, "lr": 0.02, "radius": 5.0, "weight_decay": 0.5}, loops.scion, fewest=2),
     Row(hyperball_mine, {"lr": 0.1, "momentum": 0.5, "view": "channel"}, loops.hyperball_mine),
     Row("hyperball(adamw)", {"betas": (0.9, 0.95)}, loops.adamh),
+    *(
+        Row(
+            hyperball_mine,
+            {"tangent": True, "radius": "shape", "momentum": 0.5, "view": view},
+            loops.hyperball_tangent,
+            {"tangent": None, "radius": None},
+        )
+        for view in ("layer", "channel")
+    ),
     Row("hyperball(muon)", {"momentum": 0.8}, loops.hyperball_muon, fewest=2),
     *(
         Row(

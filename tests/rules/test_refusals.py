@@ -81,7 +81,7 @@ def test_a_radius_is_a_positive_number(name):
         ("NormalizedUpdate", {"length": "two"}, ["length", "two", "weight"]),
         ("ScaleInvarianceTest", {"per": "row"}, ["per", "row", "unit"]),
         ("AccumulatedInvarianceTest", {"per": "row"}, ["per", "row", "unit"]),
-        ("RadiusPin", {"radius": "first"}, ["radius", "first", "initial", "current", "intended"]),
+        ("RadiusPin", {"radius": "first"}, ["radius", "first", "initial", "shape"]),
         ("TargetNormDecay", {"radius": "current"}, ["radius", "current", "initial"]),
         ("Gain", {"start": "two"}, ["start", "two", "norm", "one"]),
         ("Gain", {"start": "one", "free": True}, ["free", "start", "one", "norm"]),
@@ -126,6 +126,7 @@ def test_a_rule_of_matrices_refuses_a_vector(name):
     [
         ("RadiusPin", {}, True), ("RadiusPin", {"radius": "current"}, True),
         ("RadiusPin", {"radius": "intended"}, False), ("RadiusPin", {"radius": 1.0}, False),
+        ("RadiusPin", {"radius": "shape"}, False),
         ("TargetNormDecay", {}, True), ("TargetNormDecay", {"radius": 1.0}, False),
         ("Gain", {}, True), ("Gain", {"start": "one"}, False),
     ],

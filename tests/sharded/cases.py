@@ -39,13 +39,11 @@ GROUPED = [
 
 
 def pairs() -> list[tuple[str, Row, Any]]:
-    """Every third pair of row and sharding, by turns with kernels and by the rule's own code."""
-    crossed = itertools.product(enumerate(ROWS), enumerate(SHARDINGS))
-    chosen = [
-        (("auto", "rule")[(i + j) // 3 % 2], row, sharding)
-        for (i, row), (j, sharding) in crossed
-        if (i + j) % 3 == 0 and len(sharding[0]) >= row.fewest
-    ]
+    """Each row with a sharding, in turn, by turns with kernels and by the rule's own code."""
+    chosen = []
+    for i, row in enumerate(ROWS):
+        fitting = [each for each in SHARDINGS if len(each[0]) >= row.fewest]
+        chosen.append((("auto", "rule")[i // len(fitting) % 2], row, fitting[i % len(fitting)]))
     return chosen + [("auto", *pair) for pair in GROUPED]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import sympy as sp
@@ -23,10 +24,11 @@ from spherenorm_theory.algebra import (
 )
 from spherenorm_theory.laws import predict as prediction
 from spherenorm_theory.laws.claims import claims_of, closed_form
+from spherenorm_theory.laws.evaluate import Inputs, evaluate
 from spherenorm_theory.laws.proposition import Proposition
 from spherenorm_theory.laws.split import Split, at_numbers, derive
 from spherenorm_theory.laws.step import one_step
-from spherenorm_theory.laws.verify import Agreement, Inputs, evaluate, hold
+from spherenorm_theory.laws.verify import Agreement, hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +182,7 @@ class Law(Split):
 
 
 def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, **given: Any) -> Law:
-    """Derive the growth of a weight's norm under one step of `recipe`.
+    """Derive the growth of a weight's norm under one step of `recipe`, once in a process.
 
     Args:
         recipe: a recipe, its registered name, "module:function", or a trace.
@@ -196,7 +198,11 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
         >>> print(show(norm_growth("sgdw", momentum=0.0).law))
         |w'|^2 = (1 - lr wd)^2 |w|^2 + |s|^2
     """
-    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    return _law(trace(recipe, **given), scale_invariant)
+
+
+@lru_cache(maxsize=512)
+def _law(traced: Trace, scale_invariant: bool) -> Law:
     split = derive(one_step(traced, scale_invariant=scale_invariant))
     claims = claims_of(split)
     agreement = hold(split, claims)
