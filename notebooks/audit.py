@@ -39,7 +39,6 @@ resnet = nn.Sequential(
 images = torch.randn(64, 1, 8, 8)
 found = sn.audit(resnet, images)
 print(found)
-print(f"\n{found.share:.0%} of the parameters are scale-invariant")
 
 # %% [markdown]
 # The three convolutions are invariant, filter by filter: AdamP and SGDP change how they train. The
@@ -74,7 +73,6 @@ gpt = nn.Sequential(nn.Embedding(64, 16), Layer(16, 2), nn.LayerNorm(16), nn.Lin
 tokens = torch.randint(64, (8, 12))
 found = sn.audit(gpt, tokens)
 print(found)
-print(f"\n{found.share:.0%} of the parameters are scale-invariant")
 
 # %% [markdown]
 # Queries and keys are invariant in their heads (`groups=2`). The rest needs norm control of

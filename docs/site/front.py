@@ -49,7 +49,7 @@ def law() -> str:
 
 
 def number() -> str:
-    """How much more |w|^2 grows with momentum than by the lengths of its steps: Corollary 2.3."""
+    """The growth of |w|^2 with momentum, over the squares of its steps: Corollary 2.3."""
     ratio = growth_ratio("sgd", weight_decay=0.0)
     (beta,) = ratio.free_symbols
     grown = ratio.subs(beta, sp.Rational(MOMENTUM))
