@@ -7,20 +7,17 @@ groups for an optimizer.
 
 from spherenorm.audit._audit import audit
 from spherenorm.audit._param_groups import Assignment, ParamGroups, param_groups
-from spherenorm.audit._report import Audit, Skipped
+from spherenorm.audit._report import Audit
 from spherenorm.audit._roles import Role, Roles, roles
-from spherenorm.audit._units import Figures
 from spherenorm.audit._verdict import Finding, Verdict
 
 __all__ = [
     "Assignment",
     "Audit",
-    "Figures",
     "Finding",
     "ParamGroups",
     "Role",
     "Roles",
-    "Skipped",
     "Verdict",
     "audit",
     "param_groups",

@@ -57,15 +57,28 @@ class Wanted:
     chosen: bool = False
     entries: Mapping[str, Any] = field(default_factory=dict)
 
+    def overridden(self, override: Override, name: str, weight: Tensor) -> Wanted:
+        """The same with the word of the user.
 
-@dataclass(frozen=True)
-class Assigned:
-    """The recipe of a parameter, its treatment, its view, and the reason."""
-
-    bound: Bound
-    treatment: str
-    view: View | None
-    reason: str
+        Raises:
+            ValueError: a view does not fit the weight.
+        """
+        given = dict(override) if isinstance(override, Mapping) else {"as": override}
+        wanted = given.pop("as", None)
+        found = replace(self, entries={**self.entries, **given})
+        if wanted is None:
+            return found
+        if wanted in ROLES:
+            return replace(found, role=replace(self.role, role=wanted, reason="as you say"))
+        view = None
+        if wanted != EUCLIDEAN:
+            try:
+                view = as_view(wanted)
+                view.size(torch.empty(weight.shape, device="meta"))
+            except ValueError as error:
+                others = f"or {EUCLIDEAN!r}, or a role: {', '.join(ROLES)}"
+                raise ValueError(f"overrides: {name}: {error} ({others})") from error
+        return replace(found, view=view, reason="as you say", chosen=True, up_to_eps=False)
 
 
 def wanted_of(
@@ -83,44 +96,28 @@ def wanted_of(
         ValueError: the audit is of another model; a pattern matches no parameter; a view does not
             fit a weight.
     """
-    shapes = {each.name: each.shape for each in (*audited, *audited.skipped)}
+    shapes = {each.name: each.shape for each in audited.roles}
     if shapes != {name: tuple(weight.shape) for name, weight in parameters.items()}:
         raise ValueError("the audit is of another model: its parameters have other names or shapes")
-    roles = {each.name: each for each in audited.roles}
-    found = {each.name: Wanted(None, each.reason, roles[each.name]) for each in audited.skipped}
-    for each in audited:
-        view = None if each.view is None else as_view(each.view)
-        up_to_eps = each.verdict is Verdict.UP_TO_EPS
-        reason = f"{each.verdict}: {each.reason}"
-        found[each.name] = Wanted(view, reason, roles[each.name], up_to_eps)
+    reasons = audited.skipped | {each.name: f"{each.verdict}: {each.reason}" for each in audited}
+    views = {each.name: as_view(each.view) for each in audited if each.view is not None}
+    up_to_eps = {each.name for each in audited if each.verdict is Verdict.UP_TO_EPS}
+    found = {
+        role.name: Wanted(views.get(role.name), reasons[role.name], role, role.name in up_to_eps)
+        for role in audited.roles
+    }
     for pattern, override in overrides.items():
         matching = [name for name in parameters if fnmatch.fnmatchcase(name, pattern)]
         if not matching:
             meant = did_you_mean(pattern, parameters, "it takes * for any letters")
             raise ValueError(f"overrides: no parameter is named {pattern!r}; {meant}")
         for name in matching:
-            found[name] = _overridden(found[name], override, name, parameters[name])
+            found[name] = found[name].overridden(override, name, parameters[name])
     return found
 
 
-def _overridden(before: Wanted, override: Override, name: str, weight: Tensor) -> Wanted:
-    given = dict(override) if isinstance(override, Mapping) else {"as": override}
-    entries = {name: value for name, value in given.items() if name != "as"}
-    found = replace(before, entries={**before.entries, **entries})
-    if "as" not in given:
-        return found
-    wanted = given["as"]
-    if wanted in ROLES:
-        return replace(found, role=replace(before.role, role=wanted, reason="as you say"))
-    view = None
-    if wanted != EUCLIDEAN:
-        try:
-            view = as_view(wanted)
-            view.size(torch.empty(weight.shape, device="meta"))
-        except ValueError as error:
-            others = f"or {EUCLIDEAN!r}, or a role: {', '.join(ROLES)}"
-            raise ValueError(f"overrides: {name}: {error} ({others})") from error
-    return replace(found, view=view, reason="as you say", chosen=True, up_to_eps=False)
+Assigned = tuple[Bound, str, View | None, str]
+"""The recipe of a parameter, its treatment, its view, and the reason."""
 
 
 class Recipes:
@@ -168,7 +165,12 @@ class Recipes:
             usual = bind("sgd", lr=0.01, momentum=0.9, nesterov=True)
             rest = main if self._fixed is None else usual
         self._rest = None if rest is None else _without_test(rest)
-        self._turns_apart = _turns_apart(main, chosen)
+        # Units that outnumber their entries cannot be orthogonal, and a term for it would compete
+        # with the loss for good: an `alpha` that the user did not choose is 0 there.
+        own = any(isinstance(rule, OrthogonalityRegularization) for rule in rules)
+        alpha = main.hyper_parameters.get("alpha", 0)
+        usual_alpha = "alpha" not in chosen and alpha == main.defaults.get("alpha") != 0
+        self._turns_apart = own and usual_alpha
 
     def assign(self, name: str, weight: Tensor, wanted: Wanted) -> Assigned:
         """The recipe of a weight.
@@ -178,19 +180,18 @@ class Recipes:
         """
         if self.for_matrices or wanted.role.role in self.by_role:
             return self._by_role(name, weight, wanted)
-        found = Assigned(self.main, EUCLIDEAN, wanted.view, wanted.reason)
-        if wanted.view is not None and self.keeps_norms:
-            objection = self._objection(weight, wanted, wanted.view)
-            if objection:
-                found = replace(found, view=None, reason=f"{wanted.reason}; {objection}")
+        bound, treatment, view, reason = self.main, EUCLIDEAN, wanted.view, wanted.reason
+        if view is not None and self.keeps_norms:
+            if objection := self._objection(weight, wanted, view):
+                view, reason = None, f"{reason}; {objection}"
             else:
-                found = self._in_view(found, weight, wanted.view)
-        if found.view is None and (self.keeps_norms or wanted.chosen):
-            found = replace(found, bound=self._other(name, weight, found.reason))
-        if refused := _refusal(found.bound, weight):
-            bound, reason = self._other(name, weight, refused), f"the recipe refuses it: {refused}"
-            found = Assigned(bound, EUCLIDEAN, None, f"{found.reason}; {reason}")
-        return found
+                bound, treatment, view, reason = self._in_view(weight, view, reason)
+        if view is None and (self.keeps_norms or wanted.chosen):
+            bound = self._other(name, weight, reason)
+        if refused := _refusal(bound, weight):
+            reason = f"{reason}; the recipe refuses it: {refused}"
+            return self._other(name, weight, refused), EUCLIDEAN, None, reason
+        return bound, treatment, view, reason
 
     def _by_role(self, name: str, weight: Tensor, wanted: Wanted) -> Assigned:
         """The recipe of a weight whose role decides."""
@@ -210,7 +211,7 @@ class Recipes:
                 bound = bound.replace(view=units)
         if objection := objection or _refusal(bound, weight):
             reason, bound = f"{bound.name}: {objection}", self._other(name, weight, objection)
-        return Assigned(bound, EUCLIDEAN, view, reason)
+        return bound, EUCLIDEAN, view, reason
 
     def _other(self, name: str, weight: Tensor, objection: str) -> Bound:
         """The recipe of a weight that `main` does not take.
@@ -246,32 +247,17 @@ class Recipes:
             )
         return ""
 
-    def _in_view(self, found: Assigned, weight: Tensor, view: View) -> Assigned:
+    def _in_view(self, weight: Tensor, view: View, reason: str) -> Assigned:
         """The recipe of an invariant weight, in its view."""
         if self._fixed is None:
-            bound = self.main.replace(views=(str(view),))
-            return replace(found, bound=bound, treatment="projected")
-        bound, reason = self.main, found.reason
+            return self.main.replace(views=(str(view),)), "projected", view, reason
+        bound, size = self.main, max(view.size(weight), 1)
         if "view" in bound.defaults:
             bound = bound.replace(view=str(view))
-        size = view.size(weight)
-        units = weight.numel() // max(size, 1)
-        if self._turns_apart and units > size:
+        if self._turns_apart and (units := weight.numel() // size) > size:
             bound = bound.replace(alpha=0)
             reason += f"; alpha=0: {units} units of {size} entries cannot be orthogonal"
-        treatment = "sphere" if self._on_sphere else "projected"
-        return Assigned(bound, treatment, view, reason)
-
-
-def _turns_apart(main: Bound, chosen: Collection[str]) -> bool:
-    """True if a recipe turns units apart by an `alpha` that the user did not choose.
-
-    It is 0 where units outnumber their entries: they cannot be orthogonal, and the term would
-    compete with the loss for good.
-    """
-    own = any(isinstance(rule, OrthogonalityRegularization) for rule in main.rule.tree())
-    alpha = main.hyper_parameters.get("alpha", 0)
-    return own and "alpha" not in chosen and alpha == main.defaults.get("alpha") != 0
+        return bound, "sphere" if self._on_sphere else "projected", view, reason
 
 
 def _is_for_matrices(rule: Rule) -> bool:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from spherenorm._views import View, ViewLike, as_view
-from spherenorm.audit._model import Point, Subject, unwrap
+from spherenorm.audit._model import Point, Subject, tensors_of, unwrap
 from spherenorm.audit._precise import EPS_LIMIT
-from spherenorm.audit._report import Audit, Skipped
-from spherenorm.audit._roles import measured_roles, roles_by_modules, uses_of
+from spherenorm.audit._report import Audit
+from spherenorm.audit._roles import measured_roles
 from spherenorm.audit._scaling import fails_scaling_check
 from spherenorm.audit._sensitivity import Measured, default_dims, measure
-from spherenorm.audit._units import Evidence
 from spherenorm.audit._uses import Uses
-from spherenorm.audit._verdict import judge, reject
+from spherenorm.audit._verdict import Evidence, Verdict, judge
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
@@ -85,13 +84,14 @@ def audit(
         raise TypeError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
     wanted = None if views is None else [as_view(view) for view in views]
     model = unwrap(model)
-    audited, skipped = _divide(model)
+    skipped = _skipped(model)
+    names = [name for name, _ in model.named_parameters() if name not in skipped]
     exact = 64 * torch.finfo(dtype).eps ** 0.5
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, batch, loss, dtype)
         try:
-            seen = uses_of(subject)
-            evidence, nearby = _gather(subject, audited, wanted, exact, seed, seen)
+            seen = Uses(subject.parameters, tensors_of(subject.batch))
+            evidence, nearby = _gather(subject, names, wanted, exact, seed, seen)
         except Exception as error:
             if dtype is torch.float64 and _runs_in_float32_alone(model, batch, loss):
                 raise ValueError(
@@ -99,54 +99,46 @@ def audit(
                     " dtype=torch.float32"
                 ) from error
             raise
-        findings = [
-            judge(name, weight.shape, evidence[name], wanted, exact, tolerance)
-            for name, weight in audited.items()
-        ]
+        findings = [judge(name, evidence[name], wanted, exact, tolerance) for name in names]
         found = {each.name: as_view(each.view) for each in findings if each.view is not None}
-        wrong = set(fails_scaling_check(subject, nearby, found))
-        findings = [reject(each) if each.name in wrong else each for each in findings]
-        roles = measured_roles(model, seen)
+        wrong = fails_scaling_check(subject, nearby, found)
+    why = "scaling it changes the outputs, though its gradient is tangential"
+    findings = [
+        replace(each, verdict=Verdict.NOT_INVARIANT, view=None, reason=why)
+        if each.name in wrong
+        else each
+        for each in findings
+    ]
     total = sum(parameter.numel() for parameter in model.parameters())
-    return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total, roles)
+    roles = measured_roles(model, seen)
+    return Audit(tuple(findings), skipped, tuple(subject.doubts), total, roles)
 
 
-def unaudited(model: nn.Module) -> Audit:
-    """An audit without a batch: no findings, and the roles that the modules tell."""
-    parameters = list(model.named_parameters())
-    skipped = tuple(Skipped(name, tuple(x.shape), "no batch") for name, x in parameters)
-    total = sum(x.numel() for _, x in parameters)
-    return Audit((), skipped, (), total, roles_by_modules(model))
+def _skipped(model: nn.Module) -> dict[str, str]:
+    """The parameters that are not audited, and why.
 
-
-def _divide(model: nn.Module) -> tuple[dict[str, Tensor], list[Skipped]]:
-    """The weights to audit, and those to skip."""
-    audited: dict[str, Tensor] = {}
-    skipped = []
+    Raises:
+        ValueError: one has no shape, or no values.
+    """
+    found = {}
     for name, weight in model.named_parameters():
         if nn.parameter.is_lazy(weight):
             raise ValueError(f"{name} has no shape yet: run the model on a batch before the audit")
         if weight.is_meta:
             raise ValueError(f"{name} is on the meta device, without values: move the model first")
-        reason = _reason_to_skip(weight)
-        if reason is None:
-            audited[name] = weight
-        else:
-            skipped.append(Skipped(name, tuple(weight.shape), reason))
-    return audited, skipped
-
-
-def _reason_to_skip(weight: Tensor) -> str | None:
-    if not weight.requires_grad:
-        return "frozen"
-    if weight.is_complex():
-        return "complex"
-    if weight.ndim < 2:
-        return f"{weight.ndim}-d"
-    return None if weight.numel() else "empty"
+        if not weight.requires_grad:
+            found[name] = "frozen"
+        elif weight.is_complex():
+            found[name] = "complex"
+        elif weight.ndim < 2:
+            found[name] = f"{weight.ndim}-d"
+        elif not weight.numel():
+            found[name] = "empty"
+    return found
 
 
 def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
+    """The dimensions at whose indices the views of a weight need sums."""
     if views is None:
         return list(default_dims(ndim))
     asked = {view.dim for view in views if view.dim is not None and -ndim <= view.dim < ndim}
@@ -155,7 +147,7 @@ def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
 
 def _gather(
     subject: Subject,
-    audited: Mapping[str, Tensor],
+    names: Sequence[str],
     views: Sequence[View] | None,
     exact: float,
     seed: int,
@@ -168,28 +160,23 @@ def _gather(
     Raises:
         ValueError: nothing finite is at the own point.
     """
-    dims = {name: _dims(weight.ndim, views) for name, weight in audited.items()}
-
-    def none_may_hold(limit: Measured) -> bool:
-        evidence = [Evidence((), sums) for sums in limit.sums[0].values()]
-        return _acts_clearly(limit) and not any(each.may_hold(views, exact) for each in evidence)
-
-    at_limit = Point(seed, eps_factor=EPS_LIMIT)
-    limit = measure(subject, at_limit, dims, exact, watch=seen, enough=none_may_hold)
+    dims = {name: _dims(subject.parameters[name].ndim, views) for name in names}
+    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact, watch=seen)
     if limit is not None:
-        if none_may_hold(limit):
-            return {name: Evidence((), sums) for name, sums in limit.sums[0].items()}, limit
+        evidence = {name: Evidence(sums) for name, sums in limit.sums[0].items()}
+        if _acts_clearly(limit) and not any(e.may_hold(views, exact) for e in evidence.values()):
+            return evidence, limit
         dims = {name: list(limit.sums[0][name].along) for name in dims}
     # The share of an eps may be small in one random direction, hardly in two.
     units = None if limit is None else limit.units
-    own = measure(subject, Point(seed), dims, 0.0, units, directions=2) or limit
+    own = measure(subject, Point(seed), dims, 0.0, units=units, directions=2) or limit
     if own is None:
         raise ValueError(
             "the model's output on this batch, or its gradient, is not finite; the audit needs one"
             " finite entry"
         )
     in_limit = (limit or own).sums[0]
-    evidence = {name: Evidence([sums[name] for sums in own.sums], in_limit[name]) for name in dims}
+    evidence = {n: Evidence(in_limit[n], [sums[n] for sums in own.sums]) for n in names}
     first = None
     if any(each.may_hold(views, exact) for each in evidence.values()):
         for number in range(1, _MOST_POINTS + 1):
@@ -219,19 +206,6 @@ def _acts_clearly(limit: Measured) -> bool:
     return moving and min(seen, default=0.0) > _CLEARLY * max(seen, default=0.0)
 
 
-def _runs_in_float32_alone(model: nn.Module, batch: Any, loss: Any) -> bool:
-    """True if the model gives outputs in float32, but not in float64."""
-
-    def runs(dtype: torch.dtype) -> bool:
-        try:
-            Subject(model, batch, loss, dtype).outputs(Point())
-        except Exception:
-            return False
-        return True
-
-    return runs(torch.float32) and not runs(torch.float64)
-
-
 def _measure_nearby(
     subject: Subject, seed: int, eps_factor: float, dims: dict[str, list[int]], exact: float
 ) -> Measured | None:
@@ -245,3 +219,16 @@ def _measure_nearby(
         if found is not None:
             return found
     return None
+
+
+def _runs_in_float32_alone(model: nn.Module, batch: Any, loss: Any) -> bool:
+    """True if the model gives outputs in float32, but not in float64."""
+
+    def runs(dtype: torch.dtype) -> bool:
+        try:
+            Subject(model, batch, loss, dtype).outputs(Point())
+        except Exception:
+            return False
+        return True
+
+    return runs(torch.float32) and not runs(torch.float64)

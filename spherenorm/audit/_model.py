@@ -10,7 +10,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,12 +111,17 @@ class Subject:
 
     @contextmanager
     def evaluation(self, point: Point) -> Iterator[PreciseMode]:
-        """The context of a forward and a backward pass: precision, eps, random numbers."""
+        """The context of a forward and a backward pass: precision, eps, random numbers.
+
+        Compiled code runs as written, within the reach of a function mode.
+        """
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
         mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, self._known, self._callers)
+        imported = "torch._dynamo" in sys.modules  # an import of seconds; else nothing is compiled
+        eager: Any = torch.compiler.set_stance("force_eager") if imported else nullcontext()
         try:
-            with _seeded(point.seed), _eager(), mode:
+            with _seeded(point.seed), eager, mode:
                 yield mode
         finally:
             torch.set_default_dtype(default)
@@ -141,7 +146,7 @@ class Subject:
         return found
 
     def run(self, point: Point, mode: PreciseMode) -> list[Tensor]:
-        """A forward pass, within `evaluation`."""
+        """A forward pass, within `evaluation`: all real tensors in its output."""
         generator = torch.Generator().manual_seed(point.seed)
 
         def moved(x: Tensor) -> Tensor:
@@ -150,62 +155,46 @@ class Subject:
 
         given = copy.deepcopy(self.batch, {id(x): moved(x) for x in tensors_of(self.batch)})
         result = self.model(**given) if isinstance(given, Mapping) else self.model(*given)
-        if mode.has_stranger:
-            self.doubts[
-                "the model uses a parameter that is not among its own, such as that of a second"
-                " copy: it stays as it is when the others move"
-            ] = None
         if not point.jitter and not point.nudge:
             now = (module._buffers[name] for module, name, _ in self._buffers)
             self._left = [None if buffer is None else buffer.detach().clone() for buffer in now]
         if self.loss is not None:
+            mode.in_loss = True  # (which may have parameters)
             result = self.loss(result)
-        real = (_real_and_dense(x) for x in outputs_of(result))
+        real = (_real_and_dense(x) for x in tensors_of(result, as_outputs=True))
         return [x for x in real if x.is_floating_point() and x.numel()]
 
 
-def tensors_of(value: Any, seen: dict[int, Any] | None = None) -> Iterator[Tensor]:
+def tensors_of(
+    value: Any, seen: dict[int, Any] | None = None, *, as_outputs: bool = False
+) -> Iterator[Tensor]:
     """The tensors in dicts, lists, tuples, sets and attributes, in order, each once.
 
-    Modules and functions are not gone through.
+    Modules and functions are not gone through; as outputs, caches of keys and values are not, too.
+
+    Raises:
+        ValueError: as outputs, an object has tensors that cannot be found.
     """
-    seen = {} if seen is None else seen
-    if id(value) in seen or isinstance(value, _OPAQUE):
+    seen, kind = {} if seen is None else seen, type(value).__name__
+    if id(value) in seen or isinstance(value, _OPAQUE) or (as_outputs and kind.endswith("Cache")):
         return
     seen[id(value)] = value  # kept, so that no other gets its identity
     if isinstance(value, Tensor):
         yield value
         return
-    items: Any = value.values() if isinstance(value, Mapping) else value
     if not isinstance(value, (Mapping, *_CONTAINERS)):
-        items = getattr(value, "__dict__", {}).values()
-    for item in items:
-        yield from tensors_of(item, seen)
-
-
-def outputs_of(value: Any) -> Iterator[Tensor]:
-    """The tensors in what a model returns, without caches of keys and values.
-
-    Raises:
-        ValueError: the model returns an object whose tensors cannot be found.
-    """
-    kind = type(value).__name__
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if not (isinstance(key, str) and key.lstrip("_") in _CACHES):
-                yield from outputs_of(item)
-    elif isinstance(value, _CONTAINERS):
-        for item in value:
-            yield from outputs_of(item)
-    elif not (isinstance(value, _OPAQUE) or kind.endswith("Cache")):
-        if not hasattr(value, "__dict__"):
+        if as_outputs and not hasattr(value, "__dict__"):
             raise ValueError(
                 f"the model returns a {kind}, in which no tensors can be found: pass a loss that"
                 " takes them out"
             )
-        yield from outputs_of(vars(value))
+        value = getattr(value, "__dict__", {})
+    items: Any = value
+    if isinstance(value, Mapping):
+        names = (str(key).lstrip("_") if as_outputs else "" for key in value)
+        items = [x for name, x in zip(names, value.values(), strict=True) if name not in _CACHES]
+    for item in items:
+        yield from tensors_of(item, seen, as_outputs=as_outputs)
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -223,29 +212,22 @@ def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     """A copy of `x`, in `dtype` if it is real, in the complex type of that precision if complex."""
     if x.is_floating_point():
         return x.detach().to(dtype, copy=True)
-    if x.is_complex():
-        return x.detach().to(dtype.to_complex(), copy=True)
-    return x.detach().clone()
+    return x.detach().to(dtype.to_complex(), copy=True) if x.is_complex() else x.detach().clone()
 
 
 def with_noise(values: Sequence[Tensor], seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Each real tensor, in pieces, with numbers in [-1, 1]; the same ones for the same seed."""
+    """Each real dense tensor, in pieces, with numbers in [-1, 1]; the same for the same seed."""
     real = [x for x in values if x.is_floating_point() and x.numel()]
     period = min(sum(x.numel() for x in real), _PERIOD)
     generator = torch.Generator().manual_seed(seed)
     draws = torch.empty(period, dtype=torch.float64).uniform_(-1, 1, generator=generator)
     twice, used = draws.repeat(2), 0
     for value in real:
-        flat = value if value.is_contiguous() else value.permute(_from_outer(value))
-        for piece in torch.split(flat.view(-1), period):
+        in_memory = value.as_strided((value.numel(),), (1,))
+        for piece in torch.split(in_memory, period):
             noise = twice[used : used + len(piece)]
             used = (used + len(piece)) % period
             yield value, piece, noise.to(piece)
-
-
-def _from_outer(x: Tensor) -> list[int]:
-    """The dimensions of a dense tensor in the order of its memory."""
-    return sorted(range(x.ndim), key=lambda dim: (-x.stride()[dim], dim))
 
 
 def _copied(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Module, Any]:
@@ -257,8 +239,7 @@ def _copied(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Module,
     modules = [each for each in (model, loss) if isinstance(each, nn.Module)]
     for x in itertools.chain(*((*each.parameters(), *each.buffers()) for each in modules)):
         value = in_dtype(x, dtype)
-        own = isinstance(x, nn.Parameter)
-        memo[id(x)] = nn.Parameter(value, x.requires_grad) if own else value
+        memo[id(x)] = nn.Parameter(value, x.requires_grad) if isinstance(x, nn.Parameter) else value
     memories = {_memory(x) for x in model.parameters()}
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
@@ -297,8 +278,7 @@ def _refuse_shared_memory(model: nn.Module) -> None:
             last = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
             first = x.data_ptr()
             spans.append((str(x.device), first, first + (last + 1) * x.element_size(), name))
-    spans.sort()
-    for (device, _, end, a), (other, begin, _, b) in itertools.pairwise(spans):
+    for (device, _, end, a), (other, begin, _, b) in itertools.pairwise(sorted(spans)):
         if device == other and begin < end:
             raise ValueError(
                 f"{a} and {b} share memory, so that neither can move alone: make one of them a"
@@ -329,14 +309,6 @@ def _jittered(value: Tensor, size: float, generator: torch.Generator) -> Tensor:
     typical = finite.square().mean().sqrt().item() or 1.0
     noise = torch.rand(value.shape, generator=generator).to(value) * 2 - 1
     return value + size * (0.3 * finite.abs() + 0.1 * typical) * noise
-
-
-def _eager() -> AbstractContextManager[Any]:
-    """Compiled code runs as written, within the reach of a function mode."""
-    if "torch._dynamo" not in sys.modules:  # an import of seconds, and nothing is compiled
-        return nullcontext()
-    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    return stance
 
 
 @contextmanager

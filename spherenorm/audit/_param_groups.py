@@ -13,10 +13,11 @@ from torch import nn
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._views import View, ViewLike
-from spherenorm.audit._assign import Override, Recipes, Wanted, wanted_of
-from spherenorm.audit._audit import audit, unaudited
+from spherenorm.audit._assign import Override, Recipes, wanted_of
+from spherenorm.audit._audit import audit
 from spherenorm.audit._model import unwrap
 from spherenorm.audit._report import Audit
+from spherenorm.audit._roles import size
 from spherenorm.audit._uses import RoleName
 from spherenorm.optim import RecipeOptimizer, torch_optimizer
 from spherenorm.support import columns
@@ -100,9 +101,8 @@ class ParamGroups(list[dict[str, Any]]):
     def __str__(self) -> str:
         rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
         for each in self.assignments:
-            shape = " x ".join(map(str, each.shape)) or "()"
             place = (str(each.group), each.role, each.treatment, each.view or "")
-            rows.append((each.name, shape, *place, each.reason))
+            rows.append((each.name, size(each.shape), *place, each.reason))
         lines = [columns(rows), ""]
         for index, group in enumerate(self):
             named = {"recipe": self.recipe, **group}
@@ -131,34 +131,27 @@ def param_groups(
 ) -> ParamGroups:
     """The param_groups of a model for a recipe, from an audit of which weights are invariant.
 
-    - A recipe on the sphere (sgdg, adamg) steps the invariant weights, in their views. **They are
-      put on the sphere here**: w becomes w / |w| in each unit. All others get `rest`. Weights of
+    A recipe that keeps norms is given the invariant weights, in their views; one for matrices the
+    hidden ones; any other all. What is left gets `rest`, and so does what a recipe refuses:
+
+    - on the sphere (sgdg, adamg), where they are **put here**: w becomes w / |w| in each unit. Not
+      those that are invariant up to eps only, unless `overrides` or `tolerance` say so. Weights of
       more units than entries in each get `alpha=0`, unless you give an `alpha`: no such units are
-      orthogonal. Running statistics of a trained model do not
-      follow, which is a warning. Weights that are invariant up to eps are
-      put on the sphere only if `overrides` or `tolerance` say so.
-    - A recipe that tests for invariance (sgdp, adamp) tests the invariant weights in their views,
-      and projects no others.
-    - A recipe that projects without a test steps the invariant weights; all others get `rest`.
-    - A recipe for matrices (muon, adamh, nora: one that orthogonalizes, holds a norm, or makes
-      steps of one length) steps hidden matrices, convolutions and stacks of experts, each expert by
-      itself; heads, embeddings, tied weights and vectors get `rest`, which you must give. What a
-      weight is comes from one forward pass: see `roles`.
-    - Any other recipe steps all weights.
+      orthogonal. Running statistics of a trained model do not follow, which is a warning;
+    - with a test for invariance (sgdp, adamp), or a projection without one. A recipe with a test
+      tests no others;
+    - for matrices (muon, adamh, nora: one that orthogonalizes, holds a norm, or makes steps of one
+      length): hidden matrices, convolutions and stacks of experts, each expert by itself. Roles
+      come from one forward pass: see `roles`. You must give a `rest`.
 
     The norm of an invariant unit is a learning rate: a step turns it by lr |g| / |w|, and |g| goes
-    as 1 / |w|. Plain steps let a tiny unit grow until they turn it little; the first three kinds
-    of recipes take that away. So they leave a weight alone whose units are smaller than
-    `smallest_norm`. What a recipe refuses, as one for matrices does a bias, gets `rest`.
-
-    Biases, gains, weights that are not invariant, or invariant at one point only, and those without
-    evidence, are Euclidean. So are frozen parameters, which have groups in case they are unfrozen.
+    as 1 / |w|. Plain steps let a tiny unit grow until they turn it little; recipes that keep norms
+    take that away, so they leave a weight alone whose units are smaller than `smallest_norm`.
 
     Args:
         model: is audited in its present mode. Its weights change only for a recipe on the sphere.
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments;
-            or the `audit` of this model. None, for a recipe that asks for no invariance: roles
-            are then read off the modules, and `overrides` must have those that these do not tell.
+            or the `audit` of this model.
         recipe: its name, a function, or a bound recipe; or a preset: "muon+adamw" is "muon" with
             `rest="adamw"`, "hyperball" is "hyperball(adam)" with the same.
         rest: the recipe of what `recipe` does not suit; None: Nesterov SGD with lr 0.01 and
@@ -185,8 +178,8 @@ def param_groups(
     Raises:
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
             override that matches nothing or does not fit; a recipe that tests for invariance and
-            has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; no
-            batch, and a role or an invariance that needs one; as `audit`. Nothing changes then.
+            has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too;
+            as `audit`. Nothing changes then.
 
     Example:
         >>> layers = nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1)
@@ -208,64 +201,41 @@ def param_groups(
     model = unwrap(model)
     parameters = dict(model.named_parameters())
     audited = batch
-    if batch is None:
-        if recipes.keeps_norms:
-            raise ValueError(f"batch is None: recipe {main.name!r} is for what an audit finds")
-        audited = unaudited(model)
-    elif not isinstance(batch, Audit):
+    if not isinstance(batch, Audit):
         audited = audit(model, batch, views=views, loss=loss, tolerance=tolerance, dtype=dtype)
     wanted = wanted_of(parameters, audited, overrides or {})
-    if batch is None and (recipes.for_matrices or others):
-        _refuse_unmeasured(wanted)
     groups: dict[Hashable, dict[str, Any]] = {}
     assignments, on_sphere = [], []
     for name, weight in parameters.items():
-        given, role = recipes.assign(name, weight, wanted[name]), wanted[name].role
-        entries = _entries(
-            given.bound,
-            name,
-            main,
-            {**_decay_of(decay, _kind(weight, given.view), given.bound), **wanted[name].entries},
-        )
-        key = (given.treatment, *(_told_apart(item) for item in entries.items()))
+        bound, treatment, view, why = recipes.assign(name, weight, wanted[name])
+        given = {**_decay_of(decay, weight, view, bound), **wanted[name].entries}
+        entries = _entries(bound, name, main, given)
+        key = (treatment, *(_told_apart(item) for item in entries.items()))
         groups.setdefault(key, {"params": [], **entries})["params"].append(weight)
-        place = tuple(weight.shape), list(groups).index(key), given.treatment
-        view = None if given.view is None else str(given.view)
-        reason = f"{role.reason}; {given.reason}"
-        assignments.append(Assignment(name, *place, view, role.role, reason))
-        if given.treatment == "sphere" and given.view is not None:
-            on_sphere.append((weight, given.view))
+        place, role = list(groups).index(key), wanted[name].role
+        units, reason = None if view is None else str(view), f"{role.reason}; {why}"
+        shape = tuple(weight.shape)
+        assignments.append(Assignment(name, shape, place, treatment, units, role.role, reason))
+        if treatment == "sphere" and view is not None:
+            on_sphere.append((weight, view))
 
     with torch.no_grad():
         for weight, unit in on_sphere:
             weight.copy_(Sphere(unit).normalize(weight))
-    if on_sphere:
-        _warn_of_statistics(model)
+    stale = [n for n, x in model.named_buffers() if n.endswith("running_var") and (x != 1).any()]
+    if on_sphere and stale:
+        warnings.warn(
+            f"{stale[0]} and the like do not fit the weights on the sphere: run some batches in"
+            " training mode before you evaluate",
+            stacklevel=2,
+        )
     return ParamGroups(list(groups.values()), assignments, audited, main.name)
-
-
-def _kind(weight: torch.Tensor, view: View | None) -> Kind:
-    if view is not None:
-        return "invariant"
-    return "weights" if weight.ndim > 1 else "vectors"
 
 
 def _told_apart(entry: tuple[str, Any]) -> Hashable:
     """A key of a hyper-parameter; tensors are told apart, as each may change by itself."""
     name, value = entry
     return name, id(value) if isinstance(value, torch.Tensor) else repr(value)
-
-
-def _warn_of_statistics(model: nn.Module) -> None:
-    """Warn of running statistics that fit the weights as they were."""
-    for name, buffer in model.named_buffers():
-        if name.endswith("running_var") and bool(buffer.ne(1).any()):
-            warnings.warn(
-                f"{name} and the like do not fit the weights on the sphere: run some batches in"
-                " training mode before you evaluate",
-                stacklevel=3,
-            )
-            return
 
 
 def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:
@@ -277,34 +247,21 @@ def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) ->
     return bound
 
 
-def _refuse_unmeasured(wanted: Mapping[str, Wanted]) -> None:
-    """Refuse weights whose role is not known, where it decides.
-
-    Raises:
-        ValueError: there is one.
-    """
-    names = [name for name, each in wanted.items() if each.role.role == "unmeasured"]
-    if names:
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        give = 'give one, or roles in overrides, such as {"head.weight": "head", "*": "matrix"}'
-        raise ValueError(
-            f"the roles of {', '.join(names[:5])}{more} cannot be measured without a batch: {give}"
-        )
-
-
 def _decay_of(
-    decay: float | Mapping[Kind, float] | None, kind: Kind, bound: Bound
+    decay: float | Mapping[Kind, float] | None,
+    weight: torch.Tensor,
+    view: View | None,
+    bound: Bound,
 ) -> dict[str, float]:
     """The entry of a group that the user's decay makes."""
-    known = "weight_decay" in bound.defaults
-    if not isinstance(decay, Mapping):
-        return {} if decay is None or not known else {"weight_decay": decay}
-    if unknown := [name for name in decay if name not in KINDS]:
-        raise ValueError(f"decay must name {', '.join(KINDS)}, got {unknown[0]!r}")
-    value = decay.get(kind)
-    if value and not known:
-        raise ValueError(f"decay: recipe {bound.name!r} of {kind} parameters has none")
-    return {} if value is None or not known else {"weight_decay": value}
+    kind: Kind = "invariant" if view else "weights" if weight.ndim > 1 else "vectors"
+    if isinstance(decay, Mapping):
+        if unknown := [name for name in decay if name not in KINDS]:
+            raise ValueError(f"decay must name {', '.join(KINDS)}, got {unknown[0]!r}")
+        decay = decay.get(kind)
+        if decay and "weight_decay" not in bound.defaults:
+            raise ValueError(f"decay: recipe {bound.name!r} of {kind} parameters has none")
+    return {} if decay is None or "weight_decay" not in bound.defaults else {"weight_decay": decay}
 
 
 def _entries(bound: Bound, name: str, main: Bound, given: Mapping[str, Any]) -> dict[str, Any]:

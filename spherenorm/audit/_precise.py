@@ -31,11 +31,8 @@ class PreciseMode(TorchFunctionMode):
         dtype: of the model's parameters.
         eps_factor: multiplies every eps; 1 leaves it as it is.
         doubts: gets sentences about what was seen that makes an audit doubtful.
-        known: the `id` of each parameter of the model.
+        known: the `id` of each parameter of the model; another one is a doubt.
         callers: the memories of the caller's parameters and buffers, which nothing may read.
-
-    Attributes:
-        has_stranger: a function has taken a parameter that is not among the known ones.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class PreciseMode(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.dtype, self.eps_factor, self.doubts = dtype, eps_factor, doubts
-        self.has_stranger, self._known, self._callers = False, known, callers
+        self.in_loss, self._known, self._callers = False, known, callers
         lower = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         self._lower = frozenset(lower[: lower.index(dtype)])
 
@@ -87,8 +84,12 @@ class PreciseMode(TorchFunctionMode):
                     " .data or a closure does: read the parameter itself; pass the unwrapped"
                     " model, and a model to its loss by functools.partial(loss, model)"
                 )
-            if isinstance(arg, nn.Parameter) and arg.requires_grad and id(arg) not in self._known:
-                self.has_stranger = True
+            strange = isinstance(arg, nn.Parameter) and id(arg) not in self._known
+            if strange and arg.requires_grad and not self.in_loss:
+                self.doubts[
+                    "the model uses a parameter that is not among its own, such as that of a second"
+                    " copy: it stays as it is when the others move"
+                ] = None
             return arg.to(self.dtype) if arg.dtype in self._lower and not as_is else arg
         if type(arg) in (list, tuple):
             return type(arg)(self._taken(each, as_is) for each in arg)
@@ -100,37 +101,32 @@ class PreciseMode(TorchFunctionMode):
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a function with every eps among them multiplied."""
-        if name in _BOUNDS:
-            if len(args) < 3 and named.get("max") is None:  # two bounds are a range
-                return self._shrunk(args, named, _LARGEST_ADDED)
-        elif name in _ADDITIONS:
-            return self._shrunk(args, {}, _LARGEST_ADDED)[0], named
-        elif name == "cosine_similarity" or ("norm" in name and name not in _NO_EPS):
-            return self._shrunk(args, named, LARGEST_EPS)
-        elif "eps" in named:
-            return args, named | self._shrunk((), {"eps": named["eps"]}, LARGEST_EPS)[1]
-        return args, named
+        largest, places, keys = LARGEST_EPS, len(args), set(named)
+        if name in _ADDITIONS:
+            largest, keys = _LARGEST_ADDED, set()
+        elif name in _BOUNDS and places < 3 and named.get("max") is None:
+            largest = _LARGEST_ADDED  # (two bounds are a range)
+        elif name != "cosine_similarity" and ("norm" not in name or name in _NO_EPS):
+            places, keys = 0, {"eps"}
 
-    def _shrunk(
-        self, args: tuple[Any, ...], named: Mapping[str, Any], largest: float
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         def shrunk(x: Any) -> Any:
             return x * self.eps_factor if isinstance(x, float) and 0 < x <= largest else x
 
-        return tuple(map(shrunk, args)), {key: shrunk(x) for key, x in named.items()}
+        new = {key: shrunk(x) if key in keys else x for key, x in named.items()}
+        return (*map(shrunk, args[:places]), *args[places:]), new
 
     def _observe(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Note batch statistics that say little."""
         layer, x = _BATCH_STATISTICS[name], args[0] if args else named["input"]
         flag = "training" if name == "batch_norm" else "use_input_stats"
+        over = x.shape[0] if name == "batch_norm" else 1
+        count = over * x[0, 0].numel() if x.ndim > 1 else over
         if not (args[5] if len(args) > 5 else named.get(flag, name == "instance_norm")):
             self.doubts[
                 f"{layer} is in eval mode, where its statistics are constants: what holds here may"
                 " be another thing in training"
             ] = None
-            return
-        over = x.shape[0] if name == "batch_norm" else 1
-        count = over * x[0, 0].numel() if x.ndim > 1 else over
-        if count <= 2:
+        elif count <= 2:
             self.doubts[
                 f"{layer} saw {count} values per channel, of which it makes signs: use a larger"
                 " batch"

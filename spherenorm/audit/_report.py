@@ -6,30 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, overload
+from typing import Any
 
-from spherenorm.audit._roles import Roles
+from spherenorm.audit._roles import Roles, size
 from spherenorm.audit._verdict import Finding
 from spherenorm.support import columns
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A parameter that was not audited.
-
-    Attributes:
-        name, shape: the parameter's.
-        reason: "frozen", "0-d", "1-d", "complex", "empty" or "no batch".
-
-    Example:
-        >>> found = sn.audit(torch.nn.Linear(2, 1), torch.randn(8, 2))
-        >>> found.skipped
-        (Skipped(name='bias', shape=(1,), reason='1-d'),)
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +19,7 @@ class Audit(Sequence[Finding]):
 
     Attributes:
         findings: of the weights of two or more dimensions that take a gradient.
-        skipped: the other parameters.
+        skipped: the other parameters, by name, and why: "frozen", "0-d", "1-d", "complex", "empty".
         doubts: sentences on what makes the findings doubtful.
         parameters: the number of entries of all parameters.
         roles: the role of each parameter; see `roles`.
@@ -51,7 +32,7 @@ class Audit(Sequence[Finding]):
     """
 
     findings: tuple[Finding, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: dict[str, str]
     doubts: tuple[str, ...]
     parameters: int
     roles: Roles
@@ -62,11 +43,7 @@ class Audit(Sequence[Finding]):
         invariant = sum(math.prod(f.shape) for f in self.findings if f.view is not None)
         return invariant / max(self.parameters, 1)
 
-    @overload
-    def __getitem__(self, index: int) -> Finding: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
-    def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return self.findings[index]
 
     def __len__(self) -> int:
@@ -77,42 +54,24 @@ class Audit(Sequence[Finding]):
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as numbers, strings, lists and dicts, for JSON; None for nan."""
-        findings = [{**asdict(each), "verdict": str(each.verdict)} for each in self.findings]
-        plain: dict[str, Any] = _without_nan(
-            {
-                "share": self.share,
-                "parameters": self.parameters,
-                "findings": findings,
-                "skipped": [asdict(each) for each in self.skipped],
-                "doubts": list(self.doubts),
-                "roles": [asdict(each) for each in self.roles],
-            }
-        )
+        plain: dict[str, Any] = _without_nan({"share": self.share, **asdict(self)})
         return plain
 
     def __str__(self) -> str:
         head = ("weight", "shape", "verdict", "view", "statistic", "elsewhere", "why")
-        rows = [_row(finding) for finding in self.findings]
-        lines = [columns([head, *rows]), ""]
+        rows: list[tuple[str, ...]] = [head]
+        for each in self:
+            numbers = ("" if math.isnan(x) else f"{x:.1g}" for x in (each.here, each.elsewhere))
+            verdict, view = str(each.verdict), each.view or ""
+            rows.append((each.name, size(each.shape), verdict, view, *numbers, each.reason))
+        lines = [columns(rows), ""]
         lines.append(f"{100 * self.share:.1f} % of {self.parameters:,} parameters scale-invariant")
         if self.skipped:
-            counts = Counter(each.reason for each in self.skipped)
+            counts = Counter(self.skipped.values())
             lines.append("skipped: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()))
         return "\n".join([*lines, *(f"doubtful: {doubt}" for doubt in self.doubts)])
 
     __repr__ = __str__
-
-
-def _row(finding: Finding) -> tuple[str, ...]:
-    figures = next(iter(finding.figures.values()), None)
-    numbers = ("", "") if figures is None else (figures.here, figures.elsewhere)
-    shown = ("" if x == "" or math.isnan(float(x)) else f"{x:.1g}" for x in numbers)
-    verdict, view = str(finding.verdict), finding.view or ""
-    return (finding.name, _shape(finding.shape), verdict, view, *shown, finding.reason)
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "()"
 
 
 def _without_nan(value: Any) -> Any:

@@ -109,11 +109,15 @@ class Roles(tuple[Role, ...]):
     def __str__(self) -> str:
         rows = [("parameter", "shape", "role", "why")]
         for each in self:
-            shape = " x ".join(map(str, each.shape)) or "()"
-            rows.append((each.name, shape, each.role, each.reason))
+            rows.append((each.name, size(each.shape), each.role, each.reason))
         return columns(rows)
 
     __repr__ = __str__
+
+
+def size(shape: Sequence[int]) -> str:
+    """A shape in a table."""
+    return " x ".join(map(str, shape)) or "()"
 
 
 def roles(
@@ -159,13 +163,9 @@ def roles(
         return roles_by_modules(model)
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, batch, loss, dtype)
-        subject.outputs(Point(), watch=(seen := uses_of(subject)))
+        seen = Uses(subject.parameters, tensors_of(subject.batch))
+        subject.outputs(Point(), watch=seen)
         return measured_roles(model, seen)
-
-
-def uses_of(subject: Subject) -> Uses:
-    """A watch of a forward pass of `subject`, for `measured_roles`."""
-    return Uses(subject.parameters, tensors_of(subject.batch))
 
 
 def measured_roles(model: nn.Module, seen: Uses) -> Roles:

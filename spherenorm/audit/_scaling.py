@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -39,16 +38,13 @@ def fails_scaling_check(
         measured: what was measured at the place of the check.
         found: the view of each weight.
     """
-    if not found:
-        return []
-    point, start = measured.point, _finite(measured.outputs)
-    units = measured.units
-    if _hold(subject, point, start, units, found, _ALL_AT_ONCE):
+    point, units = measured.point, measured.units
+    start = _finite(measured.outputs)
+    if not found or _hold(subject, point, start, units, found, _ALL_AT_ONCE):
         return []
     again = _finite(subject.outputs(point))
-    same = [
-        _within(x, y, _LEFT_BY_EPS * unit) for x, y, unit in zip(start, again, units, strict=True)
-    ]
+    every = zip(start, again, units, strict=True)
+    same = [_within(x, y, _LEFT_BY_EPS * unit) for x, y, unit in every]
     if not all(same):
         subject.doubts[
             "the model's passes differ by themselves, as with a counter or a random generator of"
@@ -59,9 +55,10 @@ def fails_scaling_check(
     if point.eps_factor < 1:
         point = replace(point, eps_factor=point.eps_factor * _SMALLER)
         start = _finite(subject.outputs(point))
-    one_by_one = ((name, {name: view}) for name, view in found.items())
     return [
-        name for name, one in one_by_one if not _hold(subject, point, start, units, one, _TOLERANCE)
+        name
+        for name, view in found.items()
+        if not _hold(subject, point, start, units, {name: view}, _TOLERANCE)
     ]
 
 
@@ -77,42 +74,35 @@ def _hold(
 
     Changes are not relative to an output's size: a mask's -1e9, or a constant, would hide them.
     """
-    by_scale = []
-    for way in (1, -1):
-        scale = functools.partial(_scale, subject, point, views, way)
-        scaled = _outputs_alike(subject, point, scale, start)
-        if scaled is None:
-            return False
-        by_scale.append(scaled)
-    if all(_all_within(start, scaled, units, [_LEFT_BY_EPS] * len(units)) for scaled in by_scale):
+
+    def outputs(change: Callable[[], None]) -> list[Tensor] | None:
+        """None if the model refuses the change, as one that bounds a norm, or the shapes differ."""
+        try:
+            found = _finite(subject.outputs(point, change))
+        except Exception:
+            return None
+        return found if shapes_of(found) == shapes_of(start) else None
+
+    def scaled(way: int) -> list[Tensor] | None:
+        return outputs(lambda: _scale(subject, point, views, way))
+
+    def unchanged(now: list[Tensor], shares: list[float]) -> bool:
+        every = zip(start, now, units, shares, strict=True)
+        return all(_within(x, y, share * unit) for x, y, unit, share in every)
+
+    if (up := scaled(1)) is None or (down := scaled(-1)) is None:
+        return False
+    left = [_LEFT_BY_EPS] * len(units)
+    if unchanged(up, left) and unchanged(down, left):
         return True
-    turned = _outputs_alike(subject, point, lambda: _turn(subject, point, views), start)
+    turned = outputs(lambda: _turn(subject, point, views))
     if turned is None:
         turned = [x + unit for x, unit in zip(start, units, strict=True)]
-    turns = [
-        max(tolerance * float(((x - y) / unit).abs().max()), _LEFT_BY_EPS)
-        for x, y, unit in zip(start, turned, units, strict=True)
+    moves = [
+        float(((x - y) / unit).abs().max()) for x, y, unit in zip(start, turned, units, strict=True)
     ]
-    return all(_all_within(start, scaled, units, turns) for scaled in by_scale)
-
-
-def _all_within(
-    start: list[Tensor], now: list[Tensor], units: list[Tensor], shares: list[float]
-) -> bool:
-    """True if each output changes by no more than its share of its unit."""
-    every = zip(start, now, units, shares, strict=True)
-    return all(_within(x, y, share * unit) for x, y, unit, share in every)
-
-
-def _outputs_alike(
-    subject: Subject, point: Point, change: Callable[[], None], start: list[Tensor]
-) -> list[Tensor] | None:
-    """The outputs after a change; None if the model refuses it, or gives other shapes."""
-    try:
-        outputs = _finite(subject.outputs(point, change))
-    except Exception:  # so does a model that bounds a norm
-        return None
-    return outputs if shapes_of(outputs) == shapes_of(start) else None
+    shares = [max(tolerance * move, _LEFT_BY_EPS) for move in moves]
+    return unchanged(up, shares) and unchanged(down, shares)
 
 
 def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
@@ -121,7 +111,7 @@ def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
     return bool(((x - y).abs() <= allowed + rounding).all())
 
 
-def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:
+def _turn(subject: Subject, point: Point, names: Mapping[str, View]) -> None:
     """Turn weights by about a tenth of a radian at most."""
     values = [subject.parameters[name].data for name in names]
     for _, piece, noise in with_noise(values, point.seed + 2):
@@ -138,8 +128,7 @@ def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) 
         value = subject.parameters[name].data
         count = value.numel() // view.size(value)
         exponents = (1 + torch.rand(count, generator=generator).to(value)) / 2  # not near 0
-        factors = 2 ** (way * _DOUBLINGS * exponents)
-        value.mul_(view.expand(factors, value))
+        value.mul_(view.expand(2 ** (way * _DOUBLINGS * exponents), value))
 
 
 def _finite(outputs: list[Tensor]) -> list[Tensor]:

@@ -7,7 +7,8 @@ meets the batch is their use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -41,12 +42,6 @@ _RECURRENT = {"mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn"}
 _TABLES = {"embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only"}
 _INDEXING = {"index", "index_select", "gather"}
 _JOINS = {"cat", "stack"}
-_MOVES = {
-    *("view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "clone", "detach"),
-    *("select", "slice", "split", "split_with_sizes", "unbind", "unsqueeze", "squeeze", "alias"),
-    *("index", "index_select", "as_strided", "unfold", "flip", "roll"),
-}
-"""Operations that move entries of a tensor and change none."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +53,12 @@ class _Origin:
         data: it depends on the batch, or on a row that was looked up.
         ends: if it depends on the batch, the matrices of whose products it is a function alone;
             None if no parameter has acted on it.
-        entries: of one weight of three or more dimensions, the number of each entry within it.
         acted: the uses, as roles with the reason, of weights that have acted on constants.
     """
 
     weights: frozenset[str] = frozenset()
     data: bool = False
     ends: frozenset[str] | None = None
-    entries: Tensor | None = field(default=None, compare=False)
     acted: Mapping[str, tuple[RoleName, str]] = field(default_factory=dict, compare=False)
 
 
@@ -107,10 +100,7 @@ class Uses(_Uncompiled):  # type: ignore[no-untyped-call]
         for x in batch:
             self._origins[x] = _BATCH
         for name, x in parameters.items():
-            entries = None
-            if x.ndim > 2:
-                entries = torch.arange(x.numel(), device=x.device).reshape(x.shape)
-            self._origins[x] = _Origin(frozenset((name,)), entries=entries)
+            self._origins[x] = _Origin(frozenset((name,)))
 
     def finish(self, outputs: Iterable[Tensor]) -> None:
         """Take the outputs of the pass."""
@@ -140,7 +130,7 @@ class Uses(_Uncompiled):  # type: ignore[no-untyped-call]
         if table or (in_batch and not picked):
             found = [self._met(name, args, operands, table)] * len(made)
         else:
-            found = self._derived(func, name, args, kwargs, operands, made)
+            found = self._derived(name, args, operands, made)
         for x, origin in zip(made, found, strict=True):
             if not any(x is each for each in given) or x.layout is not torch.strided:
                 self._origins[x] = origin
@@ -164,7 +154,7 @@ class Uses(_Uncompiled):  # type: ignore[no-untyped-call]
         for x, origin in weights:
             for each in origin.weights:
                 shape = self.shapes[each]
-                role, reason = _use(name, args, x, origin.entries, shape, table)
+                role, reason = _use(name, args, x, shape, table)
                 if len(shape) > 1 and role in (*MATRICES, "other") and name not in _RECURRENT:
                     acts.add(each)
                 self._note(each, origin, role, reason)
@@ -189,77 +179,36 @@ class Uses(_Uncompiled):  # type: ignore[no-untyped-call]
 
     def _derived(
         self,
-        func: Callable[..., Any],
         name: str,
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
         operands: Sequence[tuple[Tensor, _Origin]],
         made: Sequence[Tensor],
     ) -> list[_Origin]:
         """The origin of each result of parameters and constants."""
         weights = [(x, origin) for x, origin in operands if origin.weights]
-        if not weights:
-            return [_CONSTANT] * len(made)
-        origins = _made_of(name, args, weights, self.shapes, made)
-        stay = frozenset[str]().union(*(origin.weights for origin in origins[:1]))
-        for _, origin in weights if origins else ():
+        acts: dict[str, tuple[RoleName, str]] = {}
+        for x, origin in weights:
+            for each in origin.weights:
+                use = _use(name, args, x, self.shapes[each], table=False)
+                if use[0] != "vector":
+                    acts[each] = use
+        whole = len(weights) == 1 or acts or name in _PRODUCTS or name in _JOINS
+        found = []
+        for output in made:
+            alike = [each for each in weights if whole or each[0].shape == output.shape]
+            kept = alike or weights
+            acted = {each: use for _, origin in kept for each, use in origin.acted.items()}
+            names = frozenset[str]().union(*(origin.weights for _, origin in kept))
+            found.append(_Origin(names, acted=acts | acted))
+        stay = frozenset[str]().union(*(origin.weights for origin in found[:1]))
+        for _, origin in weights if found else ():
             for each in origin.weights - stay:  # as the lengths of weight normalization
                 self._note(each, origin, "vector", f"acts on a weight ({name})")
-        if name in _MOVES and len(weights) == 1:
-            origins = _moved(func, args, kwargs, *weights[0], origins)
-        return origins
-
-
-def _made_of(
-    name: str,
-    args: tuple[Any, ...],
-    weights: Sequence[tuple[Tensor, _Origin]],
-    shapes: Mapping[str, tuple[int, ...]],
-    made: Sequence[Tensor],
-) -> list[_Origin]:
-    """The origin of each result of an operation on what parameters of `shapes` have made."""
-    acts: dict[str, tuple[RoleName, str]] = {}
-    for x, origin in weights:
-        for each in origin.weights:
-            use = _use(name, args, x, origin.entries, shapes[each], table=False)
-            if use[0] != "vector":
-                acts[each] = use
-    origins = []
-    for output in made:
-        whole = len(weights) == 1 or acts or name in _PRODUCTS or name in _JOINS
-        alike = [each for each in weights if whole or each[0].shape == output.shape]
-        kept = alike or weights
-        names = frozenset[str]().union(*(origin.weights for _, origin in kept))
-        same = [origin.entries for x, origin in kept if x.shape == output.shape]
-        acted = {each: use for _, origin in kept for each, use in origin.acted.items()}
-        origins.append(_Origin(names, entries=same[0] if same else None, acted=acts | acted))
-    return origins
-
-
-def _moved(
-    func: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    x: Tensor,
-    origin: _Origin,
-    made: Sequence[_Origin],
-) -> list[_Origin]:
-    """The origins of results, with the numbers of the entries of `x` moved as these are."""
-    entries = origin.entries
-    if entries is None:
-        return list(made)
-    given = pytree.tree_map(lambda each: entries if each is x else each, (args, kwargs))
-    numbers = pytree.tree_leaves(func(*given[0], **given[1]))
-    return [replace(each, entries=to) for each, to in zip(made, numbers, strict=True)]
+        return found
 
 
 def _use(
-    name: str,
-    args: tuple[Any, ...],
-    x: Tensor,
-    entries: Tensor | None,
-    shape: tuple[int, ...],
-    table: bool,
+    name: str, args: tuple[Any, ...], x: Tensor, shape: tuple[int, ...], table: bool
 ) -> tuple[RoleName, str]:
     """The role of a weight of `shape`, of which `x` is made, in an operation with the batch."""
     if table:
@@ -277,22 +226,12 @@ def _use(
         return "vector", f"acts entry by entry ({name})"
     if len(shape) == 2:
         return "matrix", f"a factor of a product ({name})"
-    summed = _summed(entries, shape, -1 if factors[0] is x else -2)
-    rest = {dim for dim, length in enumerate(shape) if dim and length > 1}
-    if summed in ({0}, rest):
+    long = [length for length in x.shape if length > 1]
+    if sorted(long) == sorted((shape[0], math.prod(shape[1:]))):
         return "matrix", f"dimension 0 by all others ({name})"
-    if summed is not None and 0 not in summed and len(shape) == 3:
+    if len(shape) == 3 and sorted(long[-2:]) == sorted(shape[1:]):
         return "experts", f"a matrix for each index of dimension 0 ({name})"
     return "other", f"neither one matrix, dimension 0 by all others, nor a stack of them ({name})"
-
-
-def _summed(entries: Tensor | None, shape: tuple[int, ...], axis: int) -> set[int] | None:
-    """The dimensions of a weight that a product sums over, along `axis` of a factor."""
-    if entries is None or not entries.numel():
-        return None
-    numbers = entries.movedim(axis, 0).flatten(1)[:, 0]
-    places = torch.unravel_index(numbers, shape)
-    return {dim for dim, index in enumerate(places) if bool((index != index[0]).any())}
 
 
 def _tensors(nested: Any) -> list[Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -11,8 +11,12 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._units import Evidence, Figures, UnitVerdicts, fitting_views, judge_units
+from spherenorm.audit._sensitivity import Sums, default_dims
 
+_ONLY_THROUGH_EPS = 1e-3
+"""The share of its sensitivity that a weight loses at least, if it acts through an eps alone."""
+_BY_CHANCE = 1e-3
+"""The share of units of which nothing is made that pass at one point: of a million one does."""
 _MOST_EPS = 0.3
 """The share of eps in the variance, about, above which a normalization does not normalize."""
 _SMALL = 1e-2
@@ -41,18 +45,23 @@ class Finding:
     """The audit's result for one weight.
 
     Attributes:
-        name: the parameter's name.
-        shape: its shape.
+        name, shape: the parameter's.
         verdict: see `Verdict`.
         view: the finest view in which the weight is scale-invariant, exactly or up to eps; None
             with any other verdict.
         reason: for the verdict, in words.
-        figures: behind it, by the names of views: those tested that say most.
+        tested: the view of the figures that follow: the one of the verdict, or else the finest.
+        here: the largest statistic sqrt(dim(w)) |cos(w, g)| of its units at the model's own
+            parameters, batch and eps; nan where none has a gradient.
+        limit: there with every eps 1e10 times smaller.
+        elsewhere: at jittered parameters and batches, with the smaller eps.
+        units, silent, invariant: how many units there are; that had no gradient at any point; that
+            are invariant.
 
     Example:
         >>> found = sn.audit(torch.nn.Linear(2, 1), torch.randn(8, 2))[0]
-        >>> found.name, str(found.verdict), found.view
-        ('weight', 'not invariant', None)
+        >>> found.name, str(found.verdict), found.view, found.tested, found.units
+        ('weight', 'not invariant', None, 'channel', 1)
     """
 
     name: str
@@ -60,12 +69,164 @@ class Finding:
     verdict: Verdict
     view: str | None
     reason: str
-    figures: dict[str, Figures]
+    tested: str | None = None
+    here: float = math.nan
+    limit: float = math.nan
+    elsewhere: float = math.nan
+    units: int = 0
+    silent: int = 0
+    invariant: int = 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The sensitivities to one weight.
+
+    Attributes:
+        limit: at the model's own point, with eps in the limit.
+        here: there at the model's own eps, in random directions; empty if `limit` suffices.
+        elsewhere: at jittered points with eps in the limit.
+        plain: at the first jittered point with the model's own eps; empty if `here` suffices.
+    """
+
+    limit: Sums
+    here: Sequence[Sums] = ()
+    elsewhere: Sequence[Sums] = ()
+    plain: Sequence[Sums] = ()
+
+    @property
+    def only_through_eps(self) -> bool:
+        """True if nothing else than the eps of a normalization depends on the weight here.
+
+        So it is with a batch that a normalization maps to signs.
+        """
+        own = self.here[0].sensitivity if self.here else 0.0
+        return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * own
+
+    @property
+    def tells_here(self) -> bool:
+        """True if the own point shows how the weight acts."""
+        sums = self.here[0] if self.here else self.limit
+        return sums.sensitivity > 0 and not self.only_through_eps
+
+    @property
+    def shown(self) -> int:
+        """The number of jittered points at which anything depends on the weight."""
+        return sum(sums.sensitivity > 0 for sums in self.elsewhere)
+
+    @property
+    def suffices(self) -> bool:
+        """True if two jittered points show the weight, and one at least each unit that acts here.
+
+        Dropped layers and rare experts need more points than two.
+        """
+        if self.shown < 2:
+            return False
+        for dim in self.limit.along:
+            if all(dim in sums.along for sums in self.elsewhere):
+                _, unseen = self.limit.statistic(View(dim))
+                for sums in self.elsewhere:
+                    unseen = unseen & ~sums.statistic(View(dim))[1]
+                if unseen.any():
+                    return False
+        return True
+
+    def may_hold(self, views: Sequence[View] | None, exact: float) -> bool:
+        """True if a unit of some view may be invariant, as far as the own point tells."""
+        if not self.tells_here:
+            return True
+        for view in fitting_views(self.limit.shape, views):
+            statistic, shows = self.limit.statistic(view)
+            if int((shows & (statistic <= exact)).sum()) > _BY_CHANCE * int(shows.sum()):
+                return True
+        return False
+
+
+class Units:
+    """The units of one view of a weight, one by one, as tensors of truth.
+
+    Args:
+        view: of the weight.
+        evidence: on it.
+        exact: the statistic below which a unit is invariant in the limit of eps.
+
+    Attributes:
+        seen, seen_here, seen_elsewhere: something depends on them at some point, at the own one, at
+            a jittered one.
+        bad_here, bad_elsewhere: not invariant at the own point, at a jittered one.
+        good: invariant wherever anything depends on them, and so at a jittered point.
+    """
+
+    def __init__(self, view: View, evidence: Evidence, exact: float) -> None:
+        self.view, self.evidence = view, evidence
+        statistic, shows = evidence.limit.statistic(view)
+        self.seen_here = shows & (not evidence.only_through_eps)
+        self.bad_here = self.seen_here & ~(statistic <= exact)
+        self.seen_elsewhere = self.bad_elsewhere = torch.zeros_like(shows)
+        for sums in evidence.elsewhere:
+            statistic, shows = sums.statistic(view)
+            self.seen_elsewhere = self.seen_elsewhere | shows
+            self.bad_elsewhere = self.bad_elsewhere | (shows & ~(statistic <= exact))
+        self.seen = self.seen_here | self.seen_elsewhere
+        self.good = self.seen_elsewhere & ~self.bad_here & ~self.bad_elsewhere
+
+    def largest(self, sums: Sequence[Sums]) -> float:
+        values = self.shown(sums)
+        return float(values.max()) if values.numel() else math.nan
+
+    def shown(self, sums: Sequence[Sums]) -> Tensor:
+        """The statistics that were seen."""
+        pairs = (each.statistic(self.view) for each in sums)
+        return torch.cat([torch.empty(0), *(statistic[shows] for statistic, shows in pairs)])
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.good.any()) and torch.equal(self.good, self.seen)
+
+    @property
+    def only_here(self) -> bool:
+        """True if no unit fails at the own point, and one does at a jittered point."""
+        here = bool(self.seen_here.any() and not self.bad_here.any())
+        return here and bool(self.bad_elsewhere.any())
+
+    @property
+    def only_elsewhere(self) -> bool:
+        """True if units that fail at the own point, and no others, pass at the jittered ones."""
+        passes = bool(self.seen_elsewhere[self.bad_here].all()) and not self.bad_elsewhere.any()
+        return bool(self.bad_here.any()) and passes
+
+    @property
+    def unseen(self) -> int:
+        """The number of units that act at the own point alone, if all others are invariant."""
+        if not self.good.any() or self.bad_here.any() or self.bad_elsewhere.any():
+            return 0
+        return int((self.seen & ~self.good).sum())
+
+
+def fitting_views(shape: torch.Size, views: Sequence[View] | None) -> Iterator[View]:
+    """The views that fit a weight, of those asked for; None tries all, from fine to coarse."""
+    if views is not None:
+        yield from (view for view in views if _fits(view, shape))
+        return
+    dims = default_dims(len(shape))
+    yield View(0)
+    yield from (View(dim) for dim in dims[1:] if shape[dim] > 1)
+    for dim in dims:
+        length = shape[dim]
+        yield from (View(dim, count) for count in range(length // 2, 1, -1) if not length % count)
+    yield View(None)
+
+
+def _fits(view: View, shape: torch.Size) -> bool:
+    try:
+        view.size(torch.empty(shape, device="meta"))
+    except ValueError:
+        return False
+    return True
 
 
 def judge(
     name: str,
-    shape: torch.Size,
     evidence: Evidence,
     views: Sequence[View] | None,
     exact: float,
@@ -74,120 +235,102 @@ def judge(
     """The finding for one weight.
 
     Args:
-        name, shape: the weight's.
+        name: the weight's.
         evidence: its sensitivities.
         views: to try in order, of which those that do not fit are left out; None tries all
             dimensions, their equal groups, and the whole weight, from fine to coarse.
         exact: the statistic below which a unit is invariant in the limit of eps.
         tolerance: the statistic at the model's own eps up to which this is said without "up to".
     """
-    tried: list[UnitVerdicts] = []
-    verdict, reason, units = _judged(shape, evidence, views, exact, tolerance, tried)
-    shown = [*filter(None, [units]), *_most_telling(tried)]
-    figures = {str(each.view): each.figures for each in shown}
+    tried: list[Units] = []
+    verdict, reason, units = _judged(evidence, views, exact, tolerance, tried)
     invariant = verdict in (Verdict.INVARIANT, Verdict.UP_TO_EPS)
     view = str(units.view) if units is not None and invariant else None
-    return Finding(name, tuple(shape), verdict, view, reason, figures)
-
-
-_Judged = tuple[Verdict, str, UnitVerdicts | None]
-"""A verdict, its reason, and the view that it is about."""
+    found = Finding(name, tuple(evidence.limit.shape), verdict, view, reason)
+    if units is None and not tried:
+        return found
+    units = units or tried[0]
+    return replace(
+        found,
+        tested=str(units.view),
+        here=units.largest(evidence.here),
+        limit=units.largest([evidence.limit]),
+        elsewhere=units.largest(evidence.elsewhere),
+        units=len(units.good),
+        silent=int((~units.seen).sum()),
+        invariant=int(units.good.sum()),
+    )
 
 
 def _judged(
-    shape: torch.Size,
     evidence: Evidence,
     views: Sequence[View] | None,
     exact: float,
     tolerance: float,
-    tried: list[UnitVerdicts],
-) -> _Judged:
-    """The verdict on a weight; `tried` gets the views that were looked at."""
+    tried: list[Units],
+) -> tuple[Verdict, str, Units | None]:
+    """The verdict, its reason, and the view that it is about; `tried` gets those looked at."""
     everywhere = [*evidence.here, evidence.limit, *evidence.elsewhere]
     if all(sums.sensitivity == 0 for sums in everywhere):
         return Verdict.NO_EVIDENCE, "no output depends on it at any point", None
-    for view in fitting_views(shape, views):
-        tried.append(units := judge_units(view, evidence, exact))
+    for view in fitting_views(evidence.limit.shape, views):
+        tried.append(units := Units(view, evidence, exact))
         if units.holds:
-            return *_up_to_eps(units, evidence, tolerance), units
+            return *_up_to_eps(units, tolerance), units
         if units.unseen:  # a coarser view would hide them
-            count = f"{units.unseen} of {units.figures.units} units of view {view}"
+            count = f"{units.unseen} of {len(units.good)} units of view {view}"
             return Verdict.NO_EVIDENCE, f"{count} act at this point only; a larger batch?", None
         if units.only_elsewhere:  # a coarser view would hide the units that an eps outweighs
-            left = f"{units.figures.limit:.1g} in view {units.view} at this point"
+            left = f"{units.largest([evidence.limit]):.1g} in view {view} at this point"
             return Verdict.NOT_INVARIANT, f"eps outweighs the variance: {left} alone", units
     if not tried:
         return Verdict.NO_EVIDENCE, "none of the views fits it", None
     if evidence.only_through_eps:
         reason = "it acts through the eps of a normalization alone; a larger batch?"
         return Verdict.NO_EVIDENCE, reason, None
-    here = next((units for units in tried if units.only_here), None)
-    if here is not None:
-        moved = f"{here.figures.elsewhere:.1g} when the other parameters move"
+    if here := next((units for units in tried if units.only_here), None):
+        moved = f"{here.largest(evidence.elsewhere):.1g} when the other parameters move"
         return Verdict.ONLY_HERE, f"view {here.view}: {moved}", here
     if not evidence.shown and not all(units.bad_here.any() for units in tried):
         return Verdict.NO_EVIDENCE, "no output depends on it at a jittered point", None
-    return _not_invariant(tried)
-
-
-def _not_invariant(tried: Sequence[UnitVerdicts]) -> _Judged:
-    """The verdict on a weight of which no view holds, with the view that comes nearest."""
-    part = max(tried, key=lambda units: units.share)
-    if part.share:
-        count = f"{part.figures.invariant} of {part.figures.units}"
+    part = max(tried, key=lambda units: float(units.good.sum() / units.seen.sum().clamp(min=1)))
+    if part.good.any():
+        count = f"{int(part.good.sum())} of {len(part.good)}"
         reason = f"{count} units of view {part.view} are: {_runs(part.good)}"
         return Verdict.NOT_INVARIANT, reason, part
-    least = min(tried, key=lambda units: _or_infinity(units.figures.limit))
-    if least.figures.limit <= _SMALL and least.figures.elsewhere <= _SMALL:
-        left = f"{least.figures.elsewhere:.1g} is left in view {least.view}, which no eps explains"
-        return Verdict.NOT_INVARIANT, left, least
+    for units in tried:
+        largest = units.largest(evidence.elsewhere)
+        if units.largest([evidence.limit]) <= _SMALL and largest <= _SMALL:
+            reason = f"{largest:.1g} is left in view {units.view}, which no eps explains"
+            return Verdict.NOT_INVARIANT, reason, units
     return Verdict.NOT_INVARIANT, "the outputs change with its norm", None
 
 
-def _up_to_eps(units: UnitVerdicts, evidence: Evidence, tolerance: float) -> tuple[Verdict, str]:
+def _up_to_eps(units: Units, tolerance: float) -> tuple[Verdict, str]:
     """The verdict on a weight that is invariant in the limit of eps."""
-    figures, silent = units.figures, ""
-    if figures.silent:
-        silent = f"; {figures.silent} of {figures.units} units showed nothing"
-    sums = evidence.here if evidence.tells_here else evidence.plain
-    if not sums:
-        return Verdict.INVARIANT, f"no output depends on it at this point{silent}"
-    seen = torch.cat([s[shows] for s, shows in (each.statistic(units.view) for each in sums)])
-    if not seen.numel() or float(seen.max()) <= tolerance:
-        return Verdict.INVARIANT, f"at {1 + evidence.shown} points{silent}"
+    evidence, silent = units.evidence, int((~units.seen).sum())
+    beside = f"; {silent} of {len(units.seen)} units showed nothing" if silent else ""
+    seen = units.shown(evidence.here if evidence.tells_here else evidence.plain)
+    if not evidence.tells_here and not evidence.plain:
+        return Verdict.INVARIANT, f"no output depends on it at this point{beside}"
+    largest = float(seen.max()) if seen.numel() else 0.0
+    if largest <= tolerance:
+        return Verdict.INVARIANT, f"at {1 + evidence.shown} points{beside}"
     share = float(seen.square().mean().sqrt())
     if share > _MOST_EPS:
-        return (
-            Verdict.NOT_INVARIANT,
-            f"eps outweighs the variance: {share:.1g} in view {units.view} at this eps",
-        )
-    largest = float(seen.max())
-    return Verdict.UP_TO_EPS, f"{largest:.1g} at this eps, {figures.limit:.1g} in its limit{silent}"
-
-
-def _most_telling(tried: Sequence[UnitVerdicts]) -> list[UnitVerdicts]:
-    """The views that figures are kept of: those without groups."""
-    return [units for units in tried if units.view.groups is None]
-
-
-def _or_infinity(x: float) -> float:
-    return math.inf if math.isnan(x) else x
+        left = f"{share:.1g} in view {units.view} at this eps"
+        return Verdict.NOT_INVARIANT, f"eps outweighs the variance: {left}"
+    limit = units.largest([evidence.limit])
+    return Verdict.UP_TO_EPS, f"{largest:.1g} at this eps, {limit:.1g} in its limit{beside}"
 
 
 def _runs(good: Tensor) -> str:
     """The indices of true entries as ranges: "0-7, 12"."""
-    indices: list[int] = good.nonzero().flatten().tolist()
     runs: list[list[int]] = []
-    for index in indices:
+    for index in good.nonzero().flatten().tolist():
         if runs and runs[-1][1] == index - 1:
             runs[-1][1] = index
         else:
             runs.append([index, index])
     texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
     return ", ".join(texts[:6]) + (", ..." if len(texts) > 6 else "")
-
-
-def reject(finding: Finding) -> Finding:
-    """The finding of a weight whose scaling changes the outputs, though the gradient denies it."""
-    reason = "scaling it changes the outputs, though its gradient is tangential"
-    return replace(finding, verdict=Verdict.NOT_INVARIANT, view=None, reason=reason)

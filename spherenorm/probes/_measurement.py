@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -102,7 +102,10 @@ class Sink:
     """Takes the measurements of a probe, block by block. A function does, too, if it needs no end.
 
     Known sinks: `JSONLines`, `TensorBoard` and `WandB` write blocks; `Page` shows each
-    measured step at once.
+    measured step at once. A subclass defines `__call__`.
+
+    Args:
+        function: that is called with each block.
 
     Attributes:
         block: measured steps that are handed over at once, unless `probe` is given another number.
@@ -126,40 +129,14 @@ class Sink:
 
     block: int = 64
 
-    def __call__(self, measured: Sequence[Measurement]) -> object:
-        """Take the measurements of a block, in the order of steps."""
-        raise NotImplementedError(f"{type(self).__name__} does not define __call__(measured)")
-
-    def close(self) -> None:
-        """Know that nothing follows."""
-
-
-class FunctionSink(Sink):
-    """A function of a list of measurements."""
-
-    def __init__(self, function: OfMeasurements) -> None:
+    def __init__(self, function: OfMeasurements | None = None) -> None:
         self._function = function
 
     def __call__(self, measured: Sequence[Measurement]) -> object:
+        """Take the measurements of a block, in the order of steps."""
+        if self._function is None:
+            raise NotImplementedError(f"{type(self).__name__} does not define __call__(measured)")
         return self._function(measured)
 
-
-class Law(Protocol):
-    """A law that says something of a measured step.
-
-    Example:
-        >>> class Fixed:
-        ...     def predict(self, measured):
-        ...         return measured.norm_before  # the norm stays
-        >>> weight = torch.nn.Parameter(torch.eye(2))
-        >>> optimizer = torch.optim.SGD([weight], lr=1.0)
-        >>> with sn.probe(optimizer, every=1, law=Fixed()) as probe:
-        ...     weight.grad = torch.eye(2).flip(0)
-        ...     optimizer.step()
-        >>> found = probe.measurements[0]
-        >>> round(found.norm, 4), found.predicted
-        (1.4142, 1.0)
-    """
-
-    def predict(self, measured: Measurement, /) -> float:
-        """The number to compare with one of `measured`, such as its `norm`."""
+    def close(self) -> None:
+        """Know that nothing follows."""

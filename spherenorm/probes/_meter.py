@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from spherenorm.probes._measurement import Measurement, Units
 from spherenorm.probes._weights import Watched
 from spherenorm.rules import (
     AccumulatedInvarianceTest,
-    InvarianceTest,
     ScaleInvarianceTest,
     UnitSums,
 )
@@ -96,12 +95,8 @@ class Meter:
         lost, self._copies_gradient = written and values is grad, written
         return None if lost else values
 
-    def table(self, test: InvarianceTest) -> Tensor:
-        """The numbers of the steps since the last table, one per row, which `read` tells apart.
-
-        Args:
-            test: of the weight, at the hyper-parameters of these steps.
-        """
+    def table(self) -> Tensor:
+        """The numbers of the steps since the last table, one per row, which `read` tells apart."""
         steps, states = self._sums, self._states
         self._sums, self._states = [], []
         sums = {  # by view, each of shape (5, steps, units)
@@ -109,7 +104,7 @@ class Meter:
             for view, dim in self._dims.items()
         }
         numbers = _numbers(sums[self.watched.view])
-        flags = self._flags(test, sums, states)
+        flags = self._flags(sums, states)
         # (a unit without a gradient has no cosine)
         squares = numbers.square()
         parts = [squares[:-1].mean(-1).T, squares[-1].nanmean(-1)[:, None]]
@@ -120,13 +115,12 @@ class Meter:
                 parts.append(flag.to(numbers.dtype).expand(-1, self._counts[view]))
         return torch.cat(parts, 1)
 
-    def _flags(
-        self, test: InvarianceTest, sums: dict[Any, Tensor], states: Sequence[State]
-    ) -> Sequence[Tensor]:
-        """The units that `test` finds scale-invariant at each step, by tested view.
+    def _flags(self, sums: dict[Any, Tensor], states: Sequence[State]) -> Sequence[Tensor]:
+        """The units that the test finds scale-invariant at each step, by tested view.
 
         Each is of shape (steps, units), or (steps, 1) where units share one decision.
         """
+        test = self.watched.test
         if not test.views:
             return []
         dtype = working_dtype(self.weight.dtype)
@@ -165,14 +159,6 @@ class Meter:
         by_view = torch.split(flags, [self._counts[view] for view in self._tested])
         invariant = torch.zeros(0) if first is None else by_view[first]
         return replace(measured, units=Units(*(*units.clone(), invariant > 0)))
-
-
-def same_tests(one: InvarianceTest, other: InvarianceTest) -> bool:
-    """True if two tests decide alike; a tensor among hyper-parameters may have changed."""
-    pairs = [(getattr(one, f.name), getattr(other, f.name)) for f in fields(one)]
-    return type(one) is type(other) and all(
-        not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == b for a, b in pairs
-    )
 
 
 def plain(x: Tensor) -> Tensor:

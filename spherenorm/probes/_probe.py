@@ -15,15 +15,12 @@ from torch.optim.optimizer import Optimizer
 
 from spherenorm._views import as_view
 from spherenorm.optim import unwrap
-from spherenorm.probes._measurement import FunctionSink, Law, Measurement, OfMeasurements, Sink
-from spherenorm.probes._meter import Meter, read_all, same_tests, tables_on_host
+from spherenorm.probes._measurement import Measurement, OfMeasurements, Sink
+from spherenorm.probes._meter import Meter, read_all, tables_on_host
 from spherenorm.probes._weights import (
-    RuleAndTest,
     Views,
     arrangement,
-    check,
     check_names,
-    meet,
     rules_of,
     watched_weights,
 )
@@ -62,18 +59,17 @@ class Probe:
         units: bool,
     ) -> None:
         self.measurements: list[Measurement] = []
-        self._to = FunctionSink(self.measurements.extend) if to is None else to
+        self._to = Sink(self.measurements.extend) if to is None else to
         self._optimizer, self._every, self._block = optimizer, every, block
         self._names, self._views, self._law, self._units = names, views, law, units
         self._step, self._meters = 0, list[Meter]()
-        self._rules: list[RuleAndTest] = []
         self._laid_out: Hashable = None
         self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
         self._measured: list[Measurement] = []  # and not yet handed over
         self._summed: list[int] = []  # steps of which the meters have sums
         self._waiting: list[tuple[list[int], list[Meter], list[Tensor]]] = []
         check_names(optimizer, names, views)
-        check(watched_weights(optimizer, rules_of(optimizer), names, views))
+        watched_weights(optimizer, rules_of(optimizer), names, views)  # called for its errors
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -165,7 +161,7 @@ class Probe:
     def _tabulate(self) -> None:
         """Make numbers of the sums that the meters have."""
         if self._summed:
-            tables = [m.table(self._rules[m.watched.group][1]) for m in self._meters]
+            tables = [meter.table() for meter in self._meters]
             self._waiting.append((self._summed, self._meters, tables))
             self._summed = []
 
@@ -173,14 +169,10 @@ class Probe:
         """Make the meters, unless those of the last step serve."""
         rules = rules_of(self._optimizer)
         now = arrangement(self._optimizer, rules)
-        pairs = zip(rules, self._rules, strict=False)
-        if now != self._laid_out or not all(same_tests(a, b) for (_, a), (_, b) in pairs):
-            self._tabulate()
-        self._rules = rules
         if now == self._laid_out:
             return
+        self._tabulate()
         watched = watched_weights(self._optimizer, rules, self._names, self._views)
-        check(watched)
         self._meters = [Meter(each, self._units) for each in watched]
         self._kept = [p for group in self._optimizer.param_groups for p in group["params"]]
         self._laid_out = now
@@ -207,7 +199,7 @@ def probe(
     to: Sink | OfMeasurements | None = None,
     model: nn.Module | None = None,
     views: Views = None,
-    law: Law | Callable[[Measurement], float] | None = None,
+    law: Any = None,
     block: int | None = None,
     units: bool = False,
 ) -> Probe:
@@ -225,8 +217,7 @@ def probe(
     cosines, and the test's decisions on them, say little.
 
     A measured step keeps a copy of the weights, which is the memory that a probe takes. Under
-    `fully_shard` it gathers one weight after another: every process needs a probe then, and waits
-    for those of the others before the first step.
+    `fully_shard` it gathers one weight after another: every process must make a probe then.
 
     Args:
         optimizer: of torch, of this library, or any other with torch's step hooks; or a wrapper
@@ -252,7 +243,7 @@ def probe(
         TypeError: this is no optimizer, or `to` no function.
         ValueError: `every` or `block` is not positive; a view does not fit a weight, or is of a
             name that neither the optimizer nor the model has; the model has no weight of the
-            optimizer's; a process that shares weights has no probe after five minutes.
+            optimizer's.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.eye(2))
@@ -273,7 +264,7 @@ def probe(
     if to is not None and not callable(to):
         sinks = "a function of a list of measurements, or a sink such as Page(path)"
         raise TypeError(f"to must be {sinks}, got {to!r}")
-    sink = to if to is None or isinstance(to, Sink) else FunctionSink(to)
+    sink = to if to is None or isinstance(to, Sink) else Sink(to)
     if block is None:
         block = (sink or Sink).block
     for argument, value in (("every", every), ("block", block)):
@@ -288,5 +279,4 @@ def probe(
     predict = law if law is None or callable(law) else law.predict
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)
-    meet(stepped)
     return Probe(optimizer, every, sink, names, views, predict, block, units)

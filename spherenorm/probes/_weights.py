@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._manifold import sphere_of
@@ -24,10 +22,6 @@ RuleAndTest = tuple[Rule | None, InvarianceTest]
 """Of a group: its rule, if it has one, and the test in it, or else the paper's."""
 
 
-MEETING = timedelta(minutes=5)
-"""The time that a probe waits for those of other processes, which may still load their models."""
-
-
 @dataclass(frozen=True, eq=False)
 class Watched:
     """A weight that is measured.
@@ -35,80 +29,59 @@ class Watched:
     Attributes:
         weight: the parameter.
         name: in measurements.
-        group: the index of its param_group.
         view: splits it into the units that are measured.
         test: decides which of its units are scale-invariant.
     """
 
     weight: Tensor
     name: str
-    group: int
     view: View
     test: InvarianceTest
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The measured view, and those that are tested."""
-        return self.view, *self.test.views
 
 
 def watched_weights(
     optimizer: Optimizer, rules: Sequence[RuleAndTest], names: Mapping[Tensor, str], views: Views
 ) -> list[Watched]:
-    """The weights of two or more dimensions, as the optimizer has them now; see `check`.
+    """The weights of two or more dimensions, as the optimizer has them now.
 
     Args:
         optimizer: has the weights.
         rules: of its groups, by `rules_of`.
         names, views: as for `probe`.
+
+    Raises:
+        TypeError: one is complex.
+        ValueError: a view has no units in a weight.
     """
     found: list[Watched] = []
     for number, weight, name in _named(optimizer, names):
         rule, test = rules[number]
         view = _view(views, name, rule, test)
-        if weight.ndim >= 2 and weight.numel() and view is not None:
-            found.append(Watched(weight, name, number, view, test))
+        if weight.ndim < 2 or not weight.numel() or view is None:
+            continue
+        if not weight.is_floating_point():
+            message = f"weight {name!r} must be real and floating-point, got {weight.dtype}"
+            raise TypeError(message)
+        for each in (view, *test.views):
+            try:
+                each.size(weight)
+            except ValueError as error:
+                raise ValueError(f"weight {name!r}: {error}") from error
+        found.append(Watched(weight, name, view, test))
     return found
 
 
-def meet(weights: Iterable[Tensor]) -> None:
-    """Wait until all processes that share these weights have a probe.
-
-    They meet in the store that they were started with: a collective would pair up with one that a
-    process without a probe takes elsewhere.
-
-    Raises:
-        ValueError: one of them has none.
-    """
-    meshes: list[Any] = [getattr(each, "device_mesh", None) for each in weights]
-    ranks = {rank for mesh in meshes if mesh is not None for rank in mesh.mesh.flatten().tolist()}
-    if len(ranks) < 2:
-        return
-    store: Any = distributed.distributed_c10d._get_default_store()
-    own = f"spherenorm/probes of {distributed.get_rank()}"
-    number = store.add(own, 1)
-    store.set(f"{own}/{number}", "")
-    for rank in sorted(ranks):
-        try:
-            store.wait([f"spherenorm/probes of {rank}/{number}"], MEETING)
-        except RuntimeError as error:
-            store.delete_key(f"{own}/{number}")
-            store.add(own, -1)
-            missing = f"process {rank} has no probe after {MEETING.total_seconds():g} s"
-            raise ValueError(
-                f"probe: {missing}, and holds a part of the weights; make a probe in each process"
-            ) from error
-
-
 def arrangement(optimizer: Optimizer, rules: Sequence[RuleAndTest]) -> Hashable:
-    """A value that changes when the watched weights are others, or are to be laid out anew.
+    """A value that changes when other weights are watched, or in another way.
 
-    It tells weights apart by their identity, so the weights must be kept as long as the value.
+    It tells weights apart by their identity, so the weights must be kept as long as the value. A
+    tensor among the hyper-parameters of a test may have changed, and is a new one each time.
     """
     found: list[Hashable] = []
     for group, (rule, test) in zip(optimizer.param_groups, rules, strict=True):
-        found.append((sphere_of(rule), test.views, test.per, type(test)))
-        found.append(tuple(group.get("param_names", ())))
+        of_test = [getattr(test, each.name) for each in fields(test)]
+        of_test = [object() if isinstance(x, Tensor) else x for x in of_test]
+        found.append((sphere_of(rule), type(test), *of_test, *group.get("param_names", ())))
         found.extend((id(p), p.shape, p.dtype, p.device) for p in group["params"])
     return tuple(found)
 
@@ -160,22 +133,3 @@ def _view(views: Views, name: str, rule: Rule | None, test: InvarianceTest) -> V
 def _test_of(rule: Rule) -> InvarianceTest:
     tests = (each for each in rule.tree() if isinstance(each, InvarianceTest))
     return next(tests, ScaleInvarianceTest())
-
-
-def check(watched: Sequence[Watched]) -> None:
-    """Refuse weights that cannot be measured.
-
-    Raises:
-        TypeError: one is complex.
-        ValueError: a view has no units in a weight.
-    """
-    for each in watched:
-        weight = each.weight
-        if not weight.is_floating_point():
-            message = f"weight {each.name!r} must be real and floating-point, got {weight.dtype}"
-            raise TypeError(message)
-        for view in each.views:
-            try:
-                view.size(weight)
-            except ValueError as error:
-                raise ValueError(f"weight {each.name!r}: {error}") from error

@@ -1,5 +1,6 @@
 """`param_groups`: groups from the audit, for recipes of every kind and of users."""
 
+import copy
 import math
 import warnings
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm import rules as r
-from tests.audit.zoo.parts import Attention, Net
+from tests.audit.zoo.parts import Net
 from tests.harness.refusals import refuses
 
 
@@ -175,23 +176,22 @@ def test_a_recipe_for_matrices_takes_them_and_the_rest_takes_what_it_refuses():
 
 
 def test_more_units_than_entries_are_not_turned_apart():
-    def groups(recipe, **settings):
+    def alphas(recipe, **settings):
         wide, tall = nn.Linear(6, 4), nn.Linear(4, 6)
         net = nn.Sequential(wide, nn.BatchNorm1d(4), nn.ReLU(), tall, nn.BatchNorm1d(6), nn.Tanh())
         made = sn.param_groups(net, torch.randn(16, 6), recipe, tolerance=1e-2, **settings)
         return [group_of(made, name)["alpha"] for name in ("0.weight", "3.weight")]
 
-    assert groups("sgdg") == groups("adamg") == [0.1, 0]
-    assert groups("sgdg", alpha=0.1) == [0.1, 0.1]
-    assert groups(sn.bind("sgdg", alpha=0.2)) == [0.2, 0.2]
+    assert alphas("sgdg") == alphas("adamg") == [0.1, 0]
+    assert alphas("sgdg", alpha=0.1) == [0.1, 0.1]
+    assert alphas(sn.bind("sgdg", alpha=0.2)) == [0.2, 0.2]
     for override in ({"alpha": 0.1}, "layer"):
-        assert groups("sgdg", overrides={"3.weight": override}) == [0.1, 0.1]
+        assert alphas("sgdg", overrides={"3.weight": override}) == [0.1, 0.1]
 
 
 def test_a_recipe_without_geometry_takes_all_weights_in_groups_for_torch():
     groups = sn.param_groups(model(), images(), "sgd", lr=0.1)
-    assert [len(group["params"]) for group in groups] == [10]
-    assert "recipe" not in groups[0]
+    assert [(len(group["params"]), "recipe" in group) for group in groups] == [(10, False)]
     torch.optim.SGD(groups)
 
 
@@ -234,9 +234,8 @@ class Normalized(nn.Linear):
 @pytest.mark.parametrize("scale", [0.0, 1e-3])
 def test_a_unit_that_is_zero_or_far_smaller_than_the_others_stays_off_the_sphere(scale):
     first = Normalized(6, 8, bias=False) if scale else nn.Linear(6, 8)
+    first.weight.data[0] *= scale
     net = nn.Sequential(first, nn.BatchNorm1d(8), nn.Linear(8, 2))
-    with torch.no_grad():
-        first.weight[0] *= scale
     groups = sn.param_groups(net, torch.randn(16, 6), "sgdg")
     assert places(groups)["0.weight"] == EUCLIDEAN
     assert "unit" in groups.assignments[0].reason
@@ -290,17 +289,21 @@ def test_one_tiny_unit_or_a_recipe_without_geometry_changes_nothing():
 
 def test_an_audit_instead_of_a_batch_and_keyword_batches():
     net = Net(lambda self, *, x: self.f(x), f=nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
-    x = torch.randn(8, 4)
-    for batch in ({"x": x}, sn.audit(net, {"x": x})):
-        assert places(sn.param_groups(net, batch, "sgdp"))["f.0.weight"] == ("projected", "channel")
+    batch = {"x": torch.randn(8, 4)}
+    for given in (batch, sn.audit(net, batch)):
+        assert places(sn.param_groups(net, given, "sgdp"))["f.0.weight"] == ("projected", "channel")
     with refuses("audit", "model"):
-        sn.param_groups(model(), sn.audit(net, {"x": x}), "sgdp")
+        sn.param_groups(model(), sn.audit(net, batch), "sgdp")
 
 
-def test_parts_of_a_fused_matrix_are_left_alone():
-    net = nn.Sequential(Attention(fused=True, normalize=nn.RMSNorm(4)), nn.Flatten())
-    found = places(sn.param_groups(net, (torch.randn(3, 5, 16),), "sgdg"))
-    assert found["0.qkv.weight"] == EUCLIDEAN
+def test_trained_statistics_that_do_not_fit_the_sphere_are_a_warning_and_new_ones_are_none():
+    net, x = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)), torch.randn(9, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sn.param_groups(copy.deepcopy(net), x, "sgdg")
+    net(x)
+    with pytest.warns(UserWarning, match="running_var"):
+        sn.param_groups(net, x, "sgdg")
 
 
 @pytest.mark.parametrize(

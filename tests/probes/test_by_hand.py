@@ -14,11 +14,8 @@ from spherenorm import metrics
 from spherenorm import rules as r
 
 VIEWS = {
-    "channel": (0, None),
-    "dim=1": (1, None),
-    "groups=2": (0, 2),
-    "dim=1,groups=3": (1, 3),
-    "layer": None,
+    **{"channel": (0, None), "dim=1": (1, None), "layer": None},
+    **{"groups=2": (0, 2), "dim=1,groups=3": (1, 3)},
 }
 
 
@@ -47,12 +44,11 @@ def by_hand(before, after, grad):
     return w, moved, chord, 2 * math.asin(min(1.0, chord / 2)), cosine
 
 
-def laid_out(x, layout):
-    if layout == "transposed":
-        return x.transpose(0, 1).contiguous().transpose(0, 1)
-    if layout == "strided":
-        return torch.stack([x, x], -1)[..., 0]
-    return x
+LAYOUTS = {
+    "plain": lambda x: x,
+    "transposed": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    "strided": lambda x: torch.stack([x, x], -1)[..., 0],
+}
 
 
 class Jump(torch.optim.Optimizer):
@@ -71,7 +67,7 @@ class Jump(torch.optim.Optimizer):
 def weights(dtype, seed):
     """Weights before and after a step of any size, and gradients, some of them with zero rows."""
     generator, draw = torch.Generator().manual_seed(seed), random.Random(seed)
-    for layout in ("plain", "transposed", "strided"):
+    for laid_out in LAYOUTS.values():
         for shape in ((4, 6), (2, 3, 2), (6, 3, 2, 2), (4, 9)):
             scale = 10.0 ** draw.choice([-3, 0, 2] if dtype == torch.float16 else [-12, 0, 9])
             move = 10.0 ** draw.choice([-4, -2, 0])
@@ -79,7 +75,28 @@ def weights(dtype, seed):
             if draw.random() < 0.3:
                 w[0], g[-1] = 0, 0
             values = scale * w, scale * (w + move * d), g / scale**0.5
-            yield [laid_out(x.to(dtype), layout) for x in values]
+            yield [laid_out(x.to(dtype)) for x in values]
+
+
+NUMBERS = {
+    "norm_before": lambda w, after, g, view: metrics.norm(w, view),
+    "norm": lambda w, after, g, view: metrics.norm(after, view),
+    "effective_step": lambda w, after, g, view: metrics.effective_step(w, after, view),
+    "turn": lambda w, after, g, view: metrics.angular_update(w, after, view),
+    "cosine": lambda w, after, g, view: metrics.cosine(w, g, view),
+}
+
+
+def measured(cases, view):
+    """The units of weights that jump, by a probe."""
+    parameters = [nn.Parameter(w.clone(memory_format=torch.preserve_format)) for w, *_ in cases]
+    optimizer = Jump({p: after for p, (_, after, _) in zip(parameters, cases, strict=True)})
+    for parameter, (_, _, grad) in zip(parameters, cases, strict=True):
+        parameter.grad = grad
+    with sn.probe(optimizer, every=1, views=view, units=True) as probe:
+        optimizer.step()
+    assert [m.weight for m in probe.measurements] == [str(i) for i in range(len(cases))]
+    return [m.units for m in probe.measurements]
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -88,44 +105,31 @@ def weights(dtype, seed):
 )
 def test_metrics_and_probe_say_what_the_formulas_say(dtype, view):
     cases = list(weights(dtype, seed=len(view)))
-    kept = [before.clone(memory_format=torch.preserve_format) for before, _, _ in cases]
-    parameters = [torch.nn.Parameter(before) for before in kept]
-    optimizer = Jump({p: after for p, (_, after, _) in zip(parameters, cases, strict=True)})
-    for parameter, (_, _, grad) in zip(parameters, cases, strict=True):
-        parameter.grad = grad
-    found = [
-        [
-            metrics.norm(before, view),
-            metrics.norm(after, view),
-            metrics.effective_step(before, after, view),
-            metrics.angular_update(before, after, view),
-            metrics.cosine(before, grad, view),
-        ]
-        for before, after, grad in cases
-    ]
-    with sn.probe(optimizer, every=1, views=view, units=True) as probe:
-        optimizer.step()
-    assert [m.weight for m in probe.measurements] == [str(i) for i in range(len(cases))]
-    names = "norm_before", "norm", "effective_step", "turn", "cosine"
     exact = 1e-11 if dtype == torch.float64 else 3e-7
-    for case, measured, m in zip(cases, found, probe.measurements, strict=True):
+    for case, units in zip(cases, measured(cases, view), strict=True):
         triples = zip(*(units_of(x, view) for x in case), strict=True)
         truth = torch.tensor([by_hand(*unit) for unit in triples], dtype=torch.float64).T
-        for name, number, right in zip(names, measured, truth, strict=True):
-            close = {"rtol": exact, "atol": 1e-12, "equal_nan": True}
-            if name in ("norm_before", "norm"):
-                close["atol"] = 0.0
-            elif name == "cosine":
-                close["atol"] = exact
-            torch.testing.assert_close(number.double(), right, **close)
-            if name not in ("norm_before", "norm"):  # (the probe has a turn up to 1e-8 of a step)
-                close["atol"] = 1e-7
-            torch.testing.assert_close(getattr(m.units, name), right, **{**close, "rtol": 1e-6})
+        for (name, metric), right in zip(NUMBERS.items(), truth, strict=True):
+            is_norm = name in ("norm_before", "norm")
+            close = {"rtol": exact, "atol": exact if name == "cosine" else 1e-12}
+            close |= {"atol": 0.0} if is_norm else {}
+            torch.testing.assert_close(metric(*case, view).double(), right, **close, equal_nan=True)
+            # (the probe has a turn up to 1e-8 of a step)
+            close = {"rtol": 1e-6, "atol": 0.0 if is_norm else 1e-7}
+            torch.testing.assert_close(getattr(units, name), right, **close, equal_nan=True)
+
+
+@pytest.mark.parametrize("view", ["channel", "dim=1", "layer"])
+def test_a_weight_of_more_entries_than_are_summed_at_once_is_measured_as_the_metrics_say(view):
+    case = torch.randn(3, 700, 300)
+    (units,) = measured([case], view)
+    for name, metric in NUMBERS.items():
+        right = metric(*case, view).double()
+        torch.testing.assert_close(getattr(units, name), right, rtol=1e-5, atol=1e-7)
 
 
 def test_several_probes_optimizers_and_a_new_dtype_do_not_disturb_each_other():
-    torch.manual_seed(0)
-    a, b = (torch.nn.Parameter(torch.randn(3, 4)) for _ in range(2))
+    a, b = (nn.Parameter(torch.randn(3, 4)) for _ in range(2))
     first, second = torch.optim.SGD([a], lr=0.1), torch.optim.Adam([b, a], lr=0.1)
     probes = [sn.probe(first, every=1), sn.probe(first, every=3), sn.probe(second, every=2)]
     norms = {}
@@ -146,26 +150,6 @@ def test_several_probes_optimizers_and_a_new_dtype_do_not_disturb_each_other():
             assert m.norm == pytest.approx(norms[optimizer, m.step].item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("view", ["channel", "dim=1", "layer"])
-def test_large_weights_and_half_precision_are_measured_as_the_metrics_say(view):
-    """A weight of more entries than are summed at once, beside others of three dtypes."""
-    shapes = ((700, 300), torch.float32), ((6, 4), torch.bfloat16), ((6, 4), torch.float16)
-    weights = [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape, dtype in shapes]
-    optimizer = Jump({w: w.detach() + torch.randn(w.shape).to(w.dtype) for w in weights})
-    before = [w.detach().clone() for w in weights]
-    for weight in weights:
-        weight.grad = torch.randn_like(weight)
-    with sn.probe(optimizer, every=1, views=view, units=True) as probe:
-        optimizer.step()
-    for w, old, m in zip(weights, before, probe.measurements, strict=True):
-        for found, right in (
-            (m.units.norm, metrics.norm(w.detach(), view)),
-            (m.units.turn, metrics.angular_update(old, w.detach(), view)),
-            (m.units.cosine, metrics.cosine(old, w.grad, view)),
-        ):
-            torch.testing.assert_close(found, right.double(), rtol=1e-5, atol=1e-7)
-
-
 def nearly_tangential(weight):
     """A gradient of cosine 1e-3 with each row."""
     noise = torch.randn_like(weight)
@@ -175,19 +159,22 @@ def nearly_tangential(weight):
 
 
 def test_a_weight_that_changes_its_group_is_tested_as_its_new_group_says():
-    torch.manual_seed(0)
     weights = [nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(5, 8))]
     groups = [{"params": weights[:1], "delta": 1e-9}, {"params": weights[1:], "delta": 0.1}]
     optimizer = sn.optim.SGDP(groups, lr=0.1)
     with sn.probe(optimizer, every=1) as found:
-        for _ in range(2):
+        for step in range(3):
             for weight in weights:
                 weight.grad = nearly_tangential(weight)
             optimizer.step()
             first, second = optimizer.param_groups
             first["params"], second["params"] = weights, []
+            first["delta"] = 0.1 if step else first["delta"]
     views = [(m.step, m.weight, m.invariant_view) for m in found.measurements]
-    assert views == [(1, "0", None), (1, "1", "channel"), (2, "0", None), (2, "1", None)]
+    assert views == [
+        *((1, "0", None), (1, "1", "channel"), (2, "0", None), (2, "1", None)),
+        *((3, "0", "channel"), (3, "1", "channel")),
+    ]
 
 
 @dataclass(frozen=True)
@@ -238,22 +225,16 @@ def test_a_skipped_step_counts_only_for_a_fused_optimizer(fused, steps):
 def test_groups_of_the_audit_have_weights_that_no_test_looks_at(units):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     batch = torch.randn(16, 4)
-    groups = sn.param_groups(model, batch, "sgdp", lr=0.01)
-    optimizer = sn.optim.SGDP(groups)
+    optimizer = sn.optim.SGDP(sn.param_groups(model, batch, "sgdp", lr=0.01))
     with sn.probe(optimizer, every=1, model=model, units=units) as probe:
         model(batch).square().mean().backward()
-        before = model[3].weight.detach().clone()
         optimizer.step()
-    found = {each.weight: each for each in probe.measurements}
-    assert (found["0.weight"].invariant, found["0.weight"].invariant_view) == (1.0, "channel")
-    untested = found["3.weight"]
-    assert (untested.invariant, untested.invariant_view) == (0.0, None)
-    turns = sn.metrics.angular_update(before, model[3].weight.detach(), untested.view)
-    assert untested.turn == pytest.approx(float(turns.square().mean().sqrt()), rel=1e-5)
+    found = {m.weight: (m.invariant, m.invariant_view) for m in probe.measurements}
+    assert found == {"0.weight": (1.0, "channel"), "3.weight": (0.0, None)}
 
 
 class WritesIntoGradients(torch.optim.Optimizer):
-    """As older optimizers do: decay is added to the gradient itself, from the second step on."""
+    """As older optimizers do: decay is added to the gradient itself, from some step on."""
 
     def __init__(self, params, start):
         super().__init__(params, {"start": start})
@@ -262,8 +243,7 @@ class WritesIntoGradients(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure=None):
         if closure is not None:
-            with torch.enable_grad():
-                closure()
+            closure()
         self.steps += 1
         for group in self.param_groups:
             for p in group["params"]:
@@ -272,36 +252,28 @@ class WritesIntoGradients(torch.optim.Optimizer):
                 p.sub_(p.grad, alpha=0.1)
 
 
-@pytest.mark.parametrize(("start", "lost"), [(1, []), (2, [2])])
-def test_the_raw_gradient_is_measured_though_the_step_writes_into_it(start, lost):
+@pytest.mark.parametrize(
+    ("start", "lost", "by_closure"), [(1, [], False), (2, [2], False), (1, [], True)]
+)
+def test_the_raw_gradient_is_measured_though_the_step_writes_into_it(start, lost, by_closure):
     """A step that has not written into gradients before costs one cosine when it does."""
-    torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(6, 4, dtype=torch.float64))
-    optimizer = WritesIntoGradients([weight], start)
-    expected = []
-    with sn.probe(optimizer, every=1) as found:
-        for _ in range(4):
-            weight.grad = nearly_tangential(weight)
-            expected.append(sn.metrics.cosine(weight, weight.grad).square().mean().sqrt().item())
-            optimizer.step()
-    for m, cosine in zip(found.measurements, expected, strict=True):
-        wanted = math.nan if m.step in lost else cosine
-        assert m.cosine == pytest.approx(wanted, rel=1e-12, nan_ok=True)
-        assert m.invariant == (m.step not in lost)
-
-
-def test_the_raw_gradient_of_a_closure_is_measured_though_the_step_writes_into_it():
-    torch.manual_seed(0)
-    weight = nn.Parameter(torch.randn(6, 4, dtype=torch.float64))
-    optimizer = WritesIntoGradients([weight], 1)
+    optimizer, expected = WritesIntoGradients([weight], start), []
 
     def closure():
         weight.grad = nearly_tangential(weight)
         expected.append(sn.metrics.cosine(weight, weight.grad).square().mean().sqrt().item())
-        return 0.0
 
-    expected = []
     with sn.probe(optimizer, every=1) as found:
-        optimizer.step(closure)
-        optimizer.step(closure=closure)
-    assert [m.cosine for m in found.measurements] == pytest.approx(expected, rel=1e-12)
+        for step in range(4):
+            if not by_closure:
+                closure()
+                optimizer.step()
+            elif step % 2:
+                optimizer.step(closure)
+            else:
+                optimizer.step(closure=closure)
+    for m, cosine in zip(found.measurements, expected, strict=True):
+        wanted = math.nan if m.step in lost else cosine
+        assert m.cosine == pytest.approx(wanted, rel=1e-12, nan_ok=True)
+        assert m.invariant == (m.step not in lost)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from spherenorm.probes import Measurement, Page, WandB
-from spherenorm.probes._history import FEWEST, MOST, History
+from spherenorm.probes._history import MOST, History
 
 FIRST = Measurement(1, "<w>", "channel", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "channel")
 
@@ -45,23 +45,22 @@ def test_what_goes_wrong_is_named_and_only_there(of_step, said):
     assert said in found["bad"]
 
 
+GROWS = {"norm": lambda t: 1 + t / 40}
 LOWERED = {"effective_step": lambda t: 0.1 * 0.8**t, "turn": lambda t: 0.1}
 
 
 @pytest.mark.parametrize(
     ("courses", "equilibrium", "named"),
     [
-        ([course(range(1, FEWEST), norm=lambda t: t)], None, ""),
+        ([course(range(1, 8), norm=lambda t: t)], None, ""),  # too few points
         ([course(STEPS, name, **LOWERED) for name in "abc"], None, ""),  # a schedule kills none
         ([course(STEPS)], lambda m: 0.08, ""),
         ([course(STEPS)], lambda m: math.nan, ""),
         ([course(STEPS)], lambda m: 0.02, "5 times"),
-        ([course(STEPS, norm=lambda t: 1 + t / 40)], None, "projection"),
-        (
-            [course(STEPS, norm=lambda t: 1 + t / 40, predicted=lambda t: 1.0)],
-            None,
-            "smaller steps",  # (a law says that there is a projection)
-        ),
+        ([course(STEPS, **GROWS)], None, "projection"),
+        # a law says that there is a projection
+        ([course(STEPS, **GROWS, predicted=lambda t: 1.0)], None, "smaller steps"),
+        ([course(STEPS, **GROWS, norm_before=lambda t: 2.0)], None, ""),
     ],
 )
 def test_a_note_of_one_weight_or_none(courses, equilibrium, named):
@@ -73,11 +72,11 @@ def test_a_course_is_bounded_and_keeps_its_ends():
     history = History()
     for step in range(1, 20 * MOST):
         history.add(course([step]))
-        points = history.courses["w"].points
-        assert len(points) <= MOST + 1
-        assert (points[0].step, points[-1].step) == (1, step)
-    gaps = {b.step - a.step for a, b in pairwise(points[:-1])}
-    assert len(gaps) == 1  # evenly thinned
+        steps = [p.step for p in history.courses["w"].points]
+        assert len(steps) <= MOST + 1
+        assert (steps[0], steps[-1]) == (1, step)
+    assert len({b - a for a, b in pairwise(steps[:-1])}) == 1  # evenly thinned
+    assert len(steps) > MOST / 2
 
 
 def test_a_run_that_resumes_replaces_what_came_after():

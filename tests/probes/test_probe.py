@@ -271,22 +271,16 @@ def test_infinite_weights_and_gradients_give_null():
     assert third["norm_before"] == pytest.approx(math.sqrt(2))
 
 
-def test_zero_rows_and_empty_weights():
-    weight, empty = (
-        nn.Parameter(torch.tensor([[0.0, 0.0], [3.0, 4.0]])),
-        nn.Parameter(torch.ones(0, 3)),
-    )
-    optimizer = torch.optim.SGD([weight, empty], lr=1.0)
+def test_zero_rows_empty_weights_and_sparse_gradients():
+    zero, empty = nn.Parameter(torch.tensor([[0.0, 0], [3, 4]])), nn.Parameter(torch.ones(0, 3))
+    optimizer = torch.optim.SGD([zero, empty], lr=1.0)
     with sn.probe(optimizer, every=1) as found:
-        weight.grad, empty.grad = torch.tensor([[1.0, 1.0], [0.0, 0.0]]), torch.ones(0, 3)
+        zero.grad, empty.grad = torch.tensor([[1.0, 1.0], [0.0, 0.0]]), torch.ones(0, 3)
         optimizer.step()
     (only,) = found.measurements
     assert only.turn == only.effective_step == 0
     assert math.isnan(only.cosine)
     assert only.norm == pytest.approx(math.sqrt((2 + 25) / 2))
-
-
-def test_a_sparse_gradient_is_measured():
     table = nn.Embedding(6, 3, sparse=True)
     optimizer = torch.optim.SparseAdam(table.parameters(), lr=0.1)
     with sn.probe(optimizer, every=1) as found:

@@ -1,159 +1,75 @@
-"""Weights that are invariant at one point only, or of which nothing tells."""
+"""Rows: weights that are invariant at one point only, of which nothing tells, or that deceive."""
 
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from tests.audit.zoo.case import CHANNEL, Case, case, cases, images, vectors
-from tests.audit.zoo.parts import Net, linear, mlp, parameter
+from tests.audit.zoo.parts import (
+    CHANNEL,
+    Case,
+    Net,
+    filled,
+    hides_its_norm,
+    images,
+    linear,
+    mlp,
+    net,
+    parameter,
+    vectors,
+)
+
+LEAST = torch.finfo(torch.float32).min
 
 
-@case
-def zero_head():
-    net = mlp(6, 8, 8, 3)
-    nn.init.zeros_(net[-1].weight)
-    return Case(net, (vectors(),))
+def zero_head(norm=None, **truth):
+    model = mlp(6, 8, 8, 3, norm=norm)
+    nn.init.zeros_(model[-1].weight)
+    return Case(model, vectors(), **truth)
 
 
-@case
-def zero_head_after_batch_norm():
-    net = mlp(6, 8, 8, 3, norm=nn.BatchNorm1d)
-    nn.init.zeros_(net[-1].weight)
-    return Case(net, (vectors(),), {"0.weight": CHANNEL, "3.weight": CHANNEL})
-
-
-@case
 def rezero():
     def block(*body):
-        net = Net(lambda self, x: x + self.a * self.body(x), a=nn.Parameter(torch.zeros(())))
-        net.body = nn.Sequential(*body)
-        return net
+        zero = nn.Parameter(torch.zeros(()))
+        return Net(lambda s, x: x + s.a * s.body(x), a=zero, body=nn.Sequential(*body))
 
     plain = block(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
     normed = block(nn.Linear(6, 6), nn.BatchNorm1d(6))
-    return Case(nn.Sequential(plain, normed), (vectors(),), {"1.body.0.weight": CHANNEL})
+    return Case(nn.Sequential(plain, normed), vectors(), {"1.body.0.weight": CHANNEL})
 
 
-def lora(dim, *after):
-    def function(self, x):
-        return self.after(self.base(x) + x @ self.A @ self.B)
-
-    net = Net(function, base=nn.Linear(dim, dim), A=parameter(dim, 2), B=parameter(2, dim, std=0.0))
-    net.base.requires_grad_(False)
-    net.after = nn.Sequential(*after)
-    return net
-
-
-@case
-def unrouted_expert():
-    def function(self, x):
-        gate = self.router(x) + self.bias
-        chosen = gate.softmax(-1).topk(1, -1)
-        parts = torch.stack([expert(x) for expert in self.experts], 1)
-        return (
-            parts.gather(1, chosen.indices[:, :, None].expand(-1, 1, 3)) * chosen.values[..., None]
-        ).sum(1)
-
-    net = Net(
-        function,
-        router=linear(6, 3),
-        experts=nn.ModuleList(mlp(6, 8, 3) for _ in range(3)),
-        bias=nn.Parameter(torch.tensor([0.0, 0.0, -50.0])),
+def lora(*after, **truth):
+    return net(
+        lambda s, x: s.after(s.base(x) + x @ s.A @ s.B),
+        vectors(),
+        **truth,
+        base=nn.Linear(6, 6).requires_grad_(False),
+        **{"A": parameter(6, 2), "B": parameter(2, 6, std=0.0), "after": nn.Sequential(*after)},
     )
-    return Case(net, (vectors(),))
 
 
-@case
-def dead_relu():
-    net = mlp(6, 8, 3)
-    nn.init.constant_(net[0].bias, -100.0)
-    return Case(net, (vectors(),))
+def one_expert(self, x):
+    chosen = (self.router(x) + self.bias).softmax(-1).topk(1, -1)
+    parts = torch.stack([expert(x) for expert in self.experts], 1)
+    index = chosen.indices[:, :, None].expand(-1, 1, 3)
+    return (parts.gather(1, index) * chosen.values[..., None]).sum(1)
 
 
-@case
-def regressor_with_a_large_bias():
-    net = mlp(6, 8, 1)
-    nn.init.constant_(net[-1].bias, 1e4)
-    return Case(net, (vectors(),))
-
-
-@case
-def saturated_outputs():
-    net = nn.Sequential(mlp(6, 8, 3), nn.Tanh())
-    nn.init.constant_(net[0][-1].bias, 15.0)
-    return Case(net, (vectors(),))
-
-
-@case
-def deep_convolutions_without_norm():
+def deep_convolutions():
     layers = [nn.Conv2d(3, 6, 3, padding=1)]
     for _ in range(7):
         layers += [nn.ReLU(), nn.Conv2d(6, 6, 3, padding=1)]
-    return Case(nn.Sequential(*layers, nn.Flatten(), nn.Linear(384, 3)), (images(),))
+    return Case(nn.Sequential(*layers, nn.Flatten(), nn.Linear(384, 3)), images())
 
 
-class Straight(torch.autograd.Function):
-    """The identity, with a backward pass that takes the radial part out."""
-
-    @staticmethod
-    def forward(ctx, w):
-        ctx.save_for_backward(w)
-        return w.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        (w,) = ctx.saved_tensors
-        return grad - (w * grad).sum() / (w * w).sum() * w
+def hidden(function):
+    """A weight whose gradient hides its norm."""
+    return net(function, vectors(), verdicts={"w": "not invariant"}, w=parameter(4, 6))
 
 
-@case
-def gradient_that_hides_the_norm_below_a_mask():
-    def function(self, x):
-        hidden = torch.arange(4) > 2
-        return torch.tanh(F.linear(x, Straight.apply(self.w))).masked_fill(hidden, -1e30)
-
-    return Case(Net(function, w=parameter(4, 6)), (vectors(),))
-
-
-@case
-def gradient_that_hides_the_norm_beside_a_large_scale():
-    def function(self, x):
-        hidden = torch.tanh(F.linear(x, Straight.apply(self.w)))
-        return torch.cat([1e9 * self.norm(self.f(x)), hidden], 1)
-
-    net = Net(function, w=parameter(4, 6), f=nn.Linear(6, 4), norm=nn.BatchNorm1d(4))
-    return Case(net, (vectors(),), {"f.weight": CHANNEL})
-
-
-@case
-def gradient_that_hides_the_norm_in_a_small_branch():
-    def function(self, x):
-        return torch.tanh(
-            self.norm(self.f(x)) + 1e-5 * torch.tanh(F.linear(x, Straight.apply(self.w)))
-        )
-
-    net = Net(function, w=parameter(4, 6), f=nn.Linear(6, 4), norm=nn.BatchNorm1d(4))
-    return Case(net, (vectors(),), {"f.weight": CHANNEL})
-
-
-@case
-def gradient_that_hides_the_norm_in_a_loss_of_a_million():
-    def function(self, x):
-        return 1e6 + torch.tanh(F.linear(x, Straight.apply(self.w))).square().mean()
-
-    return Case(Net(function, w=parameter(4, 6)), (vectors(),))
-
-
-@case
-def masked_logits_that_show_the_norm_beside_features_that_do_not():
-    def function(self, x):
-        y = self.f(x)
-        logits = torch.tanh(y) @ self.h
-        hidden = torch.arange(5) > 2
-        return logits.masked_fill(hidden, torch.finfo(torch.float32).min), self.norm(y).tanh()
-
-    parts = {"f": linear(6, 5), "h": parameter(5, 5), "norm": nn.LayerNorm(5)}
-    return Case(Net(function, **parts), (vectors(),))
+def hidden_beside(function):
+    """The same beside an invariant weight."""
+    parts = {"f": nn.Linear(6, 4), "norm": nn.BatchNorm1d(4)}
+    return net(function, vectors(), {"f.weight": CHANNEL}, w=parameter(4, 6), **parts)
 
 
 def beside_features(logits):
@@ -164,173 +80,174 @@ def beside_features(logits):
         return logits(torch.tanh(y) @ self.h), self.norm(y).tanh()
 
     parts = {"f": linear(6, 5), "h": parameter(5, 5), "norm": nn.LayerNorm(5)}
-    return Case(Net(function, **parts), (vectors(),))
+    return net(function, vectors(), **parts)
 
 
-@case
-def logits_below_two_masks():
-    least, index = torch.finfo(torch.float32).min, torch.arange(5)
-
-    def masked_twice(logits):
-        return (logits + least * (index > 2)).masked_fill(index > 3, 2.0 * least) - 1e20 * (
-            index == 2
-        )
-
-    return beside_features(masked_twice)
+def normed(function, n=16, norm=nn.BatchNorm1d):
+    """A function of a network whose `f` is a layer, and whose `norm` fits it."""
+    return net(function, vectors(n), f=linear(6, 5), norm=norm(5))
 
 
-@case
-def outputs_of_two_scales_in_one_tensor():
-    def function(self, x):
-        y = self.f(x)
-        return torch.stack([1e9 * self.norm(y), torch.tanh(y)], 1)
-
-    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
+def masked_twice(logits):
+    index = torch.arange(5)
+    once = (logits + LEAST * (index > 2)).masked_fill(index > 3, 2.0 * LEAST)
+    return once - 1e20 * (index == 2)
 
 
-@case
-def a_large_and_positive_scale_beside_a_small_one():
-    def function(self, x):
-        y = self.f(x)
-        return torch.cat([1e9 * F.softplus(self.norm(y)).repeat(1, 3), torch.tanh(y)], 1)
-
-    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
+def centered(self, x):
+    y = self.f(x)
+    out = torch.tanh(self.norm(y - self.center))
+    self.center = self.center.lerp(y.detach().mean(0), 0.1)
+    return out
 
 
-@case
-def running_center_that_starts_at_zero():
-    def function(self, x):
-        y = self.f(x)
-        out = torch.tanh(self.norm(y - self.center))
-        self.center = self.center.lerp(y.detach().mean(0), 0.1)
-        return out
-
-    net = Net(function, f=linear(6, 5), norm=nn.LayerNorm(5))
-    net.register_buffer("center", torch.zeros(5))
-    return Case(net, (vectors(),))
+def running_center():
+    made = normed(centered, norm=nn.LayerNorm)
+    made.model.register_buffer("center", torch.zeros(5))
+    return made
 
 
-@case
-def detached_norm_that_hides_the_norm():
-    def function(self, x):
-        norm = self.w.norm(dim=1, keepdim=True)
-        return torch.tanh(F.linear(x, self.w / norm * norm.detach()))
-
-    return Case(Net(function, w=parameter(4, 6)), (vectors(),))
+def rows(w):
+    return w.norm(dim=1, keepdim=True)
 
 
-@case
-def norm_that_is_bounded():
-    def function(self, x):
-        norm = self.w.norm(dim=1, keepdim=True)
-        return torch.tanh(F.linear(x, self.w * (1.0 / norm).clamp(max=1)))
-
-    return Case(Net(function, w=parameter(4, 6, std=3.0)), (vectors(),))
-
-
-@case
-def norm_of_the_whole_weight_that_is_bounded():
-    """One unit: scaling it up alone says nothing."""
-
-    def function(self, x):
-        return torch.tanh(F.linear(x, self.w * (1.0 / self.w.norm()).clamp(max=1)))
-
-    return Case(Net(function, w=parameter(4, 6)), (vectors(),))
-
-
-@case
-def spectral_norm_that_is_bounded():
+def spectrally_bounded(self, x):
     """W / max(1, |W| / c), as in invertible residual networks (Behrmann et al. 2019)."""
-
-    def function(self, x):
-        for w in (self.v, self.w):
-            x = x + F.elu(F.linear(x, w / (torch.linalg.matrix_norm(w, 2) / 0.9).clamp(min=1)))
-        return x
-
-    return Case(Net(function, v=parameter(6, 6), w=parameter(6, 6)), (vectors(),))
+    for w in (self.v, self.w):
+        x = x + F.elu(F.linear(x, w / (torch.linalg.matrix_norm(w, 2) / 0.9).clamp(min=1)))
+    return x
 
 
-@case
-def a_norm_in_a_small_output_beside_a_large_one():
-    def function(self, x):
-        y = self.f(x)
-        return {"large": 1e5 * self.norm(y).tanh(), "size": y.square().mean()}
-
-    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(12),))
-
-
-@case
-def shift_of_a_softmax_beside_cosines():
+def shifted(self, x):
     """Its last row shifts all logits by the same, which no softmax shows."""
-
-    def function(self, x):
-        classes, shift = self.w[:4], x @ self.w[4]
-        return (F.normalize(x @ classes.T, dim=0) + shift[:, None]).softmax(1)
-
-    return Case(Net(function, w=parameter(5, 6)), (vectors(),), {"w": CHANNEL})
+    return (F.normalize(x @ self.w[:4].T, dim=0) + (x @ self.w[4])[:, None]).softmax(1)
 
 
-@case
-def outputs_above_a_threshold():
-    """No gradient shows it: all units must shrink to cross it."""
-
-    def function(self, x):
-        y = self.f(x)
-        return torch.tanh(self.norm(y)) * (y.abs().max() > 2)
-
-    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
-
-
-@case
-def a_millionth_of_a_detached_norm():
-    def function(self, x):
-        return torch.tanh(self.norm(self.f(x))) * (1 + 1e-6 * self.f.weight.detach().norm().item())
-
-    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
-
-
-@case
-def entries_below_a_threshold_are_zero():
-    def function(self, x):
-        y = self.f(x)
-        return self.norm(torch.where(y > 1e-3, y, 0.0))
-
-    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
-
-
-cases(
-    low_rank_adapter=lambda: Case(lora(6, nn.Tanh()), (vectors(),)),
-    low_rank_adapter_before_batch_norm=lambda: Case(
-        lora(6, nn.BatchNorm1d(6), nn.Tanh()), (vectors(),)
+EVIDENCE = {
+    "zero_head": zero_head,
+    "zero_head_after_batch_norm": lambda: zero_head(
+        nn.BatchNorm1d,
+        views={"0.weight": CHANNEL, "3.weight": CHANNEL},
+        verdicts={"0.weight": "invariant", "6.weight": "not invariant"},
     ),
-    unused_weight=lambda: Case(
-        Net(lambda self, x: self.used(x), used=nn.Linear(6, 3), unused=nn.Linear(6, 3)),
-        (vectors(),),
+    "rezero": rezero,
+    "low_rank_adapter": lambda: lora(
+        nn.Tanh(), verdicts={"A": "not invariant", "B": "not invariant"}
     ),
-    argmax_output=lambda: Case(
-        nn.Sequential(mlp(6, 8, 3), Net(lambda self, x: x.argmax(-1))), (vectors(),)
+    "low_rank_adapter_before_batch_norm": lambda: lora(nn.BatchNorm1d(6), nn.Tanh()),
+    "unrouted_expert": lambda: net(
+        one_expert,
+        vectors(),
+        verdicts={"experts.2.0.weight": "no evidence", "router.weight": "not invariant"},
+        router=linear(6, 3),
+        experts=nn.ModuleList(mlp(6, 8, 3) for _ in range(3)),
+        bias=nn.Parameter(torch.tensor([0.0, 0.0, -50.0])),
     ),
-    detached_output=lambda: Case(
-        nn.Sequential(mlp(6, 8, 3), Net(lambda self, x: x.detach())), (vectors(),)
+    "unused_weight": lambda: net(
+        lambda s, x: s.used(x),
+        vectors(),
+        verdicts={"unused.weight": "no evidence", "used.weight": "not invariant"},
+        used=nn.Linear(6, 3),
+        unused=nn.Linear(6, 3),
     ),
-    deep_network_without_norm=lambda: Case(mlp(6, *[10] * 11, 3), (vectors(),)),
-    deep_network_with_batch_norm=lambda: Case(
+    "dead_relu": lambda: Case(
+        nn.Sequential(filled(nn.Linear(6, 8), -100.0), nn.ReLU(), nn.Linear(8, 3)),
+        vectors(),
+        verdicts={"0.weight": "no evidence"},
+    ),
+    "argmax_output": lambda: net(
+        lambda s, x: s.f(x).argmax(-1),
+        vectors(),
+        verdicts={"f.0.weight": "no evidence"},
+        f=mlp(6, 8, 3),
+    ),
+    "detached_output": lambda: net(
+        lambda s, x: s.f(x).detach(),
+        vectors(),
+        verdicts={"f.2.weight": "no evidence"},
+        f=mlp(6, 8, 3),
+    ),
+    "regressor_with_a_large_bias": lambda: Case(
+        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), filled(nn.Linear(8, 1), 1e4)), vectors()
+    ),
+    "saturated_outputs": lambda: Case(
+        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), filled(nn.Linear(8, 3), 15.0), nn.Tanh()),
+        vectors(),
+    ),
+    "deep_network_without_norm": lambda: Case(mlp(6, *[10] * 11, 3), vectors()),
+    "deep_convolutions_without_norm": deep_convolutions,
+    "deep_network_with_batch_norm": lambda: Case(
         mlp(6, *[10] * 11, 3, norm=nn.BatchNorm1d),
-        (vectors(24),),
+        vectors(24),
         {f"{3 * i}.weight": CHANNEL for i in range(11)},
     ),
-    gradient_that_hides_the_norm=lambda: Case(
-        Net(lambda self, x: torch.tanh(F.linear(x, Straight.apply(self.w))), w=parameter(4, 6)),
-        (vectors(),),
+}
+DECEPTIONS = {
+    "gradient_that_hides_the_norm": lambda: hidden(hides_its_norm),
+    "gradient_that_hides_the_norm_below_a_mask": lambda: hidden(
+        lambda s, x: hides_its_norm(s, x).masked_fill(torch.arange(4) > 2, -1e30)
     ),
-    logits_below_masks_of_two_sizes=lambda: beside_features(
+    "gradient_that_hides_the_norm_in_a_loss_of_a_million": lambda: hidden(
+        lambda s, x: 1e6 + hides_its_norm(s, x).square().mean()
+    ),
+    "gradient_that_hides_the_norm_beside_a_large_scale": lambda: hidden_beside(
+        lambda s, x: torch.cat([1e9 * s.norm(s.f(x)), hides_its_norm(s, x)], 1)
+    ),
+    "gradient_that_hides_the_norm_in_a_small_branch": lambda: hidden_beside(
+        lambda s, x: torch.tanh(s.norm(s.f(x)) + 1e-5 * hides_its_norm(s, x))
+    ),
+    "detached_norm_that_hides_the_norm": lambda: hidden(
+        lambda s, x: torch.tanh(F.linear(x, s.w / rows(s.w) * rows(s.w).detach()))
+    ),
+    "norm_that_is_bounded": lambda: net(
+        lambda s, x: torch.tanh(F.linear(x, s.w * (1.0 / rows(s.w)).clamp(max=1))),
+        vectors(),
+        w=parameter(4, 6, std=3.0),
+    ),
+    # One unit: scaling it up alone says nothing.
+    "norm_of_the_whole_weight_that_is_bounded": lambda: hidden(
+        lambda s, x: torch.tanh(F.linear(x, s.w * (1.0 / s.w.norm()).clamp(max=1)))
+    ),
+    "spectral_norm_that_is_bounded": lambda: net(
+        spectrally_bounded, vectors(), v=parameter(6, 6), w=parameter(6, 6)
+    ),
+    "clipped_weights": lambda: net(
+        lambda s, x: F.linear(x, s.w.clamp(-0.01, 0.01)), vectors(), w=parameter(4, 6, std=0.01)
+    ),
+    "a_constant_beside_the_weight": lambda: normed(lambda s, x: F.normalize(s.f(x) + 0.01)),
+    "masked_logits_that_show_the_norm_beside_features_that_do_not": lambda: beside_features(
+        lambda logits: logits.masked_fill(torch.arange(5) > 2, LEAST)
+    ),
+    "logits_below_two_masks": lambda: beside_features(masked_twice),
+    "logits_below_masks_of_two_sizes": lambda: beside_features(
         lambda logits: logits + torch.tensor([0, 0, 0, -1e20, -1000000000.0])
     ),
-    clipped_weights=lambda: Case(
-        Net(lambda self, x: F.linear(x, self.w.clamp(-0.01, 0.01)), w=parameter(4, 6, std=0.01)),
-        (vectors(),),
+    "outputs_of_two_scales_in_one_tensor": lambda: normed(
+        lambda s, x: torch.stack([1e9 * s.norm(y := s.f(x)), torch.tanh(y)], 1)
     ),
-    a_constant_beside_the_weight=lambda: Case(
-        Net(lambda self, x: F.normalize(self.f(x) + 0.01), f=linear(6, 5)), (vectors(),)
+    "a_large_and_positive_scale_beside_a_small_one": lambda: normed(
+        lambda s, x: torch.cat(
+            [1e9 * F.softplus(s.norm(y := s.f(x))).repeat(1, 3), torch.tanh(y)], 1
+        )
     ),
-)
+    "a_norm_in_a_small_output_beside_a_large_one": lambda: normed(
+        lambda s, x: {"large": 1e5 * s.norm(y := s.f(x)).tanh(), "size": y.square().mean()}, n=12
+    ),
+    "an_output_that_is_linear_beside_one_that_grows_exponentially": lambda: normed(
+        lambda s, x: torch.cat([(12 * s.norm(y := s.f(x))).exp(), y], 1), n=64
+    ),
+    "shift_of_a_softmax_beside_cosines": lambda: net(
+        shifted, vectors(), {"w": CHANNEL}, w=parameter(5, 6)
+    ),
+    "running_center_that_starts_at_zero": running_center,
+    # No gradient shows it: all units must shrink to cross it.
+    "outputs_above_a_threshold": lambda: normed(
+        lambda s, x: torch.tanh(s.norm(y := s.f(x))) * (y.abs().max() > 2)
+    ),
+    "a_millionth_of_a_detached_norm": lambda: normed(
+        lambda s, x: torch.tanh(s.norm(s.f(x))) * (1 + 1e-6 * s.f.weight.detach().norm().item())
+    ),
+    "entries_below_a_threshold_are_zero": lambda: normed(
+        lambda s, x: s.norm(torch.where((y := s.f(x)) > 1e-3, y, 0.0))
+    ),
+}

@@ -1,18 +1,96 @@
-"""Parts of the zoo's models: a module of any function, normalizations, small networks."""
+"""Parts of the zoo's models, and the case that a row makes."""
 
 import functools
 import itertools
 import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
+from torch.utils.checkpoint import checkpoint
+
+CHANNEL, LAYER = "channel", "layer"
+
+
+@dataclass
+class Case:
+    """A model, a batch, and what is true of its weights.
+
+    Attributes:
+        model: with fixed weights.
+        inputs: the arguments of the model, or a dict of its keyword arguments.
+        views: the views of the scale-invariant weights, by name or pattern ("blocks*"); all other
+            weights are not invariant.
+        verdicts: of weights of which the audit must say more than that.
+        either: weights that may be found or not: nothing in the batch tells.
+        loss: of the audit.
+    """
+
+    model: nn.Module
+    inputs: Any
+    views: dict[str, str] = field(default_factory=dict)
+    verdicts: dict[str, str] = field(default_factory=dict)
+    either: dict[str, str] = field(default_factory=dict)
+    loss: Callable[[Any], Any] | None = None
+
+    def true_view(self, name: str) -> str | None:
+        for pattern, view in {**self.views, **self.either}.items():
+            if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1])):
+                return view
+        return None
+
+
+def chain(inputs, *layers, verdicts=None, either=None, **views):
+    """A chain of layers; the keywords are the views of layers by their number: _0="channel"."""
+    named = {f"{key[1:]}.weight": view for key, view in views.items()}
+    return Case(nn.Sequential(*layers), inputs, named, verdicts or {}, either or {})
+
+
+def before(layer, norm, inputs, view=None):
+    """A layer before a norm, in whose view it is invariant."""
+    return chain(inputs, layer, norm, nn.Tanh(), **({"_0": view} if view else {}))
+
+
+def net(function, inputs, views=None, verdicts=None, either=None, loss=None, **parts):
+    """A model whose forward pass is a function of it and its inputs."""
+    return Case(Net(function, **parts), inputs, views or {}, verdicts or {}, either or {}, loss)
+
+
+def vectors(n=16, d=6):
+    return torch.randn(n, d)
+
+
+def images(n=6, c=3, s=8):
+    return torch.randn(n, c, s, s)
+
+
+def sequences(n=3, t=5, d=16):
+    return torch.randn(n, t, d)
+
+
+def tokens(n=4, t=6):
+    return torch.randint(11, (n, t))
+
 
 linear = functools.partial(nn.Linear, bias=False)
+conv = functools.partial(nn.Conv2d, bias=False)
 
 
 def parameter(*shape, std=1.0):
     return nn.Parameter(std * torch.randn(shape))
+
+
+def small(layer, std=0.02):
+    nn.init.normal_(layer.weight, std=std)
+    return layer
+
+
+def filled(layer, value, name="bias"):
+    nn.init.constant_(getattr(layer, name), value)
+    return layer
 
 
 class Net(nn.Module):
@@ -68,12 +146,11 @@ class EvoNormS0(nn.Module):
     def __init__(self, channels, groups):
         super().__init__()
         self.v, self.groups = parameter(1, channels, 1, 1), groups
-        self.gamma = nn.Parameter(torch.ones(1, channels, 1, 1))
 
     def forward(self, x):
         grouped = x.unflatten(1, (self.groups, -1))
         std = (grouped.var((2, 3, 4), keepdim=True) + 1e-5).sqrt().expand_as(grouped).flatten(1, 2)
-        return x * torch.sigmoid(self.v * x) / std * self.gamma
+        return x * torch.sigmoid(self.v * x) / std
 
 
 class EvoNormB0(nn.Module):
@@ -103,13 +180,55 @@ class Attention(nn.Module):
         self.normalize, self.whole = normalize or nn.Identity(), whole or nn.Identity()
 
     def forward(self, x):
-        parts = self.qkv(x).chunk(3, -1) if self.fused else (self.q(x), self.k(x), self.v(x))
-        q, k, v = parts
+        q, k, v = self.qkv(x).chunk(3, -1) if self.fused else (self.q(x), self.k(x), self.v(x))
         q, k = self.whole(q), self.whole(k)
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))
-        q, k = self.normalize(q), self.normalize(k)
-        y = F.scaled_dot_product_attention(q, k, v)
+        y = F.scaled_dot_product_attention(self.normalize(q), self.normalize(k), v)
         return self.o(y.transpose(1, 2).flatten(2))
+
+
+class LayerDrop(nn.Module):
+    """Drops blocks by Python's random numbers, as fairseq does."""
+
+    def __init__(self, *blocks):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x):
+        for block in self.blocks:
+            if not self.training or random.random() > 0.5:
+                x = block(x)
+        return x
+
+
+class ShiftedNorm(nn.Module):
+    """LayerNorm(x + b): what comes before is invariant only while b is 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias, self.norm = nn.Parameter(torch.zeros(6)), nn.LayerNorm(6)
+
+    def forward(self, x):
+        return self.norm(x + self.bias)
+
+
+class Straight(torch.autograd.Function):
+    """The identity, with a backward pass that takes the radial part out."""
+
+    @staticmethod
+    def forward(ctx, w):
+        ctx.save_for_backward(w)
+        return w.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (w,) = ctx.saved_tensors
+        return grad - (w * grad).sum() / (w * w).sum() * w
+
+
+def hides_its_norm(self, x):
+    """A layer whose gradient hides the norm of its weight."""
+    return torch.tanh(F.linear(x, Straight.apply(self.w)))
 
 
 def mlp(*widths, act=nn.ReLU, norm=None, bias=True):
@@ -126,11 +245,10 @@ def decoder(width=16, depth=2, std=0.02, pre=True):
 
     def block():
         attention, feed = Attention(width), mlp(width, 4 * width, width, act=nn.GELU)
+        norms = [nn.LayerNorm(width) for _ in range(2)]
         if pre:
-            return nn.Sequential(
-                Plus(nn.LayerNorm(width), attention), Plus(nn.LayerNorm(width), feed)
-            )
-        return nn.Sequential(Plus(attention), nn.LayerNorm(width), Plus(feed), nn.LayerNorm(width))
+            return nn.Sequential(Plus(norms[0], attention), Plus(norms[1], feed))
+        return nn.Sequential(Plus(attention), norms[0], Plus(feed), norms[1])
 
     def function(self, tokens):
         x = self.embed(tokens) + self.position[: tokens.shape[1]]
@@ -150,15 +268,15 @@ def decoder(width=16, depth=2, std=0.02, pre=True):
     return model
 
 
-class LayerDrop(nn.Module):
-    """Drops blocks by Python's random numbers, as fairseq does."""
+def refuse(graph, inputs):
+    raise RuntimeError("compiled code runs as written in an audit")
 
-    def __init__(self, *blocks):
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
 
-    def forward(self, x):
-        for block in self.blocks:
-            if not self.training or random.random() > 0.5:
-                x = block(x)
-        return x
+def compiled(block):
+    return torch.compile(block, backend=refuse)
+
+
+def checkpointed(block):
+    wrapped = Net(lambda self, x: self.run(x), block=block)
+    wrapped.run = functools.partial(checkpoint, block, use_reentrant=False)
+    return wrapped

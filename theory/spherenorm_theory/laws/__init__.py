@@ -23,10 +23,10 @@ from spherenorm_theory.laws.equilibrium import (
     without_eps,
 )
 from spherenorm_theory.laws.evaluate import OutsideError
+from spherenorm_theory.laws.follow import compile_formula, follow
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transients
 from spherenorm_theory.laws.orthogonal import Overlap, share_of
-from spherenorm_theory.laws.predict import compile_formula, follow
 from spherenorm_theory.laws.proposition import Proposition, escape_latex, paragraph, wrapped
 from spherenorm_theory.laws.split import Split
 from spherenorm_theory.laws.stationary import Stationary

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import (
-    Array,
     Claim,
     Hypothesis,
     Kind,
@@ -22,7 +21,6 @@ from spherenorm_theory.algebra import (
     trace,
     words,
 )
-from spherenorm_theory.laws import predict as prediction
 from spherenorm_theory.laws.claims import claims_of, closed_form
 from spherenorm_theory.laws.evaluate import Inputs, evaluate
 from spherenorm_theory.laws.proposition import Proposition
@@ -147,38 +145,6 @@ class Law(Split):
         return evaluate(
             self.split_step, self.agreement.view, Inputs(weight, gradient, state, values)
         )
-
-    def predict(
-        self,
-        norms: Any,
-        drive: Any,
-        measured: Mapping[str, Any] | None = None,
-        **hyper_parameters: Any,
-    ) -> Array:
-        """|w_t| over a run, from |w_0| and the lengths of the steps by the law alone.
-
-        Args:
-            norms: |w_0| of each unit, shape (...); or |w_t|, shape (steps + 1, ...), whose first
-                entry is taken.
-            drive: |s_t|, shape (steps, ...), with s the drive of the law.
-            measured: other quantities that the law needs, by name, shape (steps, ...): `<w,s>` of
-                an open law, `<m,s>` with Nesterov momentum, a counter `t`.
-            hyper_parameters: numbers, or an array of one per step for a schedule; those that are
-                not given have the recipe's defaults.
-
-        Returns:
-            |w_t|, shape (steps + 1, ...).
-
-        Raises:
-            ValueError: lengths that do not fit, a quantity that the law needs and does not get, or
-                a hyper-parameter as for `evaluate`.
-
-        Example:
-            >>> plain = norm_growth("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
-            >>> plain.predict(3.0, [4.0, 12.0], lr=0.1)
-            array([ 3.,  5., 13.])
-        """
-        return prediction.predict_norms(self, norms, drive, measured or {}, hyper_parameters)
 
 
 def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, **given: Any) -> Law:

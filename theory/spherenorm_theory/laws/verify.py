@@ -394,7 +394,7 @@ def _on_run(x: sp.Expr, run: list[Values], time: int) -> float:
 
 
 def _products(x: sp.Expr, time: int) -> Iterator[tuple[sp.Basic, sp.Basic, int]]:
-    """What a formula holds: each symbol, with what it is, and when."""
+    """Each symbol of a formula, with its meaning and its time."""
     indexed = x.atoms(sp.Indexed)
     yield from ((i, i.base.label, int(i.indices[0])) for i in indexed)
     inside = {s for i in indexed for s in i.free_symbols}

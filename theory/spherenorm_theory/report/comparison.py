@@ -151,7 +151,7 @@ def _growth(side: Side) -> str:
 
 
 def describe_growth(law: Law) -> str:
-    """What a law adds to the norm that decay leaves, and what is known of it.
+    """The growth that a law adds to the norm that decay leaves, and what is known of it.
 
     Example:
         >>> print(describe_growth(norm_growth("sgdp")))

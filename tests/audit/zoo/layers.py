@@ -1,0 +1,341 @@
+"""Rows: a weight and its normalization, and what may stand between them."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.nn.utils import parametrizations, prune
+
+from tests.audit.zoo.parts import (
+    CHANNEL,
+    LAYER,
+    Case,
+    EvoNormB0,
+    EvoNormS0,
+    RMSNorm32,
+    StandardizedConv,
+    before,
+    chain,
+    conv,
+    filled,
+    images,
+    linear,
+    mlp,
+    net,
+    parameter,
+    small,
+    vectors,
+)
+
+
+def bounded_norms(self, x):
+    y = self.a(x)
+    y = y / y.norm(dim=-1, keepdim=True).clamp(min=1e-4)
+    z = self.b(y)
+    norm = z.norm(dim=-1, keepdim=True)
+    return self.head((z / torch.where(norm > 1e-6, norm, 1e-6)).relu() + 0.5)
+
+
+def filter_response(self, x, eps=1e-6):
+    y = self.conv(x)
+    return y * torch.rsqrt(y.square().mean((2, 3), keepdim=True) + eps)
+
+
+def normalized_twice(self, x):
+    for a, b in zip(self.first, self.second, strict=True):
+        y = F.linear(torch.tanh(F.linear(x, F.normalize(a))), F.normalize(b))
+        x = F.normalize(x + 0.3 * (F.normalize(y) - x))
+    return x
+
+
+def dense(self, x):
+    for layer, norm in zip(self.convs, self.norms, strict=True):
+        x = torch.cat([x, layer(norm(x).relu())], 1)
+    return self.last(x).relu()
+
+
+def complex_filter(self, x):
+    y = torch.fft.irfft(torch.fft.rfft(self.f(x)) * self.filter, 8)
+    return y / y.norm()
+
+
+def pruned(layer):
+    prune.random_unstructured(layer, "weight", 0.4)
+    return layer
+
+
+def half(case, dtype):
+    case.model.to(dtype)
+    case.inputs = case.inputs.to(dtype)
+    return case
+
+
+def evaluated(case):
+    case.model.eval()
+    return case
+
+
+def after(layer, name, view):
+    """A layer that normalizes its own weight, within a model without a norm."""
+    return Case(nn.Sequential(layer, nn.Tanh(), nn.Linear(5, 2)), vectors(), {f"0.{name}": view})
+
+
+ORIGINAL = "parametrizations.weight.original"
+NORMS = {
+    "linear_batch_norm": lambda: before(nn.Linear(6, 5), nn.BatchNorm1d(5), vectors(), CHANNEL),
+    "conv1d_batch_norm": lambda: before(
+        nn.Conv1d(3, 5, 3), nn.BatchNorm1d(5), torch.randn(6, 3, 9), CHANNEL
+    ),
+    "conv2d_batch_norm": lambda: before(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), images(), CHANNEL),
+    "conv3d_batch_norm": lambda: before(
+        nn.Conv3d(2, 4, 3), nn.BatchNorm3d(4), torch.randn(4, 2, 4, 4, 4), CHANNEL
+    ),
+    "batch_norm_without_gain": lambda: before(
+        nn.Linear(6, 5), nn.BatchNorm1d(5, affine=False), vectors(), CHANNEL
+    ),
+    "batch_norm_of_a_large_eps": lambda: before(
+        nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5, eps=1e-3), images(), CHANNEL
+    ),
+    "batch_norm_of_two": lambda: chain(
+        vectors(2),
+        *(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)),
+        either={"2.weight": CHANNEL},
+        verdicts={"0.weight": "no evidence", "2.weight": "no evidence"},
+    ),
+    "batch_norm_in_eval_mode": lambda: evaluated(
+        before(nn.Linear(6, 5), nn.BatchNorm1d(5), vectors())
+    ),
+    "batch_norm_without_running_statistics_in_eval_mode": lambda: evaluated(
+        before(nn.Linear(6, 5), nn.BatchNorm1d(5, track_running_stats=False), vectors(), CHANNEL)
+    ),
+    "group_norm": lambda: before(conv(3, 8, 3), nn.GroupNorm(2, 8), images(), "groups=2"),
+    "group_norm_of_one_group": lambda: before(conv(3, 8, 3), nn.GroupNorm(1, 8), images(), LAYER),
+    "group_norm_beside_a_head_of_ten": lambda: chain(
+        images(),
+        *(conv(3, 8, 3), nn.GroupNorm(4, 8), nn.Flatten(), nn.Linear(8 * 36, 10)),
+        _0="groups=4",
+    ),
+    "group_norm_after_a_bias": lambda: before(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), images()),
+    "instance_norm": lambda: before(nn.Conv2d(3, 5, 3), nn.InstanceNorm2d(5), images(), CHANNEL),
+    "layer_norm": lambda: before(linear(6, 7), nn.LayerNorm(7), vectors(), LAYER),
+    "layer_norm_after_a_bias": lambda: before(nn.Linear(6, 7), nn.LayerNorm(7), vectors()),
+    "layer_norm_after_a_zero_bias": lambda: chain(
+        vectors(), filled(nn.Linear(6, 7), 0), nn.LayerNorm(7), nn.Linear(7, 2)
+    ),
+    "layer_norm_after_two_zero_biases": lambda: chain(
+        vectors(),
+        *(filled(nn.Linear(6, 8), 0), nn.ReLU(), filled(nn.Linear(8, 7), 0), nn.LayerNorm(7)),
+        nn.Linear(7, 2),
+        verdicts={"0.weight": "only at this point", "2.weight": "only at this point"},
+    ),
+    "layer_norm_over_an_image": lambda: before(
+        conv(3, 4, 3), nn.LayerNorm((4, 6, 6)), images(), LAYER
+    ),
+    "rms_norm": lambda: before(linear(6, 7), nn.RMSNorm(7), vectors(), LAYER),
+    "rms_norm_in_float32": lambda: before(linear(6, 7), RMSNorm32(7), vectors(), LAYER),
+    "rms_norm_of_small_weights": lambda: chain(
+        vectors(),
+        *(small(linear(6, 7)), RMSNorm32(7, eps=1e-5), nn.Linear(7, 2)),
+        _0=LAYER,
+        verdicts={"0.weight": "invariant up to eps"},
+    ),
+    "evo_norm_s0": lambda: before(conv(3, 8, 3), EvoNormS0(8, 2), images()),
+    "evo_norm_b0": lambda: before(conv(3, 8, 3), EvoNormB0(8), images(), CHANNEL),
+    "local_response_norm": lambda: before(nn.Conv2d(3, 8, 3), nn.LocalResponseNorm(3), images()),
+    "l1_normalized_features": lambda: net(
+        lambda s, x: s.head((y := s.f(x)) / (y.abs().sum(-1, keepdim=True) + 1e-6)),
+        *(vectors(), {"f.weight": LAYER}),
+        f=linear(6, 5),
+        head=linear(5, 3),
+    ),
+    "l2_normalized_features": lambda: net(
+        lambda s, x: s.head(F.normalize(s.f(x))),
+        *(vectors(), {"f.weight": LAYER}),
+        f=linear(6, 5),
+        head=linear(5, 3),
+    ),
+    "standardized_by_hand": lambda: net(
+        lambda s, x: s.head(((y := s.f(x)) - y.mean(0)) / torch.sqrt(y.var(0) + 1e-5)),
+        *(vectors(), {"f.weight": CHANNEL}),
+        f=nn.Linear(6, 5),
+        head=linear(5, 3),
+    ),
+    "bounded_norms_by_hand": lambda: net(
+        bounded_norms,
+        *(vectors(), {"a.weight": LAYER, "b.weight": LAYER}),
+        **{"a": linear(6, 5), "b": linear(5, 5), "head": linear(5, 3)},
+    ),
+    "filter_response_norm": lambda: net(
+        lambda s, x: torch.maximum(filter_response(s, x), s.threshold),
+        *(images(), {"conv.weight": CHANNEL}),
+        conv=conv(3, 5, 3),
+        threshold=nn.Parameter(torch.zeros(1)),
+    ),
+    "filter_response_norm_of_a_learned_eps": lambda: net(
+        lambda s, x: filter_response(s, x, s.eps.abs()),
+        images(),
+        conv=conv(3, 5, 3),
+        eps=nn.Parameter(torch.tensor(1e-4)),
+    ),
+    "norm_behind_a_complex_filter": lambda: net(
+        complex_filter,
+        *(vectors(5), {"f.weight": LAYER}),
+        f=linear(6, 8),
+        filter=nn.Parameter(torch.randn(5, 5, dtype=torch.complex64)),
+    ),
+}
+SHAPES = {
+    "transposed_convolution": lambda: before(
+        nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4), images(), "dim=1"
+    ),
+    "transposed_convolution_in_groups": lambda: before(
+        nn.ConvTranspose1d(4, 6, 3, groups=2), nn.BatchNorm1d(6), torch.randn(4, 4, 5), "dim=1"
+    ),
+    "depthwise_convolution": lambda: before(
+        nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4), images(c=4), CHANNEL
+    ),
+    "grouped_convolution": lambda: before(
+        nn.Conv2d(4, 6, 3, groups=2), nn.BatchNorm2d(6), images(c=4), CHANNEL
+    ),
+    "grouped_convolution_before_as_many_groups": lambda: before(
+        nn.Conv1d(4, 8, 3, groups=2, bias=False),
+        nn.GroupNorm(2, 8),
+        *(torch.randn(4, 4, 7), "groups=2"),
+    ),
+    "transposed_matrix": lambda: net(
+        lambda s, x: s.norm(x @ s.w),
+        *(vectors(), {"w": "dim=1"}),
+        w=parameter(6, 5),
+        norm=nn.BatchNorm1d(5),
+    ),
+    "transposed_matrix_layer_norm": lambda: net(
+        lambda s, x: s.norm(x @ s.w),
+        *(vectors(), {"w": LAYER}),
+        w=parameter(6, 5),
+        norm=nn.LayerNorm(5),
+    ),
+    "heads_first": lambda: net(
+        lambda s, x: s.norm(torch.einsum("nd,hde->nhe", x, s.w)),
+        *(vectors(), {"w": CHANNEL}),
+        w=parameter(3, 6, 4),
+        norm=RMSNorm32(4),
+    ),
+    "heads_in_the_middle": lambda: net(
+        lambda s, x: s.norm(torch.einsum("nd,dhe->nhe", x, s.w)),
+        *(vectors(), {"w": "dim=1"}),
+        w=parameter(6, 3, 4),
+        norm=nn.RMSNorm(4),
+    ),
+    "heads_in_groups_of_columns": lambda: net(
+        lambda s, x: s.norm((x @ s.w).unflatten(-1, (3, 4))),
+        *(vectors(), {"w": "dim=1,groups=3"}),
+        w=parameter(6, 12),
+        norm=nn.RMSNorm(4),
+    ),
+    "double_precision": lambda: half(NORMS["linear_batch_norm"](), torch.float64),
+    "half_precision": lambda: half(NORMS["linear_batch_norm"](), torch.float16),
+}
+BETWEEN = {
+    "relu_before_batch_norm": lambda: chain(
+        images(), conv(3, 5, 3), nn.ReLU(), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL
+    ),
+    "bias_and_relu_before_batch_norm": lambda: chain(
+        images(), nn.Conv2d(3, 5, 3), nn.ReLU(), nn.BatchNorm2d(5), nn.Tanh()
+    ),
+    "prelu_before_batch_norm": lambda: chain(
+        images(), conv(3, 5, 3), nn.PReLU(5), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL
+    ),
+    "gelu_before_batch_norm": lambda: chain(
+        images(), conv(3, 5, 3), nn.GELU(), nn.BatchNorm2d(5), nn.Tanh()
+    ),
+    "pooling_before_batch_norm": lambda: chain(
+        images(), nn.Conv2d(3, 5, 3), nn.MaxPool2d(2), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL
+    ),
+    "two_matrices_before_layer_norm": lambda: chain(
+        vectors(), linear(6, 5), linear(5, 7), nn.LayerNorm(7), linear(7, 2), _0=LAYER, _1=LAYER
+    ),
+    "homogeneous_network_before_batch_norm": lambda: chain(
+        vectors(),
+        *(linear(6, 8), nn.ReLU(), linear(8, 5), nn.BatchNorm1d(5), nn.Tanh()),
+        _0=LAYER,
+        _2=CHANNEL,
+    ),
+    "sum_before_batch_norm": lambda: net(
+        lambda s, x: torch.tanh(s.norm(s.a(x) + s.b(x))),
+        vectors(),
+        **{"a": linear(6, 5), "b": linear(6, 5), "norm": nn.BatchNorm1d(5)},
+    ),
+    "skip_around_batch_norm": lambda: net(
+        lambda s, x: s.norm(y := s.a(x)) + 1e-3 * y,
+        vectors(),
+        a=linear(6, 5),
+        norm=nn.BatchNorm1d(5),
+    ),
+    "concatenation_before_batch_norm": lambda: net(
+        dense,
+        *(images(), {"convs*": CHANNEL}),
+        convs=nn.ModuleList(conv(3 + 4 * i, 4, 3, padding=1) for i in range(3)),
+        norms=nn.ModuleList(nn.BatchNorm2d(3 + 4 * i) for i in range(3)),
+        last=nn.BatchNorm2d(15),
+    ),
+    "a_tied_matrix_before_two_norms": lambda: net(
+        lambda s, x: s.b(s.f(torch.tanh(s.a(s.f(x))))),
+        *(vectors(), {"f.weight": CHANNEL}),
+        **{"f": nn.Linear(6, 6), "a": nn.BatchNorm1d(6), "b": nn.BatchNorm1d(6)},
+    ),
+    "a_tied_matrix_before_one_norm": lambda: net(
+        lambda s, x: s.f(s.a(s.f(x))), vectors(), f=nn.Linear(6, 6), a=nn.BatchNorm1d(6)
+    ),
+}
+OWN_NORM = {
+    "cosine_head": lambda: net(
+        lambda s, x: s.scale * F.linear(F.normalize(s.f(x)), F.normalize(s.w)),
+        *(vectors(), {"w": CHANNEL}),
+        **{"f": mlp(6, 8, 5), "w": parameter(3, 5), "scale": nn.Parameter(torch.tensor(5.0))},
+    ),
+    "cosine_similarity_head": lambda: net(
+        lambda s, x: F.cosine_similarity(s.f(x)[:, None], s.w[None], -1) / 0.07,
+        *(vectors(), {"w": CHANNEL, "f.weight": LAYER}),
+        f=linear(6, 5),
+        w=parameter(3, 5),
+    ),
+    "normalized_rows_in_a_residual_stream": lambda: net(
+        normalized_twice,
+        *(vectors(), {"first*": CHANNEL, "second*": CHANNEL}),
+        first=nn.ParameterList(parameter(8, 6) for _ in range(2)),
+        second=nn.ParameterList(parameter(6, 8) for _ in range(2)),
+    ),
+    "pruned_by_a_hook": lambda: Case(
+        nn.Sequential(pruned(nn.Linear(6, 5)), nn.BatchNorm1d(5)),
+        vectors(),
+        {"0.weight_orig": CHANNEL},
+    ),
+    # The lengths of its rows are invariant, too; of one entry each, they cannot turn.
+    "weight_norm_before_batch_norm": lambda: Case(
+        nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 4)), nn.BatchNorm1d(4), nn.Tanh()),
+        vectors(),
+        {f"0.{ORIGINAL}1": CHANNEL},
+        {f"0.{ORIGINAL}0": "no evidence"},
+        {f"0.{ORIGINAL}0": CHANNEL},
+    ),
+    "weight_norm": lambda: after(
+        parametrizations.weight_norm(nn.Linear(6, 5)), f"{ORIGINAL}1", CHANNEL
+    ),
+    "weight_norm_of_a_hook": lambda: after(
+        nn.utils.weight_norm(nn.Linear(6, 5)), "weight_v", CHANNEL
+    ),
+    "spectral_norm": lambda: after(
+        parametrizations.spectral_norm(nn.Linear(6, 5)), ORIGINAL, LAYER
+    ),
+    "spectral_norm_of_a_hook": lambda: after(
+        nn.utils.spectral_norm(nn.Linear(6, 5)), "weight_orig", LAYER
+    ),
+    "weight_standardization": lambda: before(
+        StandardizedConv(3, 5, 3), nn.ReLU(), images(), CHANNEL
+    ),
+    "orthogonal_columns": lambda: net(
+        lambda s, x: torch.tanh(x @ torch.linalg.qr(s.w).Q),
+        vectors(),
+        {"w": "dim=1"},
+        w=parameter(6, 4),
+    ),
+}

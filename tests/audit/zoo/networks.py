@@ -1,0 +1,341 @@
+"""Rows: embeddings, recurrence, attention, residual streams; inputs and passes of every kind."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from tests.audit.zoo.parts import (
+    CHANNEL,
+    LAYER,
+    Attention,
+    Case,
+    LayerDrop,
+    Net,
+    Plus,
+    RMSNorm32,
+    ShiftedNorm,
+    chain,
+    checkpointed,
+    compiled,
+    conv,
+    decoder,
+    images,
+    linear,
+    mlp,
+    net,
+    parameter,
+    sequences,
+    small,
+    tokens,
+    vectors,
+)
+
+
+def recurrent(self, x):
+    h = x.new_zeros(len(x), 5)
+    for t in range(x.shape[1]):
+        h = torch.tanh(self.a(self.from_x(x[:, t])) + self.b(self.from_h(h)))
+    return h
+
+
+def squeeze_and_excite(self, x):
+    x = self.norm(self.conv(x)).relu()
+    return x * torch.sigmoid(self.excite(x.mean((2, 3))))[:, :, None, None]
+
+
+def in_float32(self, x):
+    x = self.f(x) @ torch.eye(5, dtype=torch.float32)
+    x = self.norm(x.float()) + self.table
+    return self.head(x.half()).float()
+
+
+def keywords(self, *, ids, mask):
+    x = self.norm(self.embed(ids)) * mask[..., None]
+    logits = self.head(x)
+    return {"logits": logits, "hidden": (x, [x.sum()]), "name": "none", "nothing": None}
+
+
+def in_place(self, x):
+    x += 1
+    return self.f(x.relu_())
+
+
+def cross_entropy(t):
+    return lambda y: F.cross_entropy(y.flatten(0, 1), t.flatten())
+
+
+def with_loss(pre):
+    t = tokens()
+    return Case(decoder(depth=3, pre=pre), t, loss=cross_entropy(t))
+
+
+def attention(views=(), **settings):
+    return Case(Attention(**settings), sequences(), {f"{name}.weight": v for name, v in views})
+
+
+HEADS = (("q", "groups=4"), ("k", "groups=4"))
+SEQUENCES = {
+    "embedding_before_layer_norm": lambda: chain(
+        tokens(), nn.Embedding(11, 8), nn.LayerNorm(8), linear(8, 2), _0=CHANNEL
+    ),
+    "small_embedding_before_layer_norm": lambda: chain(
+        tokens(),
+        *(small(nn.Embedding(11, 8)), nn.LayerNorm(8), linear(8, 2)),
+        _0=CHANNEL,
+        verdicts={"0.weight": "invariant up to eps"},
+    ),
+    "embedding_with_a_padding_row": lambda: chain(
+        tokens(), nn.Embedding(11, 8, padding_idx=0), nn.RMSNorm(8), linear(8, 2), _0=CHANNEL
+    ),
+    "embedding_without_norm": lambda: chain(tokens(), nn.Embedding(11, 8), linear(8, 2), nn.Tanh()),
+    "embedding_of_bounded_norm": lambda: chain(
+        tokens(), nn.Embedding(11, 8, max_norm=1.0), linear(8, 2), nn.Tanh()
+    ),
+    "embedding_and_position_before_layer_norm": lambda: net(
+        lambda s, t: s.head(s.norm(s.embed(t) + s.position)),
+        tokens(),
+        **{"embed": nn.Embedding(11, 8), "position": parameter(6, 8), "norm": nn.LayerNorm(8)},
+        head=linear(8, 2),
+    ),
+    "tied_embedding_and_head": lambda: net(
+        lambda s, t: F.linear(s.norm(s.embed(t)), s.embed.weight),
+        tokens(),
+        embed=nn.Embedding(11, 8),
+        norm=nn.LayerNorm(8),
+    ),
+    "bag_of_embeddings_before_layer_norm": lambda: chain(
+        torch.stack([torch.randperm(7)[:5] for _ in range(6)]),
+        *(nn.EmbeddingBag(7, 8, mode="sum", sparse=True), nn.LayerNorm(8), nn.Linear(8, 3)),
+        _0=LAYER,
+    ),
+    "gru": lambda: net(
+        lambda s, x: s.rnn(x)[0], torch.randn(3, 4, 6), rnn=nn.GRU(6, 5, batch_first=True)
+    ),
+    "lstm": lambda: net(
+        lambda s, x: s.rnn(x)[0], torch.randn(3, 4, 6), rnn=nn.LSTM(6, 5, batch_first=True)
+    ),
+    "recurrent_cell_with_layer_norm": lambda: net(
+        recurrent,
+        *(torch.randn(3, 4, 6), {"from_x.weight": LAYER, "from_h.weight": LAYER}),
+        **{"from_x": linear(6, 5), "from_h": linear(5, 5)},
+        **{"a": nn.LayerNorm(5), "b": nn.LayerNorm(5)},
+    ),
+    "gated_before_layer_norm": lambda: net(
+        lambda s, x: s.norm(torch.sigmoid(s.gate(x)) * s.value(x)),
+        *(vectors(), {"value.weight": LAYER}),
+        **{"gate": linear(6, 5), "value": linear(6, 5), "norm": nn.LayerNorm(5)},
+    ),
+    "fused_gate_before_layer_norm": lambda: chain(
+        vectors(), linear(6, 10), nn.GLU(), nn.LayerNorm(5)
+    ),
+    "swiglu_before_rms_norm": lambda: net(
+        lambda s, x: s.norm(s.down(F.silu(s.gate(x)) * s.up(x))),
+        *(vectors(), {"up.weight": LAYER, "down.weight": LAYER}),
+        **{"gate": linear(6, 8), "up": linear(6, 8), "down": linear(8, 6)},
+        norm=nn.RMSNorm(6),
+    ),
+    "product_before_layer_norm": lambda: net(
+        lambda s, x: s.norm(s.a(x) * s.b(x)),
+        *(vectors(), {"a.weight": LAYER, "b.weight": LAYER}),
+        **{"a": linear(6, 5), "b": linear(6, 5), "norm": nn.LayerNorm(5)},
+    ),
+    "product_of_sigmoids": lambda: net(
+        lambda s, x: torch.sigmoid(s.a(x)) * torch.sigmoid(s.b(x)),
+        vectors(),
+        a=linear(6, 5),
+        b=linear(6, 5),
+    ),
+    "squeeze_and_excite": lambda: net(
+        squeeze_and_excite,
+        *(images(), {"conv.weight": CHANNEL}),
+        **{"conv": nn.Conv2d(3, 6, 3), "norm": nn.BatchNorm2d(6), "excite": mlp(6, 3, 6)},
+    ),
+    "softmax_with_a_temperature": lambda: net(
+        lambda s, x: (s.f(x) / s.t.exp()).softmax(-1), vectors(), f=linear(6, 5), t=parameter()
+    ),
+    "linear_attention_before_a_norm": lambda: net(
+        lambda s, x: s.norm(s.q(x) @ (s.k(x).transpose(1, 2) @ s.v(x))),
+        *(sequences(d=8), {f"{name}.weight": LAYER for name in "qkv"}),
+        **{name: linear(8, 8) for name in "qkv"},
+        norm=nn.LayerNorm(8),
+    ),
+    "attention_pooling": lambda: net(
+        lambda s, x: s.head((s.score(x).softmax(1) * x).sum(1)),
+        sequences(d=8),
+        score=linear(8, 1),
+        head=linear(8, 2),
+    ),
+    "attention": attention,
+    "attention_of_torch": lambda: net(
+        lambda s, x: s.a(x, x, x)[0], sequences(), a=nn.MultiheadAttention(16, 4, batch_first=True)
+    ),
+    "attention_with_normalized_queries_and_keys": lambda: attention(
+        HEADS, normalize=nn.LayerNorm(4)
+    ),
+    "attention_with_l2_normalized_queries_and_keys": lambda: attention(
+        HEADS, normalize=Net(lambda s, x: s.s * F.normalize(x, dim=-1), s=parameter(1))
+    ),
+    "attention_normalized_over_all_heads": lambda: attention(
+        (("q", LAYER), ("k", LAYER)), whole=RMSNorm32(16)
+    ),
+    "fused_attention_with_normalized_queries_and_keys": lambda: attention(
+        fused=True, normalize=nn.LayerNorm(4)
+    ),
+    "fused_attention_in_a_model": lambda: chain(
+        sequences(),
+        Plus(nn.LayerNorm(16), Attention(fused=True, normalize=nn.RMSNorm(4))),
+        *(nn.LayerNorm(16), linear(16, 2)),
+    ),
+    "attention_before_a_norm": lambda: Case(
+        nn.Sequential(Attention(), nn.RMSNorm(16), linear(16, 2)),
+        sequences(),
+        {"0.v.weight": LAYER, "0.o.weight": LAYER},
+    ),
+    "masked_logits": lambda: net(
+        lambda s, x: s.f(x).masked_fill(torch.arange(5) > 2, -torch.inf),
+        *(vectors(), {"f.0.weight": CHANNEL}),
+        f=nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 5)),
+    ),
+}
+
+
+def residual_network(zero_gains=False):
+    def pair():
+        return conv(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+
+    blocks = [Plus(*pair(), nn.ReLU(), *pair()) for _ in range(3)]
+    for block in blocks if zero_gains else ():
+        nn.init.zeros_(block.body[4].weight)
+    stem = nn.Sequential(conv(3, 4, 3), nn.BatchNorm2d(4))
+    views = {"0.0.weight": CHANNEL, "1*": CHANNEL, "2*": CHANNEL, "3*": CHANNEL}
+    layers = stem, *blocks, nn.Flatten(), nn.Linear(144, 3)
+    return Case(nn.Sequential(*layers), images(), views)
+
+
+def norm_first():
+    def pair():
+        return nn.BatchNorm2d(4), nn.ReLU(), conv(4, 4, 3, padding=1)
+
+    blocks = [Plus(*pair(), *pair()) for _ in range(2)]
+    views = {"1.body.2.weight": CHANNEL, "2.body.2.weight": CHANNEL}
+    layers = conv(3, 4, 3), *blocks, nn.BatchNorm2d(4), nn.Flatten()
+    return Case(nn.Sequential(*layers), images(), views)
+
+
+def convnext():
+    def block():
+        body = [nn.LayerNorm(6, eps=1e-6), nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6)]
+        scale = Net(lambda s, x: s.gamma * x, gamma=nn.Parameter(1e-6 * torch.ones(6)))
+        move = Net(lambda s, x: s.body(x.movedim(1, -1)).movedim(-1, 1))
+        move.body = nn.Sequential(*body, scale)
+        return Plus(nn.Conv2d(6, 6, 3, padding=1, groups=6), move)
+
+    return chain(
+        images(),
+        *(nn.Conv2d(3, 6, 2, 2), block(), block(), nn.Flatten(), nn.LayerNorm(96), linear(96, 3)),
+    )
+
+
+def mobile():
+    def block():
+        layers = []
+        for a, b, k, g in [(4, 8, 1, 1), (8, 8, 3, 8), (8, 4, 1, 1)]:
+            layers += [conv(a, b, k, padding=k // 2, groups=g), nn.BatchNorm2d(b, eps=1e-3)]
+            layers.append(nn.ReLU6())
+        return Plus(*layers[:-1])
+
+    layers = conv(3, 4, 3), nn.BatchNorm2d(4), block(), block(), nn.Flatten(), nn.Linear(144, 3)
+    return Case(nn.Sequential(*layers), images(), {"0*": CHANNEL, "2*": CHANNEL, "3*": CHANNEL})
+
+
+def u_net():
+    def part(layer, channels):
+        return nn.Sequential(layer, nn.GroupNorm(2, channels), nn.SiLU())
+
+    def function(self, x):
+        a = self.enter(x)
+        return self.leave(torch.cat([a, self.up(self.down(a))], 1))
+
+    views = {"enter.0.weight": "groups=2", "down.0.weight": "groups=2"}
+    return net(
+        function,
+        *(images(), {**views, "up.0.weight": "dim=1,groups=2"}),
+        enter=part(conv(3, 4, 3, padding=1), 4),
+        down=part(conv(4, 8, 2, 2), 8),
+        up=part(nn.ConvTranspose2d(8, 4, 2, 2, bias=False), 4),
+        leave=nn.Conv2d(8, 1, 1),
+    )
+
+
+def layer_drop():
+    blocks = (Plus(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(4))
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), LayerDrop(*blocks), nn.Dropout(0.2)
+    return Case(
+        nn.Sequential(*layers, nn.Flatten()), images(), {"0.weight": CHANNEL, "2*": CHANNEL}
+    )
+
+
+def wrapped_zero_biases():
+    blocks = [(linear(6, 6), wrap(ShiftedNorm()), nn.Tanh()) for wrap in (compiled, checkpointed)]
+    return chain(vectors(), *(layer for block in blocks for layer in block))
+
+
+def wrapped_invariant():
+    wraps = compiled, checkpointed
+    blocks = [wrap(nn.Sequential(linear(6, 6), nn.LayerNorm(6))) for wrap in wraps]
+    model = nn.Sequential(*blocks, nn.Tanh(), linear(6, 3))
+    named = nn.Sequential(*blocks).named_parameters()
+    return Case(model, vectors(), {name: LAYER for name, p in named if p.ndim > 1})
+
+
+def neighbours_in_one_storage():
+    """As recurrent networks on a GPU, and readers of one large file, lay out their weights."""
+    memory = torch.randn(60)
+    made = chain(vectors(), linear(6, 5), nn.BatchNorm1d(5), linear(5, 6), _0=CHANNEL)
+    for index in (0, 2):
+        weight = made.model[index].weight
+        weight.data = memory[15 * index : 15 * index + 30].view(weight.shape)
+    return made
+
+
+NETWORKS = {
+    "residual_blocks_with_batch_norm": residual_network,
+    "residual_blocks_with_zero_gains": lambda: residual_network(zero_gains=True),
+    "residual_blocks_with_the_norm_first": norm_first,
+    "transformer_with_the_norm_first": lambda: Case(decoder(std=0.3), tokens()),
+    "transformer_with_the_norm_last": lambda: Case(decoder(std=0.3, pre=False), tokens()),
+    "gpt_at_its_initialization_with_a_loss": lambda: with_loss(pre=True),
+    "bert_at_its_initialization_with_a_loss": lambda: with_loss(pre=False),
+    "convnext_at_its_initialization": convnext,
+    "depthwise_before_layer_norm_with_a_layer_scale": lambda: net(
+        lambda s, x: x.movedim(1, -1) + s.gamma * s.out(F.gelu(s.norm(s.deep(x).movedim(1, -1)))),
+        *(images(c=6), {"deep.weight": LAYER}),
+        deep=conv(6, 6, 3, padding=1, groups=6),
+        **{"norm": nn.LayerNorm(6), "out": nn.Linear(6, 6)},
+        gamma=nn.Parameter(1e-6 * torch.ones(6)),
+    ),
+    "mobile_blocks": mobile,
+    "u_net_with_group_norm": u_net,
+    "keyword_inputs_and_a_dict_of_outputs": lambda: net(
+        keywords,
+        {"ids": tokens(), "mask": (torch.arange(6) < 5).expand(4, -1)},
+        {"embed.weight": CHANNEL},
+        **{"embed": nn.Embedding(11, 8), "norm": nn.LayerNorm(8), "head": linear(8, 2)},
+    ),
+    "float32_inside": lambda: net(
+        in_float32,
+        *(vectors(), {"f.weight": CHANNEL}),
+        **{"f": nn.Linear(6, 5), "norm": nn.BatchNorm1d(5), "head": linear(5, 2)},
+        table=torch.ones(5),
+    ),
+    "in_place_forward": lambda: net(in_place, vectors().double(), f=mlp(6, 8, 3)),
+    "layer_drop": layer_drop,
+    "wrapped_blocks_whose_zero_biases_hide_the_norm": wrapped_zero_biases,
+    "wrapped_blocks_of_invariant_weights": wrapped_invariant,
+    "compiled_norm_of_a_small_weight": lambda: Case(
+        nn.Sequential(compiled(nn.Sequential(small(linear(6, 5)), nn.BatchNorm1d(5))), nn.Tanh()),
+        vectors(),
+        {"0._orig_mod.0.weight": CHANNEL},
+    ),
+    "neighbours_in_one_storage": neighbours_in_one_storage,
+}
