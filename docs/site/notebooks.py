@@ -36,11 +36,13 @@ def run(path: Path) -> Any:
         name: os.pathsep.join([*map(str, paths), os.environ.get(name, "")])
         for name, paths in first.items()
     }
-    env = {**os.environ, **env, "OMP_NUM_THREADS": "1"}
+    # A kernel says FORCE_COLOR, and has no terminal: a command would draw its progress in vain.
+    env = {**os.environ, **env, "OMP_NUM_THREADS": "1", "TTY_COMPATIBLE": "0"}
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(
             notebook,
             timeout=600,
+            coalesce_streams=True,
             kernel_name=KERNEL["name"],
             resources={"metadata": {"path": folder}},
         ).execute(env=env, stderr=subprocess.DEVNULL)
