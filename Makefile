@@ -1,7 +1,7 @@
 # make demo: norms on real data and a step of the toy in the plane, and a page about them.  make test: lint, types and the whole test suite.
 # make test-long: more cases of what the suite holds: other types, chains and substitutes.
 # make results: all studies that have not run yet (about two hours and a half on two cores), and experiments/results/ of them.
-# make docs: the site, with the gallery and the reference made from the code, in build/docs/index.html (about a minute).
+# make docs: the site, with gallery, notebooks and reference made from the code, in build/docs/index.html (about a minute and a half).
 # All set up .venv first, once; PYTHON=python3.12 picks another interpreter.
 
 PYTHON ?= python3
@@ -30,7 +30,7 @@ results: $(SET_UP)
 	$(BIN)/spherenorm results
 
 docs: $(SET_UP)
-	$(BIN)/python -m sphinx -b html -W --keep-going -q -d build/doctrees docs build/docs
+	$(BIN)/python -m sphinx -j auto -b html -W --keep-going -q -d build/doctrees docs build/docs
 	@echo build/docs/index.html
 
 $(SET_UP): pyproject.toml constraints.txt

@@ -1,4 +1,4 @@
-"""The Sphinx extension of the site: it writes the gallery and the reference from the code.
+"""The Sphinx extension of the site: it writes gallery, notebooks and reference from the code.
 
     make docs        # build/docs/index.html
 
@@ -8,13 +8,18 @@ Sphinx would not read outside of docs.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from docs.site import gallery, mathematics, reference
+from docs.site import front, gallery, mathematics, notebooks, reference
 
 HERE = Path(__file__).parent.parent
 RESULTS = HERE.parent / "experiments" / "results"
+START = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+"""Of processes: those that fork have all imports."""
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -38,8 +43,13 @@ def write(folder: Path) -> None:
     Raises:
         reference.UndocumentedError: a public name has no docstring.
     """
-    results = {f"results/{path.name}": path.read_text() for path in RESULTS.iterdir()}
-    pages = {**reference.pages(), **gallery.pages(), **results}
+    pages = {f"results/{path.name}": path.read_text() for path in RESULTS.iterdir()}
+    pages |= reference.pages()
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context(START)) as pool:
+        made = pool.map(notebooks.pages, notebooks.SCRIPTS)
+        pages |= gallery.pages(pool) | front.pages()
+        for each in made:
+            pages |= each
     for old in folder.rglob("*.*"):
         if old.relative_to(folder).as_posix() not in pages:
             old.unlink()

@@ -5,25 +5,22 @@ from __future__ import annotations
 import dataclasses
 import html
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from typing import Any
 
 from docs.site import pictures
 from docs.site.docstring import arguments, cell, escaped, summary, to_markdown
 from docs.site.reference import target
 from spherenorm import Chain, Recipe, Rule, bind, find_recipe, recipe_names, rules
-from spherenorm_theory import (
-    NoEquilibriumError,
-    TraceError,
-    equilibrium,
-    norm_growth,
-)
+from spherenorm_theory import TraceError, norm_growth
 
 
-def pages() -> dict[str, str]:
-    """The pages by file name."""
+def pages(pool: Executor) -> dict[str, str]:
+    """The pages by file name, made by the pool's processes."""
     names = library_recipes()
-    found = {f"gallery/{name}.md": _page(name) for name in names}
+    pictures.train("sgd")  # which every picture shows: the processes begin with it
+    found = {f"gallery/{n}.md": page for n, page in zip(names, pool.map(_page, names), strict=True)}
     found["gallery/index.md"] = _index(names)
     found["rules-table.md"] = _rules()
     return found
@@ -40,8 +37,7 @@ def _index(names: list[str]) -> str:
     tree = "\n".join(names)
     return (
         "# Gallery\n\nEvery recipe of the library: formula, law, defaults, source, and a picture "
-        "of its norm and effective step on a toy and on digits. All of it is generated from the "
-        "code.\n\n"
+        "of its norm and effective step on digits. All of it is generated from the code.\n\n"
         f"| recipe | |\n|---|---|\n{rows}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
     )
 
@@ -74,30 +70,23 @@ def _page(name: str) -> str:
 
 ## Norm and effective step
 
-Means over units. The learning rate is the one of {pictures.RATES_SHOWN} whose mean loss over the
-last {pictures.LAST} of {pictures.STEPS} steps is lowest; a momentum is 0.9. Dashed: SGD with
-momentum 0.9, chosen alike.
-
-### On a toy
-
-Three units of five entries, of a loss that depends on their directions alone.
-{_picture(name, pictures.toy)}
-
-### On digits
-
 32 units before a batch normalization, which read handwritten digits in batches of {pictures.BATCH};
-the layer behind them is fixed. {_picture(name, pictures.digits)}
+the layer behind them is fixed. The curves are means over units. The learning rate is the one of
+{pictures.RATES_SHOWN} whose mean loss over the last {pictures.LAST} of {pictures.STEPS} steps is
+lowest; a momentum is 0.9. Dashed: SGD with momentum 0.9, chosen alike.
+
+{_picture(name)}
 """
 
 
-def _picture(name: str, problem: Callable[[], pictures.Problem]) -> str:
+def _picture(name: str) -> str:
     try:
-        course = pictures.train(name, problem)
+        course = pictures.train(name)
     except ValueError as error:
-        shape = tuple(problem().start.shape)
+        shape = tuple(pictures.digits().start.shape)
         return f"It refuses a weight of shape {shape}: {escaped(str(error))}."
     said = f"Here the learning rate is {course.lr:g}."
-    return f"{said}\n\n{pictures.figure(course, pictures.train('sgd', problem))}"
+    return f"{said}\n\n{pictures.figure(course, pictures.train('sgd'))}"
 
 
 def _without_args(text: str) -> str:
@@ -117,18 +106,9 @@ def _law(name: str) -> str:
         law = norm_growth(name)
     except (TraceError, ValueError) as error:
         return f"No law is derived: {escaped(' '.join(str(error).split()))}."
-    return (
-        "Derived from the code above; see [theory](../../theory.md).\n\n"
-        f"```text\n{law.proposition()}\n```\n\n{_settled(name)}"
-    )
-
-
-def _settled(name: str) -> str:
-    held = {"eps": 0.0} if "eps" in bind(name).defaults else {}
-    try:
-        return f"```text\n{equilibrium(name, **held)}\n```"
-    except (NoEquilibriumError, TraceError, ValueError) as error:
-        return f"Equilibrium: none ({escaped(str(error).partition(': ')[2] or str(error))})."
+    text = "Derived from the code above; see [theory](../../theory.md).\n\n"
+    text += f"```text\n{law.proposition()}\n```\n\n"
+    return f"{text}The norm and the turn at which it comes to rest: `spherenorm theory {name}`."
 
 
 def _rules() -> str:

@@ -1,4 +1,4 @@
-"""Runs of a recipe on a toy and on digits, and pictures of them in the colors of the page."""
+"""Runs of a recipe on digits, and pictures of them in the colors of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from spherenorm import bind, find_recipe, metrics
 from spherenorm.recipes import sgd
 
-STEPS = 100
+STEPS = 50
 LAST = 20
 """Steps at the end of a run whose losses are compared."""
 BATCH = 64
@@ -46,17 +46,6 @@ class Problem(NamedTuple):
 
 
 @functools.cache
-def toy() -> Problem:
-    """Three units of five entries; a loss of the directions of the rows."""
-
-    def loss(weight: torch.Tensor, step: int) -> torch.Tensor:
-        directions = weight / weight.norm(dim=1, keepdim=True)
-        return ((directions - 0.5) ** 2).sum()
-
-    return Problem(_rows(3, 5), loss)
-
-
-@functools.cache
 def digits() -> Problem:
     """32 units before a batch normalization, which read 8 x 8 digits; what follows is fixed."""
     images, labels = map(torch.from_numpy, load_digits(return_X_y=True))
@@ -78,13 +67,13 @@ def _rows(units: int, entries: int) -> torch.Tensor:
 
 
 @functools.cache
-def train(name: str, problem: Callable[[], Problem]) -> Course:
+def train(name: str) -> Course:
     """The run at the learning rate whose mean loss over the last steps is lowest.
 
     Raises:
         ValueError: the recipe refuses the weight.
     """
-    runs = [_run(name, lr, problem()) for lr in RATES]
+    runs = [_run(name, lr, digits()) for lr in RATES]
     return min(runs, key=lambda run: run[0] if math.isfinite(run[0]) else math.inf)[1]
 
 

@@ -48,6 +48,7 @@ class Pace:
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._left = {job.name: job for job in jobs}
         self._begun, self._done = time.monotonic(), 0.0
+        self._first: tuple[float, float] | None = None
         self.total, self.ended = sum(len(job.runs) for job in jobs), 0
 
     def end(self, job: Job) -> None:
@@ -57,14 +58,22 @@ class Pace:
         self._done += _work(job)
 
     def now(self) -> tuple[float, float | None]:
-        """The share of the round that is done, and the seconds left; None before any step."""
+        """The share of the round that is done, and the seconds left; None before any step.
+
+        The pace is that since the first step was seen: processes take a while to start.
+        """
         left, running = sum(map(_work, self._left.values())), 0.0
         for job in itertools.islice(self._left.values(), LOOKED_AT):  # they begin in this order
             found = read_progress(job.folder.path)
             running += _work(job) * found["step"] / found["steps"] if found else 0.0
         done, every = self._done + running, self._done + left
-        seconds, share = time.monotonic() - self._begun, done / every if every else 1.0
-        return share, seconds * (1 - share) / share if share > 0 else None
+        now, share = time.monotonic(), done / every if every else 1.0
+        if self._first is None and share > 0:
+            self._first = now, share
+        begun, before = self._first or (now, 0.0)
+        if share <= before:  # one look so far
+            begun, before = self._begun, 0.0
+        return share, (now - begun) * (1 - share) / (share - before) if share > before else None
 
 
 Progress = Callable[[Outcome | None, Job | None, Pace], None]

@@ -28,7 +28,7 @@ SHOWS = (
         f"spherenorm_experiments.{name}"
         for name in (
             *("campaign", "claims", "comparing", "comparison", "condition", "convert", "decisions"),
-            *("design", "detection", "drawings", "entries", "errors", "exports", "forest", "jobs"),
+            *("design", "detection", "entries", "errors", "exports", "jobs"),
             *("page", "pictures", "plan", "results", "samples", "sections", "shown", "stats"),
             *("store", "study", "tables", "tuning", "paper.statements", "paper.findings"),
             *("paper.opening", "paper.pages", "paper.thirteen"),

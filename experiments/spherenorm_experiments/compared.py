@@ -19,18 +19,16 @@ from spherenorm_experiments.page import archive, compare_template, library, pane
 from spherenorm_experiments.pictures import (
     Line,
     Picture,
-    add_crosses,
     color_of,
     curves,
     drawn,
     empty_figure,
     rounded,
-    with_alpha,
 )
 from spherenorm_experiments.runs import number
 from spherenorm_experiments.search import EDGE
 from spherenorm_experiments.sections import Section, labeled
-from spherenorm_experiments.shown import Entry, entries_of, taken_by
+from spherenorm_experiments.shown import Entry, at_each, entries_of, taken_by
 from spherenorm_experiments.stats import interval, mean
 from spherenorm_experiments.store import write_file
 from spherenorm_experiments.tables import Cell, Row, Table, difference, mean_of
@@ -76,6 +74,8 @@ class Compared:
     @property
     def about(self) -> str:
         """The runs, in two sentences."""
+        if not len(self.runs):
+            return f"No run has ended of {self.runs.planned}."
         specs = [item.spec for item in self.runs]
         seeds, runs = len({spec.seed for spec in specs}), len(specs)
         lengths = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule}" for x in specs}
@@ -100,9 +100,11 @@ class Compared:
 
     def _sentence(self, base: str, ours: str, decision: Decision) -> Sentence:
         if not decision.has_results:
-            return Sentence(f"{ours} against {base}", "inconclusive", "no seed has ended in both")
+            return Sentence(
+                f"{ours} against {base}", "inconclusive", "(no seed has a score in both)"
+            )
         number, claim = decision.numbers[0], decision.claim
-        unit = "points" if claim.unit == "pp" else self.metric
+        unit = " points" if claim.unit == "pp" else ""
         lost = f"; {number.diverged} seeds diverged" if number.diverged else ""
         if number.number is None:
             text = f"{ours} against {base}: no seed has a score in both{lost}"
@@ -110,9 +112,11 @@ class Compared:
             size, word = abs(number.number), "higher" if number.number >= 0 else "lower"
             ends = number.interval
             between = "" if ends is None else f" [{ends[0]:+.3g}, {ends[1]:+.3g}]"
-            text = f"{ours} scores {size:.3g} {unit} {word} than {base}{between}{lost}"
+            text = f"{ours} scores {size:.3g}{unit} {word} than {base}{between}{lost}"
+            if size == 0 and ends == (0.0, 0.0):
+                text = f"{ours} scores as {base} does on each seed{lost}"
         reasons = {
-            "equivalent": f"(within ±{claim.same or 0:g} {unit})",
+            "equivalent": f"(within ±{claim.same or 0:g}{unit})",
             "supported": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
             "contradicted": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
         }
@@ -143,7 +147,7 @@ class Compared:
                 (entry.arm.name, _chosen(entry), score, gap, growth, Cell(diverged, "d"))
             )  # fmt: skip
         base = self.study.baseline.name
-        columns = ("optimizer", "chosen by seeds", f"test, {self.metric}", f"minus {base}")
+        columns = ("optimizer", "chosen by seeds", f"test {self.metric}", f"minus {base}")
         note = (
             "± of a score is half of its 95 % interval, of a norm the standard deviation. "
             "(edge): no value was tried beyond it. Diverged: runs of all trials."
@@ -153,7 +157,7 @@ class Compared:
     def pictures(self) -> tuple[list[Picture], list[Picture]]:
         """Those of scores, and those of norms and steps."""
         names = self.entries[0].names if self.entries else []
-        scores = [_at_each(self, name) for name in names] + [_differences(self)]
+        scores = [at_each(self.entries, name, self.metric) for name in names] + [_differences(self)]
         final = [Line(each.arm.name, each.arm.recipe, each.runs) for each in self.entries]
         words = "each seed at the trial that it chooses, mean and range over seeds."
         shown = [
@@ -162,45 +166,6 @@ class Compared:
                    log_y=True),
         ]  # fmt: skip
         return drawn(scores), drawn(shown)
-
-
-def _at_each(shown: Compared, name: str) -> Picture:
-    """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
-    figure = empty_figure(name, f"test {shown.metric}", log_x=True)
-    lost: list[tuple[float, str, None, str]] = []
-    lowest: list[float] = []
-    for entry in shown.entries:
-        color, label = color_of(entry.arm.recipe), entry.arm.name
-        known = []
-        for value, own in entry.every.groupby(name):
-            if np.isfinite(own.test).all():
-                ends = interval(own.test.tolist())
-                known.append((value, own.test.mean(), *ends))
-            else:
-                lost.append((value, label, None, color))
-        if not known:
-            continue
-        x, middle, low, high = np.array(known).T
-        alone = len(entry.names) == 1
-        lowest.append(float(middle.min()))
-        if alone and not np.isnan(low).any():
-            figure.add_scatter(
-                x=rounded([*x, *x[::-1]]), y=rounded([*high, *low[::-1]]), mode="lines",
-                fill="toself", fillcolor=with_alpha(color, 0.15), line={"width": 0},
-                hoverinfo="skip", showlegend=False, legendgroup=label,
-            )  # fmt: skip
-        figure.add_scatter(
-            x=rounded(x), y=rounded(middle), name=label, legendgroup=label,
-            mode="lines+markers" if alone else "markers", line={"color": color, "width": 2},
-        )  # fmt: skip
-    best = [x for each in shown.entries for x in each.chosen.test if math.isfinite(x)]
-    if best and lowest:
-        room = max(best) - min(best) or abs(best[0]) or 1.0
-        floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
-        figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
-    add_crosses(figure, lost)
-    words = "mean and 95 % interval over seeds; × where one diverged."
-    return Picture(figure, f"Test score at each {name}: {words}")
 
 
 def _differences(shown: Compared) -> Picture:
@@ -231,7 +196,9 @@ def _differences(shown: Compared) -> Picture:
             marker={"size": 11, "color": color},
             error_x=None if math.isnan(low) else {**ends, "color": color, "thickness": 3},
         )  # fmt: skip
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=labels[::-1])
+    rows = [-0.6, len(labels) - 0.4]
+    order = {"categoryorder": "array", "categoryarray": labels[::-1]}
+    figure.update_yaxes(type="category", range=rows, **order)
     figure.update_xaxes(zeroline=True)
     caption = "Each seed at its best trial: ticks are seeds, bars 95 % intervals."
     if margin is not None:

@@ -1,13 +1,12 @@
-"""Studies by name, and `Comparing`: the arguments of `compare`, as the text that repeats it."""
+"""Studies by name, and `Comparing`: the arguments of `compare`, as a text that a store keeps."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from spherenorm.support import did_you_mean, look_up, unknown_name
@@ -39,7 +38,7 @@ class Comparing:
         >>> ranges = parse_ranges(["lr=1e-4:1e-1"])
         >>> request = Comparing("digits", ("sgd", "sgdp"), ranges, 8)
         >>> str(request)
-        'compare --task digits --optimizers sgd,sgdp --search lr=0.0001:0.1 --trials 8'
+        'compare {"task": "digits", "optimizers": ["sgd", "sgdp"], "search": {"lr": [0.0001, 0.1]}}'
         >>> Comparing.from_text(str(request)) == request
         True
 
@@ -72,15 +71,10 @@ class Comparing:
         _require(self)
 
     def __str__(self) -> str:
-        ranges = ",".join(f"{name}={low!r}:{high!r}" for name, (low, high) in self.search.items())
-        words = [COMMAND, "--task", self.task, "--optimizers", ",".join(self.optimizers)]
-        words += ["--search", ranges, "--trials", str(self.count)]
-        words += [] if self.method == Comparing.method else ["--method", self.method]
-        words += ["--baseline", self.baseline] if self.baseline else []
-        words += [] if self.margin is None else ["--margin", repr(self.margin)]
-        for name, value in self.fixed.items():
-            words += ["--set", f"{name}={json.dumps(value)}"]
-        return shlex.join(words)
+        given = asdict(self)
+        usual = {each.name: each.default for each in fields(self)}
+        kept = {name: x for name, x in given.items() if x != usual[name] and x != {}}
+        return f"{COMMAND} {json.dumps(kept)}"
 
     @classmethod
     def from_text(cls, text: str) -> Comparing:
@@ -89,22 +83,13 @@ class Comparing:
         Raises:
             ValueError: the text is of something else.
         """
-        words = shlex.split(text)[1:]
-        flags = list(zip(words[::2], words[1::2], strict=True))
-        given = dict(flags)
         try:
-            return cls(
-                given["--task"],
-                parse_names(given["--optimizers"]),
-                parse_ranges([given["--search"]]),
-                int(given["--trials"]),
-                given.get("--method", cls.method),
-                given.get("--baseline", ""),
-                float(given["--margin"]) if "--margin" in given else None,
-                parse_overrides([word for flag, word in flags if flag == "--set"]),
-            )
-        except KeyError as error:
-            raise ValueError(f"{text!r} is no comparison: it lacks {error}") from None
+            given = json.loads(text.partition(" ")[2])
+            given["optimizers"] = tuple(given["optimizers"])
+            given["search"] = {name: (low, high) for name, (low, high) in given["search"].items()}
+            return cls(**given)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{text!r} is no comparison: {error}") from None
 
     @property
     def searched(self) -> list[str]:
@@ -158,7 +143,7 @@ def comparison_of(request: Comparing) -> Comparison:
     labels = ", ".join(arm.name for arm in every)
     study = Comparison(
         re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{request.task}"),
-        f"{request.task}: {labels}, tuned alike\n\n{ABOUT}\n\n`spherenorm {request}`",
+        f"{request.task}: {labels}, tuned alike\n\n{ABOUT}",
         arms=every,
         tune=Search(request.ranges_of(baseline.recipe), request.count, request.method),
         conditions=[Condition("", request.task, Setup(fields=MEASURED), margin=request.margin)],
@@ -275,6 +260,29 @@ def parse_ranges(entries: Sequence[str]) -> dict[str, Range]:
             raise ValueError(f"--search {entry!r}: {lack}, got {low:g} to {high:g}")
         ranges[name] = low, high
     return ranges
+
+
+MOST_SEEDS = 10_000
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """The seeds of "3", "0:10" or "1,4,7".
+
+    Raises:
+        ValueError: a text that is none of these, no seed, too many or too large ones.
+    """
+    try:
+        if "," in text:
+            seeds: Sequence[int] = [int(seed) for seed in text.split(",")]
+        else:
+            first, colon, last = text.rpartition(":")
+            seeds = range(int(first) if colon else 0, int(last))
+        if not 0 < len(seeds) <= MOST_SEEDS or min(seeds) < 0 or max(seeds) >= 2**63:
+            raise ValueError
+    except (ValueError, OverflowError):
+        right = "give a count (3), a range (0:10) or a list (1,4,7)"
+        raise ValueError(f"--seeds {text!r}: {right}, at most {MOST_SEEDS}") from None
+    return tuple(dict.fromkeys(seeds))
 
 
 def study_classes() -> dict[str, type[Study] | Study]:

@@ -275,18 +275,6 @@ class Design(Study):
             for trial in _trials(own, plan, condition, arm, point)
         ]
 
-    def differences(self, plan: Plan) -> list[str]:
-        """The hyper-parameters that nobody tunes and in which arms differ, with values."""
-        own = self.extended([plan])
-        values = {each.name: {**load_recipe(each.recipe).defaults, **each.fixed}
-                  for each in own.arms}  # fmt: skip
-        fixed = {*plan.overrides, *(name for each in own.arms for name in self.search(each).names)}
-        return [
-            f"{name}: " + ", ".join(f"{arm} {value!r}" for arm, value in of.items())
-            for name, of in differing(values).items()
-            if name not in fixed
-        ]
-
     @property
     def claims(self) -> Sequence[Claim]:
         """The scores of each condition and pair, then the others."""

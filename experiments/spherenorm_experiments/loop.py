@@ -213,7 +213,6 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         "views": dict(watched.views),
         "shapes": dict(watched.shapes),
         "invariant_share": watched.invariant_share,
-        "metric": training.task.metric,
     }
     for name in ("validation", "test"):
         found = _scores(training, getattr(run.splits, name)) if survived else {}
@@ -222,6 +221,7 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         summary |= {name: next(iter(known.values()), None), f"{name}_metrics": known}
     # By its name: a file has the metrics in the order of theirs.
     summary["score"] = next(iter(summary["test_metrics"]), None)
+    summary["metric"] = training.task.metric or summary["score"]
     if training.ranks.parallel is not None:
         summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
     if not training.ranks.first:

@@ -21,12 +21,11 @@ from markupsafe import Markup, escape
 from spherenorm.support import one_line
 from spherenorm_experiments.claims import slug
 from spherenorm_experiments.errors import RecipeError
-from spherenorm_experiments.forest import forest
 from spherenorm_experiments.lookup import places
 from spherenorm_experiments.paper.findings import findings, rules, summary
 from spherenorm_experiments.paper.opening import opening
 from spherenorm_experiments.paper.thirteen import thirteen_table
-from spherenorm_experiments.pictures import Picture, finished
+from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import StoreWarning, write_file
@@ -57,9 +56,6 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
         entry["groups"] = groups(entry["claims"])
         entry["figures"] = panels(entry["pictures"], f"figure-{entry['anchor']}")
     claims = [claim for entry in shown for claim in entry["claims"]]
-    paper = [claim for claim in claims if claim["kind"] == "paper"]
-    drawn = forest(paper or claims)
-    scorecard = panels([] if drawn is None else [drawn], "figure-scorecard")
     known = [section for section in sections if not _raises(section)]
     ours = [section for section in known if section.study.name in places("STUDIES")]
     begins = opening(ours)
@@ -73,11 +69,8 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
         thirteen=thirteen_table(ours),
         begins=begins,
         opened=opened,
-        scorecard=scorecard,
         library=library(),
-        archive=archive(
-            [*opened, *scorecard, *(panel for entry in shown for panel in entry["figures"])]
-        ),
+        archive=archive([*opened, *(panel for entry in shown for panel in entry["figures"])]),
         date=datetime.date.today().isoformat(),
     )
     write_file(path, page.encode())
@@ -205,9 +198,7 @@ def panels(pictures: Sequence[Picture], prefix: str) -> list[Panel]:
     Args:
         prefix: of the figures' ids.
     """
-    return [
-        Panel(f"{prefix}-{number}", picture) for number, picture in enumerate(finished(pictures), 1)
-    ]
+    return [Panel(f"{prefix}-{number}", picture) for number, picture in enumerate(pictures, 1)]
 
 
 def archive(panels: Iterable[Panel]) -> Markup:

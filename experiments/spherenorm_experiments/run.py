@@ -6,10 +6,12 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from spherenorm import Bound
-from spherenorm.support import unknown_name
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.probes import Probe
 from spherenorm_experiments.spec import Spec
@@ -17,7 +19,6 @@ from spherenorm_experiments.store import RunFolder, Store
 from spherenorm_experiments.task import AnyTask, Splits, Task, length, splits_of
 
 CHECKPOINT_SECONDS = 10.0
-PARALLEL = ("ddp", "fsdp")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,7 @@ class Job:
         return "finished" if finished else "diverged"
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True)
 class Runner:
     """The way in which runs are executed. It is no part of a run's name.
 
@@ -125,27 +126,18 @@ class Runner:
         ValueError: a count out of range, an unknown way, or TensorBoard is missing.
     """
 
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
-    workers: int = 0
-    processes: int = 1
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = CHECKPOINT_SECONDS
+    workers: Annotated[int, Field(ge=0)] = 0
+    processes: Annotated[int, Field(ge=1)] = 1
     parallel: Literal["ddp", "fsdp"] = "ddp"
     tensorboard: bool = False
-    time_limit: float | None = None
+    time_limit: Annotated[float, Field(gt=0)] | None = None
     partition: str | None = None
-    gpus: int = 0
-    memory: float | None = None
-    minutes: int = 240
+    gpus: Annotated[int, Field(ge=0)] = 0
+    memory: Annotated[float, Field(gt=0)] | None = None
+    minutes: Annotated[int, Field(ge=1)] = 240
 
     def __post_init__(self) -> None:
-        least = {"checkpoint_seconds": 0, "workers": 0, "processes": 1, "gpus": 0, "minutes": 1}
-        for name, bound in least.items():
-            if not (value := getattr(self, name)) >= bound:
-                raise ValueError(f"{name} must be at least {bound}, got {value!r}")
-        for name in ("time_limit", "memory"):
-            if (limit := getattr(self, name)) is not None and not limit > 0:
-                raise ValueError(f"{name} must be positive, got {limit!r}")
-        if self.parallel not in PARALLEL:
-            raise unknown_name("way of parallel training", self.parallel, PARALLEL)
         if self.tensorboard:
             require_extra("torch.utils.tensorboard", "--tensorboard")
 

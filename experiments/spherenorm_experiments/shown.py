@@ -15,11 +15,21 @@ import pandas as pd
 
 from spherenorm_experiments.design import Arm, Condition, Design, differing, metric_of
 from spherenorm_experiments.detection import percent_right
-from spherenorm_experiments.pictures import Line, Picture, best_scores, curves, drawn, tried
+from spherenorm_experiments.pictures import (
+    Line,
+    Picture,
+    add_crosses,
+    curves,
+    drawn,
+    empty_figure,
+    line_styles,
+    rounded,
+    with_alpha,
+)
 from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Key, Place, Result, Runs, number
 from spherenorm_experiments.search import EDGE, OUTERMOST
-from spherenorm_experiments.stats import LEVEL, range_test
+from spherenorm_experiments.stats import interval
 from spherenorm_experiments.tables import (
     Cell,
     Content,
@@ -31,6 +41,9 @@ from spherenorm_experiments.tables import (
     mean_of,
     paper,
 )
+
+MOST_TICKS = 10
+"""The axis of a hyper-parameter names each value that was tried, if they are so few."""
 
 DELTA = 0.1
 
@@ -161,21 +174,12 @@ def notes_of(study: Design, runs: Runs, condition: Condition, arm: Arm) -> list[
 def tables_of(study: Design, runs: Runs) -> list[Table]:
     """Scores, norms and grids; none of which no run has a number."""
     entries = entries_of(study, runs)
-    scores = {
-        condition.label: {
-            entry.arm.name: entry.chosen.test
-            for entry in entries
-            if entry.condition is condition and not entry.arm.added
-        }
-        for condition in study.conditions
-    }
     tables = [
         _scores(study, runs, entries),
         _norms(study, entries),
         _grids(entries),
         _equal_points(study, runs),
     ]
-    tables[1:1] = [range_table(scores)] if study.scored and len(study.conditions) > 1 else []
     return [table for table in tables if table.rows]
 
 
@@ -188,26 +192,57 @@ def pictures_of(study: Design, runs: Runs) -> list[Picture]:
         for key, title, caption, log_y in CURVES:
             words = f"{caption}, each seed at the point that it chooses: {condition.place}."
             pictures.append(curves(final, key, title, words, log_y=log_y))
-        score = f"validation {metric_of(runs, condition)}"
+        metric = metric_of(runs, condition)
         for name in _tuned_names(own):
-            made = {str(each.place): (each.arm.recipe, each.tried)
-                    for each in own if name in each.tried}  # fmt: skip
-            caption = (
-                f"Every trial's score against {name}, the mean over seeds; the large marks are the "
-                f"best points: {condition.place}."
-            )
-            pictures.append(tried(made, name, score, caption))
-        # A lost trial has no score, so that a best of k is not a number.
-        whole = {
-            str(each.place): (each.arm.recipe, each.tried.score.tolist()) for each in own
-            if len(each.tried) > 1 and np.isfinite(each.tried.score).all()
-            and study.search(each.arm).ranges
-        }  # fmt: skip
-        best = "The expected best validation score of k trials, of those that were made"
-        pictures.append(best_scores(whole, score, f"{best}: {condition.place}."))
+            known = [each for each in own if name in each.tried]
+            pictures.append(at_each(known, name, metric, f" ({condition.place})"))
         trained = f"The chosen runs while they train: {condition.place}."
-        pictures.append(curves(final, "validation", score, trained))
+        pictures.append(curves(final, "validation", f"validation {metric}", trained))
     return drawn(pictures)
+
+
+def at_each(entries: Sequence[Entry], name: str, metric: str, words: str = "") -> Picture:
+    """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
+    figure = empty_figure(name, f"test {metric}", log_x=True)
+    lost: list[tuple[float, str, None, str]] = []
+    lowest: list[float] = []
+    styles = line_styles(entry.arm.recipe for entry in entries)
+    for entry, (color, dash) in zip(entries, styles, strict=True):
+        known, label = [], entry.arm.name
+        for value, own in entry.every.groupby(name):
+            if np.isfinite(own.test).all():
+                ends = interval(own.test.tolist())
+                known.append((value, own.test.mean(), *ends))
+            else:
+                lost.append((value, label, None, color))
+        if not known:
+            continue
+        x, middle, low, high = np.array(known).T
+        alone = len(entry.names) == 1
+        lowest.append(float(middle.min()))
+        if alone and not np.isnan(low).any():
+            figure.add_scatter(
+                x=rounded([*x, *x[::-1]]), y=rounded([*high, *low[::-1]]), mode="lines",
+                fill="toself", fillcolor=with_alpha(color, 0.15), line={"width": 0},
+                hoverinfo="skip", showlegend=False, legendgroup=label,
+            )  # fmt: skip
+        figure.add_scatter(
+            x=rounded(x), y=rounded(middle), name=label, legendgroup=label,
+            mode="lines+markers" if alone else "markers",
+            line={"color": color, "dash": dash, "width": 2},
+        )  # fmt: skip
+    best = [x for each in entries for x in each.chosen.test if math.isfinite(x)]
+    if best and lowest:
+        room = max(best) - min(best) or abs(best[0]) or 1.0
+        floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
+        figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
+    values = sorted({float(value) for each in entries for value in each.every[name]})
+    if len(values) <= MOST_TICKS:
+        labels = [f"{value:.3g}" for value in values]
+        figure.update_xaxes(tickvals=values, ticktext=labels, tickangle=-45)
+    add_crosses(figure, lost)
+    said = "mean and 95 % interval over seeds; × where one diverged"
+    return Picture(figure, f"Test score at each {name}{words}: {said}.")
 
 
 def _scores(study: Design, runs: Runs, entries: Sequence[Entry]) -> Table:
@@ -388,43 +423,6 @@ def _point(point: Mapping[str, float]) -> str:
     if len(point) == 1:
         return f"{next(iter(point.values())):.3g}"
     return " ".join(f"{name}={value:.3g}" for name, value in point.items())
-
-
-def range_table(scores: Mapping[str, Mapping[str, pd.Series]]) -> Table:
-    """The best against the worst optimizer of each condition, both tuned.
-
-    Tukey's range test decides if they are apart.
-
-    Args:
-        scores: of the arms of each condition, by its label.
-    """
-    rows: list[Row] = []
-    apart: list[bool] = []
-    for condition, arms in scores.items():
-        ended = {name: series.dropna() for name, series in arms.items()}
-        known = {name: series for name, series in ended.items()
-                 if len(series) > 1 and np.isfinite(series).all()}  # fmt: skip
-        cells = dict(zip(known, column(list(known.values()), "g"), strict=True))
-        means = {name: float(cell.number) for name, cell in cells.items()
-                 if cell.number is not None}  # fmt: skip
-        if len(means) < 2:
-            continue
-        best = max(means, key=means.__getitem__)
-        worst = min(reversed(means), key=means.__getitem__)  # of equal ones another than the best
-        gap = Cell(means[best] - means[worst], "+.3g", n=cells[best].n)
-        every = pd.concat([known[name] for name in means], axis=1, join="inner")
-        p = range_test(every.T.to_numpy().tolist()) if len(every) > 1 else 1.0
-        apart.append(p < LEVEL)
-        row = (condition, best, worst, gap, Cell(p, ".2g"))
-        rows.append((*row, "yes" if apart[-1] else "no"))
-    columns = ("condition", "best", "worst", "best minus worst", "p", "apart")
-    about = (
-        "p is of Tukey's range test, for which it does not matter that best and worst are chosen "
-        "by the scores that are compared; optimizers that diverged are left out. In "
-        f"{sum(apart)} of {len(apart)} conditions p is below {LEVEL:g}: the condition tells "
-        "optimizers apart."
-    )
-    return Table("Best against worst", columns, rows, about)
 
 
 def invariant_share(item: Result) -> float | None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy import stats
-from scipy.special import comb
 
 NOISE = 1e-9
 """A difference of this size between two numbers is rounding."""
@@ -101,37 +100,6 @@ def detectable(spread: float, count: int) -> float:
     return float(quantiles.sum()) * spread / math.sqrt(count)
 
 
-def range_test(columns: Sequence[Sequence[float]]) -> float:
-    """The p-value of Tukey's test that the largest and the smallest of several means are equal.
-
-    The k columns have one value for each of n seeds. With r the residuals of column and seed
-    effects,
-
-        q = sqrt(n) (largest mean - smallest mean) / sqrt(sum(r²) / ((k - 1) (n - 1)))
-
-    has the distribution of the studentized range, so that it does not matter that the two were
-    chosen by the same values.
-
-    Raises:
-        ValueError: fewer than two columns or two values.
-
-    Source: J. W. Tukey, *The problem of multiple comparisons*, 1953.
-    """
-    table = np.asarray(columns, dtype=float)
-    if table.ndim != 2 or min(table.shape) < 2:
-        raise ValueError(f"range_test needs two columns of two values, got shape {table.shape}")
-    arms, seeds = table.shape
-    means = table.mean(axis=1)
-    residuals = table - means[:, None] - table.mean(axis=0) + table.mean()
-    degrees = (arms - 1) * (seeds - 1)
-    error = math.sqrt(float((residuals**2).sum()) / degrees / seeds)
-    distance = float(np.ptp(means))
-    rounding = NOISE * min(1.0, float(np.abs(table).max()))
-    if distance <= rounding or error < NOISE * distance:
-        return 1.0 if distance <= rounding else sign_test(seeds, 0)
-    return float(stats.studentized_range.sf(distance / error, arms, degrees))
-
-
 def sign_test(wins: int, losses: int) -> float:
     """The two-sided p-value of the exact test that a win is as likely as a loss.
 
@@ -190,15 +158,3 @@ def _standard_error(values: np.ndarray) -> float:
 @functools.lru_cache(maxsize=256)
 def _quantile(count: int) -> float:
     return float(stats.t.ppf(1 - LEVEL / 2, count - 1))
-
-
-def best_of_k(scores: Sequence[float]) -> list[float]:
-    """The expected best score of k trials drawn from those that were made, for k = 1, 2, ...
-
-    Exact: the j-th smallest of n is the best of k with probability C(j - 1, k - 1) / C(n, k)
-    (Dodge et al. 2019).
-    """
-    ordered = np.sort(np.asarray(scores, dtype=float))
-    n = len(ordered)
-    below = np.arange(n)  # how many scores are smaller
-    return [float(comb(below, k - 1) @ ordered / comb(n, k)) for k in range(1, n + 1)]

@@ -70,40 +70,24 @@ def require_splits(found: Any, source: str) -> Splits:
         source: the method that has made them, for the errors.
 
     Raises:
-        ValueError: no `Splits`, a split that is neither a tuple of tensors nor a map-style data
-            set, tensors of unequal length, or a split without items.
+        ValueError: no `Splits`, a split that is neither a tuple of tensors of one length nor a
+            map-style data set, or one without items.
     """
     if not isinstance(found, Splits):
         need = f"{source} must return Splits(train, validation, test)"
-        raise ValueError(f"{need}, got {_kind(found)}")
+        raise ValueError(f"{need}, got a {type(found).__name__}")
     for name, split in found._asdict().items():
-        _require_split(split, f"{source}: the {name} split")
+        sizes = {len(x) if x.ndim else 0 for x in split} if are_tensors(split) else {1}
+        bare = isinstance(split, list) and all(isinstance(x, Tensor | np.ndarray) for x in split)
+        odd = (isinstance(split, tuple) and not are_tensors(split)) or isinstance(split, Mapping)
+        if bare or odd or len(sizes) > 1 or not isinstance(split, tuple | MapStyle):
+            need = f"{source}: the {name} split must be a tuple of tensors of one length, such as"
+            raise ValueError(
+                f"{need} (x, y), or a map-style data set, got a {type(split).__name__}"
+            )
+        if not len(split) or not length(split):
+            raise ValueError(f"{source}: the {name} split is empty")
     return found
-
-
-def _require_split(split: Any, name: str) -> None:
-    if are_tensors(split):
-        sizes = [len(x) if x.ndim else None for x in split]
-        if None in sizes or len(set(sizes)) > 1:
-            shapes = ", ".join(str(tuple(x.shape)) for x in split)
-            raise ValueError(f"{name} has tensors without a common first dimension: {shapes}")
-    elif not _is_map_style(split):
-        need = f"{name} must be a tuple of tensors, such as (x, y), or a map-style data set"
-        raise ValueError(f"{need} of items, got {_kind(split)}")
-    if not len(split) or not length(split):
-        raise ValueError(f"{name} is empty")
-
-
-def _is_map_style(split: Any) -> bool:
-    """True for items by number; a list of bare tensors may also be meant as columns."""
-    if isinstance(split, list):
-        return not split or not all(isinstance(x, Tensor | np.ndarray) for x in split)
-    return isinstance(split, MapStyle) and not isinstance(split, tuple | Mapping | str)
-
-
-def _kind(found: Any) -> str:
-    inner = {type(x).__name__: None for x in found} if isinstance(found, tuple | list) else {}
-    return f"a {type(found).__name__}{' of ' * bool(inner)}{', '.join(inner)}"
 
 
 AUDITED, FINGERPRINTED = 64, 16
@@ -135,10 +119,11 @@ class Task(_Named):
     `data`, `model`, `loss` and `evaluate` are the task's own; the rest has defaults.
     """
 
-    metric: ClassVar[str] = "score"
-    """The quantity of the score, the first number of `evaluate`; higher is better.
+    metric: ClassVar[str] = ""
+    """The quantity of the score, the first number of `evaluate`, if its name there does not say it.
 
-    With "%" in it differences are percentage points, and those below one point are equivalent.
+    Higher is better. With "%" in it differences are percentage points, and those below one point
+    are equivalent.
     """
 
     evaluation_batch: ClassVar[int] = 512

@@ -30,9 +30,9 @@ ROOMS = {
         *("errors", "streams", "code", "metrics", "spec", "search", "task", "lookup", "recipes"),
         *("store", "probes", "ranks", "run", "optimizers", "weights", "given_steps", "data"),
         *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "stats", "tables"),
-        *("runs", "claims", "detection", "pictures", "forest", "plan", "study", "design", "shown"),
+        *("runs", "claims", "detection", "pictures", "plan", "study", "design", "shown"),
         *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
-        *("exports", "drawings", "paper", "extra", "paper.opening", "page", "paper.pages"),
+        *("exports", "paper", "extra", "paper.opening", "page", "paper.pages"),
         *("compared", "convert", "cli"),
     ),
 }
@@ -136,9 +136,12 @@ def test_no_folder_of_the_paper_imports_another():
                 assert {*module[2:3]} & free, f"{name_of(path)}: {module}"
 
 
+FOLDERS = ("spherenorm", "theory", "experiments", "benchmarks", "docs", "tests", "examples")
+
+
 def test_nothing_is_imported_by_the_name_of_a_folder():
     """In a checkout `theory` and `experiments` are importable, but a user's own may be meant."""
-    for folder in ("spherenorm", "theory", "experiments", "benchmarks", "docs", "tests"):
+    for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -168,7 +171,6 @@ def test_importing_the_library_imports_no_compiler_and_no_package_of_a_writer():
     assert result.stdout.strip() == "[]"
 
 
-FOLDERS = ("spherenorm", "theory", "experiments", "benchmarks", "docs", "tests")
 LONGEST_CLASS = 150
 QUESTIONS = ("What", "How", "Where", "Whether", "Whatever")
 """A docstring that starts so describes its subject by a riddle."""

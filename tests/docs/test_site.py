@@ -1,11 +1,12 @@
 """The generated parts of the site: every public name is documented, and on a page of its own."""
 
+import json
 import re
 
 import pytest
 
 import spherenorm as sn
-from docs.site import gallery, pictures, reference, zoo
+from docs.site import front, gallery, notebooks, pictures, reference, zoo
 from docs.site.docstring import cell, escaped, to_markdown
 from spherenorm import rules
 
@@ -67,11 +68,36 @@ def test_the_page_of_the_zoo_has_the_table_of_now():
 
 def test_a_picture_has_the_norms_that_are_trained():
     """The projection keeps the norm on digits; SGD's, with momentum, grows."""
-    projected, plain = (pictures.train(name, pictures.digits).norm for name in ("sgdp", "sgd"))
+    projected, plain = (pictures.train(name).norm for name in ("sgdp", "sgd"))
     assert max(projected) < plain[-1]
-    text = gallery._picture("sgdp", pictures.digits)
+    text = gallery._picture("sgdp")
     assert text.count("<svg") == 2
     assert f"{max(plain):.3g}" in text  # on the axis of both
+
+
+def test_a_page_of_the_gallery_has_formula_law_and_curves():
+    page = gallery._page("sgdp")
+    assert "return chain(" in page
+    assert "<w_t, s_t> = 0" in page
+    assert page.count("<svg") == 2
+
+
+def test_the_front_page_has_the_law_of_its_recipe():
+    parts = front.pages()
+    assert "RadialProjection()" in parts["front/recipe.py"]
+    assert "<w_t, s_t> = 0" in parts["front/law.txt"]
+    assert "<b>19 : 1</b>" in parts["front/number.html"]  # (1 + 0.9) / (1 - 0.9)
+
+
+def test_a_notebook_runs_and_keeps_small_outputs():
+    assert {path.stem for path in notebooks.SCRIPTS} == {"audit", "compare", "compose"}
+    (path,) = (path for path in notebooks.SCRIPTS if path.stem == "compose")
+    parts = notebooks.pages(path)
+    kept = json.loads(parts["notebooks/compose.ipynb"])
+    outputs = [each for cell in kept["cells"] for each in cell.get("outputs", ())]
+    assert any("image/svg+xml" in each.get("data", {}) for each in outputs)
+    assert "<w_t, s_t> = 0" in parts["notebooks/compose.md"]
+    assert len(parts["notebooks/compose.ipynb"]) < 200_000
 
 
 def documented():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from spherenorm_experiments.cli._app import app
+from spherenorm_experiments.cli import app
 
 ROOT = Path(__file__).parents[2]
 

@@ -158,7 +158,7 @@ def _results(place, specs, random, levels, lost, order):
     tables = _tables(GAPS if toy else SIZES + SHARES, (points, seeds), random, levels, rise, lost)
     slope = levels.normal(scale=0.03) * np.arange(POINTS_KEPT)[:, None, None]
     curves = np.exp(slope + 0.01 * random.normal(size=(POINTS_KEPT, points, seeds)))
-    ends = np.sort(np.exp(levels.normal(scale=3, size=(2, 2))))
+    ends = np.sort(np.exp(levels.normal(-9, 8, size=(2, 2))))
     items = []
     for number, own in enumerate(specs):
         point, seed = divmod(number, seeds)

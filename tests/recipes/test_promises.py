@@ -8,7 +8,6 @@ import pytest
 
 import spherenorm as sn
 from tests.harness import ANY_WEIGHTS, ROWS, ZOO
-from tests.recipes.users import USERS
 
 pytestmark = ANY_WEIGHTS
 
@@ -18,7 +17,7 @@ KEPT = ("sgdp", "adamp", "rmsprop", "adamg", "adamh", "normuon", "mdmuon", "apar
 
 CASES = [
     pytest.param(row, promise, id=f"{row}-{promise}")
-    for row in [*ROWS, *USERS, *ZOO]
+    for row in [*ROWS, *ZOO]
     for promise in sn.testing.PROPERTIES
     if (promise not in ELSEWHERE or (promise == "compiled" and row in ZOO))
     and (promise != "resumes" or row not in ROWS or str(row).startswith(KEPT))

@@ -4,8 +4,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from spherenorm import find_recipe
 from spherenorm_theory.cli import app
 from spherenorm_theory.report import Job, Row, paper_jobs, to_latex, to_markdown
+from spherenorm_theory.report.recipe import equilibrium_rows
 
 
 def invoke(*arguments):
@@ -33,6 +35,20 @@ def test_a_recipe_and_its_files(tmp_path):
     assert all(len(line) <= 80 for line in result.output.splitlines() if "wrote" not in line)
     assert r"\begin{proposition}[sgdw]" in tex.read_text()
     assert "Proposition (sgdw)" in md.read_text()
+
+
+@pytest.mark.parametrize("name", ["sgdw", "adamw"])
+def test_the_run_is_that_of_the_settings(name):
+    """Its decay settles it, unless it is set, too."""
+    values = {"momentum": 0.8} if name == "sgdw" else {"betas": (0.8, 0.95)}
+    (row,) = (each for each in equilibrium_rows(find_recipe(name), {"lr": 0.03, **values}, {
+        "lr": 0.03, **values}) if each.name == "Run")  # fmt: skip
+    assert "lr=0.03" in row.formula
+    assert all(f"{n}={x}" in row.formula for n, x in values.items())
+    assert row.good, row
+    (slow,) = (each for each in equilibrium_rows(find_recipe(name), {"weight_decay": 1e-4}, {
+        "weight_decay": 1e-4}) if each.name == "Run")  # fmt: skip
+    assert "not checked" in slow.status
 
 
 def test_two_recipes_side_by_side():

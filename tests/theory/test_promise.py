@@ -1,16 +1,23 @@
 """The promise "law", and the refusals of steps that are not of one weight."""
 
+import time
 from dataclasses import replace
 
 import pytest
 
 import spherenorm as sn
 import spherenorm_theory
+from docs.site import laws
 from spherenorm import rules as r
+from spherenorm.zoo import rules as z
 from tests.harness import refuses
-from tests.recipes.users import USERS
 
-QUICK = ("adafactor", "prodigy", "aggmo", "lookahead_adamw")
+QUICK = {
+    *("adafactor", "came", "muoneq", "prodigy", "rowfloor_muon", "shampoo"),
+    *("adopt", "fromage", "grams", "hyperp", "layca", "muon2", "qhm", "rmnp", "spel"),
+}
+"""Recipes of the zoo whose law, or refusal, takes half a second."""
+PAGE = laws.PAGE.read_text()
 
 
 class Clip(sn.Rule):
@@ -60,13 +67,30 @@ def test_laws_of_renamed_states():
 
 
 @pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(row, id=str(row), marks=() if str(row) in QUICK else pytest.mark.long)
-        for row in USERS
-    ],
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in laws.NAMES],
 )
-def test_users_recipes_have_a_law_or_a_reason(row):
-    """No raw error."""
-    found = sn.testing.check(row.recipe, only=("law",))["law"]
-    assert found.verdict in ("holds", "refused"), found.why
+def test_each_recipe_has_the_law_or_the_reason_of_the_page(name):
+    """docs/theory.md, which `python -m docs.site.laws` writes: no raw error, and in seconds."""
+    begin = time.process_time()
+    assert laws.row(name) in PAGE
+    assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize("name", [*QUICK])
+def test_a_law_says_what_it_is(name):
+    found = sn.testing.check(name, only=("law",))["law"]
+    assert (found.verdict == "refused") is (f"| `{name}` | no law |" in PAGE), found.why
+    assert found.why.startswith("|w'|^2 = ") or found.verdict == "refused"
+
+
+def alternating(lr=0.1, momentum=0.9):
+    """Steps of columns and of rows by turns."""
+    columns, rows = (sn.chain(z.RmsLength(0.2, view)) for view in ("dim=1", "channel"))
+    return sn.chain(r.HeavyBall(momentum), z.InTurn((columns, rows)), r.StepSize(lr))
+
+
+def test_a_step_that_is_another_at_even_times_is_held_at_both():
+    """A count is even or odd: no law assumes either, nor holds for rows at even times alone."""
+    with refuses("depends on the shape", by=spherenorm_theory.TraceError):
+        spherenorm_theory.norm_growth(alternating)

@@ -1,27 +1,45 @@
-"""Options that several commands share, and the values that they are parsed to."""
+"""Options that several commands share, what commands print, and the errors that end them."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from pydantic import ValidationError
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
 
-from spherenorm_experiments.cli._console import NOTE, say_error
-from spherenorm_experiments.store import Store
+from spherenorm_experiments.spec import said
+from spherenorm_experiments.store import Store, StoreError
 
 if TYPE_CHECKING:
     from spherenorm_experiments.execute import Resolver
     from spherenorm_experiments.run import Runner
+    from spherenorm_experiments.tables import Table
+
+FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
+
+NOTE = "[yellow]note[/yellow]: "
+
+console = Console()
+errors = Console(stderr=True)
 
 DEFAULT_OUT = Path("runs")
 Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+Studies = Annotated[
+    list[str] | None, typer.Argument(help="Which studies; all that there are by default.")
+]
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -31,11 +49,12 @@ Data = Annotated[
         "`report` and `resume`.",
     ),
 ]
-MOST_SEEDS = 10_000
-MANY_SEEDS = 20
-"""A count above it may have been meant as one seed."""
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def _flag(help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, **more)
 
 
 @dataclass(frozen=True)
@@ -44,41 +63,27 @@ class Execution:
 
     jobs: Annotated[
         int,
-        typer.Option(
-            help="How many runs at a time; 0 runs them in this process, as a debugger needs it.",
-            show_default="one per core", min=0,
-        ),
+        _flag("How many runs at a time; 0 runs them in this process, as a debugger needs it.",
+              show_default="one per core", min=0),
     ] = CORES  # fmt: skip
-    backend: Annotated[str, typer.Option(help="local (processes), slurm or ray.")] = "local"
-    workers: Annotated[
-        int, typer.Option(help="Processes that load the items of a run's data set.")
-    ] = 0
-    processes: Annotated[
-        int, typer.Option(help="Processes that train one run together, by torchrun.")
-    ] = 1
-    parallel: Annotated[str, typer.Option(help="ddp (all weights in each) or fsdp (sharded).")] = (
-        "ddp"
-    )
-    tensorboard: Annotated[
-        bool,
-        typer.Option("--tensorboard", help="Event files while a run trains (extra: tensorboard)."),
-    ] = False
+    backend: Annotated[str, _flag("local (processes), slurm or ray.")] = "local"
+    workers: Annotated[int, _flag("Processes that load the items of a run's data set.")] = 0
+    processes: Annotated[int, _flag("Processes that train one run together, by torchrun.")] = 1
+    parallel: Annotated[str, _flag("ddp (all weights in each) or fsdp (sharded).")] = "ddp"
+    tensorboard: Annotated[bool, _flag("Event files while a run trains.", "--tensorboard")] = False
     time_limit: Annotated[
-        float | None,
-        typer.Option(help="Seconds after which a run that has not ended is stopped."),
+        float | None, _flag("Seconds after which a run that has not ended is stopped.")
     ] = None
-    checkpoint_seconds: Annotated[
-        float, typer.Option(help="How much work an interruption loses at most.")
-    ] = 10.0
-    partition: Annotated[str | None, typer.Option(help="The queue of a job on Slurm.")] = None
-    gpus: Annotated[int, typer.Option(help="Of a job on Slurm or Ray.")] = 0
-    memory: Annotated[float | None, typer.Option(help="Of a job on Slurm or Ray, in GB.")] = None
-    minutes: Annotated[int, typer.Option(help="The time limit of a job on Slurm.")] = 240
+    checkpoint_seconds: Annotated[float, _flag("How much work an interruption loses at most.")] = (
+        10.0
+    )
+    partition: Annotated[str | None, _flag("The queue of a job on Slurm.")] = None
+    gpus: Annotated[int, _flag("Of a job on Slurm or Ray.")] = 0
+    memory: Annotated[float | None, _flag("Of a job on Slurm or Ray, in GB.")] = None
+    minutes: Annotated[int, _flag("The time limit of a job on Slurm.")] = 240
     accept_code: Annotated[
         bool,
-        typer.Option(
-            "--accept-code", help="Keep results of other code than is here; else they run again."
-        ),
+        _flag("Keep results of other code than is here; else they run again.", "--accept-code"),
     ] = False
     out: Out = DEFAULT_OUT
     as_json: AsJson = False
@@ -109,32 +114,23 @@ class Request(Execution):
 
     seeds: Annotated[
         str | None,
-        typer.Option(
-            help="How many (3), a range (0:10) or a list (1,4,7); the study's own by default."
-        ),
+        _flag("How many (3), a range (0:10) or a list (1,4,7); the study's own by default."),
     ] = None
     tier: Annotated[
         str,
-        typer.Option(
-            help="smoke (seconds; decides nothing), small (minutes on two cores), evidence (more "
-            "seeds), full (a GPU)."
-        ),
-    ] = "small"
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu"
+        _flag("smoke (seconds; decides nothing), small (minutes on two cores), evidence (more "
+              "seeds), full (a GPU)."),
+    ] = "small"  # fmt: skip
+    device: Annotated[str, _flag("cpu, cuda, cuda:1, ...")] = "cpu"
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
-            "probe_every, or the regime (warmup, precision, ...); may be repeated.",
-        ),
-    ] = None
-    epochs: Annotated[int | None, typer.Option(help="Short for --set epochs=N.")] = None
+        _flag("key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
+              "probe_every, or the regime (warmup, precision, ...); may be repeated.", "--set"),
+    ] = None  # fmt: skip
+    epochs: Annotated[int | None, _flag("Short for --set epochs=N.")] = None
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="What would run, what is there already, how long it would take."
-        ),
+        _flag("What would run, what is there already, how long it would take.", "--dry-run"),
     ] = False
 
     @property
@@ -167,31 +163,54 @@ def with_fields(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """The seeds of "3", "0:10" or "1,4,7".
+def say(text: str, **style: Any) -> None:
+    """Print a line that is not wrapped and not colored by its content."""
+    console.print(text, soft_wrap=True, highlight=False, **style)
 
-    Raises:
-        ValueError: a text that is none of these, no seed, too many or too large ones.
-    """
+
+def say_error(text: str, kind: str = "[red]error[/red]: ") -> None:
+    """Print a line on the standard error."""
+    errors.print(f"{kind}{escape(text)}", soft_wrap=True, highlight=False)
+
+
+def answer(content: Any) -> None:
+    """Print the JSON document that is the command's answer."""
+    print(json.dumps(content, indent=1))
+
+
+def as_text(table: Table, title: str) -> RichTable:
+    """The table, without the paper's columns where the terminal is too narrow for them."""
+    rows = [[str(cell) for cell in row] for row in table.rows]
+    headings = [str(column) for column in table.columns]
+    width = sum(max(map(len, column)) + 2 for column in zip(headings, *rows, strict=True))
+    wide = width >= console.width
+    kept = [i for i, column in enumerate(table.columns) if not (wide and column.paper)]
+    text = RichTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    for i in kept:
+        text.add_column(escape(headings[i]), justify="right" if i else "left", overflow="fold")
+    for row in rows:
+        text.add_row(*(escape(row[i]) for i in kept))
+    return text
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """End with the exit code of a wrong command."""
     try:
-        if "," in text:
-            seeds: Sequence[int] = [int(seed) for seed in text.split(",")]
-        else:
-            first, colon, last = text.rpartition(":")
-            seeds = range(int(first) if colon else 0, int(last))
-        if not 0 < len(seeds) <= MOST_SEEDS or min(seeds) < 0 or max(seeds) >= 2**63:
-            raise ValueError
-    except (ValueError, OverflowError):
-        right = "give a count (3), a range (0:10) or a list (1,4,7)"
-        raise ValueError(f"--seeds {text!r}: {right}, at most {MOST_SEEDS}") from None
-    return tuple(dict.fromkeys(seeds))
+        yield
+    except ValidationError as error:
+        say_error(said(error))
+        raise typer.Exit(USAGE) from None
+    except (ValueError, TypeError, StoreError) as error:
+        say_error(str(error))
+        raise typer.Exit(USAGE) from None
 
 
-def tell_many_seeds(text: str | None) -> None:
-    """Say of a large count of seeds that it is one: `--seeds 440` is not seed 440."""
-    if text is not None and text.isdecimal() and int(text) > MANY_SEEDS:
-        many = f"--seeds {text}: {text} seeds, 0 to {int(text) - 1}"
-        say_error(f"{many}; seed {text} alone is {text}:{int(text) + 1}", NOTE)
+def tell_unusable(requests: Mapping[str, str]) -> bool:
+    """Say which requests cannot be read, and what to do; True if there are any."""
+    for name, text in requests.items():
+        say_error(f"plans/{name}: {text}")
+    return bool(requests)
 
 
 def existing_store(out: Path) -> Store:

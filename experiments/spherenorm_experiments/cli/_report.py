@@ -1,32 +1,36 @@
-"""`report`, `results` and `export`: what the runs of a store say, as a page, files and pictures."""
+"""`report`, `results` and `export`: what the runs of a store say, as a page and files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from spherenorm_experiments.cli._console import (
+from spherenorm.support import one_line, unknown_name
+from spherenorm_experiments.cli._options import (
     FAILED,
     NOTE,
+    AsJson,
+    Out,
+    Studies,
     answer,
+    as_text,
     console,
+    existing_store,
     say,
     say_error,
-    store_errors,
     tell_unusable,
     usage_errors,
 )
-from spherenorm_experiments.cli._options import AsJson, Out, existing_store
 from spherenorm_experiments.store import write_file
 
 if TYPE_CHECKING:
     from spherenorm_experiments.sections import Section
-    from spherenorm_experiments.tables import Table
 
 LISTED = 12
 """More claims than these are counted on a terminal; the page has them."""
@@ -37,14 +41,9 @@ COMMENTS = {"csv": "# {}", "latex": "% {}", "markdown": "### {}"}
 RESULTS = Path("experiments/results")
 """In a checkout, from which the site takes them."""
 
-COLUMN = 5.5
-"""Inches: the text width of the usual conference styles."""
-
 
 def report(
-    studies: Annotated[
-        list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
-    ] = None,
+    studies: Studies = None,
     out: Out = Path("runs"),
     file: Annotated[
         Path | None, typer.Option(help="The page; report.html in the store by default.")
@@ -53,28 +52,25 @@ def report(
 ) -> None:
     """Write one self-contained page: the scorecard of claims, and the tables and pictures."""
     found, left = _read_sections(studies or (), out)
-    path = file or out / "report.html"
-    with store_errors() if file is None else usage_errors():
-        problems = show_page(found, path, as_json)
+    problems = show_page(found, file or out / "report.html", as_json)
     if left or problems:
         raise typer.Exit(FAILED)
 
 
 def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> list[str]:
-    """Write a page, show the headlines, say what its claims are and where it lies.
+    """Write a page, say what its claims are and where it lies.
 
     Returns:
         The problems of its sections, which are said too.
     """
-    from spherenorm_experiments.cli._progress import as_text, show_headlines
     from spherenorm_experiments.compared import is_comparison, write_comparison
     from spherenorm_experiments.page import write_report
-    from spherenorm_experiments.sections import groups
 
     if is_comparison(found) and not as_json:
         shown = write_comparison(found[0], path)
         say(escape(f"{shown.title}. {shown.about}"))
-        console.print(as_text(shown.table, ""))
+        if shown.table.rows:
+            console.print(as_text(shown.table, ""))
         for sentence in shown.sentences:
             say(escape(str(sentence)))
         for note in found[0].notes:
@@ -86,13 +82,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     if as_json:
         answer({"page": str(path), "claims": claims, "notes": notes})
     else:
-        show_headlines(found)
-        if len(claims) > LISTED:
-            for group in groups(claims):
-                say(f"[bold]{escape(group.title)}[/bold]: {group.listed}")
-        else:
-            for claim in claims:
-                _show_claim(claim)
+        _show_claims(found, claims)
         say(f"page: {path}")
         for note in notes:
             say_error(note, NOTE)
@@ -101,21 +91,30 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     return problems
 
 
-def _show_claim(claim: Mapping[str, Any]) -> None:
-    """Print a claim, our numbers, and what a reader needs beside them."""
+def _show_claims(found: Sequence[Section], claims: Sequence[Mapping[str, Any]]) -> None:
+    """Print the headlines of sections that have one, and the claims, or how many there are."""
     from spherenorm_experiments.claims import AGAINST, FOR
+    from spherenorm_experiments.sections import groups
 
-    verdict = claim["verdict"]
-    color = "green" if verdict in FOR else "red" if verdict in AGAINST else "yellow"
-    numbers = "; ".join(filter(None, [claim["ours"], claim["detail"]]))
-    say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
-    say(f"{'':17}{escape(numbers)}", style="dim")
+    for section in found:
+        with suppress(Exception):  # of a study that raises the page says so
+            table = section.study.headline(section.results)
+            if table is not None:
+                console.print(as_text(table, f"{section.label}: {table.title}"))
+    if len(claims) > LISTED:
+        for group in groups(claims):
+            say(f"[bold]{escape(group.title)}[/bold]: {group.listed}")
+        return
+    for claim in claims:
+        verdict = claim["verdict"]
+        color = "green" if verdict in FOR else "red" if verdict in AGAINST else "yellow"
+        numbers = "; ".join(filter(None, [claim["ours"], claim["detail"]]))
+        say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
+        say(f"{'':17}{escape(numbers)}", style="dim")
 
 
 def results(
-    studies: Annotated[
-        list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
-    ] = None,
+    studies: Studies = None,
     out: Out = Path("runs"),
     into: Annotated[Path, typer.Option(help="The folder of the pages.")] = RESULTS,
 ) -> None:
@@ -123,108 +122,55 @@ def results(
     from spherenorm_experiments.paper.pages import write_results
 
     found, left = _read_sections(studies or (), out)
-    with usage_errors():
-        index, *pages = write_results(found, into)
+    index, *pages = write_results(found, into)
     say(f"results: {index}, and {len(pages)} pages of studies beside it")
     if left:
         raise typer.Exit(FAILED)
 
 
 def export(
-    studies: Annotated[
-        list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
-    ] = None,
-    form: Annotated[
-        str,
-        typer.Option("--format", help="csv, latex or markdown; parquet; svg or pdf, of pictures."),
-    ] = "csv",
+    studies: Studies = None,
+    form: Annotated[str, typer.Option("--format", help="csv, latex, markdown or parquet.")] = "csv",
     out: Out = Path("runs"),
     into: Annotated[
         Path | None,
-        typer.Option(
-            help="The folder of parquet, svg and pdf files.", show_default="exports in the store"
-        ),
+        typer.Option(help="The folder of parquet files.", show_default="exports in the store"),
     ] = None,
-    width: Annotated[float, typer.Option(help="Of a picture, in inches.", min=1, max=50)] = COLUMN,
 ) -> None:
-    """Export the tables and claims of studies, made of their numbers, or their pictures.
+    """Export the tables and claims of studies, made of their numbers.
 
-    CSV, LaTeX and Markdown are printed; Parquet files and pictures are written to a folder.
+    CSV, LaTeX and Markdown are printed; Parquet files are written to a folder.
     """
-    from spherenorm.support import one_line, unknown_name
-    from spherenorm_experiments.drawings import DRAWINGS, require_chrome
     from spherenorm_experiments.errors import require_extra
-    from spherenorm_experiments.exports import FORMATS
+    from spherenorm_experiments.exports import FORMATS, claims_table, to_parquet
 
     with usage_errors():
-        if form not in (every := (*FORMATS, "parquet", *DRAWINGS)):
+        if form not in (every := (*FORMATS, "parquet")):
             raise unknown_name("format", form, every)
         if form == "parquet":
             require_extra("pyarrow", "--format parquet")
-        if form in DRAWINGS:
-            require_chrome(f"--format {form}")
     found, left = _read_sections(studies or (), out)
-    for section, name in zip(found, _file_names(found), strict=True):
+    for section in found:
         for note in section.notes:
             say_error(f"{section.label}: {note}", NOTE)
         text = ""
         try:
-            if form in FORMATS:
-                text = _text(section, form)
-            else:
-                _write(section, form, into or out / "exports", name, width)
+            tables = section.study.every_table(section.results)
+            for number, table in enumerate([*tables, claims_table(section.decisions)], 1):
+                title = f"{section.label}: {table.title}"
+                if form in FORMATS:
+                    text += f"{COMMENTS[form].format(title)}\n{FORMATS[form](table)}\n"
+                else:
+                    name = re.sub(r"[^\w.=-]+", "-", f"{section.label}-{number}-{table.title}")
+                    path = (into or out / "exports") / f"{name[:120].strip('-')}.parquet"
+                    write_file(path, to_parquet(table))
+                    say(str(path))
         except Exception as error:  # a user's study may raise anything
-            left = True
+            left, text = True, ""
             say_error(f"{section.label}: {one_line(error)}")
         print(text, end="")  # not in the `try`: a reader such as `head` may close the pipe
     if left:
         raise typer.Exit(FAILED)
-
-
-def _text(section: Section, form: str) -> str:
-    from spherenorm_experiments.exports import FORMATS
-
-    parts = (
-        f"{COMMENTS[form].format(f'{section.label}: {table.title}')}\n{FORMATS[form](table)}\n"
-        for table in _tables(section)
-    )
-    return "".join(parts)
-
-
-def _write(section: Section, form: str, folder: Path, name: str, width: float) -> None:
-    from spherenorm_experiments.drawings import DRAWINGS, write_drawings
-    from spherenorm_experiments.exports import to_parquet
-
-    if form in DRAWINGS:
-        pictures = section.study.pictures(section.results)
-        paths = write_drawings(pictures, form, width, folder, name)
-    else:
-        paths = []
-        for number, table in enumerate(list(_tables(section)), 1):
-            paths.append(folder / f"{name}-{number}-{_file_name(table.title)}.parquet")
-            write_file(paths[-1], to_parquet(table))
-    for path in paths:
-        say(str(path))
-
-
-def _tables(section: Section) -> Iterator[Table]:
-    from spherenorm_experiments.exports import claims_table
-
-    yield from section.study.every_table(section.results)
-    yield claims_table(section.decisions)
-
-
-def _file_names(found: Sequence[Section]) -> list[str]:
-    """A name for each section; two comparisons on one task have one label and are numbered."""
-    names = [_file_name(section.label) for section in found]
-    return [
-        name if names.count(name) == 1 else f"{name}-no{names[:i].count(name) + 1}"
-        for i, name in enumerate(names)
-    ]
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^\w.=-]+", "-", text).strip("-")[:80]
 
 
 def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bool]:
@@ -241,9 +187,8 @@ def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bo
 
     with usage_errors():
         store = existing_store(out)
-    requests, unusable = read_requests(store)
-    here = names_of(requests)
-    with usage_errors():
+        requests, unusable = read_requests(store)
+        here = names_of(requests)
         wanted = {name if name in here else find_study(name).name for name in studies}
     found = sections(store, requests, wanted)
     left = tell_unusable(unusable)

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import Progress, ProgressColumn, Task
+from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 
-from spherenorm_experiments.cli._console import (
-    FAILED,
-    answer,
-    console,
-    interruptible,
-    say,
-    say_error,
-    store_errors,
-    tell_unusable,
-    usage_errors,
-)
+from spherenorm.support import one_line
 from spherenorm_experiments.cli._options import (
     DEFAULT_OUT,
+    FAILED,
     Data,
     Execution,
     Request,
+    Studies,
+    answer,
+    as_text,
+    console,
+    errors,
     existing_store,
-    parse_seeds,
     require_device,
-    tell_many_seeds,
+    say,
+    say_error,
+    tell_unusable,
+    usage_errors,
     with_fields,
 )
 from spherenorm_experiments.cli._report import show_page
 from spherenorm_experiments.store import StoreError
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.campaign import Campaign
-    from spherenorm_experiments.run import Run
+    from spherenorm_experiments.campaign import Campaign, Pace
+    from spherenorm_experiments.plan import Plan
+    from spherenorm_experiments.run import Job, Outcome, Run
     from spherenorm_experiments.study import Study
 
 TOTAL = "total, shared runs once"
@@ -43,9 +45,7 @@ TOTAL = "total, shared runs once"
 
 @with_fields
 def run(
-    studies: Annotated[
-        list[str] | None, typer.Argument(help="Which studies; all of them by default.")
-    ] = None,
+    studies: Studies = None,
     optimizers: Annotated[
         str | None,
         typer.Option(
@@ -71,107 +71,33 @@ def run(
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
-    from spherenorm_experiments.campaign import Campaign
-    from spherenorm_experiments.comparing import parse_overrides, parse_ranges
+    from spherenorm_experiments.comparing import parse_names, parse_overrides, parse_ranges
     from spherenorm_experiments.paper.shared.layout import use_folder
     from spherenorm_experiments.plan import Plan
+    from spherenorm_experiments.recipes import load_recipe
 
-    with interruptible(asked.out), usage_errors():
-        real = data is not None
-        chosen = _chosen(studies, real)
-        recipes = _known_recipes(optimizers)
+    with usage_errors():
+        chosen = _chosen(studies, real=data is not None)
+        recipes = None if optimizers is None else tuple(dict.fromkeys(parse_names(optimizers)))
+        for name in recipes or ():
+            load_recipe(name)
         require_device(asked.device)
         if data is not None:
             use_folder(data)
-        plan = Plan(
-            asked.tier,
-            _seeds_of(asked),
-            recipes,
-            asked.device,
-            real,
-            parse_overrides(asked.entries),
-            parse_ranges(search) if search else {},
-            like,
-        )
-        campaign = Campaign(chosen, plan, asked.resolver, asked.backend, asked.jobs, asked.runner)
-        campaign.require()
-    if asked.dry_run:
-        with usage_errors():
-            _show_dry_run(campaign, asked.as_json)
-        return
-    failed = _ran(campaign, asked.as_json, asked.out)
+        settings = parse_overrides(asked.entries)
+        ranges = parse_ranges(search) if search else {}
+        plan = Plan(asked.tier, _seeds_of(asked), recipes, asked.device, data is not None,
+                    settings, ranges, like)  # fmt: skip
+        campaign = _campaign(chosen, plan, asked)
+        if asked.dry_run:
+            return _show_dry_run(campaign, asked.as_json)
+    failed = _ran([campaign], asked.as_json)
     if not asked.as_json and not failed:
         failed = _show_tables(campaign)
         option = "" if asked.out == DEFAULT_OUT else f" --out {asked.out}"
         say(f"pictures and claims: spherenorm report{option}")
     if failed:
         raise typer.Exit(FAILED)
-
-
-def _ran(campaign: Campaign, as_json: bool, out: Path) -> bool:
-    from spherenorm_experiments.cli._progress import run_campaigns
-
-    with store_errors(), interruptible(out):
-        return run_campaigns([campaign], as_json)
-
-
-def _show_tables(campaign: Campaign) -> bool:
-    """Print the first table of each study; True if any study raised."""
-    from spherenorm.support import one_line
-    from spherenorm_experiments.cli._progress import as_text
-
-    raised = False
-    for study in campaign.studies:
-        try:
-            tables = study.tables(campaign.trials(study)[1])
-        except Exception as error:  # the other studies' tables are still to be shown
-            raised, tables = True, []
-            say_error(f"{study.name}: no tables: {one_line(error)}")
-        for table in tables[:1]:
-            console.print(as_text(table, f"{study.name}: {table.title}"))
-    return raised
-
-
-def _seeds_of(asked: Request) -> tuple[int, ...] | None:
-    """The seeds of a command; None for the study's own."""
-    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
-    tell_many_seeds(asked.seeds)
-    return seeds
-
-
-def _chosen(studies: list[str] | None, real: bool) -> list[Study]:
-    """The studies by name; all of them by default, with `--data` those that read its folder.
-
-    Raises:
-        ValueError: an unknown study, or with `--data` one that has no runs on the paper's data.
-    """
-    from spherenorm_experiments.comparing import find_study, study_classes
-
-    if not studies:
-        known = map(find_study, study_classes())
-        return [study for study in known if study.has_real or not real]
-    chosen = [find_study(name) for name in dict.fromkeys(studies)]
-    for study in chosen:
-        if real and not study.has_real:
-            raise ValueError(f"--data: study {study.name!r} has no runs on the paper's data sets")
-    return chosen
-
-
-def _known_recipes(optimizers: str | None) -> tuple[str, ...] | None:
-    """The names of `--optimizers`, each once.
-
-    Raises:
-        ValueError: an empty name, or one of no recipe.
-    """
-    from spherenorm_experiments.comparing import parse_names
-    from spherenorm_experiments.recipes import load_recipe
-
-    if optimizers is None:
-        return None
-    names = tuple(dict.fromkeys(parse_names(optimizers)))
-    for name in names:
-        load_recipe(name)
-    return names
 
 
 @with_fields
@@ -207,7 +133,6 @@ def compare(
     The store keeps the comparison as it keeps a study: `resume`, `status`, `report` and `export`
     work on it.
     """
-    from spherenorm_experiments.campaign import Campaign
     from spherenorm_experiments.comparing import (
         Comparing,
         comparison_of,
@@ -215,11 +140,11 @@ def compare(
         parse_overrides,
         parse_ranges,
     )
-    from spherenorm_experiments.plan import Plan
+    from spherenorm_experiments.plan import Plan, read_requests
+    from spherenorm_experiments.sections import sections
 
-    with interruptible(asked.out), usage_errors():
-        ranges = parse_ranges(search)
-        names = parse_names(optimizers)
+    with usage_errors():
+        ranges, names = parse_ranges(search), parse_names(optimizers)
         given = parse_overrides(asked.entries)
         own = {name: given.pop(name) for name in list(given) if ":" in name}
         request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin, own)
@@ -229,61 +154,172 @@ def compare(
         require_device(asked.device)
         request.require()
         plan = Plan(asked.tier, _seeds_of(asked), None, asked.device, overrides=given)
-        campaign = Campaign([study], plan, asked.resolver, asked.backend, asked.jobs, asked.runner)
-        campaign.require()
-    if asked.dry_run:
-        with usage_errors():
-            _show_dry_run(campaign, asked.as_json)
-        return
-    failed = _ran(campaign, asked.as_json, asked.out)
-    problems = [] if asked.as_json else _show_page(campaign, study)
-    if failed or problems:
+        campaign = _campaign([study], plan, asked)
+        if asked.dry_run:
+            return _show_dry_run(campaign, asked.as_json)
+    failed = _ran([campaign], asked.as_json)
+    if not asked.as_json:
+        store = campaign.resolver.store
+        found = sections(store, read_requests(store)[0], {study.name})
+        failed |= bool(show_page(found, store.root / f"{study.name}.html"))
+    if failed:
         raise typer.Exit(FAILED)
-
-
-def _show_page(campaign: Campaign, study: Study) -> list[str]:
-    """Write the page of the comparison, and say in a table and a few sentences what it shows."""
-    from spherenorm_experiments.plan import read_requests
-    from spherenorm_experiments.sections import sections
-
-    store = campaign.resolver.store
-    found = sections(store, read_requests(store)[0], {study.name})
-    with store_errors():
-        return show_page(found, store.root / f"{study.name}.html")
 
 
 @with_fields
 def resume(*, how: Execution) -> None:
     """Finish everything that was ever asked of the store."""
-    from spherenorm.support import one_line
-    from spherenorm_experiments.campaign import Campaign
-    from spherenorm_experiments.cli._progress import run_campaigns
     from spherenorm_experiments.comparing import find_study
     from spherenorm_experiments.jobs import find_backend
     from spherenorm_experiments.plan import read_requests
 
     with usage_errors():
         find_backend(how.backend)
-        runner, store = how.runner, existing_store(how.out)
-    requests, unusable = read_requests(store)
+        _ = how.runner
+        requests, unusable = read_requests(existing_store(how.out))
     left = tell_unusable(unusable)
-    resolver = how.resolver
-    campaigns = []
-    with store_errors(), interruptible(how.out):
-        for request in requests:
-            try:
-                studies = [find_study(name) for name in request.studies]
-                campaign = Campaign(studies, request.plan, resolver, how.backend, how.jobs, runner)
-                campaign.require()
-                campaigns.append(campaign)
-            except StoreError:
-                raise
-            except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
-                left = True
-                say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
-        failed = run_campaigns(campaigns, how.as_json)
-    if failed or left:
+    campaigns, resolver = [], how.resolver
+    for request in requests:
+        try:
+            studies = [find_study(name) for name in request.studies]
+            campaigns.append(_campaign(studies, request.plan, how, resolver))
+        except StoreError:
+            raise
+        except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
+            left = True
+            say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
+    if _ran(campaigns, how.as_json) or left:
         raise typer.Exit(FAILED)
+
+
+def _chosen(studies: list[str] | None, *, real: bool) -> list[Study]:
+    """The studies by name; all of them by default, with `--data` those that read its folder.
+
+    Raises:
+        ValueError: an unknown study, or with `--data` one that has no runs on the paper's data.
+    """
+    from spherenorm_experiments.comparing import find_study, study_classes
+
+    if not studies:
+        known = map(find_study, study_classes())
+        return [study for study in known if study.has_real or not real]
+    chosen = [find_study(name) for name in dict.fromkeys(studies)]
+    for study in chosen:
+        if real and not study.has_real:
+            raise ValueError(f"--data: study {study.name!r} has no runs on the paper's data sets")
+    return chosen
+
+
+def _seeds_of(asked: Request) -> tuple[int, ...] | None:
+    """The seeds of a command; None for the study's own."""
+    from spherenorm_experiments.comparing import parse_seeds
+
+    return None if asked.seeds is None else parse_seeds(asked.seeds)
+
+
+def _campaign(
+    studies: Sequence[Study], plan: Plan, how: Execution, resolver: Any = None
+) -> Campaign:
+    """The campaign, whose first runs are looked up."""
+    from spherenorm_experiments.campaign import Campaign
+
+    resolver = resolver or how.resolver
+    campaign = Campaign(studies, plan, resolver, how.backend, how.jobs, how.runner)
+    campaign.require()
+    return campaign
+
+
+def _ran(campaigns: Sequence[Campaign], as_json: bool) -> bool:
+    """Run campaigns one after the other with their progress shown, and say how it went.
+
+    Returns:
+        True if any run failed, or any study raised.
+    """
+    from spherenorm_experiments.campaign import StudyError
+
+    results: dict[str, set[str]] = {}
+    found: dict[str, Outcome] = {}
+    raised = False
+    for campaign in campaigns:
+        try:
+            with _shown(as_json) as progress:
+                found |= campaign.run(progress)
+            for study in campaign.studies:
+                ended = {item.name for item in campaign.trials(study)[1]}
+                results.setdefault(study.name, set()).update(ended)
+        except StudyError as error:  # in a later round: what has ended is in the store
+            raised = True
+            say_error(str(error))
+    failed = {name: each.error for name, each in found.items() if each.state == "failed"}
+    ran = sum(each.runs for each in found.values() if not each.cached)
+    diverged = sum(each.state == "diverged" for each in found.values())
+    total = {name: len(names) for name, names in results.items()}
+    if as_json:
+        answer({"studies": total, "ran": ran, "diverged": diverged, "failed": failed})
+    else:
+        text = f"{ran} runs now, {sum(total.values())} results"
+        say(f"{text}; {diverged} diverged, {len(failed)} failed")
+    return bool(failed) or raised
+
+
+class _Line(ProgressColumn):
+    """The runs that have ended, a bar, and the time that is left."""
+
+    max_refresh = 1.0
+
+    def render(self, task: Task) -> RichTable:
+        pace: Pace | None = task.fields["pace"]
+        line = RichTable.grid(padding=(0, 1))
+        if pace is not None:
+            share, seconds = pace.now()
+            left = "" if seconds is None else f"{duration(seconds)} left"
+            words = f"{pace.ended} of {pace.total} runs"
+            line.add_row(words, ProgressBar(1.0, share, width=40), f"{share:4.0%}", left)
+        return line
+
+
+@contextmanager
+def _shown(as_json: bool) -> Iterator[Any]:
+    """One line on a terminal while runs train, nothing elsewhere; a failed run is named at once."""
+    visible = errors.is_terminal and not as_json
+    with Progress(_Line(), console=errors, disable=not visible, transient=True) as bar:
+        line = bar.add_task("", total=None, pace=None)
+
+        def progress(outcome: Outcome | None, job: Job | None, pace: Pace) -> None:
+            bar.update(line, pace=pace)
+            if outcome is not None and job is not None and outcome.state == "failed":
+                say_error(f" {_place(job)}: {outcome.error}", "[red]failed[/red]")
+
+        yield progress
+
+
+def _place(job: Job) -> str:
+    """A job in words."""
+    spec = job.first.spec
+    given = ", ".join(
+        f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in spec.hyper_parameters.items()
+    )
+    many = f", {len(job.runs)} runs" if len(job.runs) > 1 else f", seed {spec.seed}"
+    return f"{spec.recipe} on {spec.task} ({given}{many})"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, or minutes, as a reader wants them."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _show_tables(campaign: Campaign) -> bool:
+    """Print the first table of each study; True if any study raised."""
+    raised = False
+    for study in campaign.studies:
+        try:
+            for table in study.tables(campaign.trials(study)[1])[:1]:
+                console.print(as_text(table, f"{study.name}: {table.title}"))
+        except Exception as error:  # the other studies' tables are still to be shown
+            raised = True
+            say_error(f"{study.name}: no tables: {one_line(error)}")
+    return raised
 
 
 def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
@@ -306,8 +342,7 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
         row |= {"seconds": round(seconds / max(1, campaign.jobs)), hours: round(seconds / 3600, 2)}
         rows.append(row)
     if as_json:
-        answer(rows)
-        return
+        return answer(rows)
     table = RichTable(title="what would run (later stages depend on these)")
     for column in rows[0]:
         table.add_column(column, justify="left" if column == "study" else "right")

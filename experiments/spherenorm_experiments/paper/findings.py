@@ -19,8 +19,15 @@ from spherenorm_experiments.claims import (
     Decision,
     Statement,
 )
-from spherenorm_experiments.paper.statements import STATEMENTS, TOPICS, UNCLAIMED
-from spherenorm_experiments.paper.thirteen import across
+from spherenorm_experiments.paper.statements import (
+    AT_ANY_SCALE,
+    EVERY,
+    STATEMENTS,
+    TOPICS,
+    UNCLAIMED,
+    says,
+)
+from spherenorm_experiments.paper.thirteen import UNIFORM, across, of_every_benchmark
 from spherenorm_experiments.sections import Section, labeled
 from spherenorm_experiments.stats import LATER, LEVEL, POWER
 from spherenorm_experiments.tables import Cell, Row, Table
@@ -29,50 +36,64 @@ Outcome = Literal[
     "supported",
     "contradicted",
     "mixed",
+    "not seen at this scale",
     "open",
-    "cannot be decided here",
     "true by construction",
     "not tested",
 ]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+"""Five outcomes of statements that are tested, and two reasons why one is not."""
+
+FAILED: tuple[Outcome, ...] = ("contradicted", "not seen at this scale", "mixed")
 
 LEAST_SHARE = 0.5
 """Of the claims that these runs can decide, so many have to support a statement."""
 
 RULE = """A statement is *supported* if no claim of it is decided against it and at least half of
-those that these runs can decide are decided for it; *contradicted* if one is decided against it and
-none for it; *mixed* if there are both; *open* otherwise. It *cannot be decided here* if that was
-said of each of its claims before the runs. It is *true by construction* if it holds by definition,
-or if a free number was chosen so that the paper's number comes out; *not tested* if it has no claim
-or no runs."""
+those that these runs can decide are decided for it; all of its claims, if it speaks of every case.
+It is *mixed* if some are decided for it and some against it. If some are decided against it and
+none for it, it is *contradicted* where the scale is not the difference: a toy problem in the
+paper's own setting, a law of norms or steps, a count; else it is *not seen at this scale*: our
+networks, data and runs are smaller than the paper's, and that may be the reason. It is *open*
+otherwise: the runs are too few, or too noisy for the paper's effect. Two kinds are not tested: what
+is *true by construction* holds by definition, or by a free number that was chosen so that the
+paper's number comes out; what is *not tested* has no claim or no runs."""
 
 
-def outcome(kind: str, verdicts: Sequence[str]) -> Outcome:
+def outcome(
+    kind: str, verdicts: Sequence[str], *, at_any_scale: bool = True, every: bool = False
+) -> Outcome:
     """The outcome of a statement by `RULE`.
 
     Args:
-        verdicts: of those of its claims that have results.
+        verdicts: of those of its claims that have results, or were out of reach before the runs;
+            "" for a case without results, of a statement about every case.
+        at_any_scale: True if the size of the runs does not excuse a failure.
+        every: True of a statement about every case.
 
     Examples:
         >>> outcome("paper", ["supported", "supported", "inconclusive"])
         'supported'
-        >>> outcome("paper", ["supported", "inconclusive", "inconclusive"])
+        >>> outcome("paper", ["supported", "supported", "inconclusive"], every=True)
         'open'
         >>> outcome("paper", ["supported", "equivalent"])
         'mixed'
+        >>> outcome("paper", ["contradicted"], at_any_scale=False)
+        'not seen at this scale'
     """
-    if not verdicts:
+    if not any(verdicts):
         return "not tested"
     held = sum(verdict in FOR for verdict in verdicts)
     denied = sum(verdict in AGAINST for verdict in verdicts)
     if kind in ("identity", "calibrated") and not denied:
         return "true by construction"
-    reachable = [verdict for verdict in verdicts if verdict != "cannot be decided here"]
-    if not reachable:
-        return "cannot be decided here"
+    if denied and held:
+        return "mixed"
     if denied:
-        return "mixed" if held else "contradicted"
-    return "supported" if held and held >= LEAST_SHARE * len(reachable) else "open"
+        return "contradicted" if at_any_scale else "not seen at this scale"
+    reachable = [verdict for verdict in verdicts if verdict != "cannot be decided here"]
+    needed = len(verdicts) if every else max(1.0, LEAST_SHARE * len(reachable))
+    return "supported" if held >= needed else "open"
 
 
 ALL = "thirteen"
@@ -106,7 +127,7 @@ class Summary(NamedTuple):
     Attributes:
         counts: the statements by subject and outcome.
         holds: of each subject the supported statements.
-        fails: the statements that some claim contradicts; first those that none supports.
+        fails: the statements that some claim is against, in the order of `FAILED`.
         reach: what these runs cannot say.
     """
 
@@ -132,19 +153,24 @@ def every_decision(sections: Sequence[Section]) -> list[tuple[str, Decision]]:
 
 def findings(sections: Sequence[Section]) -> list[Finding]:
     """Each statement of the paper, in its order."""
-    cited: dict[Statement, list[tuple[str, Decision]]] = {}
-    for label, decision in every_decision(current(sections)):
-        if decision.has_results or decision.out_of_reach:
-            cited.setdefault(decision.claim.cites, []).append((label, decision))
+    shown = current(sections)
+    cited: dict[Statement, list[tuple[str, Decision]]] = {says(UNIFORM): of_every_benchmark(shown)}
+    for label, decision in every_decision(shown):
+        cited.setdefault(decision.claim.cites, []).append((label, decision))
     made = []
     for name, statement in STATEMENTS.items():
-        known = cited.get(statement, [])
+        every = cited.get(statement, [])
+        known = [(label, d) for label, d in every if d.has_results or d.out_of_reach]
         claims = [
             claim
             for label, decision in known
             for claim in labeled({"label": label, "anchor": label, "claims": [decision.to_json()]})
         ]
-        found = outcome(statement.kind, [decision.verdict for _, decision in known])
+        verdicts: list[str] = [decision.verdict for _, decision in known]
+        if name in EVERY:
+            verdicts += [""] * (len(every) - len(known))
+        scale, all_cases = name in AT_ANY_SCALE, name in EVERY
+        found = outcome(statement.kind, verdicts, at_any_scale=scale, every=all_cases)
         made.append(Finding(name, statement, found, claims, UNCLAIMED.get(name, "")))
     return made
 
@@ -164,11 +190,10 @@ def summary(sections: Sequence[Section]) -> Summary | None:
         topic: [f for f in found if f.statement.topic == topic and f.outcome == "supported"]
         for topic in TOPICS
     }
-    fails = [[f for f in found if f.outcome == each] for each in ("contradicted", "mixed")]
     return Summary(
         Table("Statements of the paper", ("about", *OUTCOMES), rows),
         {topic: own for topic, own in holds.items() if own},
-        [*fails[0], *fails[1]],
+        [finding for each in FAILED for finding in found if finding.outcome == each],
         _reach([decision for _, decision in every_decision(current(sections))]),
     )
 
@@ -220,7 +245,8 @@ def rules() -> list[str]:
         f"The level is {LEVEL:g}, of which later looks at more seeds share {LATER:g}. The claims "
         "of one study are one family: their p-values are adjusted by Holm's procedure, in which "
         f"primary claims count {PRIMARY_WEIGHT:g} times, so that a study without any true "
-        f"difference has a verdict for or against with a probability of at most {LEVEL:g}.",
+        f"difference has a verdict for or against with a probability of at most {LEVEL:g}. Where "
+        "nothing is random, equal numbers decide.",
         "*Supported*: the number lies where the claim has it, and the test excludes the bound; a "
         "note says if the interval lies below or above the paper's effect. *Contradicted*: the "
         "same on the other side. *Equivalent*: the difference is shown to be within a margin that "

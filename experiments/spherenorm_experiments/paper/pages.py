@@ -6,7 +6,6 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ import jinja2
 
 from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import study_classes
-from spherenorm_experiments.drawings import write_drawings
 from spherenorm_experiments.exports import to_markdown
 from spherenorm_experiments.page import template_environment
 from spherenorm_experiments.paper.findings import findings, findings_table, rules, summary
-from spherenorm_experiments.paper.opening import Opening, opening
+from spherenorm_experiments.paper.opening import opening
 from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
@@ -27,41 +25,24 @@ from spherenorm_experiments.tables import Row, Table
 
 INDEX = "index.md"
 
-PICTURE = "picture"
-WIDTH = 7.0
-"""Inches, of a picture on the index."""
-
 
 def write_results(sections: Sequence[Section], folder: Path) -> list[Path]:
     """Write the index and the page of each section; the index last, whose links then lead to them.
 
-    The pictures of the index are drawn where there is a Chrome.
-
     Raises:
         StoreError: a file cannot be written.
     """
-    begins = opening(sections)
-    images: list[Path] = []
-    with suppress(ValueError):  # no Chrome: the report has the pictures
-        images = write_drawings(begins.pictures, "svg", WIDTH, folder, PICTURE)
-    pages = results_pages(sections, begins, [path.name for path in images])
+    pages = results_pages(sections)
     for name, text in reversed(pages.items()):
         write_file(folder / name, text.encode())
     return [folder / name for name in pages]
 
 
-def results_pages(
-    sections: Sequence[Section], begins: Opening | None = None, images: Sequence[str] = ()
-) -> dict[str, str]:
+def results_pages(sections: Sequence[Section]) -> dict[str, str]:
     """The pages by the names of their files, the index first.
 
-    Versions are those of the runs.
-
-    Args:
-        begins: the opening of these sections.
-        images: the files of its pictures; none if they are not drawn.
+    Versions are those of the runs; the report has the pictures.
     """
-    begins = begins or opening(sections)
     own = {section.label: _claims(section) for section in sections}
     index = _template("index.md.j2").render(
         sections=sections,
@@ -71,8 +52,7 @@ def results_pages(
         groups=groups([claim for claims in own.values() for claim in claims]),
         extent=_not_run(sections),
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
-        begins=begins,
-        images=list(zip(images, begins.pictures, strict=False)),
+        begins=opening(sections),
         thirteen=thirteen_table(sections),
         studies=_studies(sections, own),
         versions=_versions(sections),

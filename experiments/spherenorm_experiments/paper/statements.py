@@ -1,7 +1,8 @@
 """The paper's statements about what the studies cover, in its own words, by a name of ours.
 
 They are data: `statements.json`. Each is claimed by a study or has a written reason why not;
-the tests hold that.
+the tests hold that. The file also says which of them the size of a run cannot excuse, and which
+speak of every case.
 """
 
 from __future__ import annotations
@@ -13,21 +14,36 @@ from typing import Any
 from spherenorm.support import unknown_name
 from spherenorm_experiments.claims import KINDS, Statement
 
+CONTENT: dict[str, Any] = json.loads(
+    Path(__file__).with_name("statements.json").read_text(encoding="utf-8")
+)
 
-def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str], tuple[str, ...]]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+
+def _statements(content: dict[str, Any]) -> dict[str, Statement]:
     topics = {name: topic for topic, names in content["topics"].items() for name in names}
-    statements = {
+    return {
         name: Statement(kind, place, words, topics[name])
         for kind in KINDS
         for place, named in content.get(kind, {}).items()
         for name, words in named.items()
     }
-    return statements, content["unclaimed"], tuple(content["topics"])
 
 
-STATEMENTS, UNCLAIMED, TOPICS = _read(Path(__file__).with_name("statements.json"))
-"""The statements by name, the reasons for those without a claim, and what statements are about."""
+STATEMENTS = _statements(CONTENT)
+"""The statements by name."""
+
+TOPICS: tuple[str, ...] = tuple(CONTENT["topics"])
+"""What statements are about."""
+
+UNCLAIMED: dict[str, str] = CONTENT["unclaimed"]
+"""The reasons for those without a claim."""
+
+AT_ANY_SCALE = frozenset(CONTENT["at_any_scale"])
+"""Those that hold or fail whatever the size of the network and its data: toy problems, laws of
+norms and steps, counts. The others are about scores, or about numbers of one network."""
+
+EVERY = frozenset(CONTENT["every"])
+"""Those about every one of several cases, as "all" or "uniform"; one case does not carry them."""
 
 
 def says(name: str) -> Statement:

@@ -19,7 +19,6 @@ from spherenorm_experiments.stats import (
     detectable,
     holm,
     interval,
-    range_test,
     sign_test,
     t_test,
 )
@@ -57,7 +56,7 @@ def test_studies_without_a_difference_seldom_have_a_verdict():
 
 
 def test_an_optimizer_compared_with_itself_seldom_has_a_verdict():
-    wrong, told = null_verdicts(100)  # the command takes 10,000
+    wrong, told = null_verdicts(40)  # the command takes 10,000
     assert wrong <= 0.05
     assert told <= wrong
 
@@ -69,29 +68,6 @@ def test_the_detectable_effect_is_found_as_often_as_it_says():
     found = (stats.ttest_1samp(values, 0.0, axis=1).pvalue < LEVEL).mean()
     assert found == pytest.approx(POWER, abs=0.04)
     assert detectable(3.0, 1) == math.inf
-
-
-def test_best_and_worst_are_apart_as_often_as_the_level_says():
-    """Student's test of the two that the same scores choose finds far more."""
-    random, arms, seeds, worlds = np.random.default_rng(0), 5, 6, 150
-    tables = random.normal(size=(worlds, arms, seeds)) + 3 * random.normal(size=(worlds, 1, seeds))
-    tukey = np.mean([range_test(table) < LEVEL for table in tables])
-    ordered = [table[np.argsort(table.mean(axis=1))] for table in tables]
-    student = np.mean([t_test(table[-1] - table[0], 0.0) < LEVEL for table in ordered])
-    assert 0.02 <= tukey <= 0.08
-    assert student > 0.15
-
-
-def test_tukeys_test_of_two_arms_is_students():
-    a, b = np.random.default_rng(1).normal(size=(2, 7))
-    assert range_test([a, b]) == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
-    assert range_test([[1.0, 2.0], [1.0, 2.0]]) == 1.0
-    assert range_test([[1.0, 2.0], [3.0, 4.0]]) == sign_test(2, 0)
-    for unit in (1e-6, 1e-12):  # it does not depend on the unit
-        table = unit * np.array([a, a + 1, b])
-        assert range_test(table) == pytest.approx(range_test(table / unit), rel=1e-6)
-    with pytest.raises(ValueError, match=r"two columns of two values, got shape \(1, 2\)"):
-        range_test([[1.0, 2.0]])
 
 
 def test_the_sign_test_is_exact():

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT, STUDY, arms_of, claims_of, invoke, process, run_and_note, run_tiny
 
-from spherenorm_experiments.cli._options import parse_seeds
-from spherenorm_experiments.comparing import parse_overrides
+from spherenorm_experiments.comparing import parse_overrides, parse_seeds
 from spherenorm_experiments.store import Store
 
 

@@ -16,6 +16,7 @@ from spherenorm_odd import Arrays
 from spherenorm_tiny import tiny_spec
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
+from spherenorm_experiments.code import file_digest, is_current
 from spherenorm_experiments.paper.shared.layout import FOLDER
 from spherenorm_experiments.spec import SCHEDULES, Spec
 from spherenorm_experiments.task import Splits, fingerprint_of
@@ -35,35 +36,26 @@ FILES = {
 }
 
 
-def code_after(folder, name=None, old="", new=""):
-    """The code that a new process has loaded for a run, after an edit of a user's file."""
-    if name is not None:
-        path = folder / f"{name}.py"
-        assert old in path.read_text()
-        path.write_text(path.read_text().replace(old, new))
-    script = """
-        import json, sys
-        from spherenorm_experiments.code import is_current, loaded_code
-        from spherenorm_experiments.execute import resolve
-        from spherenorm_experiments.spec import Spec
-        from spherenorm_experiments.store import Store
-        fields = {"epochs": 1, "batch_size": 16, "probes": ("mine_probe:mine",)}
-        if len(sys.argv) > 1:
-            print(json.dumps(is_current(json.loads(open(sys.argv[1]).read()))))
-        else:
-            resolve(Spec("mine_task:Mine", "mine_recipe:mine", {"lr": 0.1}, **fields), Store("x"))
-            print(json.dumps(loaded_code()))
-    """
-    paths = {"PYTHONPATH": os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])}
-    run = partial(
-        subprocess.run, capture_output=True, text=True, check=True, env=os.environ | paths
-    )
-    known = folder / "code.json"
-    more = [] if name is None else [str(known)]
-    found = run([sys.executable, "-c", textwrap.dedent(script), *more]).stdout
-    if name is None:
-        known.write_text(found)
-    return json.loads(found)
+LOADED = """
+    import json
+    from spherenorm_experiments.code import loaded_code
+    from spherenorm_experiments.execute import resolve
+    from spherenorm_experiments.spec import Spec
+    from spherenorm_experiments.store import Store
+    fields = {"epochs": 1, "batch_size": 16, "probes": ("mine_probe:mine",)}
+    resolve(Spec("mine_task:Mine", "mine_recipe:mine", {"lr": 0.1}, **fields), Store("x"))
+    print(json.dumps(loaded_code()))
+"""
+"""A process that has looked up a run, and says which code it has loaded."""
+
+
+def is_current_after(code, folder, name, old, new):
+    """True if no code of a run differs after an edit of a user's file."""
+    path = folder / f"{name}.py"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    file_digest.cache_clear()  # a process keeps the code that it has begun with
+    return is_current(code)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +68,25 @@ def folder(tmp_path_factory):
     return root
 
 
-def test_an_edit_of_a_module_that_was_loaded_makes_a_row_old_and_no_other_edit_does(folder):
+def test_an_edit_of_a_module_that_was_loaded_makes_a_row_old_and_no_other_edit_does(
+    folder, monkeypatch
+):
     """Ours count as far as they compute, installed packages and Python's own modules do not."""
-    code = code_after(folder)
+    paths = {"PYTHONPATH": os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])}
+    command = [sys.executable, "-c", textwrap.dedent(LOADED)]
+    found = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=os.environ | paths)
+    code = json.loads(found.stdout)
     own = {name.replace("/", ".") for name in FILES} - {"mine_bystander", "mine_package.__init__"}
     assert {*own, "mine_package", "spherenorm_tiny", "spherenorm.core"} <= code.keys()
     tops = {name.partition(".")[0] for name in code}
     assert not tops & {"torch", "numpy", "pytest", "json", "spherenorm_theory", "mine_bystander"}
     assert not any(name.startswith("spherenorm_experiments.cli") for name in code)
-    assert code_after(folder, "mine_bystander", "import mine_recipe", "import mine_recipe, sys")
-    assert not code_after(folder, "mine_package/scales", "1.0", "2.0")
-    assert code_after(folder, "mine_package/scales", "2.0", "1.0")
-    assert not code_after(folder, "mine_recipe", "K = 0.5", "K = 0.25")
+    monkeypatch.syspath_prepend(folder)
+    after = partial(is_current_after, code, folder)
+    assert after("mine_bystander", "import mine_recipe", "import mine_recipe, sys")
+    assert not after("mine_package/scales", "1.0", "2.0")
+    assert after("mine_package/scales", "2.0", "1.0")
+    assert not after("mine_recipe", "K = 0.5", "K = 0.25")
 
 
 def test_the_name_of_a_run_is_its_spec():

@@ -1,11 +1,16 @@
 """With `--data`: the paper's settings, its networks on miniatures, and what is missing."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from miniatures import WRITERS
 
 from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.exports import to_markdown
 from spherenorm_experiments.lookup import find_task
+from spherenorm_experiments.paper.artifacts import artifacts_table
+from spherenorm_experiments.paper.norms import g1
 from spherenorm_experiments.paper.shared.layout import FOLDER, layouts
 from spherenorm_experiments.paper.shared.resnet import resnet50
 from spherenorm_experiments.plan import Plan
@@ -153,3 +158,51 @@ def test_language_takes_the_steps_of_the_released_script():
         steps = spec.epochs * tokens / (spec.batch_size * spec.options["segment"])
         assert steps == pytest.approx(200_000, rel=0.05)
         assert spec.regime.clip_norm == 0.25
+
+
+# Studies of norms: recipe, rates, weight decays, schedules; all for 100 epochs of batches of 256.
+SGD_DECAYS, ADAM_DECAYS = {0.0, 1e-6, 1e-5, 1e-4}, {0.0}
+NORMS = {
+    ("t1", "sgd"): ({0.1}, SGD_DECAYS, {"cosine"}),
+    ("t1", "adamw"): ({1e-3, 1e-4}, ADAM_DECAYS, {"cosine"}),
+    ("c1", "adamp"): ({1e-3}, {1e-6}, {"cosine"}),
+    ("weight-decay", "sgd"): ({0.1}, {0.0, 1e-5, 1e-4, 3e-4, 1e-3}, {"cosine", "step"}),
+    ("weight-decay", "adamp"): ({1e-3}, {0.0, 1e-5, 1e-4, 3e-4, 1e-3}, {"cosine", "step"}),
+    ("g1", "adamp"): ({1e-3}, {1e-6}, {"cosine"}),
+    ("h6", "sgdp"): ({0.1}, {0.0}, {"cosine"}),
+}
+
+
+@pytest.mark.parametrize(("name", "recipe"), NORMS)
+def test_norms_are_of_the_papers_runs(name, recipe):
+    trials = find_study(name).trials(Plan("small", real=True), Runs())
+    specs = [trial.spec for trial in trials if trial.spec.recipe == recipe]
+    assert {(spec.epochs, spec.batch_size) for spec in specs} <= {(100, 256), (100, 16)}
+    assert {spec.options["data_set"] for spec in specs} <= {"imagenet", "magnatagatune"}
+    rates, decays = (
+        {float(f"{spec.hyper_parameters[key]:.6g}") for spec in specs}
+        for key in ("lr", "weight_decay")
+    )
+    assert (rates, decays, {spec.schedule for spec in specs}) == NORMS[name, recipe]
+
+
+def test_each_row_of_table_g1_has_its_two_rates():
+    found = set()
+    for trial in find_study("g1").trials(Plan("small", real=True), Runs()):
+        spec = trial.spec
+        if spec.rest is not None:
+            point = spec.hyper_parameters
+            row = point["alpha"], point["nu"], spec.rest["lr"], point["lr"]
+            found.add((spec.recipe, *map(str, row)))
+    theirs = {
+        (name.lower(), *(str(None if x == "None" else float(x)) for x in row.split()[:-1]))
+        for name, rows in g1.PAPER.items()
+        for row in rows.strip().splitlines()
+    }
+    assert found == theirs
+    assert len(found) == 18
+
+
+def test_the_documentation_has_every_table_and_figure():
+    pages = Path(__file__).parents[3] / "docs" / "benchmarks.md"
+    assert to_markdown(artifacts_table()).strip() in pages.read_text(encoding="utf-8")

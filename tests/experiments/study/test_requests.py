@@ -1,11 +1,14 @@
 """Requests in the order in which they were asked, estimates of time, and what `compare` shows."""
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
+from spherenorm_experiments import campaign
 from spherenorm_experiments.campaign import estimate
 from spherenorm_experiments.comparing import Comparing, comparison_of, find_study
 from spherenorm_experiments.plan import Plan, Request, read_requests
@@ -57,6 +60,27 @@ def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
     assert estimated() == guess
     ended(tiny_spec(epochs=20), 30.0)
     assert estimated() == pytest.approx(60.0)
+
+
+def test_the_time_that_is_left_does_not_count_the_start_of_the_processes(tmp_path, monkeypatch):
+    """The start takes 60 s, a step a second."""
+    runs = [SimpleNamespace(steps=100)]
+    jobs = [
+        SimpleNamespace(name=name, runs=runs, first=runs[0], folder=SimpleNamespace(path=tmp_path))
+        for name in "ab"
+    ]
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(campaign, "time", clock)
+    pace, left = campaign.Pace(jobs), []
+    for now in (0, 65, 75, 90):
+        clock.now = float(now)
+        content = {"step": max(0, now - 60), "steps": 100}
+        (tmp_path / "progress.json").write_text(json.dumps(content))
+        left.append(pace.now()[1])
+    assert left[0] is None
+    assert left[2:] == pytest.approx([85.0, 70.0])  # both train at a time
+    pace.end(jobs[0])
+    assert pace.ended == 1
 
 
 def comparison(numbers, metric="accuracy (%)"):

@@ -164,6 +164,25 @@ def test_an_operation_of_another_library_has_no_meaning_by_its_name():
 @pytest.mark.parametrize(
     ("function", "named"),
     [
+        (lambda w, d: d * torch.tensor(float(d.numel())), ["depends on the shape"]),
+        (lambda w, d: d * (2.0 if d.numel() > 6 else 1.0), ["1 for 5 entries, 2 for 7"]),
+        (lambda w, d: d + d if d.numel() > 6 else d, ["other operations", "5 and 7 entries"]),
+        (lambda w, d: d * torch.rand(()), ["aten.rand"]),
+    ],
+)
+def test_a_size_or_chance_that_no_law_can_hold_is_refused(function, named):
+    with refuses(*named, by=TraceError):
+        norm_growth(ruled(By(function)))
+
+
+def test_a_law_may_hold_the_size_of_the_unit():
+    law = norm_growth(ruled(By(lambda w, d: d * d.numel() ** 0.5)))
+    assert sp.Symbol("d", positive=True) in law.drive["g"].free_symbols
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
         (lambda w, d: d * d.norm(p=1), ["ord=2", "ord=1", "test_trace.py"]),
         (lambda w, d: d @ (w.T * w), ["entries of a unit are paired with other ones"]),
     ],

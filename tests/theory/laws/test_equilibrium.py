@@ -84,9 +84,6 @@ def test_outside_of_the_range_of_stability_there_is_an_error():
     with refuses("lr=1", "weight_decay=2.1", by=NoEquilibriumError):
         law.squared_norm(outside, 256, 1.0)
     assert not any("at most" in words(each) for each in law.hypotheses)
-    assert "runs of SGD and Adam were off by about" in law.status
-    assert "off by about" not in equilibrium("lion").status
-    assert law.bound(inside, 2) > law.bound(inside, 256) > 0
 
 
 def test_projected_nesterov_has_a_quadratic():

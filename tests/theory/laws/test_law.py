@@ -260,7 +260,7 @@ def test_a_bystander_takes_no_part():
     assert same(norm_growth(averaged).cross, -lr * beta * X)
 
 
-SEEDS = [s if 0 < s < 7 else pytest.param(s, marks=pytest.mark.long) for s in range(48)]
+SEEDS = [s if s in (1, 3, 5, 6) else pytest.param(s, marks=pytest.mark.long) for s in range(48)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

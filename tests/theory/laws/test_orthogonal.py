@@ -75,7 +75,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("name", "values", "shape"), RUNS)
 def test_equilibria_are_those_of_runs(name, values, shape):
-    found = check_equilibrium(name, shape=shape, steps=1500, warm_up=800, **values)
+    found = check_equilibrium(name, shape=shape, steps=600, warm_up=500, **values)
     assert found.error < 0.02, found
 
 
@@ -97,7 +97,7 @@ def test_a_wrong_overlap_would_be_noticed():
     [("muonh", {"lr": 0.05}), ("hyperball(muon)", {"lr": 0.05}), ("hyperball(lion)", {"lr": 0.05})],
 )
 def test_turns_of_held_norms_are_those_of_runs(name, values):
-    found = check_turn(name, shape=SHAPE, view="layer", steps=600, warm_up=500, **values)
+    found = check_turn(name, shape=SHAPE, view="layer", steps=300, warm_up=300, **values)
     assert found.error < 0.02, found
 
 

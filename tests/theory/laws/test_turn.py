@@ -7,8 +7,6 @@ import torch
 from scipy.optimize import brentq
 
 import spherenorm as sn
-from spherenorm import chain
-from spherenorm import rules as r
 from spherenorm_theory import NoEquilibriumError, equilibrium, turn_at_rest
 from spherenorm_theory.checks import check_turn
 from tests.harness import refuses
@@ -41,8 +39,14 @@ def turn_by_hand(lr, beta):
     return math.atan2(lr * math.sqrt(1 - c**2), 1 - lr * c)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9, 0.99])
-@pytest.mark.parametrize("lr", [1e-3, 1 / 16, 0.5])
+@pytest.mark.parametrize(
+    ("lr", "beta"),
+    [
+        *((1 / 16, beta) for beta in (0.0, 0.5, 0.9)),
+        *(pytest.param(lr, 0.99, marks=pytest.mark.long) for lr in (1e-3, 0.5)),
+        (0.5, 0.9),
+    ],
+)
 def test_a_hyperball_turns_less_the_longer_it_remembers(lr, beta):
     turn = turn_at_rest("adamh", lr=lr, betas=(beta, 0.99))
     assert turn == pytest.approx(turn_by_hand(lr, beta), rel=1e-8)
@@ -59,7 +63,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("name", "values"), RUNS)
 def test_runs_turn_so(name, values):
-    found = check_turn(name, shape=(32, 256), **values)
+    found = check_turn(name, shape=(32, 256), steps=300, warm_up=200, **values)
     assert found.error < 0.005, found
 
 
@@ -116,36 +120,6 @@ def test_a_loop_with_another_decay_is_off_by_more_than_the_bound(monkeypatch):
     monkeypatch.setattr(equilibria, "RATIO", 0.3)
     errors, bound = equilibria.compare(*SGDP, 256, 200, 400)
     assert max(map(abs, errors)) > bound
-
-
-def test_a_second_moment_has_no_bound_below_sixteen_entries():
-    law = equilibrium("adamw", eps=0.0)
-    values = law.traced.values()
-    assert [law.bound(values, d) for d in (1, 2, 15)] == [math.inf] * 3
-    assert 0 < law.bound(values, 256) < law.bound(values, 16) < math.inf
-    assert "from d = 16 on" in law.status
-    plain = equilibrium("sgd", momentum=0.0, dampening=0.0)
-    assert plain.bound(plain.traced.values(weight_decay=0.1), 2) < math.inf
-    sign = equilibrium("lion")
-    held = sign.traced.values(weight_decay=0.1)
-    assert [sign.bound(held, d) for d in (2, 15)] == [math.inf] * 2
-    assert any("entries are Gaussian" in str(each) for each in sign.hypotheses)
-
-
-def test_momenta_that_feed_each_other_have_the_memory_of_both():
-    """m' = b n + d, n' = m: each forgets itself at once, and both together keep sqrt(b)."""
-
-    def paired(lr=0.1, beta=0.81, weight_decay=0.1):
-        def swap(w, d, m, n, beta):
-            return (new := beta * n + d), new, m
-
-        pair = Keeps(swap, torch.zeros_like, "m n", (beta,))
-        return chain(r.CoupledDecay(weight_decay), pair, r.StepSize(lr))
-
-    law = equilibrium(paired)
-    values = law.traced.values()
-    assert [float(x.subs(values)) for x in law.memories[0]] == pytest.approx([0.9])
-    assert law.bound(values, 100) == pytest.approx((1 + 10 / 20) / 100)
 
 
 def test_an_open_case_is_named_where_a_number_is_asked_for():

@@ -30,7 +30,7 @@ from spherenorm_theory.algebra.claims import (
 )
 from spherenorm_theory.algebra.decide import vanishes
 from spherenorm_theory.algebra.facts import Facts
-from spherenorm_theory.algebra.formal import Entries, Formal, Opaque
+from spherenorm_theory.algebra.formal import Entries, Formal, Opaque, names_in
 from spherenorm_theory.algebra.hyper_parameters import (
     are_numbers,
     is_number,
@@ -55,6 +55,7 @@ from spherenorm_theory.algebra.printing import (
 from spherenorm_theory.algebra.recording import RESERVED, count_units, declared_views, trace
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
+    READABLE,
     GrowthError,
     Inner,
     Norm,
@@ -73,6 +74,7 @@ __all__ = [
     "DIMENSION",
     "LETTERS",
     "RANK",
+    "READABLE",
     "RESERVED",
     "SCALE",
     "SHARE",
@@ -106,6 +108,7 @@ __all__ = [
     "interpret",
     "is_number",
     "latex",
+    "names_in",
     "names_of",
     "normalize_signs",
     "numbers_by_name",

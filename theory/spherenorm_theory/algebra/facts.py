@@ -159,8 +159,8 @@ def _try(facts: Facts, symbol: sp.Symbol, rng: random.Random) -> float:
     if interval is not None and interval.low == 0 and interval.high == 1:
         return rng.choice([rng.random(), 1e-3, 0.999])
     size = float(10 ** rng.uniform(-3, 3))
-    if symbol in facts.scalars and symbol.is_positive:
-        return float(rng.choice([1, 2, 10, 10**4, 10**7])) if rng.random() < 0.5 else size
+    if symbol in facts.scalars and symbol.is_nonnegative:  # it may count, and be even or odd
+        return float(rng.choice([1, 2, 9, 10**4, 10**7])) if rng.random() < 0.5 else size
     mixed = isinstance(symbol, Inner) or symbol.is_nonnegative is not True
     return size * rng.choice([-1, 1]) if mixed else size
 

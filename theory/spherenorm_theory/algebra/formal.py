@@ -16,7 +16,7 @@ that is derived holds for whatever vector stands there.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -30,10 +30,12 @@ from spherenorm_theory.algebra.facts import Facts
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
+    OPERATIONS,
     Inner,
     Norm,
     Vector,
     product,
+    refuse_growth,
     tidy,
 )
 
@@ -102,6 +104,24 @@ class Opaque:
     def is_of_degree_0(self) -> bool:
         """True if a positive factor of the argument changes nothing."""
         return isinstance(self.function, Rule) or self.function is np.sign
+
+
+def names_in(x: Any) -> Iterator[str]:
+    """The vectors and symbols that a vector, a formula or a condition holds."""
+    if isinstance(x, Entries):
+        for part in x.arguments:
+            yield from names_in(part)
+    elif isinstance(x, Vector):
+        yield from x
+        for coefficient in x.values():
+            yield from names_in(coefficient)
+    elif isinstance(x, sp.Basic):
+        labels = {i.base.label for i in x.atoms(sp.Indexed)}
+        for symbol in sorted(x.free_symbols | labels, key=str):
+            if isinstance(symbol, Inner):
+                yield from (symbol.a, symbol.b)
+            else:
+                yield symbol.a if isinstance(symbol, Norm) else str(symbol)
 
 
 @dataclass
@@ -181,14 +201,16 @@ class Products:
                     return Vector({name: factor})
         return vector
 
-    def unfold(self, vector: Vector) -> Vector:
-        """The vector without letters of combinations."""
-        if not {*vector} & {*self.named}:
-            return vector
+    def spread(self, vector: Vector) -> Vector:
+        """The vector without letters of combinations, as it stands."""
         while found := [a for a in vector if a in self.named]:
             for name in found:
                 vector = vector.without(name) + self.named[name].scaled(vector[name])
-        return vector.map(tidy)
+        return vector
+
+    def unfold(self, vector: Vector) -> Vector:
+        """The vector without letters of combinations, in tidy form."""
+        return self.spread(vector).map(tidy) if {*vector} & {*self.named} else vector
 
     def square(self, norm: str) -> sp.Expr | None:
         """|p|^2 in products, for a letter p of a combination; |u|^2 of an atom, where known."""
@@ -196,9 +218,15 @@ class Products:
             return self.inner(self.named[norm], self.named[norm])
         return self.opaque[norm].square if norm in self.opaque else None
 
-    def expand(self, expression: sp.Expr) -> sp.Expr:
-        """The expression with the products of combinations written out, in tidy form."""
-        return tidy(self.write_out(expression))
+    def expand(self, expression: sp.Expr, most: int = OPERATIONS) -> sp.Expr:
+        """The expression with the products of combinations written out, in tidy form.
+
+        Raises:
+            GrowthError: it has more than `most` operations then.
+        """
+        whole = self.write_out(expression)
+        refuse_growth(whole, most)
+        return tidy(whole)
 
     def write_out(self, expression: sp.Expr) -> sp.Expr:
         """The expression with the products of combinations written out, as it stands."""

@@ -25,7 +25,7 @@ from spherenorm_theory.algebra.hyper_parameters import (
     resolve_recipe,
 )
 from spherenorm_theory.algebra.letters import Letter, marked, states_of_letters
-from spherenorm_theory.algebra.sizes import SizeError, refuse_chance, with_sizes
+from spherenorm_theory.algebra.sizes import SizeError, with_sizes
 from spherenorm_theory.algebra.symbols import exact
 from spherenorm_theory.algebra.trace import ANY, Trace, TraceError
 
@@ -47,8 +47,10 @@ MIXING: dict[type[Rule], str] = {
 """Rules that multiply matrices made of the weight, and how."""
 
 
-def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
+def trace(recipe: str | Recipe | Trace, dimension: int = 5, **given: Any) -> Trace:
     """Trace one step of `recipe`, for a weight that is one unit under each of its views.
+
+    A recipe (not its name, which may stand for another one later) is traced once in a process.
 
     (Of shape (1, dimension) for the views channel and layer.) Every numeric hyper-parameter becomes
     a 0-dim tensor input, hence a symbol; a tuple of numbers such as `betas` becomes one symbol per
@@ -61,7 +63,7 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
     are rounded in the same way if the recipe branches on them.
 
     Args:
-        recipe: a recipe, its registered name, or "module:function".
+        recipe: a recipe, its registered name, or "module:function"; a trace stays as it is.
         dimension: entries of the weight.
         given: hyper-parameters to hold at a value, as in `trace(sgd, weight_decay=0.0,
             nesterov=True)`.
@@ -76,8 +78,27 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
         >>> trace("sgd", nesterov=True).structure["nesterov"], list(trace("sgd").symbols)
         (True, ['lr', 'momentum', 'dampening', 'weight_decay'])
     """
+    if isinstance(recipe, Trace):
+        return recipe
     function = resolve_recipe(recipe)
     values = resolve_hyper_parameters(function, given)
+    key = (function, dimension, *((n, repr(values[n])) for n in sorted(given)))  # (1 is not 1.0)
+    if any(isinstance(values[n], Tensor) for n in given):
+        return _traced(function, values, given, dimension)
+    if key not in _TRACES:
+        _TRACES[key] = _traced(function, values, given, dimension)
+        if len(_TRACES) > KEPT:
+            del _TRACES[next(iter(_TRACES))]
+    return _TRACES[key]
+
+
+KEPT = 512
+_TRACES: dict[tuple[Any, ...], Trace] = {}
+
+
+def _traced(
+    function: Recipe, values: Mapping[str, Any], given: Mapping[str, Any], dimension: int
+) -> Trace:
     numbers = _inputs_of(values, given)
     with torch.no_grad():  # as optimizers take their steps
         try:
@@ -146,14 +167,14 @@ class _Build:
             rule, letters = marked(self.rule)
             _refuse_rules(rule, letters)
             views = views_of(rule)
+            kept = states_of_letters(rule).values()
+            inside = frozenset(outer for keys in kept for outer in keys.values()) - {"step"}
             sizes = (dimension, dimension + 2)
+            _refuse_shared(self.rule, views or (View(0), View(None)), self.start(3)[0], inside)
             records = [self.record(size) for size in sizes]
             _refuse_matrices(records[0])
             general = with_sizes(records, sizes)
-            refuse_chance(records[0], self.record(dimension))
         (weight, state), (_, other) = map(self.start, sizes)
-        kept = states_of_letters(rule).values()
-        inside = frozenset(outer for keys in kept for outer in keys.values()) - {"step"}
         hypers = (("hyper", n) for n in self.tensors)
         return Trace(
             name=self.called,
@@ -354,6 +375,32 @@ def _refuse_matrices(written: Record) -> None:
             f"units interact: the step multiplies matrices {len(calls)} times, as an iteration of "
             "Newton and Schulz does, which mixes the rows of a weight; rules.Orthogonalize is one "
             f"letter of a law; it came from {calls[0].line}"
+        )
+
+
+def _refuse_shared(
+    rule: Rule, views: tuple[View, ...], unit: Tensor, inside: frozenset[str]
+) -> None:
+    """Refuse states of which units share entries, such as a moment of each column.
+
+    Raises:
+        TraceError: naming one.
+    """
+    weight = torch.ones([2 if n == 1 else n for n in unit.shape], dtype=torch.float64)
+    try:
+        state = {n: x for n, x in rule.init(weight).items() if n not in inside}
+    except Exception:  # a rule of one shape alone
+        return
+    own = {n: x for n, x in state.items() if x.shape != weight.shape and x.numel() != 1}
+    for view in (each for each in views if count_units(each, tuple(weight.shape))):
+        if all(x.shape == view.total(weight).shape for x in own.values()):
+            return
+    if own:
+        units = count_units(views[0], tuple(weight.shape))
+        name, value = max(own.items(), key=lambda item: item[1].numel() not in (0, units))
+        raise TraceError(
+            f"units interact: they share the state {name!r}, of shape {tuple(value.shape)} for a "
+            f"weight of shape {tuple(weight.shape)}"
         )
 
 

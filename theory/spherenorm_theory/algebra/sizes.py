@@ -9,22 +9,12 @@ from typing import Any
 
 import sympy as sp
 
-from spherenorm.record import Call, Record, Value
+from spherenorm.record import Call, Record
 from spherenorm_theory.algebra.symbols import DIMENSION, exact
 
 OPERANDS = {
-    *("add", "sub", "rsub", "mul", "div", "pow", "clamp", "clamp_min", "clamp_max"),
-    *(
-        "maximum",
-        "minimum",
-        "full",
-        "full_like",
-        "new_full",
-        "scalar_tensor",
-        "addcmul",
-        "addcdiv",
-        "lerp",
-    ),
+    *("add", "sub", "rsub", "mul", "div", "pow", "clamp", "clamp_min", "clamp_max", "maximum"),
+    *("minimum", "full", "full_like", "new_full", "scalar_tensor", "addcmul", "addcdiv", "lerp"),
     *("gt", "lt", "ge", "le", "eq", "ne", "where", "remainder", "fmod", "floor_divide"),
 }
 """Operations whose plain numbers are values; elsewhere a number is an index or a length."""
@@ -46,45 +36,28 @@ def with_sizes(records: Sequence[Record], sizes: Sequence[int]) -> Record:
     Raises:
         SizeError: the records differ in an operation, or in a number that is no c d^p.
     """
-    needed = [record.needed for record in records]
-    for calls in zip(*needed, strict=False):
-        if len({call.name for call in calls}) > 1:
-            _refuse_paths(calls[0], sizes)
-    if len({*map(len, needed)}) > 1:
-        _refuse_paths(needed[0][-1], sizes)
-    replaced = {
-        id(calls[0]): replace(
-            calls[0],
-            arguments=tuple(
-                _general(calls[0], entries, sizes)
-                for entries in zip(*(call.arguments for call in calls), strict=True)
-            ),
-            options={
-                name: _general(calls[0], [call.options[name] for call in calls], sizes)
-                for name in calls[0].options
-            },
+    first, replaced = records[0], dict[int, Call]()
+    names = [[call.name for call in record.needed] for record in records]
+    if any(each != names[0] for each in names):
+        pairs = zip(first.needed, *names, strict=False)
+        other = next((call for call, *each in pairs if len({*each}) > 1), first.needed[-1])
+        raise SizeError(
+            f"the code does other operations for weights of {' and '.join(map(str, sizes))} "
+            f"entries, from {other.line} on"
         )
-        for calls in zip(*needed, strict=True)
-        if calls[0].packet.removesuffix("_") in OPERANDS
-    }
-    _refuse_constants(records, sizes)
-    first = records[0]
-    return replace(first, calls=tuple(replaced.get(id(call), call) for call in first.calls))
-
-
-def refuse_chance(record: Record, again: Record) -> None:
-    """Refuse code whose plain numbers differ between two calls on one weight.
-
-    Raises:
-        SizeError: a number of the first record is another one in the second.
-    """
-    for call, other in zip(record.needed, again.needed, strict=False):
-        pairs = zip(call.arguments, other.arguments, strict=False)
-        if any(isinstance(a, float) and isinstance(b, float) and a != b for a, b in pairs):
-            raise SizeError(
-                "the code draws a random number, and a law is about a step that inputs alone "
-                f"decide; it is in {call.line}"
+    for calls in zip(*(record.needed for record in records), strict=True):
+        call = calls[0]
+        if call.packet.removesuffix("_") in OPERANDS:
+            entries = zip(*(each.arguments for each in calls), strict=True)
+            replaced[id(call)] = replace(
+                call,
+                arguments=tuple(_general(call, each, sizes) for each in entries),
+                options={
+                    n: _general(call, [each.options[n] for each in calls], sizes)
+                    for n in call.options
+                },
             )
+    return replace(first, calls=tuple(replaced.get(id(call), call) for call in first.calls))
 
 
 def _general(call: Call, entries: Sequence[Any], sizes: Sequence[int]) -> Any:
@@ -99,33 +72,3 @@ def _general(call: Call, entries: Sequence[Any], sizes: Sequence[int]) -> Any:
             return exact(factors[0]) * DIMENSION**power
     shown = ", ".join(f"{e:g} for {n} entries" for e, n in zip(entries, sizes, strict=True))
     raise SizeError(f"a number depends on the shape of the weight ({shown}); it is in {call.line}")
-
-
-def _refuse_paths(call: Call, sizes: Sequence[int]) -> None:
-    shown = " and ".join(map(str, sizes))
-    raise SizeError(
-        f"the code does other operations for weights of {shown} entries, from {call.line} on"
-    )
-
-
-def _refuse_constants(records: Sequence[Record], sizes: Sequence[int]) -> None:
-    """Refuse constant tensors of one number that differ."""
-    asked = [_constants(record) for record in records]
-    for constants in zip(*asked, strict=False):
-        values = {float(c.item()) for c, _ in constants if c.numel() == 1}
-        if len(values) > 1:
-            shown = ", ".join(f"{v:g}" for v in sorted(values))
-            raise SizeError(
-                f"a constant tensor depends on the shape of the weight ({shown} for "
-                f"{', '.join(map(str, sizes))} entries); it is in {constants[0][1].line}"
-            )
-
-
-def _constants(record: Record) -> list[tuple[Any, Call]]:
-    """The constant tensors in the order of their use, each with the call that uses it."""
-    uses: dict[Value, Call] = {}
-    for call in record.needed:
-        for value in call.values():
-            if value in record.constants:
-                uses.setdefault(value, call)
-    return [(record.constants[value], call) for value, call in uses.items()]

@@ -24,6 +24,9 @@ import sympy as sp
 OPERATIONS = 4000
 """Operations of one expression that is to be simplified; the library's have some hundreds."""
 
+READABLE = 1000
+"""Those of a formula of products, beyond which nobody would read it written out."""
+
 DIMENSION = sp.Symbol("d", positive=True)
 """The number of entries of a unit."""
 
@@ -150,18 +153,18 @@ def exact(number: float) -> sp.Expr:
     return sp.Rational(str(number))
 
 
-def refuse_growth(expression: sp.Expr) -> None:
+def refuse_growth(expression: sp.Expr, most: int = OPERATIONS) -> None:
     """Refuse a formula that is too long to simplify.
 
     Raises:
-        GrowthError: it has more than `OPERATIONS`, as where an iteration doubles it.
+        GrowthError: it has more than `most` operations, as where an iteration doubles it.
     """
     count = 0
     for node in sp.preorder_traversal(expression):
         count += max(len(node.args) - 1, 1)
-        if count > OPERATIONS:
+        if count > most:
             names = ", ".join(sorted(map(str, expression.free_symbols)))
-            raise GrowthError(f"a formula grew beyond {OPERATIONS} operations in {names}")
+            raise GrowthError(f"a formula grew beyond {most} operations in {names}")
 
 
 def tidy(expression: sp.Expr) -> sp.Expr:

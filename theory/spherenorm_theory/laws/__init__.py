@@ -22,16 +22,17 @@ from spherenorm_theory.laws.equilibrium import (
     usual_values,
     without_eps,
 )
+from spherenorm_theory.laws.evaluate import OutsideError
+from spherenorm_theory.laws.follow import compile_formula, follow
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transients
 from spherenorm_theory.laws.orthogonal import Overlap, share_of
-from spherenorm_theory.laws.predict import compile_formula, follow
 from spherenorm_theory.laws.proposition import Proposition, escape_latex, paragraph, wrapped
 from spherenorm_theory.laws.split import Split
 from spherenorm_theory.laws.stationary import Stationary
 from spherenorm_theory.laws.step import GAMMA, S, Step, W, express_inner, one_step
 from spherenorm_theory.laws.turn import growth_ratio, stationary_buffers, turn_at_rest
-from spherenorm_theory.laws.verify import Agreement, DifferenceError, OutsideError
+from spherenorm_theory.laws.verify import Agreement, DifferenceError
 
 __all__ = [
     "GAMMA",

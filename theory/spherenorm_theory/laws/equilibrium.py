@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -25,7 +25,6 @@ from spherenorm_theory.algebra import (
     Trace,
     Vector,
     normalize_signs,
-    resolve_recipe,
     show,
     tidy,
     trace,
@@ -42,11 +41,10 @@ from spherenorm_theory.laws.mean_field import (
     read_random_step,
     refuse_opaque,
     resting_gradient,
-    spread,
 )
 from spherenorm_theory.laws.proposition import paragraph, wrapped
-from spherenorm_theory.laws.stationary import FEWEST, Stationary
-from spherenorm_theory.laws.step import GAMMA, Step, one_step
+from spherenorm_theory.laws.stationary import Stationary
+from spherenorm_theory.laws.step import GAMMA, Step
 
 AGREE = 1e-7
 """The relative difference of the closed form and the iterated map, where both are one point."""
@@ -72,20 +70,20 @@ class Equilibrium(Stationary):
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The facts that the formulas take for granted."""
-        kept, averaged = (", ".join(map(show, shares)) for shares in self.memories)
         random = (
             "|g_t| = gamma / |w_t|" if self.fourth_power.has(GAMMA) else "gradients of any length"
         )
-        large = "products are replaced by their means: d is large"
-        waits = bool(kept) and self.directed is None
-        forgets = f", and the momentum ({kept}) forgets before the weight turns" if waits else ""
+        momenta = ", ".join(m for m in self.step.buffers if m in self.step.states)
+        forgets = f", and {momenta} forgets before the weight turns" if momenta else ""
+        forgets = forgets if self.directed is None else ""
         lines: list[Hypothesis] = [
             sp.Eq(Inner("w", "g"), 0, evaluate=False),
             f"gradients are random and uncorrelated with the momenta, {random}",
-            large + forgets,
+            f"products are replaced by their means: d is large{forgets}",
         ]
-        if averaged:
-            lines.append(f"the second moment ({averaged}) is at its mean in every entry, eps = 0")
+        moment = find_second_moment(self.step)
+        if moment is not None and sp.sympify(self.step.states[moment.name]).has(DIMENSION):
+            lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
         if self.directed is not None and self.directed.is_sign:
             lines.append("entries are Gaussian: signs of correlation rho have 2 asin(rho) / pi")
         elif self.directed is not None:
@@ -109,20 +107,11 @@ class Equilibrium(Stationary):
 
     @property
     def status(self) -> str:
-        """The kind of its derivation, and the differences of runs from it."""
-        momenta, moments = self.memories
-        longest = ", ".join(map(show, momenta))
-        longest = f"max({longest})" if len(momenta) > 1 else longest
-        off = f"(1 + 1/(20 (1 - {longest})))/d" if longest else "21/(20 d)"
-        off += "".join(f" + (1 - {show(x)})/(1 + {show(x)})" for x in moments)
-        fewest = f" from d = {FEWEST} on" if moments else ""
-        shown = (
+        """The kind of its derivation."""
+        return (
             "derived in the mean field; it attracts at the numbers that are asked for, or a "
             "refusal says so"
         )
-        if self.directed is not None:
-            return f"{shown}; how far runs are off has no formula"
-        return f"{shown}; runs of SGD and Adam were off by about {off}{fewest}"
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """The leading term of a rational expression for a small hyper-parameter.
@@ -216,16 +205,13 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         >>> print(show(equilibrium("sgd", dampening=0.0).squared_rotation))
         2 lr wd/(1 + beta)
     """
-    traced = recipe if isinstance(recipe, Trace) else trace_once(recipe, given)
+    traced = trace(recipe, **given)
     try:
         found = _general_or_held(traced)
     except GrowthError as error:
         raise NoEquilibriumError(f"{traced.name}: {error}") from error
     if not traced.given:
         return found
-    momenta, moments = (
-        tuple(sp.cancel(x.subs(traced.given)) for x in own) for own in found.memories
-    )
     return replace(
         found,
         traced=traced,
@@ -233,7 +219,6 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         squared_rotation=normalize_signs(found.squared_rotation.subs(traced.given)),
         step=replace(found.step, traced=traced),
         kappa=found.kappa.subs(traced.given),
-        memories=(momenta, moments),
     )
 
 
@@ -247,17 +232,6 @@ def _general_or_held(traced: Trace) -> Equilibrium:
         if not isinstance(error.__cause__ or error, GrowthError):
             raise
         return _equilibrium(traced)
-
-
-def trace_once(recipe: str | Recipe, given: Mapping[str, Any]) -> Trace:
-    """The trace of a recipe (not of its name, which may stand for another one later), made once."""
-    plain = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
-    return _traced(resolve_recipe(recipe), tuple(sorted(plain.items())))
-
-
-@cache
-def _traced(recipe: Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
-    return trace(recipe, **dict(given))
 
 
 _generals: dict[tuple[Any, ...], Trace] = {}
@@ -279,13 +253,11 @@ def _equilibrium(traced: Trace) -> Equilibrium:
         raise NoEquilibriumError(f"{traced.name}: the norm never changes")
     if law.kappa == 0 and law.cross == 0:
         raise NoEquilibriumError(f"{traced.name}: without decay the norm does not settle")
-    directed = Directed.of(one_step(traced))
+    directed = Directed.of(law.step)
     step = read_random_step(traced)
     if directed is not None:
         fourth, rotation = stationary_along(directed)
-        return Equilibrium(
-            traced.name, traced, fourth, rotation, law.kappa, step, directed, _memories(step)
-        )
+        return Equilibrium(traced.name, traced, fourth, rotation, law.kappa, step, directed)
     refuse_opaque(step)
     if (moment := find_second_moment(step)) is not None:
         resting_gradient(step, moment)  # which refuses a moment of more than gradients
@@ -294,10 +266,7 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
         raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
     cases = tuple(_cases(step, fourth, rotation))
-    memories = _memories(step)
-    return Equilibrium(
-        traced.name, traced, fourth, rotation, law.kappa, step, None, memories, cases
-    )
+    return Equilibrium(traced.name, traced, fourth, rotation, law.kappa, step, None, cases)
 
 
 def _attracting_point(step: Step, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
@@ -370,11 +339,11 @@ def _refuse_other_decay(step: Step) -> None:
 
     A projection acts on the products of the weight with other vectors; decay on the weight itself.
     """
-    name, kept = step.traced.name, spread(step, step.weight)["w"]
+    name, kept = step.traced.name, step.algebra.spread(step.weight)["w"]
     products = {s: 0 for s in kept.free_symbols if isinstance(s, Inner) and "w" in (s.a, s.b)}
     kept = drop_transients(tidy(step.algebra.expand(kept).subs(products)), step)
     enters = any(
-        isinstance(x, Vector) and spread(step, x)["w"].subs(products) != 0
+        isinstance(x, Vector) and step.algebra.spread(x)["w"].subs(products) != 0
         for x in step.states.values()
     )
     if kept == 1 and not enters:
@@ -386,30 +355,6 @@ def _refuse_other_decay(step: Step) -> None:
             f"{name}: the decay is no fixed share of the weight, it changes with "
             f"{', '.join(lengths)}; such a norm has no closed form"
         )
-
-
-def _memories(step: Step) -> tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]]:
-    """The share of itself that each momentum keeps, and each second moment of entries."""
-    buffers = [m for m in step.buffers if m in step.states]
-    after = {m: spread(step, step.states[m]) for m in buffers}
-    momenta = _shares(sp.Matrix([[after[m][n] for n in buffers] for m in buffers]))
-    moment = find_second_moment(step)
-    moved = sp.S.Zero if moment is None else sp.sympify(step.states[moment.name])
-    entrywise = moved.has(DIMENSION)
-    return tuple(momenta), (sp.cancel(sp.diff(moved, moment)),) if entrywise else ()
-
-
-def _shares(kept: sp.Matrix) -> list[sp.Expr]:
-    """The magnitudes of the eigenvalues of the matrix that momenta are multiplied by in a step.
-
-    Two momenta that feed each other keep more than the diagonal says.
-    """
-    diagonal = [sp.cancel(kept[n, n]) for n in range(kept.rows)]
-    x = sp.Dummy()
-    alone = sp.Mul(*(x - share for share in diagonal))
-    if not kept or sp.expand(kept.charpoly(x).as_expr() - alone) == 0:
-        return diagonal
-    return list(dict.fromkeys(sp.Abs(sp.simplify(root)) for root in kept.eigenvals()))
 
 
 def _cases(step: Step, *formulas: sp.Expr) -> Iterator[str]:

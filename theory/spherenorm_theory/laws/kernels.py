@@ -43,7 +43,6 @@ from spherenorm_theory.laws.mean_field import (
     compiled,
     drop_transients,
     meanings_of,
-    spread,
 )
 from spherenorm_theory.laws.orthogonal import Overlap
 from spherenorm_theory.laws.step import Step
@@ -118,7 +117,7 @@ class Directed:
             NoEquilibriumError: it is along such a direction, and not of this form.
         """
         opaque, name = step.algebra.opaque, step.traced.name
-        weight = spread(step, step.weight)
+        weight = step.algebra.spread(step.weight)
         moving = [a for a in weight if a != "w"]
         directed = [a for a in moving if a in opaque and _is_directed(opaque[a])]
         if not directed:
@@ -138,7 +137,7 @@ class Directed:
             made, argument = opaque[inner], opaque[inner].arguments[0]
         argument = step.algebra.unfold(argument)
         entering = {*argument} - {"g", *step.buffers}
-        states = [spread(step, step.states[m]) for m in step.buffers if m in argument]
+        states = [step.algebra.spread(step.states[m]) for m in step.buffers if m in argument]
         entering |= {a for x in states for a in x} - {"g", *step.buffers}
         if entering:
             raise NoEquilibriumError(
@@ -159,8 +158,9 @@ class Directed:
         def number(x: sp.Expr) -> float:
             return float(drop_transients(x, step).subs(values))
 
-        kept = np.array([[number(spread(step, step.states[m])[n]) for n in names] for m in names])
-        enter = np.array([number(spread(step, step.states[m])["g"]) for m in names])
+        states = [step.algebra.spread(step.states[m]) for m in names]
+        kept = np.array([[number(state[n]) for n in names] for state in states])
+        enter = np.array([number(state["g"]) for state in states])
         read = np.array([number(self.argument[m]) for m in names])
         response = [number(self.argument["g"])]
         x = enter
@@ -264,7 +264,7 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
         )
     shares: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
     for m in buffers:
-        state = spread(step, step.states[m])
+        state = step.algebra.spread(step.states[m])
         shares = [directed.argument[m], directed.argument["g"], state[m], state["g"]]
     p, q, b, e = (sp.cancel(drop_transients(x, step)) for x in shares)
     variance = p**2 * e**2 / (1 - b**2) + q**2

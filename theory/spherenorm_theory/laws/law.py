@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import sympy as sp
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import (
-    Array,
     Claim,
     Hypothesis,
     Kind,
@@ -21,12 +21,12 @@ from spherenorm_theory.algebra import (
     trace,
     words,
 )
-from spherenorm_theory.laws import predict as prediction
 from spherenorm_theory.laws.claims import claims_of, closed_form
+from spherenorm_theory.laws.evaluate import Inputs, evaluate
 from spherenorm_theory.laws.proposition import Proposition
 from spherenorm_theory.laws.split import Split, at_numbers, derive
 from spherenorm_theory.laws.step import one_step
-from spherenorm_theory.laws.verify import Agreement, Inputs, evaluate, hold
+from spherenorm_theory.laws.verify import Agreement, hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,41 +146,9 @@ class Law(Split):
             self.split_step, self.agreement.view, Inputs(weight, gradient, state, values)
         )
 
-    def predict(
-        self,
-        norms: Any,
-        drive: Any,
-        measured: Mapping[str, Any] | None = None,
-        **hyper_parameters: Any,
-    ) -> Array:
-        """|w_t| over a run, from |w_0| and the lengths of the steps by the law alone.
-
-        Args:
-            norms: |w_0| of each unit, shape (...); or |w_t|, shape (steps + 1, ...), whose first
-                entry is taken.
-            drive: |s_t|, shape (steps, ...), with s the drive of the law.
-            measured: other quantities that the law needs, by name, shape (steps, ...): `<w,s>` of
-                an open law, `<m,s>` with Nesterov momentum, a counter `t`.
-            hyper_parameters: numbers, or an array of one per step for a schedule; those that are
-                not given have the recipe's defaults.
-
-        Returns:
-            |w_t|, shape (steps + 1, ...).
-
-        Raises:
-            ValueError: lengths that do not fit, a quantity that the law needs and does not get, or
-                a hyper-parameter as for `evaluate`.
-
-        Example:
-            >>> plain = norm_growth("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
-            >>> plain.predict(3.0, [4.0, 12.0], lr=0.1)
-            array([ 3.,  5., 13.])
-        """
-        return prediction.predict_norms(self, norms, drive, measured or {}, hyper_parameters)
-
 
 def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, **given: Any) -> Law:
-    """Derive the growth of a weight's norm under one step of `recipe`.
+    """Derive the growth of a weight's norm under one step of `recipe`, once in a process.
 
     Args:
         recipe: a recipe, its registered name, "module:function", or a trace.
@@ -196,7 +164,11 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
         >>> print(show(norm_growth("sgdw", momentum=0.0).law))
         |w'|^2 = (1 - lr wd)^2 |w|^2 + |s|^2
     """
-    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    return _law(trace(recipe, **given), scale_invariant)
+
+
+@lru_cache(maxsize=512)
+def _law(traced: Trace, scale_invariant: bool) -> Law:
     split = derive(one_step(traced, scale_invariant=scale_invariant))
     claims = claims_of(split)
     agreement = hold(split, claims)

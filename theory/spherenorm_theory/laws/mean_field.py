@@ -8,6 +8,7 @@ that one step leaves as it is, in symbols. Iterating finds attracting points alo
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import sympy as sp
+from sympy.solvers.solveset import NonlinearError
 
 from spherenorm_theory.algebra import (
     DIMENSION,
@@ -25,12 +27,12 @@ from spherenorm_theory.algebra import (
     Norm,
     Trace,
     Vector,
+    names_in,
     normalize_signs,
     product,
     show,
     tidy,
 )
-from spherenorm_theory.laws.elimination import eliminate
 from spherenorm_theory.laws.step import GAMMA, S, Step, express_inner, one_step
 
 LATE = 1e12
@@ -90,26 +92,13 @@ def _without_bystanders(step: Step) -> Step:
     needed, waiting = set[str](), [step.weight]
     algebra = step.algebra
     while waiting:
-        names = {*_names_in(waiting.pop())} - needed
+        names = {*names_in(waiting.pop())} - needed
         needed |= names
         for table in (step.states, algebra.named):
             waiting += [x for n, x in table.items() if n in names]
         waiting += [x for n, made in algebra.opaque.items() if n in names for x in made.arguments]
         waiting += [x for symbol, x in step.facts.cases.items() if symbol.name in names]
     return replace(step, states={n: x for n, x in step.states.items() if n in needed})
-
-
-def _names_in(x: Any) -> set[str]:
-    """The atoms, states and names that a value holds."""
-    if isinstance(x, Entries):
-        return {name for part in x.arguments for name in _names_in(part)}
-    if isinstance(x, Vector):
-        return {*x, *(name for c in x.values() for name in _names_in(c))}
-    found = set[str]()
-    for symbol in x.free_symbols if isinstance(x, sp.Basic) else ():
-        pair = {getattr(symbol, "a", symbol.name), getattr(symbol, "b", symbol.name)}
-        found |= {name for name in pair if name != symbol.name} or {symbol.name}
-    return found
 
 
 def refuse_opaque(step: Step) -> None:
@@ -119,20 +108,11 @@ def refuse_opaque(step: Step) -> None:
         NoEquilibriumError: naming the operation.
     """
     opaque = step.algebra.opaque
-    for atom in (a for a in spread(step, step.weight) if a in opaque):
+    for atom in (a for a in step.algebra.spread(step.weight) if a in opaque):
         raise NoEquilibriumError(
             f"no equilibrium of {step.traced.name} is derived: {opaque[atom].says} is not linear "
             "in the gradients, in the mean either"
         )
-
-
-def spread(step: Step, vector: Vector) -> Vector:
-    """A vector without letters of combinations, as it stands."""
-    named = step.algebra.named
-    while found := [a for a in vector if a in named]:
-        for name in found:
-            vector = vector.without(name) + named[name].scaled(vector[name])
-    return vector
 
 
 def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
@@ -228,7 +208,7 @@ class MeanStep:
         traced = step.traced
         atoms = ("w", *(m for m in step.buffers if m in step.states), "g")
         numbers = [n for n, x in step.states.items() if n not in atoms]
-        new = [spread(step, step.after[atom]) for atom in atoms[:-1]]
+        new = [step.algebra.spread(step.after[atom]) for atom in atoms[:-1]]
         outside = {atom for x in new for atom in x} - {*atoms}
         factors = [x[atom] for x in new for atom in atoms]
         places = {
@@ -442,7 +422,7 @@ def find_stationary_point(
         return tidy(drop_transients(step.algebra.write_out(x), step).subs(units).subs(held))
 
     inner = step.algebra.inner
-    after = {n: spread(step, x) for n, x in step.after.items() if isinstance(x, Vector)}
+    after = {n: step.algebra.spread(x) for n, x in step.after.items() if isinstance(x, Vector)}
     drive = after["w"] - w.scaled(1 - kappa)
     buffers = [m for m in step.buffers if m in step.states]
     pairs = [("w", "w"), *(("w", m) for m in buffers)]
@@ -507,6 +487,10 @@ def _refuse_unknown(step: Step, equations: Sequence[sp.Expr], unknowns: Sequence
         )
 
 
+MOST = 9
+"""The unknowns of a closed form in general symbols, at most: those of two momenta."""
+
+
 def solve(
     name: str,
     equations: Sequence[sp.Expr],
@@ -516,7 +500,7 @@ def solve(
 ) -> dict[sp.Symbol, sp.Expr]:
     """The values of some unknowns at which all expressions are 0.
 
-    One unknown after the other is eliminated; see `eliminate`.
+    Most of the equations are linear; of the others, one gives an unknown after the other.
 
     Args:
         name: of the recipe.
@@ -529,6 +513,54 @@ def solve(
         NoEquilibriumError: they are no such equations.
     """
     try:
-        return eliminate(equations, unknowns, choose, wanted)
-    except (sp.PolynomialError, GrowthError) as error:
+        return _solved(equations, unknowns, choose, wanted)
+    except (sp.PolynomialError, GrowthError, NonlinearError) as error:
         raise NoEquilibriumError(f"{name}: no closed form ({error})") from error
+
+
+def _solved(
+    equations: Sequence[sp.Expr],
+    unknowns: Sequence[sp.Symbol],
+    choose: Callable[[list[sp.Expr]], sp.Expr],
+    wanted: Sequence[sp.Symbol],
+) -> dict[sp.Symbol, sp.Expr]:
+    whole = [_polynomial(e) for e in equations]
+    general = sp.Tuple(*whole).free_symbols - {*unknowns}
+    if len(unknowns) > MOST and len(general) > 2:
+        raise GrowthError(f"its {len(unknowns)} unknowns have no short formula")
+    linear = [e for e in whole if sp.Poly(e, *unknowns).total_degree() <= 1]
+    curved = [e for e in whole if e not in linear]
+    solutions = [*sp.linsolve(linear, *unknowns)]
+    if not solutions:
+        raise GrowthError("its equations contradict each other")
+    values = dict(zip(unknowns, solutions[0], strict=True))
+    left = [e for e in (_polynomial(e.subs(values)) for e in curved) if e != 0]
+    while choice := _easiest(left, [x for x in unknowns if values[x] == x], wanted):
+        equation, x = choice
+        roots = [*map(normalize_signs, sp.roots(sp.Poly(equation, x)))]
+        root = choose(roots) if len(roots) > 1 else roots[0]
+        values = {each: sp.sympify(value).subs(x, root) for each, value in values.items()}
+        left = [n for e in left if e is not equation and (n := _polynomial(e.subs(x, root))) != 0]
+    found = {each: normalize_signs(values[each]) for each in wanted}
+    if left or sp.Tuple(*found.values()).free_symbols & {*unknowns}:
+        raise GrowthError("its equations leave an unknown or an equation over")
+    return found
+
+
+def _easiest(
+    equations: Sequence[sp.Expr], unknowns: Sequence[sp.Symbol], wanted: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, sp.Symbol] | None:
+    """The equation to solve next, and its unknown: a linear one, or a quadratic one by itself."""
+    choices = []
+    for n, (equation, x) in enumerate(itertools.product(equations, unknowns)):
+        degree, alone = sp.degree(equation, x), not equation.free_symbols & {*unknowns} - {x}
+        if degree == 1 or (degree == 2 and alone):
+            choices.append((not alone, degree, x in wanted, sp.count_ops(equation), n, equation, x))
+    return min(choices, key=lambda choice: choice[:5])[5:] if choices else None
+
+
+def _polynomial(expression: sp.Expr) -> sp.Expr:
+    """The numerator, without the powers of positive symbols that divide it."""
+    numerator = sp.fraction(sp.cancel(expression))[0]
+    factors = sp.Mul.make_args(sp.factor_terms(numerator))
+    return sp.expand(sp.Mul(*(f for f in factors if not f.as_base_exp()[0].is_positive)))

@@ -38,6 +38,7 @@ from spherenorm_theory.algebra import (
     Writer,
     at,
     is_number,
+    names_in,
 )
 from spherenorm_theory.laws.orthogonal import share_of
 from spherenorm_theory.laws.split import Split
@@ -94,7 +95,7 @@ class Proposition:
         known = [*algebra.named, *algebra.opaque, *(s.name for s in algebra.facts.cases)]
         used: list[str] = []
         while waiting:
-            for name in _names_in(waiting.pop()):
+            for name in names_in(waiting.pop()):
                 if name in known and name not in used:
                     used.append(name)
                     waiting += _parts_of(law, name)
@@ -316,25 +317,6 @@ def _cut(text: str, width: int) -> int:
             cost = max(depth, 0) + (0 if strong else 1.5) + 4 * (1 - n / width)
             best = min(best, (cost, -n))
     return -int(best[1]) or -1
-
-
-def _names_in(x: Any) -> Iterator[str]:
-    """The vectors and symbols that a formula, a vector or a condition holds."""
-    if isinstance(x, Entries):
-        for part in x.arguments:
-            yield from _names_in(part)
-    elif isinstance(x, Vector):
-        yield from x
-        for coefficient in x.values():
-            yield from _names_in(coefficient)
-    elif isinstance(x, sp.Basic):
-        labels = {i.base.label for i in x.atoms(sp.Indexed)}
-        for symbol in sorted(x.free_symbols | labels, key=str):
-            yield from (
-                (symbol.a, symbol.b)
-                if hasattr(symbol, "b")
-                else ((symbol.a,) if hasattr(symbol, "a") else (str(symbol),))
-            )
 
 
 def _parts_of(law: Split, name: str) -> list[Any]:

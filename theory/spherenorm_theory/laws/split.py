@@ -18,7 +18,16 @@ from typing import Any
 
 import sympy as sp
 
-from spherenorm_theory.algebra import Hypothesis, Inner, Norm, Vector, normalize_signs, show, tidy
+from spherenorm_theory.algebra import (
+    GrowthError,
+    Hypothesis,
+    Inner,
+    Norm,
+    Vector,
+    normalize_signs,
+    show,
+    tidy,
+)
 from spherenorm_theory.laws.step import S, Step, W, express_inner
 
 CROSS = Inner("w", "s")
@@ -174,24 +183,30 @@ def derive(step: Step) -> Split:
     law = Split(step, kappa, drive, cross, {}, None, "")
     buffers = {Inner("w", m): m for m in step.buffers}
     measured = given | {Norm("w"), Norm("s")} | {Inner(m, "s") for m in buffers.values()}
-    recursion = {}
-    for unknown, buffer in buffers.items():
-        after = express_inner(step, drive, "s", step.weight, step.states[buffer])
-        after = sp.collect(sp.expand(after), [unknown, W, S], func=normalize_signs)
-        can_be_measured = after.free_symbols <= measured | {*buffers}
-        if unknown in cross.free_symbols or can_be_measured:
-            recursion[unknown] = after
+    recursion: dict[sp.Symbol, sp.Expr] = {}
     waiting = [cross]
     while waiting:
-        for unknown in waiting.pop().free_symbols & buffers.keys():
-            if unknown not in recursion:
-                after = express_inner(step, drive, "s", step.weight, step.states[buffers[unknown]])
-                recursion[unknown] = sp.collect(sp.expand(after), [unknown, W, S],
-                                                func=normalize_signs)  # fmt: skip
-                waiting.append(recursion[unknown])
+        for unknown in sorted(waiting.pop().free_symbols & buffers.keys() - {*recursion}, key=str):
+            after = _after(step, drive, unknown, buffers[unknown])
+            if after is not None:
+                recursion[unknown] = after
+                waiting.append(after)
+    for unknown in [x for x in buffers if x not in recursion]:
+        after = _after(step, drive, unknown, buffers[unknown])
+        if after is not None and after.free_symbols <= measured | {*buffers}:
+            recursion[unknown] = after
     formulas = sp.Tuple(cross, *recursion.values())
     loose = formulas.free_symbols - measured - {*recursion}
     return replace(law, recursion=recursion, open_because=_reason(step, loose))
+
+
+def _after(step: Step, drive: Vector, unknown: sp.Symbol, buffer: str) -> sp.Expr | None:
+    """<w', m'> in products; None where the formula grows beyond what anybody would read."""
+    try:
+        after = express_inner(step, drive, "s", step.weight, step.states[buffer])
+        return sp.collect(sp.expand(after), [unknown, W, S], func=normalize_signs)
+    except GrowthError:
+        return None
 
 
 def _zero(x: sp.Expr) -> sp.Expr:

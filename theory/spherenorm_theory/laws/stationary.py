@@ -1,4 +1,4 @@
-"""A stationary point in numbers: its norm and turn, their errors, and whether it attracts."""
+"""A stationary point in numbers: its norm and turn, and whether it attracts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,6 @@ from spherenorm_theory.laws.mean_field import MeanStep, NoEquilibriumError, drop
 from spherenorm_theory.laws.orthogonal import scale_of
 from spherenorm_theory.laws.step import GAMMA, Step
 
-FEWEST = 16
-"""The entries of a unit from which on second moments and signs have an estimate of their error.
-
-AdamW's effective step at d = 2 and beta2 = 0.5 was off by 136 % in float64 runs.
-"""
 Shape = int | Sequence[int]
 """The entries of a unit, or the shape of the weight, which an orthogonal factor needs."""
 
@@ -36,8 +31,6 @@ class Stationary:
         kappa: the decay of one step.
         step: the step in the mean field.
         directed: the step as one along a sign or an orthogonal factor, where it is one.
-        memories: the share of itself that each momentum, and each second moment of entries, keeps
-            in a step.
         open: the cases that the formulas leave open, such as whether a clip acts at the
             equilibrium's |g|.
     """
@@ -49,29 +42,7 @@ class Stationary:
     kappa: sp.Expr
     step: Step
     directed: Directed | None = None
-    memories: tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]] = ((), ())
     open: tuple[str, ...] = ()
-
-    def bound(self, values: Mapping[sp.Symbol, float], dimension: int) -> float:
-        """An estimate of the relative error of |w| and the effective step; infinite if unknown.
-
-        1 / d + M / (20 d) for fluctuations, where M = 1 / (1 - beta) is the longest memory of a
-        momentum, and half the relative variance 2 (1 - beta2) / (1 + beta2) of a second moment of
-        Gaussian entries. With one, or with a sign, d is at least 16. It was fitted to float64 runs
-        with kappa of 1 % per step, and is not proved.
-
-        Args:
-            values: the hyper-parameters.
-            dimension: d, the entries of a unit.
-        """
-        momenta, moments = (
-            [float(share.subs(values)) for share in shares] for shares in self.memories
-        )
-        if (moments or self.directed is not None) and dimension < FEWEST:
-            return math.inf
-        memory = max((1 / (1 - share) for share in momenta), default=1.0)
-        variance = sum((1 - share) / (1 + share) for share in moments)
-        return (1 + memory / 20) / dimension + variance
 
     def squared_norm(
         self, values: Mapping[sp.Symbol, float], shape: Shape, gamma: float = 1.0

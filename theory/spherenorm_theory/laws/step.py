@@ -18,6 +18,7 @@ import torch
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import (
+    READABLE,
     RESERVED,
     Facts,
     Formal,
@@ -90,7 +91,7 @@ class Step:
         if not any({x.a, getattr(x, "b", x.a)} & {*named} for x in plain.atoms(Norm, Inner)):
             return plain
         try:
-            whole = self.algebra.expand(plain)
+            whole = self.algebra.expand(plain, READABLE)
         except GrowthError:
             return plain
         return whole if sp.count_ops(whole) <= sp.count_ops(plain) else plain
@@ -190,7 +191,7 @@ def one_step(
         >>> print(show(one_step("sgd", weight_decay=0.0, dampening=0.0).weight))
         w - lr g - lr beta m
     """
-    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    traced = trace(recipe, **given)
     reader = _Reader(traced, scale_invariant, orthogonal, mean_field)
     return reader.read_from_any_state()
 
@@ -326,6 +327,9 @@ def express_inner(step: Step, vector: Vector, letter: str, a: Vector, b: Vector)
         vector: such as the drive s of the step.
         letter: the name of `vector` in the result.
         a, b: the vectors of the inner product.
+
+    Raises:
+        GrowthError: nobody would read it.
     """
     vector, a, b = (step.algebra.unfold(x) for x in (vector, a, b))
     fresh = [atom for atom in vector if atom != "w" and atom not in step.states]
@@ -344,4 +348,4 @@ def express_inner(step: Step, vector: Vector, letter: str, a: Vector, b: Vector)
     def substitute(x: Vector) -> Vector:
         return x.without(newest) + rest.scaled(x[newest] / vector[newest])
 
-    return step.algebra.expand(space.inner(substitute(a), substitute(b)))
+    return step.algebra.expand(space.inner(substitute(a), substitute(b)), READABLE)

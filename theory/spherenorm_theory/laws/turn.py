@@ -19,8 +19,9 @@ from spherenorm_theory.algebra import (
     product,
     structure_of_run,
     tidy,
+    trace,
 )
-from spherenorm_theory.laws.equilibrium import trace_once, without_eps
+from spherenorm_theory.laws.equilibrium import without_eps
 from spherenorm_theory.laws.kernels import Directed
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import (
@@ -73,7 +74,7 @@ def turn_at_rest(
     """
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
     given = {**structure_of_run(recipe, numbers), **without_eps(recipe)}
-    traced = trace_once(recipe, given)
+    traced = trace(recipe, **given)
     values = traced.values(**numbers | given)
     directed, step = _step(traced)
     if directed is not None:
@@ -96,8 +97,7 @@ def _step(traced: Trace) -> tuple[Directed | None, MeanStep | None]:
         NoEquilibriumError: it is not linear in the gradients, or depends on what is not followed.
     """
     try:
-        norm_growth(traced)  # holds the record against the code, in units of other shapes
-        directed = Directed.of(one_step(traced))
+        directed = Directed.of(norm_growth(traced).step)
         return (directed, None) if directed else (None, MeanStep.of(read_random_step(traced)))
     except GrowthError as error:
         raise NoEquilibriumError(f"{traced.name}: {error}") from error

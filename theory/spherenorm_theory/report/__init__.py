@@ -3,12 +3,12 @@
 | report | names |
 |---|---|
 | one recipe | `recipe_jobs` |
-| two recipes side by side | `comparison_jobs` |
+| two recipes side by side; growth in words | `comparison_jobs`, `describe_growth` |
 | the paper | `paper_jobs` |
 | the forms | `to_text`, `to_markdown`, `to_latex` |
 """
 
-from spherenorm_theory.report.comparison import comparison_jobs
+from spherenorm_theory.report.comparison import comparison_jobs, describe_growth
 from spherenorm_theory.report.paper import paper_jobs
 from spherenorm_theory.report.recipe import recipe_jobs
 from spherenorm_theory.report.rows import Job, Row, to_latex, to_markdown, to_text
@@ -17,6 +17,7 @@ __all__ = [
     "Job",
     "Row",
     "comparison_jobs",
+    "describe_growth",
     "paper_jobs",
     "recipe_jobs",
     "to_latex",

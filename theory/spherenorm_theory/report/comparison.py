@@ -145,15 +145,29 @@ def _step(law: Law) -> str:
 
 
 def _growth(side: Side) -> str:
-    law = side.law
+    law, text = side.law, describe_growth(side.law)
+    shown = law.growth is None and law.cross != 0 and not law.constant
+    return f"{text}; <w, s> = {show(law.cross)}" if shown else text
+
+
+def describe_growth(law: Law) -> str:
+    """The growth that a law adds to the norm that decay leaves, and what is known of it.
+
+    Example:
+        >>> print(describe_growth(norm_growth("sgdp")))
+        |s|^2 alone: <w, s> = 0
+    """
     if law.constant:
-        return "none: the norm is held"
+        return f"none: |w'| = {show(law.length)}"
     if law.cross == 0:
         return "|s|^2 alone: <w, s> = 0"
+    if law.open_because:
+        return f"|s|^2 + 2 <w, s>, open: {law.open_because.rpartition('; so ')[0]}"
     if law.growth is not None:
         A, B = law.growth
         return f"|s|^2 + 2 <w, s>, where <w', s'> = ({show(A)}) <w, s> + ({show(B)}) |s|^2"
-    return f"|s|^2 + 2 <w, s>, <w, s> = {show(law.cross)}" + (", open" if law.open_because else "")
+    carried = ", ".join(sorted(map(show, law.unknowns)))
+    return f"|s|^2 + 2 <w, s>, from the recursion of {carried}"
 
 
 def _norm_at_rest(side: Side) -> str:

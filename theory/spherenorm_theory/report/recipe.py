@@ -11,6 +11,7 @@ from spherenorm_theory.algebra import (
     Kind,
     TraceError,
     is_number,
+    numbers_by_name,
     resolve_recipe,
     structure_of,
 )
@@ -116,9 +117,9 @@ def equilibrium_rows(function: Recipe, given: dict[str, Any], running: dict[str,
     except (NoEquilibriumError, TraceError) as error:
         return [Row(name, "Equilibrium", "", f"not applicable: {error}")]
     rows = [Row(name, "equilibrium", str(law), "")]
-    values = values_that_settle(law, {**running, **held})
+    values = values_that_settle(law, given, {**running, **held})
     if values is None:
-        return [*rows, Row(name, "Run", "", "not checked: no weight_decay sets a time scale")]
+        return [*rows, Row(name, "Run", "", "not checked: no decay settles the norm in a run")]
     try:
         shape = (
             {"shape": (24, 40), "steps": 2000} if law.directed and not law.directed.is_sign else {}
@@ -129,32 +130,34 @@ def equilibrium_rows(function: Recipe, given: dict[str, Any], running: dict[str,
     return [*rows, run_row(name, "Run", values, result)]
 
 
-def values_that_settle(law: Equilibrium, running: dict[str, Any]) -> dict[str, Any] | None:
-    """Hyper-parameters of a run that settles within the warm-up; None if there is no decay.
+SETTLES, SLOWEST = 0.01, 0.004
+"""kappa of a run, at which 600 steps of warm-up hold several relaxation times; the least one."""
 
-    The decay is such that kappa = 1 %: then 600 steps of warm-up hold several relaxation times.
+
+def values_that_settle(
+    law: Equilibrium, given: dict[str, Any], running: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Hyper-parameters of a run that settles within the warm-up; None if there is no such decay.
+
+    Args:
+        law: of the recipe.
+        given: hyper-parameters that stay as they are.
+        running: those of a run, the given ones among them.
     """
     traced = law.traced
-    decay = traced.symbols.get("weight_decay")
+    decay, defaults = traced.symbols.get("weight_decay"), bind(traced.recipe).defaults
     try:
         kappa = drop_transients(law.kappa, law.step)
     except NoEquilibriumError:
         return None
     if decay is None or not kappa.has(decay):
         return None
-    defaults = bind(traced.recipe).defaults
-    adaptive = "eps" in defaults
-    values = {**running, **({"lr": 0.01, "eps": 0.0} if adaptive else {"lr": 0.1})}
-    if "betas" in defaults:
-        values["betas"] = (0.9, 0.99)
-    if "dampening" in defaults and defaults["dampening"] == 0:
-        values["dampening"] = 0.0
-    plain = {n: x for n, x in values.items() if n != "weight_decay"}
-    numbers = {s: float(defaults[n]) for n, s in traced.free.items() if is_number(defaults.get(n))}
-    numbers |= {traced.symbols[n]: float(x) for n, x in plain.items()
-                if n in traced.symbols and is_number(x)}  # fmt: skip
-    for n, x in zip(("beta1", "beta2"), values.get("betas", ()), strict=False):
-        numbers |= {traced.symbols[n]: x} if n in traced.symbols else {}
-    numbers.pop(decay, None)
-    per_decay = kappa.subs(traced.given).subs(numbers).coeff(decay)
-    return {**plain, "weight_decay": round(float(0.01 / per_decay), 9)}
+    usual: dict[str, Any] = {"lr": 0.01 if "eps" in defaults else 0.1}
+    usual |= {"betas": (0.9, 0.99)} if "betas" in defaults else {}
+    values = {**usual, **running}
+    values |= {"dampening": 0.0} if defaults.get("dampening") == given.get("dampening", 0) else {}
+    named = numbers_by_name({**defaults, **values})
+    numbers = {s: named[n] for n, s in traced.symbols.items() if s != decay and is_number(named[n])}
+    per_decay = float(kappa.subs(traced.given).subs(numbers).coeff(decay))
+    values = {"weight_decay": round(SETTLES / per_decay, 9), **values, **given}
+    return values if per_decay * values["weight_decay"] >= SLOWEST else None

@@ -80,6 +80,8 @@ DEPARTURES = (
      "median distance of the batch", "no pass over the data"),
     ("learning rate", "0.001", "tuned", "equal tuning"),
     ("length", "80 or 120 epochs, batch 256 or 128", "10 epochs, batch 50", "a small machine"),
+    ("9-Class ImageNet (--data)", "57k images", "those of its synsets in ImageNet's files",
+     "the tex does not say which images it has"),
     ("ImageNet-A", "617 images of 9-Class ImageNet-A", "only with --data",
      "no embedded images are failures of other networks"),
     ("validation", "none", "258 digits of other writers, unbiased; with --data 1,000 of MNIST or "

@@ -89,6 +89,6 @@ T3 = Comparison(
     conditions=CONDITIONS,
     claims=[*projection(CONDITIONS, ("Adam", "AdamP"))],
     first_seed=300,
-    seeds={"small": 2, "evidence": 6},
+    seeds={"evidence": 6},
     departures=DEPARTURES,
 )

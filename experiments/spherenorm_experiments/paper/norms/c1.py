@@ -114,6 +114,17 @@ def _claims() -> Iterator[Claim]:
             "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
             f"the upper end of the invariant ({name})", source, margin=0.5, paper="2.8",
         )  # fmt: skip
+    for kind, relation, end, words in (
+        ("variant", "> 0", 0, "lower end of the scale-variant weights' lies above the paper's"),
+        ("invariant", "< 0", 1, "upper end of the scale-invariant weights' lies below the paper's"),
+    ):
+        bound = PAPER_COSINES[kind][end]
+        yield Claim(
+            f"cosines.{kind}", relation, partial(_decades_beyond, kind=kind, end=end),
+            f"Of 99 % of the cosines the {words} {bound:g} (plain): log₁₀ of ours over it",
+            says("c.cosines"), margin=0.5, unit="decades",
+            note="the ends of the paper's intervals that keep the kinds apart",
+        )  # fmt: skip
     accuracies = [float(row["accuracy"].value) for row in ROWS.values()]
     yield Claim(
         "accuracy", "< 1",
@@ -166,6 +177,12 @@ def _decades_apart(runs: Runs, network: str) -> float | None:
     if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:
         return None
     return math.log10(ends["variant"][0] / ends["invariant"][1])
+
+
+def _decades_beyond(runs: Runs, kind: str, end: int) -> float | None:
+    """log10 of an end of our interval over that of the paper's; None if no gradient is left."""
+    ours = _ends(runs, "plain").get(kind, (0.0, 0.0))[end]
+    return math.log10(ours / PAPER_COSINES[kind][end]) if ours > 0 else None
 
 
 def _false_positives(delta: float) -> float:

@@ -70,11 +70,12 @@ def test_the_page_holds_everything_and_loads_nothing(page):
 def test_sections_are_in_the_order_of_the_paper(tmp_path):
     store = Store(tmp_path)
     for name in sorted(study_classes()):
-        for plan in (Plan("smoke"), Plan("small", overrides={"lr": 1.0}), Plan("small")):
-            Request([name], plan).save(store)
+        Request([name], Plan("smoke")).save(store)
+    for plan in (Plan("small", overrides={"lr": 1.0}), Plan("small")):
+        Request(["f1"], plan).save(store)
     made = sections(store, read_requests(store)[0])
-    assert [section.study.name for section in made[::3]] == ORDER
-    assert [section.label for section in made[3:6]] == ["f1", "f1 (smoke)", "f1 (lr=1.0)"]
+    assert list(dict.fromkeys(section.study.name for section in made)) == ORDER
+    assert [section.label for section in made[1:4]] == ["f1", "f1 (smoke)", "f1 (lr=1.0)"]
 
 
 def test_what_a_study_says_is_escaped(page, tmp_path):

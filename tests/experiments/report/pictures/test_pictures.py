@@ -1,17 +1,12 @@
-"""Tables as text, the forest plot, and axes and marks of pictures."""
+"""Tables as text."""
 
 import csv
 import io
-import itertools
 import math
 
-import numpy as np
 import pytest
 
-from spherenorm_experiments.claims import Statement
 from spherenorm_experiments.exports import claims_table, to_csv, to_latex, to_markdown
-from spherenorm_experiments.forest import forest
-from spherenorm_experiments.pictures import best_scores, finished, lines
 from spherenorm_experiments.tables import Cell, Table, paper, printed
 from tests.experiments.fabricated import decided
 
@@ -59,52 +54,3 @@ def test_latex_and_markdown_have_the_numbers_as_meant_in_a_line_per_row(write):
     text = write(TABLE)
     assert all(number in text for number in ("0.33", "1.30", "97.12", "98.0 [97.5, 98.5]"))
     assert len([line for line in text.splitlines() if "SGD" in line]) == 2
-
-
-SAYS = Statement("paper", "Table 1", "so")
-VALUES = [0.2, 0.3, 0.4]
-
-
-def drawn(*claims):
-    rows = [{"label": f"t1.{i}", **claim.to_json()} for i, claim in enumerate(claims, 1)]
-    return forest(rows)
-
-
-def test_a_number_is_right_of_the_bound_where_the_claim_is_true():
-    picture = drawn(
-        decided(VALUES, "< 0.5", cites=SAYS, paper=Cell(0.28), text="smaller"),
-        decided(VALUES, "> 0.5", cites=SAYS, text="larger"),
-        decided(VALUES, "= 0.3 ± 0.4", cites=SAYS, text="near"),
-    )
-    bars, *dots, theirs = picture.figure.data
-    assert list(bars.x) == [0.0, 1.0, None, 0.0, 1.0, None, -1.0, 1.0, None]
-    places = {label: x for trace in dots for label, x in zip(trace.y, trace.x, strict=True)}
-    assert places["t1.1"] == pytest.approx(-places["t1.2"], rel=1e-3)
-    assert places["t1.1"] > 0 > places["t1.2"]
-    assert places["t1.3"] == pytest.approx(0.0, abs=1e-9)
-    assert (theirs.name, list(theirs.y)) == ("paper", ["t1.1"])
-    assert theirs.x[0] > places["t1.1"] * 0.9
-    low = places["t1.1"] - dots[0].error_x.arrayminus[0]
-    assert -1.0 <= low <= places["t1.1"]
-
-
-def line(y, name="a", title="norm", log=False):
-    return lines({name: (range(len(y)), y)}, "step", title, "", {name: "#0072b2"}, log_y=log)
-
-
-def test_figures_with_the_same_axes_have_the_same_ranges():
-    low, high, other = finished([line([1, 2]), line([5, 9]), line([1, 2], title="loss")])
-    assert low.figure.layout.yaxis.range == high.figure.layout.yaxis.range
-    assert low.figure.layout.yaxis.range[0] < 1
-    assert low.figure.layout.yaxis.range[1] > 9
-    assert other.figure.layout.yaxis.range is None
-    a, _ = finished([line([1, 10], log=True), line([100, 0, 1000], log=True)])
-    assert a.figure.layout.yaxis.range == pytest.approx((-0.12, 3.12))
-
-
-def test_best_of_k_is_the_mean_over_all_choices_of_k_trials():
-    scores = [3.0, 1.0, 4.0, 1.5, 5.0]
-    drawn = best_scores({"SGD": ("sgd", scores)}, "score", "").figure.data[0].y
-    for k in range(1, 6):
-        exact = np.mean([max(chosen) for chosen in itertools.combinations(scores, k)])
-        assert drawn[k - 1] == pytest.approx(exact, rel=1e-4)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,17 +12,19 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from spherenorm_experiments.cli._console import (
+from spherenorm_experiments.cli._options import (
     FAILED,
     NOTE,
+    AsJson,
+    Data,
+    Out,
     answer,
     console,
+    existing_store,
     say,
     say_error,
     usage_errors,
 )
-from spherenorm_experiments.cli._options import AsJson, Data, Out, existing_store
-from spherenorm_experiments.lookup import places
 from spherenorm_experiments.store import BULKY, Row, RunFolder, Store, read_progress
 
 if TYPE_CHECKING:
@@ -41,47 +40,23 @@ LONGEST = 60
 
 def list_(as_json: AsJson = False) -> None:
     """The studies, tasks and recipes."""
-    kinds = ("STUDIES", "TASKS")
-    studies, tasks = ({k: _title(place) for k, place in places(kind).items()} for kind in kinds)
-    recipes = _recipes()
+    from spherenorm import bind, recipe_names
+    from spherenorm_experiments.comparing import find_study, study_classes
+    from spherenorm_experiments.lookup import named, places
+
+    found = {
+        "studies": {name: find_study(name).title() for name in study_classes()},
+        "tasks": {
+            name: (named("TASKS", name).__doc__ or "").splitlines()[0] for name in places("TASKS")
+        },
+        "recipes": {name: f"({', '.join(bind(name).defaults)})" for name in recipe_names()},
+    }
     if as_json:
-        answer({"studies": studies, "tasks": tasks, "recipes": recipes})
-        return
-    for heading, entries in (
-        ("studies", studies),
-        ("tasks", tasks),
-        ("recipes (your own: module:function)", recipes),
-    ):
-        console.print(f"[bold]{heading}[/bold]")
+        return answer(found)
+    for heading, entries in found.items():
+        console.print(f"[bold]{heading}[/bold] (your own: module:name)")
         for name, text in entries.items():
             say(f"  [cyan]{name}[/cyan] {escape(text)}")
-
-
-def _title(place: str) -> str:
-    """The first line about a class or an instance, from its source: to import it takes seconds."""
-    module, _, name = place.partition(":")
-    package, _, file = module.rpartition(".")
-    text = (_folder(package) / f"{file}.py").read_text()
-    about = re.search(rf'^(class {name}\b|{name} = ).*?"""(.+?)(\n|""")', text, re.M | re.S)
-    return about[2] if about else name
-
-
-def _recipes() -> dict[str, str]:
-    """The library's recipes with their hyper-parameters, from their source."""
-    found = {
-        node.name: f"({', '.join(a.arg for a in (*node.args.args, *node.args.kwonlyargs))})"
-        for path in (_folder("spherenorm") / "recipes").glob("*.py")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.decorator_list
-    }
-    return dict(sorted(found.items()))
-
-
-def _folder(package: str) -> Path:
-    spec = find_spec(package)
-    assert spec is not None
-    assert spec.submodule_search_locations
-    return Path(spec.submodule_search_locations[0])
 
 
 def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
@@ -93,7 +68,7 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     states: dict[str, int] = {}
     lost = read_requests(store)[1].items()
     problems = [{"run": f"plans/{name}", "error": text} for name, text in lost]
-    running: list[tuple[str, dict[str, Any]]] = []
+    running: list[dict[str, Any]] = []
     ended = {row.name for row in store.rows()}
     for folder in store.folders():
         state, found = folder.state(), folder.status()
@@ -103,17 +78,14 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
         states[state] = states.get(state, 0) + len(names)
         if state == "failed":
             problems.append({"run": folder.name, "error": found.get("error", "")})
-        progress = read_progress(folder.path) if state == "running" else None
-        if progress is not None:
-            running.append((folder.name, progress))
+        if state == "running" and (progress := read_progress(folder.path)) is not None:
+            running.append({"run": folder.name, **progress})
     if as_json:
-        shown = [{"run": name, **found} for name, found in running]
-        answer({"runs": states, "running": shown, "problems": problems})
-        return
+        return answer({"runs": states, "running": running, "problems": problems})
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     say(counts or f"no runs in {out}")
-    for name, found in running:
-        say(f"[cyan]{name}[/cyan]: {escape(_progress_line(found))}")
+    for each in running:
+        say(f"[cyan]{each['run']}[/cyan]: {escape(_progress_line(each))}")
     for problem in problems:
         say(f"[red]{problem['run']}[/red]: {escape(problem['error'])}")
 
@@ -143,26 +115,18 @@ def show(run: RunName, out: Out = Path("runs"), as_json: AsJson = False) -> None
         "files": [str(path) for path in sorted(folder.path.iterdir()) if path.name != "lock"],
     }
     if as_json:
-        answer(found)
-        return
+        return answer(found)
     say(f"[bold]{escape(found['run'])}[/bold]: {found['state']} {escape(found['error'])}".rstrip())
     for part in ("settings", "summary"):
         table = RichTable(title=part, show_header=False, box=box.SIMPLE_HEAD)
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in found[part].items():
-            table.add_row(escape(name), escape(_short(value)))
+            text = f"{value:.7g}" if isinstance(value, float) else json.dumps(value).strip('"')
+            table.add_row(escape(name), escape(text[:LONGEST] + "…" * (len(text) > LONGEST)))
         console.print(table)
     for path in found["files"]:
         say(f"[dim]{escape(path)}[/dim]")
-
-
-def _short(value: Any) -> str:
-    """A value as JSON, cut to the width of a column; a number with seven digits."""
-    if isinstance(value, float):
-        return f"{value:.7g}"
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _find_run(store: Store, name: str) -> tuple[RunFolder, Row | None]:
@@ -194,10 +158,8 @@ def _flattened(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for name, value in content.items():
-        if isinstance(value, Mapping):
-            flat |= _flattened(value, f"{above}{name}.")
-        else:
-            flat[f"{above}{name}"] = value
+        nested = isinstance(value, Mapping)
+        flat |= _flattened(value, f"{above}{name}.") if nested else {f"{above}{name}": value}
     return flat
 
 

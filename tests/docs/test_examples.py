@@ -1,0 +1,72 @@
+"""Every file of examples/ runs, at a tiny size; each is complete, short and of public names."""
+
+import ast
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spherenorm import _registry as registry
+
+FOLDER = Path(__file__).parents[2] / "examples"
+IN_TWO_PROCESSES = ("fsdp2.py",)
+TINY = {"lightning_cli/main.py": ("fit", "--config", "config.yaml", "--trainer.max_epochs", "1")}
+"""Arguments in place of `--tiny`."""
+NEEDS = {
+    "hf_finetune.py": ("transformers", "accelerate"),
+    "lightning_cli/main.py": ("lightning", "jsonargparse"),
+}
+SAYS = {
+    "compose.py": "<w_t, s_t> = 0",
+    "cifar_resnet.py": "97% of the parameters are scale-invariant",
+    "gpt_bytes.py": "averaged ones:",
+    "fsdp2.py": "goes on with the same bits",
+    "hf_finetune.py": "muon: accuracy",
+    "lightning_cli/main.py": "'accuracy':",
+    "track3.py": "lines of plain torch",
+}
+EXAMPLES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.py"))
+
+
+def test_the_examples_are_those_of_the_table():
+    assert set(EXAMPLES) == set(SAYS)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name, tmp_path, monkeypatch, capfd):
+    for module in NEEDS.get(name, ()):
+        pytest.importorskip(module, reason="of the extra integrations")
+    path = FOLDER / name
+    for file in path.parent.glob("*.yaml"):
+        (tmp_path / file.name).write_text(file.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    arguments = TINY.get(name, ("--tiny",))
+    if name in IN_TWO_PROCESSES:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+        subprocess.run(
+            [*command, "--nproc-per-node", "2", path, *arguments],
+            env={**os.environ, **environment},
+            check=True,
+        )
+    else:
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        runpy.run_path(str(path), run_name="__main__")
+    assert SAYS[name] in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short_and_has_public_names_alone(name):
+    text = (FOLDER / name).read_text()
+    assert len(text.splitlines()) <= 150
+    assert "spherenorm" in text
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("spherenorm"):
+            assert not any(part.startswith("_") for part in node.module.split("."))
+            assert not any(alias.name.startswith("_") for alias in node.names)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert not (node.value.id in ("sn", "r") and node.attr.startswith("_"))

@@ -1,0 +1,172 @@
+"""Outcomes of the paper's statements: what each of them may rest on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
+from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.paper import thirteen
+from spherenorm_experiments.paper.findings import OUTCOMES, findings, outcome, rules
+from spherenorm_experiments.paper.statements import AT_ANY_SCALE, EVERY, STATEMENTS
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.runs import Place, Runs
+from spherenorm_experiments.sections import Section
+from spherenorm_experiments.spec import Spec
+from tests.experiments.fabricated import compared, result
+
+SEEDS = range(1, 9)
+
+
+def claim_of(study, name):
+    return next(claim for claim in find_study(study).claims if claim.name == name)
+
+
+def cited_by(statement):
+    claims = (
+        claim for name in ("t5", "weight-decay", "h6", "f4") for claim in find_study(name).claims
+    )
+    return [claim.name for claim in claims if claim.cites == STATEMENTS[statement]]
+
+
+@pytest.mark.parametrize(("verdicts", "more", "expected"), [
+    (["supported", "contradicted"], {}, "mixed"),
+    (["equivalent"], {}, "contradicted"),
+    (["contradicted", "inconclusive"], {"at_any_scale": False}, "not seen at this scale"),
+    (["supported", "contradicted"], {"at_any_scale": False}, "mixed"),
+    (["cannot be decided here"], {}, "open"),
+    (["supported"] * 5 + ["inconclusive"], {"every": True}, "open"),
+    (["supported"] * 5 + [""], {"every": True}, "open"),
+    (["supported"] * 5, {"every": True}, "supported"),
+    (["", ""], {"every": True}, "not tested"),
+])  # fmt: skip
+def test_outcomes(verdicts, more, expected):
+    assert outcome("paper", verdicts, **more) == expected
+
+
+def test_the_page_defines_every_outcome():
+    assert all(f"*{each}*" in rules()[-1] for each in OUTCOMES)
+
+
+def test_a_score_is_never_contradicted():
+    """A small network's score does not refute one of ImageNet; a toy, a law or a count may."""
+    scores = {
+        name
+        for name, each in STATEMENTS.items()
+        if each.topic in ("Scores", "Sensitivity to weight decay")
+    }
+    assert not scores & AT_ANY_SCALE
+    assert {*AT_ANY_SCALE, *EVERY} <= {*STATEMENTS}
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """The outcomes of statements about all benchmarks, given the verdict of each claim."""
+
+    def made(verdict):
+        sections = []
+        for name in ("d1", "t6"):
+            study = find_study(name)
+            section = Section(study, Plan("small"), compared(study, Plan("small")))
+            decisions = [
+                replace(each, p=1e-9, supported=verdict(each.claim.name), expected=None)
+                for each in study.evaluated(section.results)
+            ]  # fmt: skip
+            decisions = [  # no embedded pictures are failures of other networks
+                Decision(each.claim) if "imagenet-a" in each.claim.name else each
+                for each in decisions
+            ]
+            object.__setattr__(section, "decisions", decisions)
+            sections.append(section)
+        return {each.name: each.outcome for each in findings(sections)}
+
+    return made
+
+
+def test_gains_on_some_benchmarks_are_not_uniform(world):
+    """With eleven benchmarks that never ran, and with one loss."""
+    assert world(lambda name: True)["abstract.uniform"] == "open"
+    assert world(lambda name: "stripes" not in name)["abstract.uniform"] == "mixed"
+    assert world(lambda name: False)["abstract.uniform"] == "not seen at this scale"
+
+
+def test_a_statement_about_all_needs_all(world):
+    """Table 6's four data sets; ImageNet-A, which has no embedded pictures, leaves D.1 open."""
+    found = world(lambda name: True)
+    assert found["t6.outperforms"] == "supported"
+    assert found["d1.outperforms"] == "open"
+
+
+def test_no_number_supports_two_readings_of_table_5():
+    """AdamP's gain without weight normalization is what the text calls none, and no other claim."""
+    assert cited_by("t5.plain") == ["plain.as-adamw"]
+    (higher,) = (c for c in find_study("t5").claims if c.name == "plain.score.adamp.adamw")
+    assert higher.cites.kind == "ours"
+    assert claim_of("t5", "plain.as-adamw").region.high == pytest.approx(0.12)
+
+
+def test_no_improvement_supports_that_there_is_none():
+    claim = claim_of("weight-decay", "high-decay.adamw.score")
+    alike = pd.Series(np.linspace(-0.2, 0.2, 12))
+    (found,) = adjusted([measure(replace(claim, of=lambda runs: alike), Runs())])
+    assert found.verdict == "supported"
+
+
+def test_what_is_ours_or_by_construction_does_not_test_the_paper():
+    assert cited_by("f.best") == []
+    assert STATEMENTS["3.eq11"].kind == "identity"
+    assert len(cited_by("f4.gap")) == 4  # "in all settings": each by itself
+
+
+def descents(method, recipe, peaks, gaps, decays=(None,)):
+    """Descents at rates 0.1 and 10, with the largest norm and the final gap of each."""
+    place = Place("1000 steps, scale 0.0001", method)
+    return [
+        result(place, seed, Spec("rosenbrock", recipe, point, seed=seed),
+               max_norm=peaks[i], final_gap=gaps[rate], last_norm=1.0, steps_to_1=10.0)
+        for rate in gaps
+        for i, decay in enumerate(decays)
+        for point in [{"lr": rate, **({} if decay is None else {"weight_decay": decay})}]
+        for seed in (0, *SEEDS)
+    ]  # fmt: skip
+
+
+def test_the_grassmann_optimizers_are_compared_at_the_papers_rates():
+    """SGDG is behind at 0.1, where the paper has it, and ahead at a rate of 10."""
+    runs = Runs([
+        *descents("GDP", "sgdp", [1.1], {0.1: 0.6, 10.0: 0.5}),
+        *descents("SGDG", "sgdg", [1.0], {0.1: 4.0, 10.0: 1e-6}),
+        *descents("SGDG, no clip", "sgdg", [1.0], {0.1: 0.7, 10.0: 1e-6}),
+    ])  # fmt: skip
+    found = {each.claim.name: each.verdict for each in find_study("f3").decided(runs)}
+    assert found["closer.gdp.sgdg"] == "supported"
+    assert found["equally-close.sgdg-no-clip.gdp"] == "supported"
+
+
+def test_weight_decay_does_not_preclude_the_surge():
+    """Whatever the decay; also if the search would choose one that makes the norm collapse."""
+    peaks = [3.2, 2.2, 200.0]
+    gdm = descents("GDM + WD", "sgd", peaks, {0.1: 0.3}, decays=(1e-4, 0.05, 0.2))
+    gdp = descents("GDP", "sgdp", [1.1], {0.1: 0.6})
+    found = {each.claim.name: each for each in find_study("f3").decided(Runs([*gdm, *gdp]))}
+    surge = found["surge.gdm-wd"]
+    assert surge.verdict == "supported"
+    assert surge.numbers[0].number == pytest.approx(2.0)
+    assert "2.20 (wd 0.05)" in surge.detail
+
+
+def test_the_papers_cosines_are_tested_not_only_quoted():
+    names = [c.name for c in find_study("c1").claims if c.cites == STATEMENTS["c.cosines"]]
+    assert {"cosines.variant", "cosines.invariant"} < {*names}
+
+
+def test_a_benchmark_without_runs_is_a_case_without_a_result(monkeypatch):
+    line = thirteen.Line(
+        "d1", "d1", find_study("d1").conditions[0], find_study("d1").comparisons[0][1],
+        Decision(Claim("score", "> 0", lambda _: None, "a score")), Runs(),
+    )  # fmt: skip
+    monkeypatch.setattr(thirteen, "lines_of", lambda sections: iter([line]))
+    found = thirteen.of_every_benchmark([])
+    assert len(found) == len(thirteen.THIRTEEN)

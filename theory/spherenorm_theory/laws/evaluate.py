@@ -1,0 +1,191 @@
+"""A step on symbols in numbers: of all units of a weight at once, within its hypotheses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spherenorm import Update, View
+from spherenorm_theory.algebra import Array, Opaque, Trace, Values, Vector, show
+from spherenorm_theory.algebra.letters import marked, states_of_letters
+from spherenorm_theory.laws.step import Step
+
+ALMOST = 1e-9
+"""<w, g> = 0 up to rounding: a cosine below this."""
+
+
+class OutsideError(ValueError):
+    """An assumption of the law does not hold for the inputs."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of one step.
+
+    Attributes:
+        weight, grad: of one shape.
+        state: as the rule's `init` or `step` returns it.
+        values: numbers for the hyper-parameters, by the names of their symbols.
+    """
+
+    weight: Tensor
+    grad: Tensor
+    state: Mapping[str, Tensor]
+    values: Mapping[str, float]
+
+
+def evaluate(step: Step, view: View, inputs: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
+    """The new weight and the new state, in float64; the states of letters are left out.
+
+    Args:
+        step: the step on symbols.
+        view: splits the weight into units.
+        inputs: of the step.
+
+    Raises:
+        OutsideError: an assumption of the law does not hold for these inputs.
+        ValueError: a state is missing, or does not split into units.
+    """
+    numbers = read_units(step, view, inputs)
+    check_assumptions(step, numbers)
+    _refuse_projection(step, inputs)
+    new = view.from_rows(torch.tensor(numbers.vector(step.weight)), inputs.weight)
+    after = {
+        name: _join(name, step.states[letter], numbers, view, inputs)
+        for name, letter in step.letters.items()
+        if name not in step.traced.inside
+    }
+    return new, after
+
+
+def read_units(step: Step, view: View, inputs: Inputs) -> Values:
+    """The numbers of a step for each unit of a weight.
+
+    Raises:
+        ValueError: a state is missing, or does not split into units.
+    """
+    if missing := step.letters.keys() - inputs.state.keys():
+        raise ValueError(f"{step.traced.name}: the state has no {', '.join(sorted(missing))}")
+    w, g = (view.rows(x.double()).numpy() for x in (inputs.weight, inputs.grad))
+    vectors, scalars = {"w": w, "g": g}, dict[str, Any](inputs.values)
+    for name, letter in step.letters.items():
+        if name not in step.traced.inside:
+            entries = _split(name, inputs.state[name], view, inputs.weight)
+            if letter in step.scalars:
+                scalars[letter] = entries[:, 0]
+            else:
+                vectors[letter] = np.broadcast_to(entries, w.shape)
+    return Values(step.algebra, vectors, scalars, _letters(step.traced, view, inputs))
+
+
+def _letters(traced: Trace, view: View, inputs: Inputs) -> Any:
+    """The function that applies the rules of letters, unit by unit as the rules do."""
+    if not traced.letters:
+        return None
+    numbers = {
+        n: torch.tensor(inputs.values[s.name], dtype=torch.float64)
+        for n, s in traced.symbols.items()
+    }
+    rule, found = marked(traced.build(numbers))
+    states = states_of_letters(rule)
+
+    def apply(made: Opaque, direction: Array, *_: Array) -> Array:
+        letter, weight = found[made.place], inputs.weight.double()
+        own: dict[str, Any] = {n: inputs.state[outer] for n, outer in states[made.place].items()}
+        own |= {"step": own["step"] + 1} if "step" in own else {}
+        given = view.from_rows(torch.tensor(direction), weight)
+        update = letter.update(Update(weight, inputs.grad.double(), given), own)[0]
+        return view.rows(update.direction).numpy()
+
+    return apply
+
+
+def _split(name: str, value: Tensor, view: View, weight: Tensor) -> Array:
+    """The part of a state that each unit has, one unit per row."""
+    value, units = value.double(), len(view.rows(weight))
+    if value.shape == weight.shape:
+        return view.rows(value).numpy()
+    if value.numel() == 1:
+        return np.full((units, 1), value.item())
+    if value.shape == view.total(weight).shape:
+        return view.units(value).reshape(units, 1).numpy()
+    raise _of_other_units(name, value, view, weight)
+
+
+def _join(name: str, x: Any, numbers: Values, view: View, inputs: Inputs) -> Tensor:
+    """The state of the whole weight from that of each unit."""
+    like, shape = inputs.state[name], numbers.vectors["w"].shape
+    if like.shape == inputs.weight.shape:
+        entries = torch.tensor(np.broadcast_to(numbers.entries(x), shape))
+        return view.from_rows(entries, inputs.weight)
+    if isinstance(x, Vector) or like.numel() not in (1, shape[0]):
+        raise _of_other_units(name, like, view, inputs.weight)
+    values = torch.tensor(np.broadcast_to(numbers.scalar(x), shape[:1]))
+    if like.numel() == len(values):
+        return values.reshape(like.shape)
+    if not torch.allclose(values, values[:1], rtol=1e-9):
+        raise ValueError(f"the units do not agree on the state {name!r}, of which there is one")
+    return values[0].reshape(like.shape)
+
+
+def _of_other_units(name: str, value: Tensor, view: View, weight: Tensor) -> ValueError:
+    return ValueError(
+        f"the state {name!r} of shape {tuple(value.shape)} does not split into the units of a "
+        f"weight of shape {tuple(weight.shape)} in the view {view}"
+    )
+
+
+def check_assumptions(step: Step, numbers: Values) -> None:
+    """Refuse inputs that do not meet the hypotheses.
+
+    Raises:
+        OutsideError: naming one.
+    """
+    name, (w, g) = step.traced.name, (numbers.vectors[atom] for atom in "wg")
+    lengths = [np.linalg.norm(x, axis=1) for x in (w, g)]
+    if not all((length > 0).all() for length in lengths):
+        raise OutsideError(f"{name}: the law assumes w, g not 0")
+    cosines = (w * g).sum(1) / (lengths[0] * lengths[1])
+    cosine = cosines[np.abs(cosines).argmax()]
+    if ("w", "g") in step.algebra.known and abs(cosine) > ALMOST:
+        raise OutsideError(
+            f"{name}: the law assumes <w, g> = 0, cos(w, g) is {cosine:.3g}; "
+            "scale_invariant=False gives the law of any gradient"
+        )
+    for letter, symbol in step.scalars.items():
+        least = np.min(numbers.numbers[letter])
+        if (symbol.is_positive and not least > 0) or (symbol.is_nonnegative and not least >= 0):
+            sign = "positive" if symbol.is_positive else "at least 0"
+            raise OutsideError(
+                f"{name}: the law has {letter} {sign}, as steps leave it; got {least}"
+            )
+    for relation in step.facts.hypotheses:
+        if not numbers.holds(relation).all():
+            raise OutsideError(
+                f"{name}: the law assumes {show(relation)}, which these numbers do not meet"
+            )
+
+
+def _refuse_projection(step: Step, inputs: Inputs) -> None:
+    """Refuse a scale-invariance test that passes in a view of the rule, which the law says fails.
+
+    A view of the rule may have other units than the law: all rows together may be orthogonal to
+    their gradient where no row is.
+    """
+    shape = inputs.weight.shape
+    single = {step.letters[n]: float(x) for n, x in inputs.state.items() if x.ndim == 0}
+    whole = {step.letters[n]: x for n, x in inputs.state.items() if x.shape == shape}
+    whole |= {"w": inputs.weight, "g": inputs.grad}
+    for view in step.traced.views if step.facts.failed else ():
+        vectors = {atom: view.rows(x.double()).numpy() for atom, x in whole.items()}
+        numbers = Values(step.algebra, vectors, {**inputs.values, **single})
+        if any(numbers.holds(test).any() for test in step.facts.failed):
+            raise OutsideError(
+                f"{step.traced.name}: the law assumes that no projection acts; the test of the "
+                f"view {view} passes for these numbers"
+            )
