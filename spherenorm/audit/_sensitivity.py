@@ -67,7 +67,8 @@ class Sums:
     def statistic(self, view: View) -> tuple[Tensor, Tensor]:
         """sqrt(dim(w)) |cos(w, g)| of each unit, and the units that show anything.
 
-        A scale-invariant unit has 0 up to rounding, a random direction about 1.
+        A scale-invariant unit has 0 up to rounding, and one that shows nothing has 0; a random
+        direction has about 1.
         """
         if view not in self._known:
             self._known[view] = self._statistic(view)
@@ -82,7 +83,7 @@ class Sums:
         sensitivity = weight.sqrt() * grad.sqrt()
         shows = sensitivity > _RELATIVE_ROUNDING * sensitivity.max()
         size = math.prod(self.shape) / len(product)
-        return math.sqrt(size) * product.abs() / torch.where(shows, sensitivity, 1), shows
+        return torch.where(shows, math.sqrt(size) * product.abs() / sensitivity, 0), shows
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ class Units:
         for sums in evidence.elsewhere:
             statistic, shows = sums.statistic(view)
             self.seen_elsewhere = self.seen_elsewhere | shows
-            self.bad_elsewhere = self.bad_elsewhere | (shows & ~(statistic <= exact))
+            self.bad_elsewhere = self.bad_elsewhere | ~(statistic <= exact)
         self.seen = self.seen_here | self.seen_elsewhere
         self.good = self.seen_elsewhere & ~self.bad_here & ~self.bad_elsewhere
 

@@ -75,8 +75,8 @@ def test_a_course_is_bounded_and_keeps_its_ends():
         steps = [p.step for p in history.courses["w"].points]
         assert len(steps) <= MOST + 1
         assert (steps[0], steps[-1]) == (1, step)
-    assert len({b - a for a, b in pairwise(steps[:-1])}) == 1  # evenly thinned
-    assert len(steps) > MOST / 2
+    (gap,) = {b - a for a, b in pairwise(steps[:-1])}  # evenly thinned
+    assert steps[-1] - steps[-2] <= gap
 
 
 def test_a_run_that_resumes_replaces_what_came_after():
@@ -101,17 +101,29 @@ def test_a_page_is_whole_escaped_and_stops_renewing(tmp_path):
     assert not re.search(r"(src|href)=|https?:|nan", running)  # self-contained
 
 
+def test_a_curve_fills_its_picture(tmp_path):
+    page = Page(tmp_path / "page.html")
+    page(course([1, 2], norm=lambda t: 100.0 + t))
+    page.close()
+    ends = re.search(r'class="run" d="M\S+ (\S+) L\S+ (\S+)"', page_text(tmp_path))
+    assert float(ends[1]) - float(ends[2]) > 40  # of 48 pixels
+
+
+def page_text(folder):
+    return (folder / "page.html").read_text()
+
+
 def test_a_page_is_not_written_at_every_step(tmp_path):
     page = Page(tmp_path / "page.html", seconds=1000.0)
     page(course([1]))
-    before = (tmp_path / "page.html").read_text()
+    before = page_text(tmp_path)
     page(course([2]))
-    assert (tmp_path / "page.html").read_text() == before
+    assert page_text(tmp_path) == before
     page.close()
-    assert "Step 2" in (tmp_path / "page.html").read_text()
+    assert "Step 2" in page_text(tmp_path)
     with pytest.raises(ValueError, match="seconds must be positive, got 0"):
-        Page(tmp_path / "other.html", seconds=0)
-    assert not (tmp_path / "other.html").exists()
+        Page(tmp_path / "other" / "page.html", seconds=0)
+    assert not (tmp_path / "other").exists()
 
 
 class Run:
