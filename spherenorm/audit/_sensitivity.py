@@ -53,10 +53,12 @@ class Sums:
         statistic, shows = finest.statistic(View(0))
         if len(dims) == 1 or (shows.any() and bool((statistic[shows] <= exact).all())):
             return finest
-        rest = {dim: [d for d in range(weight.ndim) if d != dim] for dim in dims}
-        totals = [[product.sum(rest[dim]) for dim in dims] for product in (a * b for a, b in pairs)]
+        rest = {dim: [d for d in range(weight.ndim) if d != dim] for dim in dims if dim}
+        space = torch.empty_like(weight)
+        products = (torch.mul(a, b, out=space) for a, b in pairs)
+        totals = [[product.sum(others) for others in rest.values()] for product in products]
         along = [torch.stack(each).cpu() for each in zip(*totals, strict=True)]
-        return cls(weight.shape, dict(zip(dims, along, strict=True)))
+        return cls(weight.shape, {**finest.along, **dict(zip(rest, along, strict=True))})
 
     @property
     def sensitivity(self) -> float:
