@@ -33,7 +33,7 @@ STATEMENTS = _statements(CONTENT)
 """The statements by name."""
 
 TOPICS: tuple[str, ...] = tuple(CONTENT["topics"])
-"""What statements are about."""
+"""The subjects of statements."""
 
 UNCLAIMED: dict[str, str] = CONTENT["unclaimed"]
 """The reasons for those without a claim."""

@@ -146,7 +146,7 @@ def test_the_grassmann_optimizers_are_compared_at_the_papers_rates():
 
 
 def test_weight_decay_does_not_preclude_the_surge():
-    """Whatever the decay; also if the search would choose one that makes the norm collapse."""
+    """At any decay; also if the search would choose one that makes the norm collapse."""
     peaks = [3.2, 2.2, 200.0]
     gdm = descents("GDM + WD", "sgd", peaks, {0.1: 0.3}, decays=(1e-4, 0.05, 0.2))
     gdp = descents("GDP", "sgdp", [1.1], {0.1: 0.6})
