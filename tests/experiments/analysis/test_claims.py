@@ -220,7 +220,7 @@ def test_what_so_many_seeds_cannot_find_is_marked_whatever_they_found():
         (["supported", "inconclusive"], "supported"),
         (["supported", "inconclusive", "inconclusive"], "open"),
         (["supported", "cannot be decided here", "cannot be decided here"], "supported"),
-        (["cannot be decided here"] * 2, "cannot be decided here"),
+        (["cannot be decided here"] * 2, "open"),
         (["contradicted", "inconclusive", "inconclusive"], "contradicted"),
         (["equivalent", "cannot be decided here"], "contradicted"),
         (["supported", "contradicted"], "mixed"),
