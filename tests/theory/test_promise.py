@@ -94,3 +94,14 @@ def test_a_step_that_is_another_at_even_times_is_held_at_both():
     """A count is even or odd: no law assumes either, nor holds for rows at even times alone."""
     with refuses("depends on the shape", by=spherenorm_theory.TraceError):
         spherenorm_theory.norm_growth(alternating)
+
+
+def test_a_law_follows_a_global_that_its_recipe_reads():
+    decay = [0.1]
+
+    def mine(lr=0.1):
+        return sn.chain(r.DecoupledDecay(decay[0]), r.StepSize(lr))
+
+    before = spherenorm_theory.norm_growth(mine)
+    decay[0] = 0.0
+    assert spherenorm_theory.norm_growth(mine).kappa == 0 != before.kappa

@@ -148,7 +148,7 @@ class Law(Split):
 
 
 def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, **given: Any) -> Law:
-    """Derive the growth of a weight's norm under one step of `recipe`, once in a process.
+    """Derive the growth of a weight's norm under one step of `recipe`.
 
     Args:
         recipe: a recipe, its registered name, "module:function", or a trace.
