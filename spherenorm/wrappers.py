@@ -14,6 +14,8 @@ called `base_view`.
 
 from __future__ import annotations
 
+import copy
+
 from spherenorm import rules as r
 from spherenorm._manifold import EUCLIDEAN
 from spherenorm._numerics import Scalar
@@ -21,7 +23,7 @@ from spherenorm._registry import wrapper
 from spherenorm._views import ViewLike
 from spherenorm.core import Chain, Rule, chain
 
-__all__ = ["averaged", "hyperball", "low_precision", "radial_brake", "rotational"]
+__all__ = ["averaged", "blocks", "hyperball", "low_precision", "radial_brake", "rotational"]
 
 
 def _steps_alone(wrapped_by: str, base: Rule) -> None:
@@ -51,6 +53,33 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
     """
     _steps_alone("averaged", base)
     return chain(base, r.WeightAverage(decay, start), manifold=base.manifold)
+
+
+@wrapper
+def blocks(base: Rule, shares: tuple[int, ...] = (1,), dims: int = 1) -> Chain:
+    """Any optimizer, for tensors whose blocks of rows are weights of their own.
+
+    Args:
+        base: a recipe, or its name; without averages, or sums over all weights.
+        shares: of the rows that each block has: (4, 1, 1) for fused queries, keys and values with
+            four heads of queries for one of keys.
+        dims: how many leading dimensions count the rows: 2 for a stack (layers, experts, m, n),
+            which `base` takes as (layers experts, m, n), with matrices where its view is "channel".
+
+    Raises:
+        TypeError, ValueError: other shares or dims; a weight whose rows do not divide so.
+
+    Example:
+        >>> fused = torch.nn.Linear(8, 12, bias=False).weight
+        >>> optimizer = sn.torch_optimizer("blocks(muon)")([fused], lr=0.02, shares=(4, 1, 1))
+        >>> fused.grad = torch.randn(12, 8)
+        >>> optimizer.step()
+        >>> {key: tuple(x.shape) for key, x in optimizer.state[fused].items()}
+        {'momentum_buffer': (8, 8), 'momentum_buffer_2': (2, 8), 'momentum_buffer_3': (2, 8)}
+
+    Source: see `rules.Blocks`.
+    """
+    return chain(r.Blocks(tuple(copy.copy(base) for _ in shares), shares, dims))
 
 
 @wrapper

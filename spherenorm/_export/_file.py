@@ -133,16 +133,25 @@ class Written:
         """By kind, the kind whose text it takes."""
         for kind in reversed(KINDS):  # the general ones first
             self.owner[kind.name] = self._owner_of(kind)
+        if not self.functions:
+            shape = KINDS[-1].shapes[0]
+            raise ExportError(f"{bound.name} refuses all recorded shapes, such as {shape}")
         self.flat = True
         """Weights of more than two dimensions are stepped as matrices."""
-        self.flat = all(self._same(self.text(), shape) for shape in OTHERS if len(shape) > 2)
+        self.flat = all(self._same(self.text(), s) for s in OTHERS if len(s) > 2 and self._takes(s))
+
+    def _takes(self, shape: tuple[int, ...]) -> bool:
+        """True if the rule steps weights of this shape."""
+        try:
+            self.bound.rule.init(drawn(shape, 0))
+        except ValueError:
+            return False
+        return True
 
     def _owner_of(self, kind: Kind) -> str:
         """The kind whose text steps this one, which is written if there is none; "" if the rule
         refuses such weights."""
-        try:
-            self.bound.rule.init(drawn(kind.shapes[0], 0))
-        except ValueError:
+        if not self._takes(kind.shapes[0]):
             return ""
         within = kind.within and self.owner[kind.within]
         if within and kind.name != "tall" and self._steps(kind, within):
@@ -231,12 +240,8 @@ class Written:
             ExportError: it differs from the rule.
         """
         for shape in [*OTHERS, *(shape for kind in KINDS for shape in kind.shapes)]:
-            try:
-                self.bound.rule.init(drawn(shape, 0))
-            except ValueError:
-                continue
-            if not shape and not self.owner["number"]:
-                continue  # the file makes a vector of it, which it refuses
+            if not self._takes(shape) or (not shape and not self.owner["number"]):
+                continue  # of a number the file makes a vector, which it may refuse
             if (self.flat or len(shape) < 3) and not self._same(text, shape):
                 raise ExportError(f"{self.bound.name}: the text differs for a weight of {shape}")
 

@@ -3,6 +3,7 @@
 See `spherenorm.Rule` to write your own.
 """
 
+from spherenorm.rules._blocks import Blocks
 from spherenorm.rules._clip import UnitClip, UpdateFloor
 from spherenorm.rules._decay import (
     CoupledDecay,
@@ -34,6 +35,7 @@ from spherenorm.rules._stiefel import EndsAt, StiefelProjection
 __all__ = [
     "AccumulatedInvarianceTest",
     "AdaptiveMoments",
+    "Blocks",
     "CautiousMask",
     "Centralization",
     "CoupledDecay",
