@@ -35,6 +35,8 @@ GROUPED = [
     (Row("adamp", {"views": ["groups=3", "layer"]}), ((6, 5), 1)),
     (Row("adamp", {"views": ["dim=1,groups=3", "layer"], "per": "unit"}), ((5, 6), 1)),
     (Row("sgdg", {"view": "groups=3"}), ((6, 5), 0)),
+    (Row("blocks(muon)", {"shares": (1, 2)}), ((6, 5), 0)),
+    (Row("blocks(adamp)", {"shares": (2, 1)}), ((6, 5), 1)),
 ]
 
 
