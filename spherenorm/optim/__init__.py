@@ -9,6 +9,7 @@ precision it is kept in float32.
 
 from spherenorm import recipes, zoo
 from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer, unwrap
+from spherenorm.optim._timm import register_timm
 
 __all__ = [
     "CAME",
@@ -79,6 +80,7 @@ __all__ = [
     "Shampoo",
     "Signum",
     "StableAdamW",
+    "register_timm",
     "torch_optimizer",
     "unwrap",
 ]

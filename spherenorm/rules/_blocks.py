@@ -84,13 +84,14 @@ class Blocks(Rule):
         return torch.split(rows, [share * (len(rows) // total) for share in self.shares])
 
     def init(self, weight: Tensor) -> State:
-        blocks, state = self.split(working(weight)), {}
-        for rule, block in zip(self.rules, blocks, strict=True):
+        state: State = {}
+        for rule, block in zip(self.rules, self.split(working(weight)), strict=True):
             state |= self.init_of(rule, block)
         return {key: state[key] for key in self.keys}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        directions, new = [], {}
+        directions: list[Tensor] = []
+        new: State = {}
         for rule, block in zip(self.rules, self._updates(update), strict=True):
             after, own = self.apply(rule, block, state)
             directions.append(after.direction)

@@ -63,7 +63,7 @@ TEXT = (ROOT / "docs" / "integrations.md").read_text()
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOP, *REST = re.split(r"^## (.+)\n", TEXT, flags=re.MULTILINE)
 SECTIONS = dict(zip(REST[::2], REST[1::2], strict=True))
-OPTIONAL = ("lightning", "transformers", "accelerate", "hydra")
+OPTIONAL = ("lightning", "transformers", "accelerate", "hydra", "timm")
 
 
 @pytest.mark.parametrize("name", SECTIONS)
