@@ -79,6 +79,7 @@ def blocks(base: Rule, shares: tuple[int, ...] = (1,), dims: int = 1) -> Chain:
 
     Source: see `rules.Blocks`.
     """
+    shares = tuple(shares) if isinstance(shares, list | tuple) else (shares,)
     return chain(r.Blocks(tuple(copy.copy(base) for _ in shares), shares, dims))
 
 

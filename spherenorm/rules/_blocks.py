@@ -54,8 +54,9 @@ class Blocks(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole = [x for x in (*self.shares, self.dims) if type(x) is int and x > 0]
-        if len(whole) <= len(self.shares):
+        if not all(isinstance(each, Rule) for each in _entries(self.rules)):
+            raise TypeError(f"Blocks: rules must be a tuple of rules, got {self.rules!r}")
+        if not all(type(x) is int and x > 0 for x in (*_entries(self.shares), self.dims)):
             got = f"shares={self.shares!r}, dims={self.dims!r}"
             raise ValueError(f"Blocks: shares and dims must be positive whole numbers, got {got}")
         if len(self.rules) != len(self.shares):
@@ -111,7 +112,7 @@ class Blocks(Rule):
         }
         notes = {
             name: self.split(x)
-            if isinstance(x, Tensor) and x.shape == shape and x.ndim
+            if isinstance(x, Tensor) and x.shape == shape
             else [x] * len(self.rules)
             for name, x in update.notes.items()
         }
@@ -123,3 +124,8 @@ class Blocks(Rule):
             )
             for i in range(len(self.rules))
         ]
+
+
+def _entries(value: object) -> tuple[object, ...]:
+    """Those of a tuple; what is none is its only one."""
+    return value if isinstance(value, tuple) else (value,)

@@ -12,7 +12,7 @@ from spherenorm import rules as r
 from tests.harness import refuses
 
 RULES = sorted(set(r.__all__) - {"InvarianceTest", "UnitSums"})
-INNER = {"rule": r.Sign(), "direction": r.Sign(), "gain": r.Sign()}
+INNER = {"rule": r.Sign(), "direction": r.Sign(), "gain": r.Sign(), "rules": (r.Sign(),)}
 
 
 def made(name, **given):
@@ -73,6 +73,10 @@ def test_a_radius_is_a_positive_number(name):
 @pytest.mark.parametrize(
     ("name", "given", "named"),
     [
+        ("Blocks", {"shares": ()}, ["rules", "shares", 0]),
+        ("Blocks", {"shares": (0,)}, ["shares", 0]),
+        ("Blocks", {"shares": 0.5}, ["shares", 0.5]),
+        ("Blocks", {"dims": 0}, ["dims", 0]),
         ("Orthogonalize", {"steps": 0}, ["steps", 0]),
         ("Orthogonalize", {"steps": 2.0}, ["steps", 2.0]),
         ("Orthogonalize", {"coefficients": "new"}, ["coefficients", "new", "polar_express"]),
