@@ -19,8 +19,8 @@ demo: $(SET_UP)
 test: $(SET_UP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --durations=10
+	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -n 2 --durations=10; tests=$$?; \
+		wait $$types && exit $$tests  # mypy has a core to itself while the workers collect
 
 test-long: $(SET_UP)
 	$(BIN)/python -m pytest -n 2 -m long
