@@ -98,6 +98,7 @@ def test_training_steps(monkeypatch):
     assert all(row["more"] == row["ours"] / row["baseline"] - 1 for row in rows)
 
 
+@pytest.mark.long
 def test_sharded_steps(monkeypatch):
     monkeypatch.setitem(SETS, "tiny", lambda: [(6, 5), (1, 4), (6,)])
     times = sharded_step("tiny", 2, Console())
@@ -105,6 +106,7 @@ def test_sharded_steps(monkeypatch):
     assert times["ratio"] == times["sharded"] / times["whole"]
 
 
+@pytest.mark.long
 def test_the_engine_and_the_commands(monkeypatch):
     numbers = engine_overhead(1, "cpu", Console(), batch=32)
     assert numbers["ratio"] == pytest.approx(numbers["engine ms"] / numbers["bare ms"])

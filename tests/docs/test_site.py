@@ -89,6 +89,7 @@ def test_the_front_page_has_the_law_of_its_recipe():
     assert "<b>19 : 1</b>" in parts["front/number.html"]  # (1 + 0.9) / (1 - 0.9)
 
 
+@pytest.mark.long  # `make docs` runs all three
 def test_a_notebook_runs_and_keeps_small_outputs():
     assert {path.stem for path in notebooks.SCRIPTS} == {"audit", "compare", "compose"}
     (path,) = (path for path in notebooks.SCRIPTS if path.stem == "compose")
