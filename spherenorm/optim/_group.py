@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from spherenorm._registry import Recipe, bind, defaults_of, find_recipe, name_of
+from spherenorm._registry import Recipe, bind, defaults_of, find_recipe, name_of, recipe_names
 from spherenorm._views import View
 from spherenorm.compile import require_backend
 from spherenorm.core import Rule
@@ -89,6 +91,7 @@ def complete_group(
         defaults = {**known, **{shared: own_defaults[shared] for shared in SHARED}}
     group = {**defaults, **param_group, "recipe": name}
     _refuse_arguments_of_torch(group, known)
+    _warn_of_no_effect(param_group, name, known)
     for argument in known:
         if group[argument] is inspect.Parameter.empty:
             lack = f"needs {argument}, and the param_group does not set it"
@@ -126,6 +129,18 @@ def _refuse_arguments_of_torch(arguments: Mapping[str, Any], known: Collection[s
     for name, instead in _OF_TORCH.items():
         if name not in known and arguments.get(name):
             raise TypeError(f"{name}={arguments[name]!r} is an argument of torch.optim: {instead}")
+
+
+def _warn_of_no_effect(group: Mapping[str, Any], recipe: str, known: Collection[str]) -> None:
+    """Warn of entries that mean to be hyper-parameters. (Others are tags, which torch keeps.)"""
+    others = [name for name in group if name not in known and name not in _OTHER_ENTRIES]
+    each = map(find_recipe, recipe_names() if others else ())
+    found = {name for recipe in each for name in defaults_of(recipe)}
+    for name in others:
+        if name in found - _OF_TORCH.keys() or difflib.get_close_matches(name, known):
+            no_effect = f"{name}={group[name]!r} in a param_group has no effect"
+            has = f"the hyper-parameters of {recipe!r} are {', '.join(known)}"
+            warnings.warn(f"{no_effect}: {has}", stacklevel=7)
 
 
 def _as_saved(value: Any) -> Any:

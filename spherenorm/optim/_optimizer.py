@@ -63,7 +63,8 @@ class RecipeOptimizer(Evaluated):
             FullyShardedDataParallel has flattened. Nothing changes then.
 
     Warns:
-        UserWarning: a manifold does not suit weights of a group (see `Sphere.weight_warnings`).
+        UserWarning: a manifold does not suit weights of a group (see `Sphere.weight_warnings`); a
+            group sets a hyper-parameter that its recipe does not have.
 
     Example:
         >>> optimizer = sn.optim.SGD([torch.ones(2)], lr=0.1, momentum=0.9)

@@ -108,6 +108,20 @@ GROUPS = [
 ]
 
 
+def test_an_entry_that_has_no_effect_is_a_warning():
+    for name, recipe, given in (
+        ("momentum", "adamp", {"momentum": 0.5}),
+        ("weight_decy", "adamp", {"weight_decy": 0.5}),
+        ("betas", "sgd", {"betas": (0.9, 0.9), "recipe": "sgd"}),
+    ):
+        with pytest.warns(UserWarning, match=f"{name}=.*{recipe}.*weight_decay") as caught:
+            optim.AdamP([{"params": [weight()], **given}])
+        assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optim.AdamP([{"params": [weight()], "name": "head", "lr_scale": 0.5, "initial_lr": 1.0}])
+
+
 @pytest.mark.parametrize(("group", "named", "error"), GROUPS)
 def test_a_refused_group_is_not_added(group, named, error):
     optimizer = optim.SGD([SHARED], lr=0.1, momentum=0.9)
