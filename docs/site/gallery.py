@@ -59,11 +59,6 @@ def _page(name: str) -> str:
 {inspect.cleandoc(body)}
 ```
 
-## Hyper-parameters
-
-| name | default | meaning |
-|---|---|---|
-{table}
 ## Its law
 
 {_law(name)}
@@ -76,6 +71,12 @@ the layer behind them is fixed. The curves are means over units. The learning ra
 lowest; a momentum is 0.9. Dashed: SGD with momentum 0.9, chosen alike.
 
 {_picture(name)}
+
+## Hyper-parameters
+
+| name | default | meaning |
+|---|---|---|
+{table}
 """
 
 
