@@ -21,6 +21,7 @@ from spherenorm._manifold import EUCLIDEAN, Manifold, check_shape, weight_warnin
 from spherenorm._numerics import like, refuse_unless_real, shares_memory, wide_dtype, working
 from spherenorm._parts import COUNTER, Parts
 from spherenorm._steps import summand, sums_over
+from spherenorm.support import did_you_mean
 
 State = dict[str, Tensor]
 """The state of one weight tensor, by name.
@@ -67,8 +68,11 @@ class Update:
             >>> Update(zero, zero, zero).changed(direction=zero + 1).direction
             tensor([1., 1.])
         """
-        if is_compiling() or values.keys() - self.__dict__.keys():
+        if is_compiling():
             return replace(self, **values)
+        for name in values.keys() - self.__dict__.keys():
+            hint = did_you_mean(name, self.__dict__)
+            raise TypeError(f"an Update has no attribute {name!r}; {hint}")
         # `replace` sets each attribute of a frozen class by itself, as slow as a small operation.
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__, **values)
@@ -283,7 +287,8 @@ class Chain(Rule):
             raise TypeError(f"chain: manifold must be {known}, got {self.manifold!r}")
         for rule in self.rules:
             if not isinstance(rule, Rule):
-                raise TypeError(f"chain takes rules, got {rule!r}")
+                made = f"; write {rule.__name__}()" if isinstance(rule, type) else ""
+                raise TypeError(f"chain takes rules, got {rule!r}{made}")
         super().__post_init__()
         for rule in self.tree() if self.manifold != EUCLIDEAN else ():
             if rule.flat:
@@ -368,7 +373,8 @@ def begun(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:
 
 def _updated(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
     """`rule.update`, whose result fits; a counter may have promoted the direction of a number."""
-    result, name = rule.update(update, state), type(rule).__name__
+    name = type(rule).__name__
+    result = rule.update(update, state) if is_compiling() else _called(rule, update, state)
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Update)):
         each = result if isinstance(result, tuple) else (result,)
         kinds = ", ".join(type(x).__name__ for x in each)  # not its tensors: they are long
@@ -383,3 +389,13 @@ def _updated(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
     new = {key: like(state[key], value, name, key) for key, value in new.items() if key != COUNTER}
     direction = like(update.weight, after.direction, name, "the direction")
     return (after if direction is after.direction else after.changed(direction=direction)), new
+
+
+def _called(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
+    try:
+        return rule.update(update, state)
+    except KeyError as error:
+        if isinstance(error.__cause__, KeyError):  # of a rule within, which has its name
+            raise
+        there = f"its states are {sorted(state)}, the notes {sorted(update.notes)}"
+        raise KeyError(f"{type(rule).__name__} reads {error}; {there}") from error

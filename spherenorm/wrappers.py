@@ -123,7 +123,8 @@ def rotational(
     zero_mean: bool = True,
     view: ViewLike = "channel",
 ) -> Chain:
-    """Any optimizer at rotational equilibrium from the first step on: each unit turns by lr a step.
+    """Any optimizer at the rate of rotational equilibrium from the start: a unit turns by lr a step
+    on average, once the average of its direction's length has settled.
 
     The turn that AdamW comes to by itself, with its learning rate eta and its decay lambda, is
     sqrt(2 eta lambda (1 - beta1) / (1 + beta1)); `spherenorm_theory.rotational_rate` derives lr

@@ -103,7 +103,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | pure | a step gives equal bits a second time |
     | dtypes | half precision is the float32 step, rounded once |
     | finite | steps with gradients of 0, 1e-6 and 1e6 |
-    | vmap | a batch of values of each number, and one value after another |
+    | vmap | a batch of weights, or of values of each number, and one after another |
     | compiled | `backend="compiled"`, and the rule's own code; or why it is refused |
     | resumes | a run that was saved and loaded, and one that was not |
     | sharded | weights cut along their rows in two processes, and whole ones |
@@ -130,7 +130,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
         sgdp
         promise  verdict  why
         pure     holds    equal bits a second time, and by the rule made anew
-        vmap     holds    lr, momentum, dampening, weight_decay, ...
+        vmap     holds    weights, lr, momentum, dampening, weight_decay, ...
         >>> report.passed
         True
     """

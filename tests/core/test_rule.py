@@ -259,3 +259,32 @@ def test_work_that_is_not_done_has_no_derivative(derivative):
     assert derivative(chosen)(zero + 4).tolist() == [0.25] * 3
     batch = torch.tensor([[0.0, 0.0, 0.0], [4.0, 9.0, 16.0]], dtype=torch.float64)
     assert torch.vmap(chosen)(batch).tolist() == [0.0, 9.0]
+
+
+class Reads(sn.Rule):
+    what: str = "state"
+    state_names = ("m",)
+
+    def update(self, update, state):
+        if self.what == "attribute":
+            return update.changed(dirction=update.direction), state
+        return update.changed(direction=(state if self.what == "state" else update.notes)["n"]), {}
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "named"),
+    [
+        ("state", KeyError, ["Reads", "n", "m"]),
+        ("note", KeyError, ["Reads", "n", "notes"]),
+        ("attribute", TypeError, ["dirction", "direction"]),
+    ],
+)
+def test_an_error_in_a_rule_names_the_rule_and_what_there_is(what, error, named):
+    rule, weight = sn.chain(r.HeavyBall(0.9), sn.chain(Reads(what))), torch.ones(2)
+    with refuses(*named, by=error):
+        rule.step(weight, weight, rule.init(weight))
+
+
+def test_a_class_in_the_place_of_a_rule_is_refused():
+    with refuses("Reads()", by=TypeError):
+        sn.chain(Reads, r.StepSize(0.1))

@@ -238,6 +238,14 @@ ROWS = [
         average=lambda self, u, s: Honest.average(self, u, s) if self.beta < 0.95 else u.direction,
     ),
     row(
+        "update branches on the direction",
+        "vmap",
+        "weights",
+        average=lambda self, u, s: (
+            Honest.average(self, u, s) if u.direction.norm() > 1 else u.direction
+        ),
+    ),
+    row(
         "update reads a hyper-parameter as a number",
         "vmap",
         "beta",

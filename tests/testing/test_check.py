@@ -151,9 +151,9 @@ def test_refused_shapes_are_named():
 @pytest.mark.parametrize("kind", [tuple, list])
 def test_every_number_is_swept(kind):
     swept = check(factored, only=("vmap",), betas=kind((0.8, 0.9)))["vmap"].why
-    assert swept.split(", ") == ["lr", "betas[0]", "betas[1]"]
+    assert swept.split(", ") == ["weights", "lr", "betas[0]", "betas[1]"]
     bare = check(lambda: sn.chain(r.StepSize(0.1)), only=("vmap",))["vmap"]
-    assert bare.verdict == "refused"
+    assert bare.why == "weights"
 
 
 @pytest.mark.parametrize("promise", ["shapes", "writes into nothing", "pure"])
