@@ -175,8 +175,15 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_a_result(tmp_path):
     assert 1 <= folder_of(unwatched, tmp_path).summary()["diverged_at"] <= 3
 
 
-def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path):
-    spec = replace(tiny_spec(), task="spherenorm_odd:Warmed")
+RECURRENT = {"layers": 2, "width": 8, "heads": 2, "inner": 8, "segment": 96, "recurrent": True}
+
+
+@pytest.mark.parametrize(
+    ("task", "options"), [("spherenorm_odd:Warmed", {}), ("language", RECURRENT)]
+)
+def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path, task, options):
+    """Among them the memory of a language model that goes on from batch to batch."""
+    spec = replace(tiny_spec(epochs=1), task=task, options=options)
     assert execute_spec(spec, tmp_path / "whole").state == "finished"
     assert stop_after(spec, tmp_path, 3) == [1, 2, 3]
     assert execute_spec(spec, tmp_path).state == "finished"

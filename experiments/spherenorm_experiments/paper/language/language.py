@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from spherenorm_experiments.metrics import Mean, Statistic
@@ -31,15 +32,17 @@ class Language(Task):
     """The next token of a text; scored by minus the perplexity.
 
     An item is a segment of text with the tokens before it, which are its context. Segments come in
-    random order. (The original takes them in the order of the text, with the hidden states of the
-    step before as their memory; see `spherenorm_experiments.paper.language.transformer_xl`.) Every
-    token of the validation and the test text but the first is scored once.
+    random order, or with `recurrent` as in the original: each row of a batch goes on where it was
+    in the batch before, with the hidden states of that step as its memory. (In one process, of one
+    micro-batch; several read the context anew.) Every token of the validation and the test text but
+    the first is scored once, after `memory` tokens of context.
 
     Attributes:
         data_set: the standard library's source, by characters, or WikiText-103, by words.
         layers, width, heads, inner, dropout, weight_norm: of the network.
         segment: tokens that are predicted at once.
         memory: tokens before them.
+        recurrent: train on the text in its order, with hidden states from step to step.
     """
 
     data_set: Literal["library", "wikitext-103"] = "library"
@@ -51,6 +54,7 @@ class Language(Task):
     weight_norm: bool = False
     segment: int = 48
     memory: int = 32
+    recurrent: bool = False
 
     name = "language"
     metric = "minus perplexity"
@@ -77,6 +81,7 @@ class Language(Task):
             inner=self.inner,
             cutoffs=[cutoff for cutoff in CUTOFFS[self.data_set] if cutoff < count],
             memory=self.memory,
+            recurrent=self.recurrent and not _is_one_of_several(),
             dropout=self.dropout,
             weight_norm=self.weight_norm,
         )
@@ -95,6 +100,13 @@ class Language(Task):
             "bits per token": Mean(losses / math.log(2)),
         }
 
+    def order(self, count: int, batch_size: int, random: torch.Generator) -> Tensor:
+        if not self.recurrent:
+            return super().order(count, batch_size, random)
+        steps = count // batch_size  # what is left is one smaller batch
+        rows = torch.arange(batch_size * steps).view(batch_size, steps)
+        return torch.cat([rows.T.flatten(), torch.arange(batch_size * steps, count)])
+
     def audit_inputs(self) -> tuple[Any, ...]:
         return tuple(self.first_batch(self.data().train, AUDITED))
 
@@ -102,6 +114,11 @@ class Language(Task):
         """The layers; the vocabulary, whose methods the model calls, is sharded with the model."""
         assert isinstance(model, TransformerXL)
         return list(model.layers)
+
+
+def _is_one_of_several() -> bool:
+    """True in one of several processes, whose memories a checkpoint would not hold."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _perplexity(mean: float) -> float:

@@ -25,7 +25,7 @@ PLAIN, NORMALIZED = ROWS["plain"], ROWS["weight norm"]
 NAMES = ("AdamW", "AdamP")
 FULL = {
     **{"data_set": "wikitext-103", "layers": 16, "width": 410, "heads": 10, "inner": 2100},
-    **{"dropout": 0.1, "segment": 150, "memory": 150},
+    **{"dropout": 0.1, "segment": 150, "memory": 150, "recurrent": True},
 }
 SMOKE = {"layers": 1, "width": 16, "inner": 16, "segment": 24, "memory": 8}
 """Options of the smoke tier: its text is as long as that of the small one."""
@@ -81,9 +81,11 @@ T5 = Comparison(
          "source", "a small machine"),
         ("network", "Transformer-XL base (not said): 16 layers of width 410", "2 layers of width "
          "64; the same classes", "a run takes seconds"),
-        ("recurrence (--data too)", "hidden states of the step before (as released)", "of the 32 "
-         "characters before each segment (150 words with --data), read again",
-         "a resumed run is exact, segments come in any order"),
+        ("recurrence", "hidden states of the step before (as released)", "of the 32 characters "
+         "before each segment, read again; as released with --data in one process",
+         "segments come in any order"),
+        ("evaluation (--data too)", "not given (released script: a memory of 640 words)",
+         "32 characters before each segment (150 words with --data)", "scored as it was trained"),
         ("learning rate", "not given (released script: 2.5e-4)", "tuned",
          "equal tuning for every optimizer"),
         ("weight decay", "not given", "0", "norms grow by the steps alone"),

@@ -26,11 +26,13 @@ class TransformerXL(nn.Module):
     """A language model on windows of text.
 
     A window has `memory` tokens of context and then a segment. The context is read first, without
-    gradients, and its hidden states are what the segment attends to besides itself. The original
-    instead keeps the hidden states of the segment that it trained on a step before. Here a loss is
-    a function of weights and window alone: segments may come in any order, from any worker, and a
-    resumed run needs no memory. In exchange the context is read again in each step, and reaches
-    `memory` tokens back instead of `layers` times as far.
+    gradients, and its hidden states are what the segment attends to besides itself: a loss is a
+    function of weights and window alone, and segments may come in any order.
+
+    With `recurrent`, training keeps the hidden states of a segment, as the original does: they are
+    the memory of the next one, which so reaches `layers` times as far. They are used where each
+    window of a batch follows that of the batch before, token by token; else the context is read
+    anew. They are buffers, and so a part of a checkpoint.
 
     Args:
         vocabulary: number of tokens.
@@ -38,6 +40,7 @@ class TransformerXL(nn.Module):
             of its feed-forward part. The defaults are those of the base model.
         cutoffs: the first token of each cluster of rarer tokens.
         memory: tokens of context.
+        recurrent: keep hidden states from one batch to the next in training.
         dropout: of embeddings, sublayers and the output.
         weight_norm: write each matrix W of the layers as g v / |v|, row by row: then the loss does
             not depend on the scale of v.
@@ -45,6 +48,9 @@ class TransformerXL(nn.Module):
     Raises:
         ValueError: `width` is not a multiple of `heads`, or even.
     """
+
+    kept: Tensor | None
+    kept_tokens: Tensor | None
 
     def __init__(
         self,
@@ -56,13 +62,16 @@ class TransformerXL(nn.Module):
         inner: int = 2100,
         cutoffs: Sequence[int] = (),
         memory: int = 150,
+        recurrent: bool = False,
         dropout: float = 0.1,
         weight_norm: bool = False,
     ) -> None:
         super().__init__()
         if width % heads or width % 2:
             raise ValueError(f"width must be even and a multiple of heads={heads}, got {width}")
-        self.memory, self.width = memory, width
+        self.memory, self.recurrent, self.width = memory, recurrent, width
+        for name in ("kept", "kept_tokens"):
+            self.register_buffer(name, None, persistent=False)
         self.tokens = AdaptiveVocabulary(vocabulary, width, cutoffs)
         self.layers = nn.ModuleList(
             Layer(width, heads, inner, dropout, weight_norm) for _ in range(layers)
@@ -83,12 +92,23 @@ class TransformerXL(nn.Module):
             Shape (batch, length); 0 for a target of -1.
         """
         inputs = windows[:, :-1].clamp(min=0)
-        past: list[Tensor] = []
-        if self.memory:
-            with torch.no_grad():
-                past = self.read(inputs[:, : self.memory])[1]
-        output, _ = self.read(inputs[:, self.memory :], past)
+        context, segment = inputs[:, : self.memory], inputs[:, self.memory :]
+        output, kept = self.read(segment, self._past(context))
+        if self.recurrent and self.training:
+            self.kept, self.kept_tokens = torch.stack(kept), segment
         return self.tokens.losses(output, windows[:, self.memory + 1 :])
+
+    def _past(self, context: Tensor) -> Sequence[Tensor]:
+        """The memory for a segment after this context."""
+        if not self.memory:
+            return ()
+        if self.recurrent and self.training and self.kept_tokens is not None:
+            common = min(self.memory, self.kept_tokens.shape[1])
+            if torch.equal(self.kept_tokens[:, -common:], context[:, -common:]):
+                assert self.kept is not None
+                return self.kept.unbind()
+        with torch.no_grad():
+            return self.read(context)[1]
 
     def read(self, segment: Tensor, past: Sequence[Tensor] = ()) -> tuple[Tensor, list[Tensor]]:
         """The output at each token of a segment, and the memory for the next segment.

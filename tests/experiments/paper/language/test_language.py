@@ -1,5 +1,6 @@
 """Language: Transformer-XL and perplexity against plain loops, and the windows on a text."""
 
+import copy
 import math
 
 import pytest
@@ -88,6 +89,47 @@ def test_a_window_is_its_segment_after_its_context():
     assert (losses[2] != 0).tolist() == [True, True, False, False]
 
 
+TINY = {"layers": 1, "width": 8, "heads": 2, "inner": 8, "segment": 12, "memory": 6}
+TWO = {**TINY, "layers": 2, "memory": 12}
+"""With one layer, the states of a segment are those of its context."""
+
+
+def recurrent_task():
+    return find_task("language", {**TWO, "recurrent": True})
+
+
+def test_a_recurrent_model_trains_on_with_the_states_of_the_step_before():
+    """The order of the task makes rows of text; a loop over them carries the memory itself."""
+    task = recurrent_task()
+    (windows,) = task.data().train
+    order = task.order(len(windows), 4, torch.Generator())
+    assert sorted(order.tolist()) == list(range(len(windows)))
+    steps = len(windows) // 4
+    seed_everything(0)
+    model = task.model().double()
+    past = None
+    for step in range(5):
+        batch = windows[order[4 * step : 4 * step + 4]]
+        assert order[4 * step : 4 * step + 4].tolist() == [row * steps + step for row in range(4)]
+        found = task.loss(model, (batch,))
+        with torch.no_grad():
+            past = model.read(batch[:, :12])[1] if past is None else past
+            output, past = model.read(batch[:, 12:-1], past)
+            expected = model.tokens.losses(output, batch[:, 13:]).mean()
+        torch.testing.assert_close(found.detach(), expected, atol=1e-12, rtol=1e-12)
+    aside = task.evaluate(model.eval(), (batch,))["bits per token"]
+    model.train()
+    again = copy.deepcopy(model)
+    again.kept_tokens = None  # as of other text: the context is read anew
+    following = windows[order[20:24]]
+    anew = task.loss(again, (following,))
+    assert task.loss(model, (following,)) != anew
+    plain = find_task("language", TWO).model().double()
+    plain.load_state_dict(model.state_dict())
+    torch.testing.assert_close(anew, plain(following).mean(), atol=1e-12, rtol=1e-12)
+    assert task.evaluate(plain.eval(), (batch,))["bits per token"].state == aside.state
+
+
 @pytest.mark.parametrize("cutoffs", [(), (4,), (3, 7, 12)])
 def test_adaptive_softmax_equals_the_dense_product_of_probabilities(cutoffs):
     torch.manual_seed(1)
@@ -127,9 +169,6 @@ def test_weight_normalization_is_torchs():
     theirs.parametrizations.weight.original0.data = ours.gain.data[:, None]
     x = torch.randn(3, 5)
     torch.testing.assert_close(ours(x), theirs(x))
-
-
-TINY = {"layers": 1, "width": 8, "heads": 2, "inner": 8, "segment": 12, "memory": 6}
 
 
 def test_perplexity_is_that_of_a_plain_loop_over_the_text():
