@@ -35,8 +35,8 @@ def tangent_sgd(lr=0.1, momentum=0.9):
 # Read the last lines first. Each says by how many points an optimizer scores higher, with a 95 %
 # interval over seeds, and a verdict:
 #
-# - *equivalent*: the difference was shown to be smaller than a point;
-# - *supported* or *contradicted*: it was shown to be there;
+# - *shown*: the difference is there;
+# - *equivalent*: it was shown to be smaller than a point;
 # - *inconclusive*: there may be one, and these seeds do not tell.
 #
 # The page that the command names has the score at each rate, the norms and the effective steps.

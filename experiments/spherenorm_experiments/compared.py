@@ -26,7 +26,6 @@ from spherenorm_experiments.pictures import (
     rounded,
 )
 from spherenorm_experiments.runs import number
-from spherenorm_experiments.search import EDGE
 from spherenorm_experiments.sections import Section, labeled
 from spherenorm_experiments.shown import Entry, at_each, entries_of, taken_by
 from spherenorm_experiments.stats import interval, mean
@@ -37,9 +36,12 @@ RULES = (
     "Every trial runs on every seed, and each seed takes the trial with its own best validation "
     "score, so that a seed is one repetition of the whole search. Two optimizers are compared seed "
     "by seed, by Student's test; where a run diverged, by the exact sign test. p counts all claims "
-    "(Holm). A score needs six seeds.",
-    "*Supported* and *contradicted*: the first scores higher, or lower, at the level 0.05. "
-    "*Equivalent*: the difference is shown to be within the margin.",
+    "(Holm), and that more seeds may follow (times 1.25 at the first look, 10 at the second). So p "
+    "may be above 0.05 where the interval, which is of this pair alone, is without 0. A score "
+    "needs six seeds.",
+    "*Shown*: the difference is there, at the level 0.05; the claim that the first scores higher "
+    "is supported or contradicted. *Equivalent*: it is shown to be within the margin. "
+    "*Inconclusive*: neither. A difference that is shown may lie within the margin.",
 )
 
 
@@ -50,8 +52,13 @@ class Sentence(NamedTuple):
     verdict: str
     reason: str
 
+    @property
+    def word(self) -> str:
+        """The verdict about the text, which says higher or lower."""
+        return "shown" if self.verdict in ("supported", "contradicted") else self.verdict
+
     def __str__(self) -> str:
-        return f"{self.text}: {self.verdict} {self.reason}".rstrip()
+        return f"{self.text}: {self.word} {self.reason}".rstrip()
 
 
 class Compared:
@@ -115,10 +122,14 @@ class Compared:
             text = f"{ours} scores {size:.3g}{unit} {word} than {base}{between}{lost}"
             if size == 0 and ends == (0.0, 0.0):
                 text = f"{ours} scores as {base} does on each seed{lost}"
+        margin, ends = claim.same or 0, number.interval
+        small = ends is not None and -margin < ends[0] and ends[1] < margin
+        shown = f"p = {decision.p or 0:.2g}, {decision.seeds} seeds"
+        shown += f"; within ±{margin:g}{unit}, which count as equal" if small else ""
         reasons = {
-            "equivalent": f"(within ±{claim.same or 0:g}{unit})",
-            "supported": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
-            "contradicted": f"(p = {decision.p or 0:.2g}, {decision.seeds} seeds)",
+            "equivalent": f"(within ±{margin:g}{unit})",
+            "supported": f"({shown})",
+            "contradicted": f"({shown})",
         }
         few = ""
         if decision.p is None and decision.seeds < PERFORMANCE_SEEDS:
@@ -149,8 +160,10 @@ class Compared:
         base = self.study.baseline.name
         columns = ("optimizer", "chosen by seeds", f"test {self.metric}", f"minus {base}")
         note = (
-            "± of a score is half of its 95 % interval, of a norm the standard deviation. "
-            "(edge): no value was tried beyond it. Diverged: runs of all trials."
+            "± of a score is half of its 95 % interval, of a norm the standard deviation. (edge): "
+            "the best value is the end of the range. (outermost): no value was tried beyond it. "
+            "Then a wider range, or more trials, may change the order. Diverged: runs of all "
+            "trials."
         )
         return Table("Scores", (*columns, "norm, last / first", "diverged"), rows, note)
 
@@ -209,7 +222,8 @@ def _differences(shown: Compared) -> Picture:
 def _chosen(entry: Entry) -> str:
     """The points that the seeds take, and how often."""
     listed = ", ".join(f"{point} ×{count}" for point, count in taken_by(entry))
-    return f"{listed} (edge)" if EDGE in entry.marks.values() else listed
+    marks = sorted({*entry.marks.values()})
+    return " ".join([listed, *(f"({mark})" for mark in marks)])
 
 
 def write_comparison(section: Section, path: Path) -> Compared:

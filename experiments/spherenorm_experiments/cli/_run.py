@@ -188,7 +188,10 @@ def resume(*, how: Execution) -> None:
         except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
             left = True
             say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
-    if _ran(campaigns, how.as_json) or left:
+    failed = _ran(campaigns, how.as_json)
+    if not how.as_json:
+        say("tables and a page of them: spherenorm report")
+    if failed or left:
         raise typer.Exit(FAILED)
 
 
