@@ -10,6 +10,8 @@ import pytest
 from commands import invoke
 from scipy import stats
 
+from spherenorm_experiments.compared import Sentence
+
 TINY = "spherenorm_tiny:Tiny"
 OWN = "spherenorm_tiny:careful"
 PAGE = "compare-spherenorm_tiny-Tiny"
@@ -76,12 +78,19 @@ def test_the_numbers_are_those_of_the_files(made):
     assert own[gap] == ""
     assert len(result.output.splitlines()) <= 30
     assert f"page: {out}" in result.output
+    assert "outermost" in result.output  # of two trials, either has none beyond it
     page = (out / f"{PAGE}.html").read_text()
     assert "2 epochs of batches of 16, cosine schedule" in page
     assert re.search(r"<h1>[^<]*careful and adamp", page)
     order = [page.index(part) for part in ("<h1>", 'id="scores"', 'id="mechanism"', "<details>")]
     assert order == sorted(order)
     assert "AdamP: Slowing Down" not in page  # the paper is not its subject
+
+
+@pytest.mark.parametrize("verdict", ["supported", "contradicted"])
+def test_a_sentence_that_says_lower_is_shown_not_contradicted(verdict):
+    said = str(Sentence("a scores 1 points lower than b", verdict, "(p = 0.01)"))
+    assert said == "a scores 1 points lower than b: shown (p = 0.01)"
 
 
 def test_the_other_commands_take_it_for_a_study(made):
