@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from spherenorm.optim import torch_optimizer
-from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart
+from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart, told
 
 PROCESSES = 2
 TIME_LIMIT = 60.0
@@ -56,8 +56,8 @@ def _rank(rank: int, port: int, subject: Subject, answers: Any) -> None:
     try:
         answers.put(_compared(rank, port, subject))
     except Exception as error:
-        first = str(error).strip().partition("\n")[0]
-        answers.put(f"{type(error).__name__}: {first}")
+        keep = "a reduction along rows needs keepdim=True, not a reshape"
+        answers.put(told(error) + (f"; {keep}" if "sharded dimension" in str(error) else ""))
 
 
 def _compared(rank: int, port: int, subject: Subject) -> str | None:

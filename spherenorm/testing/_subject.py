@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 from spherenorm._registry import Bound
 from spherenorm._steps import InPlaceError, init_apart
 from spherenorm._views import View
-from spherenorm.core import Rule, State
+from spherenorm.core import Chain, Rule, State
 
 SHAPES = ((4, 3), (3, 5), (3, 2, 2, 2), (5,), (), (1, 4), (0, 3))
 """Wide and tall matrices, a convolution, a bias, a number, a single unit, and nothing at all."""
@@ -140,5 +141,13 @@ def named(what: str) -> Iterator[None]:
     except InPlaceError as error:
         raise RefusedError("the rule writes into its arguments") from error
     except Exception as error:
-        first = str(error).strip().partition("\n")[0]
-        raise AssertionError(f"{what}: {type(error).__name__}: {first}") from error
+        raise AssertionError(f"{what}: {told(error)}") from error
+
+
+def told(error: BaseException) -> str:
+    """The kind and the first line of an error, and the rule whose code was running."""
+    first = str(error).strip().partition("\n")[0]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    running = [type(frame.f_locals.get("self")) for frame in frames]
+    rules = [cls.__name__ for cls in running if issubclass(cls, Rule) and cls is not Chain]
+    return f"{type(error).__name__}{f' in {rules[-1]}' if rules else ''}: {first}"
