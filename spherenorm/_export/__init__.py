@@ -20,8 +20,9 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
     """The source of an optimizer that takes a recipe's steps and needs nothing but torch.
 
     Its hyper-parameters are those of the recipe that are numbers, in `param_groups` as usual; the
-    other arguments (views, strings, True and False) are decided when the file is written. The text
-    has run beside the rule, on weights of all kinds, before it is returned.
+    other arguments (views, strings, True and False) are decided when the file is written. A step of
+    entries alone is on lists of weights, by torch's `_foreach_` operations. The text has run beside
+    the rule, on weights of all kinds, before it is returned.
 
     Args:
         recipe: a recipe, its name, or `module:function`.

@@ -210,7 +210,7 @@ class Body:
     def _keep(self, call: Call, made: Text) -> None:
         """Give a call's value a name, or let it stand where it is used."""
         value, output = call.result, self.output_names.get(call.result)
-        made = replace(made, text=_formatted(ast.parse(made.text)))
+        made = replace(made, text=formatted(ast.parse(made.text)))
         if made.text in self.seen and not output and self.part == "step":
             self.known[value] = self.seen[made.text]
             return
@@ -226,7 +226,7 @@ class Body:
             self.last = type(owner)
         label = made.made_by or call.packet
         name = self._free(output or NAMES.get(label, label.strip("_")))
-        self.out.append(_assigned(name, made.text))
+        self.out.append(assigned(name, made.text))
         self.known[value] = self.seen[made.text] = Text(
             name, made.host, made.shape, made.boolean, made.shared
         )
@@ -240,11 +240,11 @@ class Body:
         return found
 
 
-def _formatted(node: ast.AST) -> str:
+def formatted(node: ast.AST) -> str:
     return _POWER.sub(r"\1**\2", ast.unparse(node).replace("'", '"'))
 
 
-def _assigned(name: str, text: str) -> str:
+def assigned(name: str, text: str) -> str:
     """An assignment; a long one is broken as ruff does."""
     line = f"{name} = {text}"
     if len(line) <= LINE:
@@ -252,8 +252,8 @@ def _assigned(name: str, text: str) -> str:
     call = ast.parse(text, mode="eval").body
     if len(text) <= LINE - 4 or not isinstance(call, ast.Call):
         return f"{name} = (\n    {text}\n)"
-    parts = [_formatted(each) for each in (*call.args, *call.keywords)]
-    return broken(f"{name} = {_formatted(call.func)}(", parts, ")", LINE)
+    parts = [formatted(each) for each in (*call.args, *call.keywords)]
+    return broken(f"{name} = {formatted(call.func)}(", parts, ")", LINE)
 
 
 _POWER = re.compile(r"(?<![\w.\])])(\w+) \*\* ([\w.]+)(?![\w(\[.])")

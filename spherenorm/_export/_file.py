@@ -7,13 +7,13 @@ import itertools
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from spherenorm._export._body import Body, Trace, broken, drawn
+from spherenorm._export._body import Body, Trace, drawn
+from spherenorm._export._text import KINDS, Head, Kind, written
 from spherenorm._export._words import NoWordError
 from spherenorm._registry import Bound
 from spherenorm.record import RecordError
@@ -40,83 +40,8 @@ class ExportError(ValueError):
     """
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Weights that one text steps, all flattened to two dimensions or one.
-
-    Attributes:
-        name: of the text's function.
-        test: true of their `weight`, and not of those of the kinds before.
-        within: the kind whose text they take, if it is right for them.
-        shapes: three that are recorded.
-    """
-
-    name: str
-    test: str
-    within: str | None
-    shapes: tuple[tuple[int, ...], ...]
-
-
-KINDS = (
-    Kind("number", "weight.shape == (1,)", "vector", ((1,),) * 3),
-    Kind("vector", "weight.ndim == 1", None, ((7,), (11,), (13,))),
-    Kind("entry", "weight.shape == (1, 1)", "row", ((1, 1),) * 3),
-    Kind("column", "weight.shape[1] == 1", "tall", ((7, 1), (11, 1), (13, 1))),
-    Kind("row", "weight.shape[0] == 1", "matrix", ((1, 7), (1, 11), (1, 13))),
-    Kind("square", "weight.shape[0] == weight.shape[1]", "matrix", ((7, 7), (11, 11), (13, 13))),
-    Kind("tall", "weight.shape[0] > weight.shape[1]", "matrix", ((11, 7), (13, 5), (17, 3))),
-    Kind("matrix", "True", None, ((7, 11), (5, 13), (3, 17))),
-)
 OTHERS = ((4, 4), (), (4, 3, 2, 2), (3, 5, 1, 1))
 """Shapes beside those of the kinds on which the whole file is held against the rule."""
-
-FILE = '''"""{name}, an optimizer of plain torch.
-
-{summary}
-
-Weights of more than two dimensions are matrices of len(weight) rows. Half precision is computed
-with in float32.{fixed}
-"""
-
-{imports}import torch
-
-
-class {name}(torch.optim.Optimizer):
-{init}
-{defaults}
-        super().__init__(params, defaults)
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None and p.numel():
-                    step_one(p, self.state[p], group)
-        return loss
-
-
-def step_one(p, state, group):
-    weight, grad = (x.flatten(1) if x.ndim > 1 else x.reshape(-1) for x in (p, p.grad)){refusal}
-    if p.dtype in (torch.bfloat16, torch.float16):
-        weight, grad = weight.float(), grad.float()
-    start, step = functions_of(weight)
-    if not state:
-        state.update(start(weight, group))
-    moved, new = step(weight, grad, state, group)
-    state.update(new)
-    p.copy_(moved.reshape(p.shape))
-
-
-def functions_of(weight):
-{choice}
-'''
-
-
-REFUSAL = 'raise ValueError(f"no step for a weight of shape {tuple(weight.shape)}")'
 
 
 class Written:
@@ -157,8 +82,9 @@ class Written:
         if within and kind.name != "tall" and self._steps(kind, within):
             return within
         text = self._function(kind)
-        if within and text == self.functions[within].replace(f"_{within}(", f"_{kind.name}("):
-            return within
+        for other, known in self.functions.items():
+            if text == known.replace(f"_{other}(", f"_{kind.name}("):
+                return other
         self.functions[kind.name] = text
         return kind.name
 
@@ -199,38 +125,20 @@ class Written:
         return True
 
     def text(self) -> str:
-        recipe, given = self.bound.name, self.bound.hyper_parameters
-        summary = (inspect.getdoc(self.bound.recipe) or "").splitlines() or [""]
-        fixed = {key: value for key, value in given.items() if key not in self.numbers}
-        decided = ", ".join(f"{key}={value!r}" for key, value in fixed.items())
-        wrapped = textwrap.fill(f"Decided: {decided}.", 100)
-        signature = [f"{key}={_plain(given[key])!r}" for key in self.numbers]
-        refusal = "" if self.flat else textwrap.indent(
-            f"\nif p.ndim > 2:\n    {REFUSAL.replace('weight.shape', 'p.shape')}", " " * 4
-        )  # fmt: skip
-        functions = "\n".join(self.functions.values()) + "\n"
-        top = FILE.format(
-            imports="import math\n\n" if "math." in functions else "",
-            name=self.name,
-            summary=textwrap.fill(
-                f"{summary[0]} Written from the recipe {recipe} of spherenorm.", 100
+        given, taken = self.bound.hyper_parameters, self.numbers
+        summary = (inspect.getdoc(self.bound.recipe) or "").partition("\n")[0]
+        fixed = ", ".join(f"{k}={x!r}" for k, x in given.items() if k not in taken)
+        return written(
+            Head(
+                self.name,
+                f"{summary} Written from the recipe {self.bound.name} of spherenorm.",
+                fixed and f"Decided: {fixed}.",
+                {name: _plain(given[name]) for name in taken},
             ),
-            fixed=f"\n\n{wrapped}" if fixed else "",
-            init=broken("    def __init__(", ["self", "params", *signature], "):"),
-            defaults=broken("        defaults = {", [f'"{k}": {k}' for k in self.numbers], "}"),
-            refusal=refusal,
-            choice=self._choice(),
+            self.functions,
+            self.owner,
+            self.flat,
         )
-        return top + functions
-
-    def _choice(self) -> str:
-        lines = []
-        for kind in KINDS:
-            owner = self.owner[kind.name]
-            if kind.within is None or owner != self.owner[kind.within]:
-                answer = f"return start_{owner}, step_{owner}" if owner else REFUSAL
-                lines.append(answer if kind.test == "True" else f"if {kind.test}:\n    {answer}")
-        return textwrap.indent("\n".join(lines), " " * 4)
 
     def hold(self, text: str) -> None:
         """Run the file beside the rule; weights of more than two dimensions that it steps otherwise

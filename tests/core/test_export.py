@@ -74,6 +74,24 @@ def imports(text):
     return {each.name for node in found for each in node.names}
 
 
+@pytest.mark.parametrize("recipe", ["adamw", "lion", "ademamix"])
+def test_a_step_of_entries_alone_is_one_of_lists(recipe):
+    """Weights that had their first gradient at another step take one list for each count."""
+    text = sn.export(recipe)
+    assert "torch._foreach_lerp" in text
+    assert "_foreach_" not in sn.export("adamp")
+    ours = [torch.randn(shape, dtype=torch.float64) for shape in ((3, 2), (5,), (), (2, 2, 2))]
+    theirs = [w.clone() for w in ours]
+    both = loaded(text)(ours), sn.torch_optimizer(recipe)(theirs, backend="rule")
+    for step in range(4):
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            a.grad = torch.randn_like(a) if step % (i + 1) == 0 else None
+            b.grad = a.grad
+        for optimizer in both:
+            optimizer.step()
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("recipe", ["adamp", "muon", "adamh"])
 def test_a_file_is_a_torch_optimizer(recipe):
     cls = loaded(sn.export(recipe, lr=0.1))
