@@ -191,42 +191,6 @@ def residual_network(zero_gains=False):
     return Case(nn.Sequential(*layers), images(), views)
 
 
-def norm_first():
-    def pair():
-        return nn.BatchNorm2d(4), nn.ReLU(), conv(4, 4, 3, padding=1)
-
-    blocks = [Plus(*pair(), *pair()) for _ in range(2)]
-    views = {"1.body.2.weight": CHANNEL, "2.body.2.weight": CHANNEL}
-    layers = conv(3, 4, 3), *blocks, nn.BatchNorm2d(4), nn.Flatten()
-    return Case(nn.Sequential(*layers), images(), views)
-
-
-def convnext():
-    def block():
-        body = [nn.LayerNorm(6, eps=1e-6), nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6)]
-        scale = Net(lambda s, x: s.gamma * x, gamma=nn.Parameter(1e-6 * torch.ones(6)))
-        move = Net(lambda s, x: s.body(x.movedim(1, -1)).movedim(-1, 1))
-        move.body = nn.Sequential(*body, scale)
-        return Plus(nn.Conv2d(6, 6, 3, padding=1, groups=6), move)
-
-    return chain(
-        images(),
-        *(nn.Conv2d(3, 6, 2, 2), block(), block(), nn.Flatten(), nn.LayerNorm(96), linear(96, 3)),
-    )
-
-
-def mobile():
-    def block():
-        layers = []
-        for a, b, k, g in [(4, 8, 1, 1), (8, 8, 3, 8), (8, 4, 1, 1)]:
-            layers += [conv(a, b, k, padding=k // 2, groups=g), nn.BatchNorm2d(b, eps=1e-3)]
-            layers.append(nn.ReLU6())
-        return Plus(*layers[:-1])
-
-    layers = conv(3, 4, 3), nn.BatchNorm2d(4), block(), block(), nn.Flatten(), nn.Linear(144, 3)
-    return Case(nn.Sequential(*layers), images(), {"0*": CHANNEL, "2*": CHANNEL, "3*": CHANNEL})
-
-
 def u_net():
     def function(self, x):
         a = F.silu(self.a(self.enter(x)))
@@ -282,19 +246,16 @@ def neighbours_in_one_storage():
 NETWORKS = {
     "residual_blocks_with_batch_norm": residual_network,
     "residual_blocks_with_zero_gains": lambda: residual_network(zero_gains=True),
-    "residual_blocks_with_the_norm_first": norm_first,
     "transformer_with_the_norm_first": lambda: Case(decoder(std=0.3), tokens()),
     "transformer_with_the_norm_last": lambda: Case(decoder(std=0.3, pre=False), tokens()),
     "gpt_at_its_initialization_with_a_loss": lambda: with_loss(pre=True),
     "bert_at_its_initialization_with_a_loss": lambda: with_loss(pre=False),
-    "convnext_at_its_initialization": convnext,
     "depthwise_before_layer_norm_with_a_layer_scale": lambda: net(
         lambda s, x: x.movedim(1, -1) + s.gamma * s.out(F.gelu(s.norm(s.deep(x).movedim(1, -1)))),
         *({"deep.weight": LAYER}, images(c=6)),
         **{"deep": conv(6, 6, 3, padding=1, groups=6), "norm": nn.LayerNorm(6)},
         **{"out": nn.Linear(6, 6), "gamma": nn.Parameter(1e-6 * torch.ones(6))},
     ),
-    "mobile_blocks": mobile,
     "u_net_with_group_norm": u_net,
     "keyword_inputs_and_a_dict_of_outputs": lambda: net(
         *(keywords, {"embed.weight": CHANNEL}),
