@@ -247,17 +247,14 @@ def test_a_recipe_for_matrices_gets_the_hidden_ones(recipe):
     groups.optimizer().step()
 
 
-def test_roles_have_recipes_and_lines_are_overridden():
-    groups = sn.param_groups(
-        *(gpt(), tokens(), "muon"),
-        rest="adamw",
-        by_role={"head": sn.bind("adamh", lr=0.01), "matrix": "muon"},
-        overrides={
-            **{"d.weight": "head", "c.weight": "groups=3", "e.weight": "euclidean"},
-            "b": {"as": "matrix", "lr": 0.5},
-        },
-    )
-    own = {"a.weight": "adamw", "d.weight": "adamh", "e.weight": "adamw", "g.weight": "adamh"}
+def test_lines_are_overridden_by_roles_views_and_recipes():
+    net, batch = gpt(), tokens()
+    overrides = {
+        **{"d.weight": "head", "c.weight": "groups=3", "e.weight": "euclidean"},
+        **{"b": {"as": "matrix", "lr": 0.5}, "g.weight": {"recipe": sn.bind("adamh", lr=0.01)}},
+    }
+    groups = sn.param_groups(net, batch, "muon", rest="adamw", overrides=overrides)
+    own = {"a.weight": "adamw", "d.weight": "adamw", "e.weight": "adamw", "g.weight": "adamh"}
     assert recipes(groups) == {**dict.fromkeys(GPT, "own"), **own}
     place = {each.name: groups[each.group] for each in groups.assignments}
     assert place["c.weight"]["view"] == "groups=3"  # each of three parts is one matrix
@@ -273,9 +270,6 @@ def test_each_expert_is_a_matrix_of_its_own():
     alone, _ = rule.step(expert, net.experts_up.grad[2], rule.init(expert))
     sn.optim.Muon(groups).step()
     torch.testing.assert_close(net.experts_up[2].detach(), alone)
-    by_role = sn.param_groups(net, batch, "adamw", by_role={"experts": sn.bind("muon", lr=0.1)})
-    views = {each.name: by_role[each.group].get("view") for each in by_role.assignments}
-    assert views["experts_up"] == "channel"
     others = sn.param_groups(net, batch, "normuon", rest="adamw")
     assert recipes(others)["experts_up"] == "adamw"
     assert "it takes no view" in str(others)
@@ -285,7 +279,7 @@ def test_each_expert_is_a_matrix_of_its_own():
     ("settings", "named"),
     [
         ({"recipe": "muon"}, ["muon", "hidden matrices", "rest"]),
-        ({"recipe": "sgd", "by_role": {"haed": "sgd"}}, ["by_role", "haed", "head"]),
+        ({"recipe": "sgd", "overrides": {"b": {"recipe": "sgdd"}}}, ["b", "sgdd", "sgd"]),
         ({"recipe": "sgd", "overrides": {"b": "haed"}}, ["b", "haed", "head"]),
     ],
 )
