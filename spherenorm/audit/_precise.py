@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -68,6 +68,8 @@ class PreciseMode(TorchFunctionMode):
             self._observe(name, args, named)
         if self.eps_factor != 1:
             args, named = self._with_small_eps(name, args, named)
+        if name == "conv2d" and not named and _is_slow(*args):
+            return _convolved(*args)
         result = func(*args, **named)
         if isinstance(result, Tensor) and result.dtype in self._lower and not in_place:
             return result.to(self.dtype)
@@ -131,3 +133,32 @@ class PreciseMode(TorchFunctionMode):
                 f"{layer} saw {count} values per channel, of which it makes signs: use a larger"
                 " batch"
             ] = None
+
+
+def _is_slow(x: Tensor, weight: Tensor, *rest: Any) -> bool:
+    """True for filters larger than the batch, in float64: torch reads them once for each image.
+
+    A pass whose operations are watched sees the convolution.
+    """
+    simple = len(rest) == 5 and rest[-1] == 1 and not isinstance(rest[2], str) and x.ndim == 4
+    alone = torch._C._len_torch_dispatch_stack() == 0
+    return simple and alone and x.is_cpu and x.dtype is torch.float64 and weight.numel() > x.numel()
+
+
+def _convolved(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """`conv2d` as one product of matrices for the whole batch."""
+    kernel = weight.shape[2:]
+    each = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+    size = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in each]
+    columns = nn.functional.unfold(x, kernel, dilation, padding, stride)
+    product = weight.flatten(1) @ columns.movedim(1, 0).flatten(1)
+    found = product.unflatten(1, (len(x), *size)).movedim(0, 1)
+    return found if bias is None else found + bias[:, None, None]
