@@ -16,7 +16,7 @@ from spherenorm.probes._measurement import Measurement, Units
 from spherenorm.probes._weights import Watched
 from spherenorm.rules import AccumulatedInvarianceTest, ScaleInvarianceTest, UnitSums
 
-MOST_ENTRIES = {"cpu": 2**16, "cuda": 2**21}
+MOST_ENTRIES = {"cpu": 2**17, "cuda": 2**21}
 """Entries that are summed at once: few calls, and little memory; on a CPU, what its caches hold."""
 
 OF_SEVERAL = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decide
@@ -80,10 +80,10 @@ class Meter:
 
     def sum(self) -> None:
         """Keep the inner products of the step that has been taken."""
-        after = [plain(weight) for weight in self.weights]
+        before, after = self._before.unbind(), [plain(weight) for weight in self.weights]
         grads = [self._raw_gradient(i, x) for i, x in enumerate(after)]
         dims = dict.fromkeys(self._dims.values())
-        self._sums.append({dim: _products(self._before, after, grads, dim) for dim in dims})
+        self._sums.append({dim: _products(before, after, grads, dim) for dim in dims})
         self._states += self._own_states
 
     def _raw_gradient(self, index: int, weight: Tensor) -> Tensor:
@@ -187,41 +187,27 @@ def plain(x: Tensor) -> Tensor:
     return x.to_dense() if x.layout != torch.strided else x
 
 
-def on_host(waiting: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors on the host, by one copy per device."""
-    found: dict[int, Tensor] = {}
-    for device in dict.fromkeys(x.device for x in waiting):
-        own = [(i, x) for i, x in enumerate(waiting) if x.device == device]
-        whole = torch.cat([x.flatten() for _, x in own]).cpu()
-        cut = torch.split(whole, [x.numel() for _, x in own])
-        found |= {i: part.view(x.shape) for (i, x), part in zip(own, cut, strict=True)}
-    return [found[i] for i in range(len(waiting))]
-
-
-def _products(w: Tensor, after: Sequence[Tensor], g: Sequence[Tensor], dim: int) -> Tensor:
+def _products(
+    w: Sequence[Tensor], after: Sequence[Tensor], g: Sequence[Tensor], dim: int
+) -> Tensor:
     """<w, w>, <w, d>, <w, g>, <d, d> and <g, g> at each index of `dim`, with d = w' - w.
 
     Returns:
-        Of shape (5, weights, indices), made in parts of little memory.
+        Of shape (5, weights, indices), made in parts of little memory: some weights, or some rows
+        of one.
     """
-    most = MOST_ENTRIES.get(w.device.type, MOST_ENTRIES["cuda"])
-    size, length = after[0].numel(), after[0].shape[dim]
-    rows = max(1, most * length // size)  # of one weight
+    most = MOST_ENTRIES.get(w[0].device.type, MOST_ENTRIES["cuda"])
+    size, length = w[0].numel(), w[0].shape[dim]
+    many, rows = max(1, most // size), max(1, most * length // size)
+    first = [[x.movedim(dim, 0) for x in those] for those in (w, after, g)]
     found = []
-    for first in range(0, len(after), many := max(1, most // size)):
-        those = slice(first, first + many)
-        triple = w[those].unbind(), after[those], g[those]
-        parts = zip(*(_by_rows(x, dim, rows) for x in triple), strict=True)
+    for start in range(0, len(w), many):
+        some = [those[start : start + many] for those in first]
+        parts = [
+            [[x[i : i + rows] for x in those] for those in some] for i in range(0, length, rows)
+        ]
         found.append(torch.cat([_of_part(*part) for part in parts], 2))
     return torch.cat(found, 1)
-
-
-def _by_rows(those: Sequence[Tensor], dim: int, rows: int) -> list[Sequence[Tensor]]:
-    """Weights with `dim` first, in parts of so many of its indices."""
-    first = [x.movedim(dim, 0) for x in those]
-    if rows >= first[0].shape[0]:
-        return [first]
-    return list(zip(*(torch.split(x, rows) for x in first), strict=True))
 
 
 def _of_part(w: Sequence[Tensor], after: Sequence[Tensor], g: Sequence[Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer
 from spherenorm._views import as_view
 from spherenorm.optim import unwrap
 from spherenorm.probes._measurement import Measurement, OfMeasurements, Sink
-from spherenorm.probes._meter import Meter, meters_of, on_host
+from spherenorm.probes._meter import Meter, meters_of
 from spherenorm.probes._weights import (
     Views,
     arrangement,
@@ -84,11 +84,10 @@ class Probe:
         with torch.no_grad():
             self._tabulate()
         waiting, self._waiting, self._count = self._waiting, [], 0
-        tables = iter(on_host([x for *_, table in waiting for x in table]))
         found = [
             each
             for steps, meter, table in waiting
-            for each in meter.read(steps, [next(tables) for _ in table])
+            for each in meter.read(steps, [x.cpu() for x in table])
         ]
         self._measured += [each for *_, each in sorted(found, key=lambda each: each[:2])]
         measured = list(self._measured)
