@@ -170,13 +170,18 @@ class Meter:
 
 
 def meters_of(watched: Sequence[Watched], by_unit: bool) -> list[Meter]:
-    """A meter for all weights that are alike."""
+    """Meters for weights that are alike: for one each, if they are large."""
     alike: dict[tuple[object, ...], list[Watched]] = {}
     for each in watched:
         weight = each.weight
         key = weight.shape, weight.dtype, weight.device, each.view, id(each.test)
         alike.setdefault(key, []).append(each)
-    return [Meter(those, by_unit) for those in alike.values()]
+    found = []
+    for those in alike.values():
+        many = max(1, MOST_ENTRIES["cuda"] // those[0].weight.numel())
+        parts = (those[i : i + many] for i in range(0, len(those), many))
+        found += [Meter(part, by_unit) for part in parts]
+    return found
 
 
 def plain(x: Tensor) -> Tensor:

@@ -240,8 +240,8 @@ WithSlots = type("WithSlots", (), {"__slots__": ("y",)})
         (lambda: make(lambda self, x: (y for y in [self.f(x)])), {}, ["generator", "loss"]),
         (lambda: make(ordinary, lock=threading.Lock()), {}, ["copied", "lock"]),
         (lambda: normed(torch.jit.script(nn.Linear(5, 6))), {}, ["2", "torch.jit"]),
-        (lambda: copied_by(lambda self, memo: self), {}, ["f.2.weight", "copy"]),
-        (lambda: copied_by(lambda self, memo: copy.copy(self)), {}, ["f.2.weight", "copy"]),
+        (lambda: copied_by(lambda self, memo: self), {}, ["f.2.", "copy"]),
+        (lambda: copied_by(lambda self, memo: copy.copy(self)), {}, ["f.2.", "copy"]),
         (lambda: make(only_float32), {}, ["float64", "no kernel for Double", torch.float32]),
     ],
 )

@@ -219,15 +219,6 @@ def test_a_matrix_of_normalized_rows_is_one_and_their_lengths_are_a_vector():
     assert list(found(sn.roles(net, torch.randn(5, 8))).values()) == ["vector", "matrix", "head"]
 
 
-def test_without_inputs_it_says_which_roles_it_cannot_measure():
-    roles = sn.roles(gpt(tied=True))
-    assert roles.unmeasured == ("b", "c.weight", "d.weight", "e.weight", "f.weight")
-    assert found(roles)["a.weight"] == "tied"  # by identity
-    deep = nn.Conv2d(8, 8, 3, groups=8)
-    by_modules = sn.roles(nn.Sequential(nn.Conv2d(3, 8, 3), deep, nn.Embedding(3, 2)))
-    assert list(found(by_modules).values()) == ["convolution", "vector", "embedding"]
-
-
 def recipes(groups):
     own = {each.name: groups[each.group].get("recipe", "own") for each in groups.assignments}
     return {name: recipe for name, recipe in own.items() if not name.endswith("bias")}
@@ -306,8 +297,6 @@ def test_groups_for_optimizers_of_torch_step_each_parameter_once():
             measured.groups(net, options)
     with refuses("roles", "another model"):
         measured.groups(nn.Linear(2, 2), {})
-    with refuses("unmeasured", "batch"):
-        sn.roles(net).groups(net, {})
 
 
 @pytest.mark.parametrize(
