@@ -31,7 +31,7 @@ def audit(
     model: nn.Module,
     batch: Any,
     *,
-    views: Sequence[ViewLike] | None = None,
+    views: ViewLike | Sequence[ViewLike] | None = None,
     loss: Callable[[Any], Any] | None = None,
     tolerance: float = 1e-3,
     dtype: torch.dtype = torch.float64,
@@ -59,7 +59,7 @@ def audit(
         model: any module; dropout and the like draw the same random numbers in paired passes.
         batch: a tensor, a tuple or list of the model's arguments, or a mapping of its keyword
             arguments; nested as they may be. It should be large enough that batch statistics vary.
-        views: tried in order, those that fit a weight; the first that holds is reported. None
+        views: one or several, tried in order where they fit; the first that holds is reported. None
             tries all dimensions (not those of a kernel), all groups of equal size, and the layer.
         loss: a function of the model's output; None takes all real tensors in the output.
         tolerance: of the statistic at the model's own eps, above which it is "up to eps".
@@ -84,7 +84,8 @@ def audit(
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if dtype not in (torch.float64, torch.float32):
         raise TypeError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
-    wanted = None if views is None else [as_view(view) for view in views]
+    asked = [views] if isinstance(views, str | View) else views
+    wanted = None if asked is None else [as_view(view) for view in asked]
     model = unwrap(model)
     skipped = _skipped(model)
     names = [name for name, _ in model.named_parameters() if name not in skipped]

@@ -38,6 +38,7 @@ def test_the_views_asked_for_are_tried_in_order_where_they_fit():
     transposed = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4))
     for asked, found in {
         None: "dim=1",
+        "layer": "layer",
         ("channel", "layer"): "layer",
         ("layer", "dim=1"): "layer",
         ("dim=-3",): "dim=-3",

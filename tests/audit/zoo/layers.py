@@ -74,6 +74,13 @@ def dense(self, x):
     return self.last(x).relu()
 
 
+def few_images(self, x):
+    """Alone, they are convolved in another way than among many."""
+    alone, many = self.conv(x), self.conv(x.repeat(50, 1, 1, 1))
+    torch.testing.assert_close(alone, many[: len(x)])
+    return torch.tanh(self.norm(alone))
+
+
 def complex_filter(self, x):
     y = torch.fft.irfft(torch.fft.rfft(self.f(x)) * self.filter, 8)
     return y / y.norm()
@@ -194,6 +201,12 @@ NORMS = {
 SHAPES = {
     "transposed_convolution": lambda: before(
         nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4), "dim=1"
+    ),
+    "convolution_of_few_images": lambda: net(
+        few_images,
+        *(CONV, images(2, 16, 5)),
+        conv=nn.Conv2d(16, 12, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2)),
+        norm=nn.BatchNorm2d(12),
     ),
     "transposed_convolution_in_groups": lambda: before(
         nn.ConvTranspose1d(4, 6, 3, groups=2), nn.BatchNorm1d(6), "dim=1"
