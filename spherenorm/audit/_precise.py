@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -140,7 +140,7 @@ def _is_slow(x: Tensor, weight: Tensor, *rest: Any) -> bool:
 
     A pass whose operations are watched sees the convolution.
     """
-    simple = len(rest) == 5 and rest[-1] == 1 and not isinstance(rest[2], str) and x.ndim == 4
+    simple = x.ndim == 4 and len(rest) == 5 and rest[-1] == 1 and isinstance(rest[2], tuple)
     alone = torch._C._len_torch_dispatch_stack() == 0
     return simple and alone and x.is_cpu and x.dtype is torch.float64 and weight.numel() > x.numel()
 
@@ -149,9 +149,9 @@ def _convolved(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
     groups: int,
 ) -> Tensor:
     """`conv2d` as one product of matrices for the whole batch."""
@@ -160,5 +160,5 @@ def _convolved(
     size = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in each]
     columns = nn.functional.unfold(x, kernel, dilation, padding, stride)
     product = weight.flatten(1) @ columns.movedim(1, 0).flatten(1)
-    found = product.unflatten(1, (len(x), *size)).movedim(0, 1)
+    found = product.view(len(weight), len(x), *size).movedim(0, 1)
     return found if bias is None else found + bias[:, None, None]

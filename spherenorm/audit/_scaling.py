@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -87,14 +88,14 @@ def _hold(
         every = zip(start, now, units, shares, strict=True)
         return all(_within(x, y, share * unit) for x, y, unit, share in every)
 
-    scaled = [outputs(lambda way=way: _scale(subject, point, views, way)) for way in (1, -1)]
+    scaled = [outputs(partial(_scale, subject, point, views, way)) for way in (1, -1)]
     ends = [x for x in scaled if x is not None]
     if len(ends) < len(scaled):
         return False
     left = [_LEFT_BY_EPS] * len(units)
     if all(unchanged(x, left) for x in ends):
         return True
-    turned = outputs(lambda: _turn(subject, point, views))
+    turned = outputs(partial(_turn, subject, point, views))
     if turned is None:
         turned = [x + unit for x, unit in zip(start, units, strict=True)]
     every = zip(start, turned, units, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -142,10 +142,12 @@ class Meter:
 
         if type(test).decide in OF_SEVERAL:
             return decide(given, state, 1)
-        one: Callable[..., tuple[Tensor, ...]] = torch.vmap(
-            lambda x, own: decide(x, own, None), (1, 0)
-        )
-        return one(given, state)
+
+        def decide_one(given: Sequence[Tensor], state: State) -> tuple[Tensor, ...]:
+            return decide(given, state, None)
+
+        found: tuple[Tensor, ...] = torch.vmap(decide_one, (1, 0))(given, state)
+        return found
 
     def read(
         self, steps: Sequence[int], table: Sequence[Tensor]
@@ -163,7 +165,7 @@ class Meter:
                 if of_units:
                     none = torch.zeros(0, dtype=torch.bool)
                     invariant = none if first is None else of_units[1 + first][row] > 0
-                    units = Units(*of_units[0][:, row].clone(), invariant)
+                    units = Units(*(*of_units[0][:, row].clone(), invariant))
                     measured = replace(measured, units=units)
                 yield step, each.place, measured
                 row += 1
@@ -221,9 +223,8 @@ def _of_part(w: Sequence[Tensor], after: Sequence[Tensor], g: Sequence[Tensor]) 
     torch._foreach_copy_(vectors.flatten(0, 1).unbind(), [*w, *after, *g])
     vectors[1].sub_(vectors[0])
     matrices = vectors.flatten(3).flatten(1, 2).transpose(0, 1)
-    products = torch.bmm(matrices, matrices.mT).flatten(1).T.unflatten(1, shape[1:3])
-    ww, wd, wg, _, dd, _, _, _, gg = products
-    return torch.stack([ww, wd, wg, dd, gg])
+    ww, wd, wg, _, dd, _, _, _, gg = torch.bmm(matrices, matrices.mT).flatten(1).unbind(1)
+    return torch.stack([ww, wd, wg, dd, gg]).view(5, *shape[1:3])
 
 
 def _numbers(products: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from tests.harness.refusals import refuses
 from tests.probes.models import OPTIMIZERS, Model, train
 from tests.probes.test_by_hand import WritesIntoGradients
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*units of another norm than 1")
+
 
 def measured_once(model, optimizer, **arguments):
     with sn.probe(optimizer, every=1, model=model, **arguments) as found:
@@ -41,7 +43,6 @@ def test_views_are_the_declared_ones_and_names_those_that_are_known():
         assert [m.weight for m in found.measurements] == [name]
 
 
-@pytest.mark.filterwarnings("ignore:.*units of another norm than 1")
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [*((kind, torch.float32) for kind in OPTIMIZERS), ("AdamP", torch.bfloat16)],
@@ -77,7 +78,6 @@ class HostReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.filterwarnings("ignore:.*units of another norm than 1")
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_a_step_reads_nothing_back_before_a_block_is_full(kind):
     """Weights without memory have no numbers that a host could read: it would be an error."""
