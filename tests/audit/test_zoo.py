@@ -13,10 +13,9 @@ from tests.audit.zoo import CASES, build, check, layers, networks
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of the old weight_norm
 @pytest.mark.parametrize("name", CASES)
 def test_no_weight_is_falsely_invariant_or_missed(name):
-    outcome = check(name)
-    assert not outcome.false
-    assert not outcome.missed
-    assert outcome.weights
+    false, missed = check(name)
+    assert not false
+    assert not missed
 
 
 OUT_OF_REACH = {
