@@ -86,17 +86,53 @@ OPTIMIZERS = {
 }
 
 
+def rows_of(x, view):
+    """The units of a weight as rows in float64, of one slice each."""
+    if view == "layer":
+        return x.double().reshape(1, -1)
+    dim, count = UNITS[view]
+    return torch.stack([part.flatten() for part in x.double().chunk(count or x.shape[dim], dim)])
+
+
+UNITS = {"channel": (0, None), "dim=1": (1, None), "groups=2": (0, 2), "groups=4": (0, 4)}
+UNITS["dim=1,groups=3"] = (1, 3)
+METRICS = {
+    "norm_before": lambda w, after, grad, view: metrics.norm(w, view),
+    "norm": lambda w, after, grad, view: metrics.norm(after, view),
+    "effective_step": lambda w, after, grad, view: metrics.effective_step(w, after, view),
+    "turn": lambda w, after, grad, view: metrics.angular_update(w, after, view),
+    "cosine": lambda w, after, grad, view: metrics.cosine(w, grad, view),
+}
+
+
+def numbers_of(before, after, grad, view):
+    """The numbers of each unit by their formulas, which are those of the metrics."""
+    w, moved, g = (rows_of(x, view) for x in (before, after, grad))
+    norms = [x.norm(dim=1) for x in (w, moved, g)]
+    nothing = (norms[0] == 0) | (norms[1] == 0)
+    turned = (moved / norms[1][:, None] - w / norms[0][:, None]).norm(dim=1)
+    chord = torch.where(nothing, 0.0, turned)
+    cosine = ((w / norms[0][:, None]) * (g / norms[2][:, None])).sum(1)
+    numbers = [norms[0], norms[1], chord, 2 * torch.asin((chord / 2).clamp(max=1)), cosine]
+    close = {"rtol": 1e-11, "atol": 1e-11} if before.dtype == torch.float64 else {}
+    for metric, right in zip(METRICS.values(), numbers, strict=True):
+        got = metric(before, after, grad, view).double()
+        torch.testing.assert_close(
+            got, right, equal_nan=True, **({"rtol": 3e-7, "atol": 3e-7} | close)
+        )
+    return numbers
+
+
 def root_mean_square(x):
-    x = x.double()
     x = x[~x.isnan()]
     return x.square().mean().sqrt().item() if len(x) else math.nan
 
 
 class ByHand:
-    """An optimizer whose steps are measured by copies, the metrics, and the test's own update.
+    """An optimizer whose steps are measured by copies, the formulas, and the test's own update.
 
     Attributes:
-        expected: of each step and weight, a measurement; with the flags of its units.
+        expected: by step and weight: a measurement, the numbers of its units, and their flags.
     """
 
     def __init__(self, optimizer, model=None, views=None):
@@ -127,31 +163,25 @@ class ByHand:
         self.optimizer.step(*([followed] if closure else []))
         for group in self.optimizer.param_groups:
             for p in (p for p in group["params"] if p in before and p.ndim > 1 and p.numel()):
-                name = names[p]
-                found = self.measure(name, group, before[p], p.detach(), grads[p], states[p])
-                self.expected[self.steps, name] = found
+                found = self.measure(names[p], group, before[p], p.detach(), grads[p], states[p])
+                self.expected[self.steps, names[p]] = found
 
     def measure(self, name, group, before, after, grad, state):
-        """The measurement of one weight, and the flags of its units."""
         rule = self.optimizer.rule_of(group) if hasattr(self.optimizer, "rule_of") else None
         tests = [x for x in rule.tree() if isinstance(x, r.InvarianceTest)] if rule else []
         test = tests[0] if tests else r.ScaleInvarianceTest()
         own = state if state.keys() >= set(test.state_names) else test.init(before)
         state = {k: own[k] for k in test.state_names}
-        found = test.update(Update(before, grad, grad), state)[0].invariance
+        w, g = (x.float() if x.itemsize < 4 else x for x in (before, grad))
+        found = test.update(Update(w, g, g), state)[0].invariance
         passed = [
-            (flag.double().mean().item(), str(v), v.units(flag.expand_as(v.norm(before))))
+            (flag.double().mean().item(), str(v), v.units(flag.expand_as(v.norm(w))))
             for flag, v in zip(found.flags, found.views, strict=True)
             if flag.any()
         ]
         share, invariant_view, flags = passed[0] if passed else (0.0, None, torch.zeros(0))
-        view = self.views.get(name) or (str(test.views[0]) if test.views else "channel")
-        numbers = (
-            metrics.norm(before, view),
-            metrics.norm(after, view),
-            metrics.effective_step(before, after, view),
-            metrics.angular_update(before, after, view),
-            metrics.cosine(before, grad, view),
-        )
+        declared = self.views if isinstance(self.views, str) else self.views.get(name)
+        view = declared or (str(test.views[0]) if test.views else "channel")
+        numbers = numbers_of(before, after, grad, view)
         mean = map(root_mean_square, numbers)
-        return Measurement(self.steps, name, view, *mean, share, invariant_view), flags
+        return Measurement(self.steps, name, view, *mean, share, invariant_view), numbers, flags

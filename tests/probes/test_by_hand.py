@@ -1,54 +1,19 @@
 """Metrics and probes against the plain formulas, and probes against loops by hand."""
 
-import math
+import itertools
 import random
 from dataclasses import dataclass, fields
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
 import spherenorm as sn
-from spherenorm import metrics
 from spherenorm import rules as r
-from tests.probes.models import OPTIMIZERS, ByHand, Model, backward, train
+from tests.probes.models import METRICS, OPTIMIZERS, ByHand, Model, backward, train
 
-VIEWS = {
-    **{"channel": (0, None), "dim=1": (1, None), "layer": None},
-    **{"groups=2": (0, 2), "dim=1,groups=3": (1, 3)},
-}
-
-
-def units_of(x, view):
-    """The units of a weight as lists of numbers."""
-    if VIEWS[view] is None:
-        return [x.double().flatten().tolist()]
-    dim, groups = VIEWS[view]
-    count = groups or x.shape[dim]
-    size = x.shape[dim] // count
-    return [x.narrow(dim, i * size, size).double().flatten().tolist() for i in range(count)]
-
-
-def dot(a, b):
-    return math.fsum(x * y for x, y in zip(a, b, strict=True))
-
-
-def by_hand(before, after, grad):
-    """Norms, effective step, turn and cosine of one unit."""
-    w, moved, g = (math.sqrt(dot(x, x)) for x in (before, after, grad))
-    if not w or not moved:
-        return w, moved, 0.0, 0.0, math.nan
-    turned = [y / moved - x / w for x, y in zip(before, after, strict=True)]
-    chord = math.sqrt(dot(turned, turned))
-    cosine = dot(before, grad) / w / g if g else math.nan
-    return w, moved, chord, 2 * math.asin(min(1.0, chord / 2)), cosine
-
-
-LAYOUTS = {
-    "plain": lambda x: x,
-    "transposed": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
-    "strided": lambda x: torch.stack([x, x], -1)[..., 0],
-}
+# Loops, each of an optimizer, a model or None, and a function that takes the optimizer's steps.
 
 
 class Jump(torch.optim.Optimizer):
@@ -64,71 +29,32 @@ class Jump(torch.optim.Optimizer):
             weight.copy_(target)
 
 
-def weights(dtype, seed):
-    """Weights before and after a step of any size, and gradients, some of them with zero rows."""
-    generator, draw = torch.Generator().manual_seed(seed), random.Random(seed)
-    for laid_out in LAYOUTS.values():
-        for shape in ((4, 6), (2, 3, 2), (6, 3, 2, 2), (4, 9)):
+LAYOUTS = (
+    lambda x: x,
+    lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    lambda x: torch.stack([x, x], -1)[..., 0],  # strided
+)
+
+
+def jumps(dtype):
+    """Weights of any layout and size that step by any distance; some with zero rows."""
+
+    def loop():
+        targets, draw = {}, random.Random(3)
+        shapes = (4, 6), (2, 3, 2), (6, 3, 2, 2), (4, 9)
+        for laid_out, shape in [*itertools.product(LAYOUTS, shapes), (LAYOUTS[0], (700, 300))]:
             scale = 10.0 ** draw.choice([-3, 0, 2] if dtype == torch.float16 else [-12, 0, 9])
-            move = 10.0 ** draw.choice([-4, -2, 0])
-            w, d, g = torch.randn(3, *shape, generator=generator, dtype=torch.float64)
+            w, d, g = torch.randn(3, *shape, dtype=torch.float64)
             if draw.random() < 0.3:
                 w[0], g[-1] = 0, 0
+            move = 10.0 ** draw.choice([-4, -2, 0])
             values = scale * w, scale * (w + move * d), g / scale**0.5
-            yield [laid_out(x.to(dtype)) for x in values]
+            before, after, grad = (laid_out(x.to(dtype)) for x in values)
+            weight = nn.Parameter(before.clone(memory_format=torch.preserve_format))
+            weight.grad, targets[weight] = grad, after
+        return Jump(targets), None, lambda optimizer: optimizer.step()
 
-
-NUMBERS = {
-    "norm_before": lambda w, after, g, view: metrics.norm(w, view),
-    "norm": lambda w, after, g, view: metrics.norm(after, view),
-    "effective_step": lambda w, after, g, view: metrics.effective_step(w, after, view),
-    "turn": lambda w, after, g, view: metrics.angular_update(w, after, view),
-    "cosine": lambda w, after, g, view: metrics.cosine(w, g, view),
-}
-
-
-def measured(cases, view):
-    """The units of weights that jump, by a probe."""
-    parameters = [nn.Parameter(w.clone(memory_format=torch.preserve_format)) for w, *_ in cases]
-    optimizer = Jump({p: after for p, (_, after, _) in zip(parameters, cases, strict=True)})
-    for parameter, (_, _, grad) in zip(parameters, cases, strict=True):
-        parameter.grad = grad
-    with sn.probe(optimizer, every=1, views=view, units=True) as probe:
-        optimizer.step()
-    assert [m.weight for m in probe.measurements] == [str(i) for i in range(len(cases))]
-    return [m.units for m in probe.measurements]
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize(
-    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str
-)
-def test_metrics_and_probe_say_what_the_formulas_say(dtype, view):
-    cases = list(weights(dtype, seed=len(view)))
-    exact = 1e-11 if dtype == torch.float64 else 3e-7
-    for case, units in zip(cases, measured(cases, view), strict=True):
-        triples = zip(*(units_of(x, view) for x in case), strict=True)
-        truth = torch.tensor([by_hand(*unit) for unit in triples], dtype=torch.float64).T
-        for (name, metric), right in zip(NUMBERS.items(), truth, strict=True):
-            is_norm = name in ("norm_before", "norm")
-            close = {"rtol": exact, "atol": exact if name == "cosine" else 1e-12}
-            close |= {"atol": 0.0} if is_norm else {}
-            torch.testing.assert_close(metric(*case, view).double(), right, **close, equal_nan=True)
-            # (the probe has a turn up to 1e-8 of a step)
-            close = {"rtol": 1e-6, "atol": 0.0 if is_norm else 1e-7}
-            torch.testing.assert_close(getattr(units, name), right, **close, equal_nan=True)
-
-
-@pytest.mark.parametrize("view", ["channel", "dim=1", "layer"])
-def test_a_weight_of_more_entries_than_are_summed_at_once_is_measured_as_the_metrics_say(view):
-    case = torch.randn(3, 700, 300)
-    (units,) = measured([case], view)
-    for name, metric in NUMBERS.items():
-        right = metric(*case, view).double()
-        torch.testing.assert_close(getattr(units, name), right, rtol=1e-5, atol=1e-7)
-
-
-# Loops, each of an optimizer, a model or None, and a function that takes the optimizer's steps.
+    return loop
 
 
 def trained(kind):
@@ -291,8 +217,10 @@ def weights_that_come_later():
     return torch.optim.SGD(model.head.parameters(), lr=0.1), model, run
 
 
+DTYPES = torch.float64, torch.float32, torch.bfloat16, torch.float16
 LOOPS = {
     **{kind: trained(kind) for kind in OPTIMIZERS},
+    **{str(dtype): jumps(dtype) for dtype in DTYPES},
     **{f"a test of a user's, per {per}": a_test_of_a_users(per) for per in ("tensor", "unit")},
     **{
         loop.__name__: loop
@@ -304,30 +232,38 @@ LOOPS = {
 }
 
 
+VIEWS = ("channel", "dim=1", "layer", "groups=2", "dim=1,groups=3")
+VIEWS_OF = {"groups": [{"conv.weight": "channel"}], **{str(dtype): VIEWS for dtype in DTYPES}}
+
+
 @pytest.mark.filterwarnings("ignore:.*units of another norm than 1")
-@pytest.mark.parametrize("name", LOOPS)
-def test_a_probe_measures_what_the_loop_by_hand_does(name):
-    """Several probes do not disturb each other; numbers are alike with each unit's."""
+@pytest.mark.parametrize(
+    ("name", "views"), [(x, v) for x in LOOPS for v in VIEWS_OF.get(x, [None])]
+)
+def test_a_probe_measures_what_the_loop_by_hand_does(name, views):
+    """Several probes do not disturb each other."""
     optimizer, model, run = LOOPS[name]()
+    declared = views if isinstance(views, str) else None
     probes = [
-        sn.probe(optimizer, every=every, model=model, block=block, units=units)
-        for every, block, units in ((1, 64, False), (2, 3, True))
+        sn.probe(optimizer, every=every, model=model, views=declared, block=block, units=units)
+        for every, block, units in ((1, 64, True), (2, 3, False))
     ]
-    spheres = {"conv.weight": "channel"} if name == "groups" else {}
-    loop = ByHand(optimizer, model, spheres)
+    loop = ByHand(optimizer, model, views)
     run(loop)
     for probe, every in zip(probes, (1, 2), strict=True):
         probe.close()
         expected = {key: x for key, x in loop.expected.items() if key[0] % every == 0}
         assert {(m.step, m.weight) for m in probe.measurements} == expected.keys()
         for m in probe.measurements:
-            right, flags = expected[m.step, m.weight]
+            right, numbers, flags = expected[m.step, m.weight]
+            # (a turn in float64 from the sums has 1e-8 of the step)
+            near = partial(pytest.approx, rel=1e-6, abs=1e-7, nan_ok=True)
             for field in (f.name for f in fields(m) if f.name != "units"):
                 got, value = getattr(m, field), getattr(right, field)
-                if isinstance(value, float):
-                    # (a turn in float64 from the sums has 1e-8 of the step)
-                    value = pytest.approx(value, rel=1e-5, abs=1e-9, nan_ok=True)
-                assert got == value, (field, m, right)
+                assert got == (near(value) if isinstance(value, float) else value), (field, m)
             if m.units is not None:
                 assert torch.equal(m.units.invariant, flags)
-                assert m.norm == pytest.approx(m.units.norm.square().mean().sqrt().item())
+                for number, value in zip(METRICS, numbers, strict=True):
+                    close = {"rtol": 1e-6, "atol": 0.0 if number.startswith("norm") else 1e-7}
+                    got = getattr(m.units, number)
+                    torch.testing.assert_close(got, value, equal_nan=True, **close)
