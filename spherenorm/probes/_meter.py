@@ -189,7 +189,7 @@ def meters_of(watched: Sequence[Watched], by_unit: bool) -> list[Meter]:
 def plain(x: Tensor) -> Tensor:
     """`x` without a graph, dense, and whole in each process."""
     x = x.detach()
-    if getattr(x, "device_mesh", None) is not None:
+    if type(x) is not Tensor and getattr(x, "device_mesh", None) is not None:
         x = replicate(x).to_local()  # type: ignore[attr-defined]
     return x.to_dense() if x.layout != torch.strided else x
 
@@ -206,14 +206,18 @@ def _products(
     most = MOST_ENTRIES.get(w[0].device.type, MOST_ENTRIES["cuda"])
     size, length = w[0].numel(), w[0].shape[dim]
     many, rows = max(1, most // size), max(1, most * length // size)
-    first = [[x.movedim(dim, 0) for x in those] for those in (w, after, g)]
+    triple = w, after, g
+    if dim:
+        triple = tuple([x.movedim(dim, 0) for x in those] for those in triple)
     found = []
     for start in range(0, len(w), many):
-        some = [those[start : start + many] for those in first]
-        parts = [
-            [[x[i : i + rows] for x in those] for those in some] for i in range(0, length, rows)
-        ]
-        found.append(torch.cat([_of_part(*part) for part in parts], 2))
+        part = [those[start : start + many] for those in triple]
+        if rows >= length:
+            found.append(_of_part(*part))
+            continue
+        ends = range(0, length, rows)
+        pieces = [[[x[i : i + rows] for x in those] for those in part] for i in ends]
+        found.append(torch.cat([_of_part(*piece) for piece in pieces], 2))
     return torch.cat(found, 1)
 
 

@@ -27,7 +27,7 @@ from spherenorm.probes._weights import (
 
 _KEPT = "a probe could not hand over its block; it is kept, and handed over with the next one"
 
-_TOGETHER = 8
+_TOGETHER = 16
 """Measured steps whose sums are kept, to make numbers of them together."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
