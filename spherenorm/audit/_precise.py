@@ -16,7 +16,10 @@ LARGEST_EPS = 1e-2
 _LARGEST_ADDED = 1e-3
 _ADDITIONS = {"add", "add_", "__add__", "__radd__", "__iadd__", "where"}
 _BOUNDS = {"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_"}
-_NO_EPS = {"normal", "normal_", "log_normal_", "trunc_normal_", "local_response_norm"}
+_NO_EPS = {
+    *("normal", "normal_", "log_normal_", "trunc_normal_", "local_response_norm"),
+    *("renorm", "renorm_", "embedding_renorm_"),
+}
 _CASTS = {"float", "half", "bfloat16"}
 _BATCH_STATISTICS = {"batch_norm": "BatchNorm", "instance_norm": "InstanceNorm"}
 

@@ -221,6 +221,10 @@ DECEPTIONS = {
         lambda s, x: torch.tanh(F.linear(x, s.w * (1.0 / rows(s.w)).clamp(max=1))),
         w=parameter(4, 6, std=3.0),
     ),
+    "norms_that_torch_bounds": lambda: net(
+        lambda s, x: torch.tanh(10 * F.linear(x, torch.renorm(s.w, 2, 0, 0.01))),
+        w=parameter(5, 6, std=0.4),
+    ),
     # One unit: scaling it up alone says nothing.
     "norm_of_the_whole_weight_that_is_bounded": lambda: hidden(
         lambda s, x: torch.tanh(F.linear(x, s.w * (1.0 / s.w.norm()).clamp(max=1)))
