@@ -40,7 +40,7 @@ Override = ViewLike | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the audit says of a parameter, or the user instead.
+    """The word of the audit on a parameter, or of the user instead.
 
     Attributes:
         role: that it plays in the model.

@@ -90,7 +90,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured at one point.
+    """The outputs and sums that were measured at one point.
 
     Attributes:
         point: the place.

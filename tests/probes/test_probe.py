@@ -1,4 +1,4 @@
-"""What a probe leaves alone, when it reads, how it counts, and what it refuses."""
+"""A probe leaves training alone, reads late, counts on, and refuses wrong arguments."""
 
 import contextlib
 import math
