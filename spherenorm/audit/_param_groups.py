@@ -209,7 +209,8 @@ def param_groups(
         key = (treatment, *(_told_apart(item) for item in entries.items()))
         groups.setdefault(key, {"params": [], **entries})["params"].append(weight)
         place, role = list(groups).index(key), wanted[name].role
-        units, reason = None if view is None else str(view), f"{role.reason}; {why}"
+        units = None if view is None else str(view)
+        reason = why if why.startswith(role.reason) else f"{role.reason}; {why}"
         shape = tuple(weight.shape)
         assignments.append(Assignment(name, shape, place, treatment, units, role.role, reason))
         if treatment == "sphere" and view is not None:

@@ -165,86 +165,82 @@ class Recipes:
         Raises:
             ValueError: all recipes refuse the weight.
         """
-        bound, treatment, view, reason = self._main, EUCLIDEAN, wanted.view, wanted.reason
         if wanted.recipe is not None:
-            return wanted.recipe, treatment, view, "the recipe is your choice"
+            wanted.recipe.rule.init(weight.detach())  # called for its errors
+            return wanted.recipe, EUCLIDEAN, wanted.view, "the recipe is your choice"
+        try:
+            bound, treatment, more = self._suited(weight, wanted)
+            bound.rule.init(weight.detach())
+            return bound, treatment, wanted.view, wanted.reason + more
+        except ValueError as error:
+            objection = f"{self._main.name}: {error}"
+        try:
+            if self._rest is None:
+                raise ValueError("there is no rest")
+            self._rest.rule.init(weight.detach())
+        except ValueError as error:
+            raise ValueError(f'{objection}; {error}; give a rest, such as rest="adamw"') from error
         if self._for_matrices:
-            bound, objection = self._of_matrices(wanted)
-            if objection := objection or _refusal(bound, weight):
-                reason, bound = f"{bound.name}: {objection}", self._other(weight, objection)
-            return bound, treatment, view, reason
-        if view is not None and self._keeps_norms:
-            if objection := self._objection(weight, wanted, view):
-                view, reason = None, f"{reason}; {objection}"
-            else:
-                bound, treatment, reason = self._in_view(weight, view, reason)
-        if view is None and (self._keeps_norms or wanted.chosen):
-            bound = self._other(weight, reason)
-        if refused := _refusal(bound, weight):
-            reason = f"{reason}; the recipe refuses it: {refused}"
-            return self._other(weight, refused), EUCLIDEAN, None, reason
-        return bound, treatment, view, reason
+            return self._rest, EUCLIDEAN, wanted.view, objection
+        return self._rest, EUCLIDEAN, None, f"{wanted.reason}; {objection}"
 
-    def _of_matrices(self, wanted: Wanted) -> tuple[Bound, str]:
-        """A recipe for matrices, and a reason why it does not suit a weight."""
-        units = "channel" if wanted.role.role == "experts" else None
-        if wanted.role.role not in MATRICES:
-            return self._main, f"it is for hidden matrices, not {wanted.role.role}"
-        if wanted.chosen:
-            if wanted.view is None:
-                return self._main, "the weight is Euclidean, as you say"
-            units = str(wanted.view)
-        if units is None:
-            return self._main, ""
-        if "view" not in self._main.defaults:
-            return self._main, f"it takes no view, such as {units}"
-        return self._main.replace(view=units), ""
-
-    def _other(self, weight: Tensor, objection: str) -> Bound:
-        """The recipe of a weight that `main` does not take.
+    def _suited(self, weight: Tensor, wanted: Wanted) -> tuple[Bound, str, str]:
+        """The main recipe as it suits a weight, the treatment, and more reason.
 
         Raises:
-            ValueError: there is none, or it does not take the weight either.
+            ValueError: it does not suit it.
         """
-        if self._rest is None or _refusal(self._rest, weight):
-            why = f"{self._main.name} refuses it ({objection})"
-            raise ValueError(f'{why}; give a rest, such as rest="adamw"')
-        return self._rest
+        if wanted.chosen and wanted.view is None:
+            raise ValueError("the weight is Euclidean, as you say")
+        if self._for_matrices:
+            return self._of_matrix(wanted), EUCLIDEAN, ""
+        if not self._keeps_norms:
+            return self._main, EUCLIDEAN, ""
+        if wanted.view is None:
+            raise ValueError("it keeps the norms of invariant weights alone")
+        self._refuse_norms(weight, wanted, wanted.view)
+        if self._fixed is None:
+            return self._main.replace(views=(str(wanted.view),)), "projected", ""
+        bound, size, more = self._main, max(wanted.view.size(weight), 1), ""
+        if "view" in bound.defaults:
+            bound = bound.replace(view=str(wanted.view))
+        if self._turns_apart and (units := weight.numel() // size) > size:
+            bound = bound.replace(alpha=0)
+            more = f"; alpha=0: {units} units of {size} entries cannot be orthogonal"
+        return bound, "sphere" if self._on_sphere else "projected", more
 
-    def _objection(self, weight: Tensor, wanted: Wanted, view: View) -> str:
-        """A reason why an invariant weight is left alone; empty if there is none."""
+    def _of_matrix(self, wanted: Wanted) -> Bound:
+        """The recipe for matrices, of a stack of experts by itself for each."""
+        if wanted.role.role not in MATRICES:
+            raise ValueError(f"it is for hidden matrices, not {wanted.role.role}")
+        units = str(wanted.view) if wanted.chosen else None
+        if units is None and wanted.role.role == "experts":
+            units = "channel"
+        if units is None:
+            return self._main
+        if "view" not in self._main.defaults:
+            raise ValueError(f"it takes no view, such as {units}")
+        return self._main.replace(view=units)
+
+    def _refuse_norms(self, weight: Tensor, wanted: Wanted, view: View) -> None:
+        """Refuse an invariant weight whose norms are to change."""
         if self._fixed is not None and "view" not in self._main.defaults and view != self._fixed:
-            return f"the recipe's view is {self._fixed}"
+            raise ValueError(f"the recipe's view is {self._fixed}")
         if self._on_sphere and wanted.up_to_eps:
-            return (
+            raise ValueError(
                 "on the sphere it would change the outputs; an override"
                 f" {str(view)!r}, or a larger tolerance, puts it there"
             )
         norms = metrics.norm(weight.detach(), view)
         least, norm = (float(norms.min()), float(norms.median())) if norms.numel() else (0.0, 0.0)
         if self._on_sphere and least == 0:
-            return "a zero unit cannot move on a sphere"
-        if wanted.chosen:
-            return ""
-        if norm < self._smallest_norm:
-            return f"norm {norm:.2g}: so small that plain steps are to find its scale"
-        if self._on_sphere and least < _TINY * self._smallest_norm:
-            return (
+            raise ValueError("a zero unit cannot move on a sphere")
+        if norm < self._smallest_norm and not wanted.chosen:
+            raise ValueError(f"norm {norm:.2g}: so small that plain steps are to find its scale")
+        if self._on_sphere and least < _TINY * self._smallest_norm and not wanted.chosen:
+            raise ValueError(
                 f"a unit of norm {least:.2g}, which an eps may outweigh, would be as large as all"
             )
-        return ""
-
-    def _in_view(self, weight: Tensor, view: View, reason: str) -> tuple[Bound, str, str]:
-        """The recipe of an invariant weight in its view, its treatment, and the reason."""
-        if self._fixed is None:
-            return self._main.replace(views=(str(view),)), "projected", reason
-        bound, size = self._main, max(view.size(weight), 1)
-        if "view" in bound.defaults:
-            bound = bound.replace(view=str(view))
-        if self._turns_apart and (units := weight.numel() // size) > size:
-            bound = bound.replace(alpha=0)
-            reason += f"; alpha=0: {units} units of {size} entries cannot be orthogonal"
-        return bound, "sphere" if self._on_sphere else "projected", reason
 
 
 def bound_of(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:
@@ -262,15 +258,6 @@ def _is_for_matrices(rule: Rule) -> bool:
         or (isinstance(each, NormalizedUpdate) and each.length == "one")
         for each in rule.tree()
     )
-
-
-def _refusal(bound: Bound, weight: Tensor) -> str:
-    """The words in which a recipe refuses a weight; empty if it takes it."""
-    try:
-        bound.rule.init(weight.detach())
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def without_test(bound: Bound) -> Bound:
