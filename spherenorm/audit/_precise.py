@@ -139,13 +139,16 @@ class PreciseMode(TorchFunctionMode):
 
 
 def _is_slow(x: Tensor, weight: Tensor, *rest: Any) -> bool:
-    """True for filters larger than the batch, in float64: torch reads them once for each image.
+    """True for large filters and few images, in float64: torch reads them once for each image.
 
-    A pass whose operations are watched sees the convolution.
+    The columns of the whole batch take no more memory than the filters then. A pass whose
+    operations are watched sees the convolution.
     """
     simple = x.ndim == 4 and len(rest) == 5 and rest[-1] == 1 and isinstance(rest[2], tuple)
-    alone = torch._C._len_torch_dispatch_stack() == 0
-    return simple and alone and x.is_cpu and x.dtype is torch.float64 and weight.numel() > x.numel()
+    if not simple or not x.is_cpu or x.dtype is not torch.float64:
+        return False
+    few = x.numel() * weight[0, 0].numel() <= weight.numel()
+    return few and torch._C._len_torch_dispatch_stack() == 0
 
 
 def _convolved(

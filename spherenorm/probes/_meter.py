@@ -206,9 +206,9 @@ def _products(
     most = MOST_ENTRIES.get(w[0].device.type, MOST_ENTRIES["cuda"])
     size, length = w[0].numel(), w[0].shape[dim]
     many, rows = max(1, most // size), max(1, most * length // size)
-    triple = w, after, g
+    triple: list[Sequence[Tensor]] = [w, after, g]
     if dim:
-        triple = tuple([x.movedim(dim, 0) for x in those] for those in triple)
+        triple = [[x.movedim(dim, 0) for x in those] for those in triple]
     found = []
     for start in range(0, len(w), many):
         part = [those[start : start + many] for those in triple]

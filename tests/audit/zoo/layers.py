@@ -204,9 +204,9 @@ SHAPES = {
     ),
     "convolution_of_few_images": lambda: net(
         few_images,
-        *(CONV, images(2, 16, 5)),
-        conv=nn.Conv2d(16, 12, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2)),
-        norm=nn.BatchNorm2d(12),
+        *(CONV, images(1, 16, 3)),
+        conv=nn.Conv2d(16, 96, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2)),
+        norm=nn.BatchNorm2d(96),
     ),
     "transposed_convolution_in_groups": lambda: before(
         nn.ConvTranspose1d(4, 6, 3, groups=2), nn.BatchNorm1d(6), "dim=1"
