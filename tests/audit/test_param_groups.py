@@ -4,6 +4,7 @@ import copy
 import math
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -199,65 +200,62 @@ def test_overrides_by_name_and_pattern():
     assert rates == [0.3, 0.7, 0.01]
 
 
-class Normalized(nn.Linear):
-    """Its units are invariant without an eps."""
-
-    def forward(self, x):
-        return nn.functional.linear(x, self.weight / self.weight.norm(dim=1, keepdim=True))
-
-
-@pytest.mark.parametrize("scale", [0.0, 1e-3])
-def test_a_unit_that_is_zero_or_far_smaller_than_the_others_stays_off_the_sphere(scale):
-    first = Normalized(6, 8, bias=False) if scale else nn.Linear(6, 8)
-    first.weight.data[0] *= scale
-    net = nn.Sequential(first, nn.BatchNorm1d(8), nn.Linear(8, 2))
-    groups = sn.param_groups(net, torch.randn(16, 6), "sgdg")
-    assert places(groups)["0.weight"] == EUCLIDEAN
-    assert "unit" in groups.assignments[0].reason
-
-
 def embedding(norm, eps=1e-12):
     """A table whose rows have this norm, before a LayerNorm."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Embedding(7, 8), nn.LayerNorm(8, eps=eps), nn.Linear(8, 2))
     with torch.no_grad():
         net[0].weight.mul_(norm / net[0].weight.norm(dim=1, keepdim=True))
-    return net
+    return net, torch.arange(7).repeat(3)
 
 
-TOKENS = torch.arange(7).repeat(3)
+def first_unit(scale):
+    """A first unit of this scale, invariant without an eps."""
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)) if scale else nn.Linear(6, 8)
+    weight = list(layer.parameters())[-1 if scale else 0]
+    weight.data[0] *= scale
+    return nn.Sequential(layer, nn.BatchNorm1d(8), nn.Linear(8, 2)), torch.randn(16, 6)
+
+
+def one_tiny_row():
+    net, tokens = embedding(1.0)
+    net[0].weight.data[2] *= 1e-4
+    return net, tokens
+
+
+CHANNEL = {"overrides": {"0.weight": "channel"}}
 
 
 @pytest.mark.parametrize(
-    ("norm", "eps", "recipe", "options", "treatment"),
+    ("make", "recipe", "options", "treatment"),
     [
-        (0.099, 1e-12, "sgdp", {}, "euclidean"),
-        (0.101, 1e-12, "sgdp", {}, "projected"),
-        (0.099, 1e-12, "sgdg", {}, "euclidean"),
-        (0.101, 1e-12, "sgdg", {}, "sphere"),
-        (0.01, 1e-12, "sgdg", {"smallest_norm": 0}, "sphere"),
-        (0.01, 1e-12, "sgdp", {"overrides": {"0.weight": "channel"}}, "projected"),
-        (1.0, 1e-12, "sgdg", {"smallest_norm": 2}, "euclidean"),
-        (0.85, 1e-2, "sgdg", {}, "euclidean"),  # invariant up to eps
-        (0.85, 1e-2, "sgdg", {"overrides": {"0.weight": "channel"}}, "sphere"),
-        (0.85, 1e-2, "sgdp", {}, "projected"),
+        (partial(embedding, 0.099), "sgdp", {}, "euclidean"),
+        (partial(embedding, 0.101), "sgdp", {}, "projected"),
+        (partial(embedding, 0.099), "sgdg", {}, "euclidean"),
+        (partial(embedding, 0.101), "sgdg", {}, "sphere"),
+        (partial(embedding, 0.01), "sgdg", {"smallest_norm": 0}, "sphere"),
+        (partial(embedding, 0.01), "sgdp", CHANNEL, "projected"),
+        (partial(embedding, 1.0), "sgdg", {"smallest_norm": 2}, "euclidean"),
+        (partial(embedding, 0.85, 1e-2), "sgdg", {}, "euclidean"),  # invariant up to eps
+        (partial(embedding, 0.85, 1e-2), "sgdg", CHANNEL, "sphere"),
+        (partial(embedding, 0.85, 1e-2), "sgdp", {}, "projected"),
+        (partial(first_unit, 0.0), "sgdg", {}, "euclidean"),
+        (partial(first_unit, 1e-3), "sgdg", {}, "euclidean"),
+        (one_tiny_row, "sgdp", {}, "projected"),
     ],
 )
 def test_tiny_units_and_those_up_to_an_eps_are_left_to_plain_steps_unless_the_user_says(
-    norm, eps, recipe, options, treatment
+    make, recipe, options, treatment
 ):
-    net = embedding(norm, eps)
-    before = net[0].weight.detach().clone()
-    groups = sn.param_groups(net, TOKENS, recipe, **options)
-    assert (groups.audit[0].verdict == "invariant up to eps") == (eps == 1e-2)
-    assert groups.assignments[0].treatment == treatment
-    assert torch.equal(net[0].weight, before) == (treatment != "sphere")
-
-
-def test_one_tiny_unit_is_projected_with_the_others():
-    net = embedding(1.0)
-    net[0].weight.data[2] *= 1e-4
-    assert sn.param_groups(net, TOKENS, "sgdp").assignments[0].treatment == "projected"
+    net, batch = make()
+    before = snapshot(net)
+    groups = sn.param_groups(net, batch, recipe, **options)
+    names = "0.weight", "0.parametrizations.weight.original1"
+    (weight,) = (each for each in groups.assignments if each.name in names)
+    assert weight.treatment == treatment
+    assert torch.equal(net.state_dict()[weight.name], before[weight.name]) == (
+        treatment != "sphere"
+    )
 
 
 def test_an_audit_instead_of_a_batch_and_keyword_batches():
