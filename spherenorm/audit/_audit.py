@@ -201,7 +201,7 @@ def _gather(
     if nearby and not all(each.tells_here for each in evidence.values()):
         with_eps = _measure_nearby(subject, seed + 1, 1.0, dims, 0.0)
         plain += [with_eps] if with_eps is not None else []
-    return known(), (*nearby, limit, own)[0] or own
+    return known(), nearby[0] if nearby else limit or own
 
 
 def _acts_clearly(limit: Measured) -> bool:
