@@ -1,4 +1,4 @@
-"""Metrics and probes against the plain formulas, and probes against loops by hand."""
+"""Probes against loops by hand, and the plain formulas of their numbers."""
 
 import itertools
 import random
@@ -11,7 +11,7 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm import rules as r
-from tests.probes.models import METRICS, OPTIMIZERS, ByHand, Model, backward, train
+from tests.probes.models import NUMBERS, OPTIMIZERS, ByHand, Model, backward, train
 
 # Loops, each of an optimizer, a model or None, and a function that takes the optimizer's steps.
 
@@ -263,7 +263,7 @@ def test_a_probe_measures_what_the_loop_by_hand_does(name, views):
                 assert got == (near(value) if isinstance(value, float) else value), (field, m)
             if m.units is not None:
                 assert torch.equal(m.units.invariant, flags)
-                for number, value in zip(METRICS, numbers, strict=True):
+                for number, value in zip(NUMBERS, numbers, strict=True):
                     close = {"rtol": 1e-6, "atol": 0.0 if number.startswith("norm") else 1e-7}
                     got = getattr(m.units, number)
                     torch.testing.assert_close(got, value, equal_nan=True, **close)
