@@ -113,7 +113,7 @@ HIDE = torch.tensor([torch.nan, 1.0, torch.inf])
     [
         (with_cache, lambda m: m, None),
         (lambda self, x: (y := self.f(x))[y > 0], lambda m: m, None),  # of a shape of its own
-        (lambda self, x: self.f(x) * HIDE, lambda m: m, None),
+        (lambda self, x: torch.where(HIDE.isfinite(), self.f(x), HIDE), lambda m: m, None),
         (ordinary, with_hook, "channel"),
         (ordinary, partial(torch.compile, backend=refuse), None),
         (ordinary, nn.DataParallel, None),
