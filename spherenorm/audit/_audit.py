@@ -15,9 +15,9 @@ from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit
 from spherenorm.audit._roles import measured_roles
 from spherenorm.audit._scaling import fails_scaling_check
-from spherenorm.audit._sensitivity import Measured, default_dims, measure
+from spherenorm.audit._sensitivity import Measured, measure
 from spherenorm.audit._uses import Uses
-from spherenorm.audit._verdict import Evidence, Verdict, judge
+from spherenorm.audit._verdict import Evidence, Verdict, dims_of, judge
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
@@ -140,14 +140,6 @@ def _skipped(model: nn.Module) -> dict[str, str]:
     return found
 
 
-def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
-    """The dimensions at whose indices the views of a weight need sums."""
-    if views is None:
-        return list(default_dims(ndim))
-    asked = {view.dim for view in views if view.dim is not None and -ndim <= view.dim < ndim}
-    return sorted({0, *(dim % ndim for dim in asked)})
-
-
 def _gather(
     subject: Subject,
     names: Sequence[str],
@@ -163,7 +155,7 @@ def _gather(
     Raises:
         ValueError: nothing finite is at the own point.
     """
-    dims = {name: _dims(subject.parameters[name].ndim, views) for name in names}
+    dims = {name: dims_of(subject.parameters[name].shape, views) for name in names}
     limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact, watch=watch)
     directions = 2
     if limit is not None:

@@ -105,11 +105,6 @@ class Measured:
     units: list[Tensor]
 
 
-def default_dims(ndim: int) -> tuple[int, ...]:
-    """The dimensions that may count units: not those of a kernel."""
-    return tuple(range(min(ndim, 3))) if ndim <= 3 else (0, 1)
-
-
 def measure(
     subject: Subject,
     point: Point,

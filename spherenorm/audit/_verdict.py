@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._sensitivity import Sums, default_dims
+from spherenorm.audit._sensitivity import Sums
 
 _ONLY_THROUGH_EPS = 1e-3
 """The share of its sensitivity that a weight loses at least, if it acts through an eps alone."""
@@ -221,13 +221,19 @@ def fitting_views(shape: torch.Size, views: Sequence[View] | None) -> Iterator[V
     if views is not None:
         yield from (view for view in views if _fits(view, shape))
         return
-    dims = default_dims(len(shape))
+    dims = range(len(shape)) if len(shape) <= 3 else (0, 1)  # not those of a kernel
     yield View(0)
     yield from (View(dim) for dim in dims[1:] if shape[dim] > 1)
     for dim in dims:
         length = shape[dim]
         yield from (View(dim, count) for count in range(length // 2, 1, -1) if not length % count)
     yield View(None)
+
+
+def dims_of(shape: torch.Size, views: Sequence[View] | None) -> list[int]:
+    """The dimensions at whose indices these views need sums, and 0."""
+    asked = {view.dim % len(shape) for view in fitting_views(shape, views) if view.dim is not None}
+    return sorted({0, *asked})
 
 
 def _fits(view: View, shape: torch.Size) -> bool:
