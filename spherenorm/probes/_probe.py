@@ -222,7 +222,8 @@ def probe(
     cosines, and the test's decisions on them, say little.
 
     A measured step keeps a copy of the weights, which is the memory that a probe takes. Under
-    `fully_shard` it gathers one weight after another: every process must make a probe then.
+    `fully_shard` it gathers large weights one after another, and small ones of one shape together:
+    every process must make a probe then.
 
     Args:
         optimizer: of torch, of this library, or any other with torch's step hooks; or a wrapper
