@@ -87,12 +87,15 @@ def loss_of(model, inputs, targets):
 
 def optimizer_of(model, decay):
     """One optimizer whose groups have recipes of their own, by the role that each weight plays."""
+    batch = torch.randint(128, (2, CONTEXT))
+    head = {"recipe": sn.bind("averaged(hyperball(adam))", lr=0.02, decay=decay)}
+    roles = sn.roles(model, batch)
     groups = sn.param_groups(
         model,
-        torch.randint(128, (2, CONTEXT)),
+        batch,
         sn.bind("averaged(muon)", lr=0.02, decay=decay),
         rest=sn.bind("averaged(adamw)", lr=3e-3, decay=decay),
-        by_role={"head": sn.bind("averaged(hyperball(adam))", lr=0.02, decay=decay)},
+        overrides={each.name: head for each in roles if each.role == "head"},
     )
     return groups, groups.optimizer()
 

@@ -15,12 +15,14 @@ from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit
 from spherenorm.audit._roles import measured_roles
 from spherenorm.audit._scaling import fails_scaling_check
-from spherenorm.audit._sensitivity import Measured, default_dims, measure
+from spherenorm.audit._sensitivity import Measured, measure
 from spherenorm.audit._uses import Uses
-from spherenorm.audit._verdict import Evidence, Verdict, judge
+from spherenorm.audit._verdict import Evidence, Verdict, dims_of, judge
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
+_MANY_UNITS = 16
+"""So many units show the share of an eps in one random direction of the outputs."""
 _CLEARLY = 1e-5
 """A move by this share is not made by an eps alone, which is 1e10 times smaller."""
 
@@ -29,7 +31,7 @@ def audit(
     model: nn.Module,
     batch: Any,
     *,
-    views: Sequence[ViewLike] | None = None,
+    views: ViewLike | Sequence[ViewLike] | None = None,
     loss: Callable[[Any], Any] | None = None,
     tolerance: float = 1e-3,
     dtype: torch.dtype = torch.float64,
@@ -57,7 +59,7 @@ def audit(
         model: any module; dropout and the like draw the same random numbers in paired passes.
         batch: a tensor, a tuple or list of the model's arguments, or a mapping of its keyword
             arguments; nested as they may be. It should be large enough that batch statistics vary.
-        views: tried in order, those that fit a weight; the first that holds is reported. None
+        views: one or several, tried in order where they fit; the first that holds is reported. None
             tries all dimensions (not those of a kernel), all groups of equal size, and the layer.
         loss: a function of the model's output; None takes all real tensors in the output.
         tolerance: of the statistic at the model's own eps, above which it is "up to eps".
@@ -82,18 +84,19 @@ def audit(
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if dtype not in (torch.float64, torch.float32):
         raise TypeError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
-    wanted = None if views is None else [as_view(view) for view in views]
+    asked = [views] if isinstance(views, str | View) else views
+    wanted = None if asked is None else [as_view(view) for view in asked]
     model = unwrap(model)
     skipped = _skipped(model)
     names = [name for name, _ in model.named_parameters() if name not in skipped]
     exact = 64 * torch.finfo(dtype).eps ** 0.5
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, batch, loss, dtype)
+        uses = Uses(subject.parameters, tensors_of(subject.batch))
         try:
-            seen = Uses(subject.parameters, tensors_of(subject.batch))
-            evidence, nearby = _gather(subject, names, wanted, exact, seed, seen)
-        except Exception as error:
-            if dtype is torch.float64 and _runs_in_float32_alone(model, batch, loss):
+            evidence, nearby = _gather(subject, names, wanted, exact, seed, uses)
+        except (RuntimeError, TypeError) as error:
+            if dtype is torch.float64 and _runs_in_float32(model, batch, loss):
                 raise ValueError(
                     f"the model does not run in float64 ({error}), but in float32: pass"
                     " dtype=torch.float32"
@@ -110,7 +113,7 @@ def audit(
         for each in findings
     ]
     total = sum(parameter.numel() for parameter in model.parameters())
-    roles = measured_roles(model, seen)
+    roles = measured_roles(model, uses)
     return Audit(tuple(findings), skipped, tuple(subject.doubts), total, roles)
 
 
@@ -137,21 +140,13 @@ def _skipped(model: nn.Module) -> dict[str, str]:
     return found
 
 
-def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
-    """The dimensions at whose indices the views of a weight need sums."""
-    if views is None:
-        return list(default_dims(ndim))
-    asked = {view.dim for view in views if view.dim is not None and -ndim <= view.dim < ndim}
-    return sorted({0, *(dim % ndim for dim in asked)})
-
-
 def _gather(
     subject: Subject,
     names: Sequence[str],
     views: Sequence[View] | None,
     exact: float,
     seed: int,
-    seen: Uses,
+    watch: Uses,
 ) -> tuple[dict[str, Evidence], Measured]:
     """The sensitivities at the own point and at jittered ones, and a point for the scaling check.
 
@@ -160,42 +155,45 @@ def _gather(
     Raises:
         ValueError: nothing finite is at the own point.
     """
-    dims = {name: _dims(subject.parameters[name].ndim, views) for name in names}
-    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact, watch=seen)
+    dims = {name: dims_of(subject.parameters[name].shape, views) for name in names}
+    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact, watch=watch)
+    directions = 2
     if limit is not None:
         evidence = {name: Evidence(sums) for name, sums in limit.sums[0].items()}
-        if _acts_clearly(limit) and not any(e.may_hold(views, exact) for e in evidence.values()):
+        counts = [each.candidates(views, exact) for each in evidence.values()]
+        if not any(counts) and _acts_clearly(limit):
             return evidence, limit
+        # The share of an eps may be small in one random direction for some units, not for many.
+        directions = 1 if min(filter(None, counts), default=0) >= _MANY_UNITS else 2
         dims = {name: list(limit.sums[0][name].along) for name in dims}
-    # The share of an eps may be small in one random direction, hardly in two.
-    units = None if limit is None else limit.units
-    own = measure(subject, Point(seed), dims, 0.0, units=units, directions=2) or limit
+    own = measure(subject, Point(seed), dims, 0.0, near=limit, directions=directions) or limit
     if own is None:
         raise ValueError(
             "the model's output on this batch, or its gradient, is not finite; the audit needs one"
             " finite entry"
         )
-    in_limit = (limit or own).sums[0]
-    evidence = {n: Evidence(in_limit[n], [sums[n] for sums in own.sums]) for n in names}
-    first = None
-    if any(each.may_hold(views, exact) for each in evidence.values()):
-        for number in range(1, _MOST_POINTS + 1):
-            if number > _FEWEST_POINTS and all(each.suffices for each in evidence.values()):
+    nearby, plain = list[Measured](), list[Measured]()
+
+    def known() -> dict[str, Evidence]:
+        first = (limit or own).sums[0]
+        others = [own.sums, [x.sums[0] for x in nearby], [x.sums[0] for x in plain]]
+        return {n: Evidence(first[n], *([x[n] for x in sums] for sums in others)) for n in names}
+
+    evidence = known()
+    if any(each.candidates(views, exact) for each in evidence.values()):
+        while len(nearby) < _FEWEST_POINTS or not all(each.suffices for each in evidence.values()):
+            if len(nearby) == _MOST_POINTS:
                 break
-            found = _measure_nearby(subject, seed + number, EPS_LIMIT, dims, exact)
+            found = _measure_nearby(subject, seed + len(nearby) + 1, EPS_LIMIT, dims, exact)
             if found is None:
                 subject.doubts["the model gives no finite output when its parameters move"] = None
                 break
-            first = first or found
-            evidence = {
-                name: replace(each, elsewhere=[*each.elsewhere, found.sums[0][name]])
-                for name, each in evidence.items()
-            }
-    if first is not None and not all(each.tells_here for each in evidence.values()):
-        plain = _measure_nearby(subject, seed + 1, 1.0, dims, 0.0)
-        if plain is not None:
-            evidence = {n: replace(e, plain=[plain.sums[0][n]]) for n, e in evidence.items()}
-    return evidence, first or limit or own
+            nearby.append(found)
+            evidence = known()
+    if nearby and not all(each.tells_here for each in evidence.values()):
+        with_eps = _measure_nearby(subject, seed + 1, 1.0, dims, 0.0)
+        plain += [with_eps] if with_eps is not None else []
+    return known(), nearby[0] if nearby else limit or own
 
 
 def _acts_clearly(limit: Measured) -> bool:
@@ -221,14 +219,9 @@ def _measure_nearby(
     return None
 
 
-def _runs_in_float32_alone(model: nn.Module, batch: Any, loss: Any) -> bool:
-    """True if the model gives outputs in float32, but not in float64."""
-
-    def runs(dtype: torch.dtype) -> bool:
-        try:
-            Subject(model, batch, loss, dtype).outputs(Point())
-        except Exception:
-            return False
-        return True
-
-    return runs(torch.float32) and not runs(torch.float64)
+def _runs_in_float32(model: nn.Module, batch: Any, loss: Any) -> bool:
+    try:
+        Subject(model, batch, loss, torch.float32).outputs(Point())
+    except Exception:
+        return False
+    return True

@@ -67,9 +67,10 @@ class Subject:
     def __init__(
         self, model: nn.Module, batch: Any, loss: Callable[[Any], Any] | None, dtype: torch.dtype
     ) -> None:
-        _refuse_shared_memory(model)
         self.dtype, self.doubts = dtype, dict[str, None]()
+        _refuse_shared_memory(model)
         self.model, self.loss = _copied(model, loss, dtype)
+        _refuse_shared_memory(model, self.model)
         self.parameters = dict(self.model.named_parameters())
         self.start = {name: x.detach() for name, x in model.named_parameters()}
         self._known = {id(x) for x in self.parameters.values()}
@@ -256,24 +257,21 @@ def _copied(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Module,
         copied: tuple[nn.Module, Any] = copy.deepcopy((model, loss), memo)
     except Exception as error:
         raise ValueError(f"the model cannot be copied for the audit: {error}") from error
-    ours = dict((*copied[0].named_parameters(), *copied[0].named_buffers()))
-    for name, x in (*model.named_parameters(), *model.named_buffers()):
-        if ours.get(name) is not memo[id(x)]:
-            raise ValueError(
-                f"the model cannot be copied for the audit: its copy has not {name} of its own;"
-                " let the __deepcopy__ of the module that has it copy its tensors"
-            )
     return copied
 
 
-def _refuse_shared_memory(model: nn.Module) -> None:
-    """Refuse parameters of which one moves when another does.
+def _refuse_shared_memory(model: nn.Module, copied: nn.Module | None = None) -> None:
+    """Refuse parameters and buffers of which one moves when another does, or one of a copy.
 
     Raises:
         ValueError: two overlap in memory.
     """
+    named = [*model.named_parameters(), *model.named_buffers()]
+    if copied is not None:
+        ours = (*copied.named_parameters(), *copied.named_buffers())
+        named += [(f"its copy by __deepcopy__, {name},", x) for name, x in ours]
     spans = []
-    for name, x in (*model.named_parameters(), *model.named_buffers()):
+    for name, x in named:
         if x.layout is torch.strided and x.numel() and not x.is_meta and type(x).__name__ in _PLAIN:
             last = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
             first = x.data_ptr()

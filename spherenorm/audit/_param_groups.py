@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from spherenorm._manifold import Sphere
-from spherenorm._registry import Bound, Recipe, bind
-from spherenorm._views import View, ViewLike
-from spherenorm.audit._assign import Override, Recipes, wanted_of
+from spherenorm._registry import Bound, Recipe
+from spherenorm._views import View
 from spherenorm.audit._audit import audit
 from spherenorm.audit._model import unwrap
+from spherenorm.audit._recipes import Override, Recipes, bound_of, wanted_of
 from spherenorm.audit._report import Audit
 from spherenorm.audit._roles import size
 from spherenorm.audit._uses import RoleName
@@ -119,13 +119,8 @@ def param_groups(
     recipe: str | Recipe | Bound,
     *,
     rest: str | Recipe | Bound | None = None,
-    by_role: Mapping[RoleName, str | Recipe | Bound] | None = None,
     decay: float | Mapping[Kind, float] | None = None,
     overrides: Mapping[str, Override] | None = None,
-    views: Sequence[ViewLike] | None = None,
-    loss: Callable[[Any], Any] | None = None,
-    tolerance: float = 1e-3,
-    dtype: torch.dtype = torch.float64,
     smallest_norm: float = 0.1,
     **hyper_parameters: Any,
 ) -> ParamGroups:
@@ -151,21 +146,20 @@ def param_groups(
     Args:
         model: is audited in its present mode. Its weights change only for a recipe on the sphere.
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments;
-            or the `audit` of this model.
+            or the `audit` of this model, such as one with a loss, or of a larger tolerance: that
+            puts weights on the sphere that are invariant up to eps, by which the outputs change.
         recipe: its name, a function, or a bound recipe; or a preset: "muon+adamw" is "muon" with
             `rest="adamw"`, "hyperball" is "hyperball(adam)" with the same.
         rest: the recipe of what `recipe` does not suit; None: Nesterov SGD with lr 0.01 and
             momentum 0.9 (Cho and Lee's choice) beside a recipe that is always on a sphere or
             projects always, none beside one for matrices, and `recipe` itself otherwise.
-        by_role: recipes of the parameters of some roles, such as {"head": "adamh"}.
         decay: the weight decay: of all parameters, or by kind: "invariant"; "weights", the others
             of two or more dimensions; "vectors", biases and gains. None, or a kind that is not
             named: as the recipe has it.
         overrides: by name or pattern, such as "blocks.*.qkv.weight": a view in which the weight
             counts as invariant; a role; "euclidean"; or a mapping of entries for its group, such
-            as {"lr": 0.1}, in which "as" may be one of the former. Later ones prevail.
-        views, loss, tolerance, dtype: as for `audit`. A larger tolerance puts weights on the
-            sphere that are invariant up to eps, by which the outputs change.
+            as {"lr": 0.1}, in which "as" may be one of the former, and "recipe" its recipe. Later
+            ones prevail.
         smallest_norm: invariant weights whose units have a smaller median norm are Euclidean for
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
             are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
@@ -194,26 +188,29 @@ def param_groups(
     if isinstance(recipe, str) and recipe in PRESETS:
         recipe, usual = PRESETS[recipe]
         rest = usual if rest is None else rest
-    main = _bound(recipe, hyper_parameters)
-    others = {role: _bound(each, {}) for role, each in (by_role or {}).items()}
-    left = None if rest is None else _bound(rest, {})
-    recipes = Recipes(main, left, others, hyper_parameters, smallest_norm)
+    main = bound_of(recipe, hyper_parameters)
+    left = None if rest is None else bound_of(rest, {})
+    recipes = Recipes(main, left, hyper_parameters, smallest_norm)
     model = unwrap(model)
     parameters = dict(model.named_parameters())
-    audited = batch
-    if not isinstance(batch, Audit):
-        audited = audit(model, batch, views=views, loss=loss, tolerance=tolerance, dtype=dtype)
+    audited = batch if isinstance(batch, Audit) else audit(model, batch)
     wanted = wanted_of(parameters, audited, overrides or {})
     groups: dict[Hashable, dict[str, Any]] = {}
     assignments, on_sphere = [], []
     for name, weight in parameters.items():
-        bound, treatment, view, why = recipes.assign(name, weight, wanted[name])
-        given = {**_decay_of(decay, weight, view, bound), **wanted[name].entries}
-        entries = _entries(bound, name, main, given)
+        try:
+            bound, treatment, view, why = recipes.assign(weight, wanted[name])
+            given = {**_decay_of(decay, weight, view, bound), **wanted[name].entries}
+            entries = bound_of(bound, given).hyper_parameters
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name}: {error}") from error
+        if bound.recipe is not main.recipe:
+            entries = {"recipe": bound.name, **entries}
         key = (treatment, *(_told_apart(item) for item in entries.items()))
         groups.setdefault(key, {"params": [], **entries})["params"].append(weight)
         place, role = list(groups).index(key), wanted[name].role
-        units, reason = None if view is None else str(view), f"{role.reason}; {why}"
+        units = None if view is None else str(view)
+        reason = why if why.startswith(role.reason) else f"{role.reason}; {why}"
         shape = tuple(weight.shape)
         assignments.append(Assignment(name, shape, place, treatment, units, role.role, reason))
         if treatment == "sphere" and view is not None:
@@ -238,15 +235,6 @@ def _told_apart(entry: tuple[str, Any]) -> Hashable:
     return name, id(value) if isinstance(value, torch.Tensor) else repr(value)
 
 
-def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:
-    if isinstance(recipe, Bound):
-        bound = recipe.replace(**hyper_parameters)
-    else:
-        bound = bind(recipe, **hyper_parameters)
-    bound.rule  # noqa: B018  (made now, for its errors)
-    return bound
-
-
 def _decay_of(
     decay: float | Mapping[Kind, float] | None,
     weight: torch.Tensor,
@@ -262,14 +250,3 @@ def _decay_of(
         if decay and "weight_decay" not in bound.defaults:
             raise ValueError(f"decay: recipe {bound.name!r} of {kind} parameters has none")
     return {} if decay is None or "weight_decay" not in bound.defaults else {"weight_decay": decay}
-
-
-def _entries(bound: Bound, name: str, main: Bound, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a group: all hyper-parameters, and the recipe where it is not the main one."""
-    try:
-        complete = bound.replace(**given)
-        complete.rule  # noqa: B018  (made now, for its errors)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from error
-    own = {} if bound.recipe is main.recipe else {"recipe": bound.name}
-    return {**own, **complete.hyper_parameters}

@@ -16,7 +16,10 @@ LARGEST_EPS = 1e-2
 _LARGEST_ADDED = 1e-3
 _ADDITIONS = {"add", "add_", "__add__", "__radd__", "__iadd__", "where"}
 _BOUNDS = {"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_"}
-_NO_EPS = {"normal", "normal_", "log_normal_", "trunc_normal_", "local_response_norm"}
+_NO_EPS = {
+    *("normal", "normal_", "log_normal_", "trunc_normal_", "local_response_norm"),
+    *("renorm", "renorm_", "embedding_renorm_"),
+}
 _CASTS = {"float", "half", "bfloat16"}
 _BATCH_STATISTICS = {"batch_norm": "BatchNorm", "instance_norm": "InstanceNorm"}
 
@@ -68,6 +71,8 @@ class PreciseMode(TorchFunctionMode):
             self._observe(name, args, named)
         if self.eps_factor != 1:
             args, named = self._with_small_eps(name, args, named)
+        if name == "conv2d" and not named and _is_slow(*args):
+            return _convolved(*args)
         result = func(*args, **named)
         if isinstance(result, Tensor) and result.dtype in self._lower and not in_place:
             return result.to(self.dtype)
@@ -131,3 +136,35 @@ class PreciseMode(TorchFunctionMode):
                 f"{layer} saw {count} values per channel, of which it makes signs: use a larger"
                 " batch"
             ] = None
+
+
+def _is_slow(x: Tensor, weight: Tensor, *rest: Any) -> bool:
+    """True for large filters and few images, in float64: torch reads them once for each image.
+
+    The columns of the whole batch take no more memory than the filters then. A pass whose
+    operations are watched sees the convolution.
+    """
+    simple = x.ndim == 4 and len(rest) == 5 and rest[-1] == 1 and isinstance(rest[2], tuple)
+    if not simple or not x.is_cpu or x.dtype is not torch.float64:
+        return False
+    few = x.numel() * weight[0, 0].numel() <= weight.numel()
+    return few and torch._C._len_torch_dispatch_stack() == 0
+
+
+def _convolved(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Tensor:
+    """`conv2d` as one product of matrices for the whole batch."""
+    kernel = weight.shape[2:]
+    each = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+    size = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in each]
+    columns = nn.functional.unfold(x, kernel, dilation, padding, stride)
+    product = weight.flatten(1) @ columns.movedim(1, 0).flatten(1)
+    found = product.view(len(weight), len(x), *size).movedim(0, 1)
+    return found if bias is None else found + bias[:, None, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -45,14 +45,7 @@ class Roles(tuple[Role, ...]):
         >>> found = sn.roles(model, torch.randn(8, 4))
         >>> [each.role for each in found]
         ['matrix', 'vector', 'head', 'vector']
-        >>> sn.roles(model).unmeasured
-        ('0.weight', '1.weight')
     """
-
-    @property
-    def unmeasured(self) -> tuple[str, ...]:
-        """The names of the parameters whose role could not be measured."""
-        return tuple(each.name for each in self if each.role == "unmeasured")
 
     def groups(
         self,
@@ -71,7 +64,7 @@ class Roles(tuple[Role, ...]):
 
         Raises:
             ValueError: there is no such role, or two entries name it; the roles are of another
-                model, or a parameter's role is unmeasured.
+                model.
 
         Example:
             >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -86,9 +79,6 @@ class Roles(tuple[Role, ...]):
             name: tuple(x.shape) for name, x in parameters.items()
         }:
             raise ValueError("the roles are of another model: its parameters have other names")
-        if self.unmeasured:
-            names = ", ".join(self.unmeasured[:5])
-            raise ValueError(f"the roles of {names} are unmeasured: give sn.roles a batch")
         place: dict[str, int] = {}
         for index, key in enumerate(options):
             for role in (key,) if isinstance(key, str) else key:
@@ -122,7 +112,7 @@ def size(shape: Sequence[int]) -> str:
 
 def roles(
     model: nn.Module,
-    batch: Any = None,
+    batch: Any,
     *,
     loss: Callable[[Any], Any] | None = None,
     dtype: torch.dtype = torch.float64,
@@ -140,13 +130,11 @@ def roles(
     - **other**: of three or more dimensions, and a product sums over several of them.
 
     A parameter that the pass does not reach has the role of its module, where that has one;
-    otherwise it is **unmeasured**. Without a batch there is no pass, and a `Linear` is unmeasured,
-    since it may be a head.
+    otherwise it is **unmeasured**.
 
     Args:
         model: is copied, and runs in its present mode, in `dtype`.
-        batch: as for `audit`; None for a look at the modules alone.
-        loss, dtype: as for `audit`.
+        batch, loss, dtype: as for `audit`.
 
     Raises:
         ValueError: the model cannot be copied.
@@ -155,12 +143,8 @@ def roles(
         >>> model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 8))
         >>> [each.role for each in roles(model, torch.arange(8))]
         ['embedding', 'matrix', 'vector', 'head', 'vector']
-        >>> roles(model).unmeasured
-        ('1.weight', '3.weight')
     """
     model = unwrap(model)
-    if batch is None:
-        return roles_by_modules(model)
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, batch, loss, dtype)
         seen = Uses(subject.parameters, tensors_of(subject.batch))
@@ -170,51 +154,34 @@ def roles(
 
 def measured_roles(model: nn.Module, seen: Uses) -> Roles:
     """The roles of the parameters of `model` by a pass of a copy of it."""
-    return Roles(
-        _measured(each, seen.roles[each.name], each.name in seen.last)
-        for each in roles_by_modules(model)
-    )
-
-
-def _measured(fallback: Role, uses: Mapping[RoleName, str], last: bool) -> Role:
-    """The role of a parameter by its uses."""
-    if len(fallback.shape) < 2:
-        return fallback
-    acts = next((role for role in (*MATRICES, "other") if role in uses), None)
-    if "embedding" in uses and acts is not None:
-        return replace(fallback, role="tied", reason=f"{uses['embedding']}; {uses[acts]}")
-    if acts is not None and last:
-        return replace(fallback, role="head", reason=f"{uses[acts]}; its product is an output")
-    rest: tuple[RoleName, ...] = ROLES if acts is None else (acts,)
-    for role in rest:
-        if role in uses:
-            return replace(fallback, role=role, reason=uses[role])
-    if fallback.role == "unmeasured" and "Linear" in fallback.reason:
-        fallback = replace(fallback, role="matrix")
-    return replace(fallback, reason=f"not used on this batch; {fallback.reason}")
-
-
-def roles_by_modules(model: nn.Module) -> Roles:
-    """The roles that the shapes of parameters and the modules that own them tell."""
-    owners: dict[int, list[nn.Module]] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            owners.setdefault(id(parameter), []).append(module)
+    owners = {id(x): module for module in model.modules() for x in module._parameters.values()}
     found = []
     for name, weight in model.named_parameters():
-        role, reason = _by_owners(weight, owners.get(id(weight), []))
-        found.append(Role(name, tuple(weight.shape), role, reason))
+        role: tuple[RoleName, str] | None = ("vector", f"{weight.ndim}-d")
+        if weight.ndim > 1:
+            role = _by_uses(seen.roles[name], name in seen.last)
+        shape, owner = tuple(weight.shape), owners[id(weight)]
+        found.append(Role(name, shape, *(role or _by_module(weight, owner))))
     return Roles(found)
 
 
-def _by_owners(weight: Tensor, owners: Sequence[nn.Module]) -> tuple[RoleName, str]:
-    if sum(length > 1 for length in weight.shape) < 2 and weight.ndim != 2:
-        return "vector", f"{weight.ndim}-d"
-    kinds = {type(owner).__name__ for owner in owners}
-    by = f"by its module, {' and '.join(sorted(kinds))}"
-    table = any(isinstance(owner, nn.Embedding | nn.EmbeddingBag) for owner in owners)
-    if table:
-        return ("tied" if len(kinds) > 1 else "embedding"), by
-    if any(hasattr(owner, "kernel_size") and weight.ndim > 2 for owner in owners):
-        return ("vector" if weight.shape[1] == 1 else "convolution"), by
-    return "unmeasured", by
+def _by_uses(uses: Mapping[RoleName, str], last: bool) -> tuple[RoleName, str] | None:
+    """The role of a parameter, and the reason; None if there is no use."""
+    acts = next((role for role in (*MATRICES, "other") if role in uses), None)
+    if acts is not None:
+        if "embedding" in uses:
+            return "tied", f"{uses['embedding']}; {uses[acts]}"
+        return ("head", f"{uses[acts]}; its product is an output") if last else (acts, uses[acts])
+    return next(((role, uses[role]) for role in ROLES if role in uses), None)
+
+
+def _by_module(weight: Tensor, owner: nn.Module) -> tuple[RoleName, str]:
+    """The role of a parameter that no operation has used."""
+    if weight.ndim > 2 and sum(length > 1 for length in weight.shape) < 2:
+        return "vector", f"not used on this batch; {weight.ndim}-d"
+    reason = f"not used on this batch; by its module, {type(owner).__name__}"
+    if isinstance(owner, nn.Embedding | nn.EmbeddingBag):
+        return "embedding", reason
+    if hasattr(owner, "kernel_size") and weight.ndim > 2:
+        return ("vector" if weight.shape[1] == 1 else "convolution"), reason
+    return ("matrix" if "Linear" in type(owner).__name__ else "unmeasured"), reason

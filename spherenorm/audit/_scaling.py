@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -83,26 +84,24 @@ def _hold(
             return None
         return found if shapes_of(found) == shapes_of(start) else None
 
-    def scaled(way: int) -> list[Tensor] | None:
-        return outputs(lambda: _scale(subject, point, views, way))
-
     def unchanged(now: list[Tensor], shares: list[float]) -> bool:
         every = zip(start, now, units, shares, strict=True)
         return all(_within(x, y, share * unit) for x, y, unit, share in every)
 
-    if (up := scaled(1)) is None or (down := scaled(-1)) is None:
+    scaled = [outputs(partial(_scale, subject, point, views, way)) for way in (1, -1)]
+    ends = [x for x in scaled if x is not None]
+    if len(ends) < len(scaled):
         return False
     left = [_LEFT_BY_EPS] * len(units)
-    if unchanged(up, left) and unchanged(down, left):
+    if all(unchanged(x, left) for x in ends):
         return True
-    turned = outputs(lambda: _turn(subject, point, views))
+    turned = outputs(partial(_turn, subject, point, views))
     if turned is None:
         turned = [x + unit for x, unit in zip(start, units, strict=True)]
-    moves = [
-        float(((x - y) / unit).abs().max()) for x, y, unit in zip(start, turned, units, strict=True)
-    ]
+    every = zip(start, turned, units, strict=True)
+    moves = [float(((x - y) / unit).abs().max()) for x, y, unit in every]
     shares = [max(tolerance * move, _LEFT_BY_EPS) for move in moves]
-    return unchanged(up, shares) and unchanged(down, shares)
+    return all(unchanged(x, shares) for x in ends)
 
 
 def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:

@@ -90,13 +90,13 @@ class Sums:
 
 @dataclass(frozen=True)
 class Measured:
-    """The outputs, their units and the sums at one point.
+    """The outputs and sums that were measured at one point.
 
     Attributes:
         point: the place.
         sums: of each weight, for each random direction.
         outputs: there.
-        units: the unit of each entry of the outputs; see `units_of`.
+        units: the unit of each entry of the outputs: how much it moves with the parameters.
     """
 
     point: Point
@@ -105,47 +105,43 @@ class Measured:
     units: list[Tensor]
 
 
-def default_dims(ndim: int) -> tuple[int, ...]:
-    """The dimensions that may count units: not those of a kernel."""
-    return tuple(range(min(ndim, 3))) if ndim <= 3 else (0, 1)
-
-
 def measure(
     subject: Subject,
     point: Point,
     dims: Mapping[str, Sequence[int]],
     exact: float,
     *,
-    units: list[Tensor] | None = None,
+    near: Measured | None = None,
     directions: int = 1,
     watch: Any = None,
 ) -> Measured | None:
     """The sensitivity at one point of <r, outputs>, with random r, to the named weights.
+
+    Each entry of the outputs counts in units of how much it moves with the parameters. So neither
+    a mask, such as -1e9, nor a large scale hides other entries, of the same output or of another.
 
     Args:
         subject: the model.
         point: the place.
         dims: for each weight, the dimensions that may count units.
         exact: see `Sums.of`.
-        units: of the outputs, if they are known from the same place.
+        near: measured at the same place, with another eps: its units are taken.
         directions: the number of random r.
         watch: a context for the first pass; see `Subject.outputs`.
 
     Returns:
         None if no entry of the outputs is finite, or a gradient is not.
     """
-    moved = []
-    if units is None:
-        moved = subject.outputs(replace(point, nudge=_NUDGE), watch=watch)
+    moved = None if near else subject.outputs(replace(point, nudge=_NUDGE), watch=watch)
     subject.place(point)
     with subject.evaluation(point) as mode:
         outputs = subject.run(point, mode)
     plain = [x.detach() for x in outputs]
     if outputs and not any(bool(x.isfinite().any()) for x in plain):
         return None
-    if units is None or shapes_of(units) != shapes_of(plain):
-        units = _units_of(subject, point, plain, moved)
-        subject.place(point)  # to the last bit, so that the graph still holds
+    units = near.units if near else []
+    if moved is not None or shapes_of(units) != shapes_of(plain):
+        units = _units_of(subject, point, plain, moved or [])
     every = []
     for number in range(directions):
         tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
@@ -170,14 +166,9 @@ def _gradients(scalar: Tensor, weights: Sequence[Tensor], keep: bool) -> Sequenc
     torch switches it off in its own; a checkpoint would repeat its forward pass with another eps.
     """
     engine = torch.autograd.Variable._execution_engine
+    given = (scalar,), (torch.ones_like(scalar),), keep, False, tuple(weights)
     found: Sequence[Tensor | None] = engine.run_backward(
-        (scalar,),
-        (torch.ones_like(scalar),),
-        keep,
-        False,
-        tuple(weights),
-        allow_unreachable=True,
-        accumulate_grad=False,
+        *given, allow_unreachable=True, accumulate_grad=False
     )
     return found
 
@@ -204,43 +195,38 @@ def shapes_of(outputs: Sequence[Tensor]) -> list[torch.Size]:
 
 
 def _units_of(
-    subject: Subject, point: Point, outputs: Sequence[Tensor], nearby: Sequence[Tensor]
+    subject: Subject, point: Point, outputs: Sequence[Tensor], nudged: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The unit of each entry of the outputs: how much it moves with the parameters.
+    """The units of the outputs at a point, at which the subject is, by those next to it.
 
-    So neither a mask, such as -1e9, nor a large scale hides other entries, of the same output or of
-    another. What is constant up to rounding does not count as much as the others; a tiny jitter
-    tells it, by cancellation too, from what moves clearly, though far less than others.
-
-    Args:
-        subject: the model.
-        point, outputs: the place, and the outputs there.
-        nearby: the outputs next to it. Those whose number or shapes differ there are measured by
-            their values.
+    What is constant up to rounding does not count as much as the others; a tiny jitter tells it, by
+    cancellation too, from what moves clearly, though far less than others.
     """
-    moves = _moves(outputs, nearby)
+    moves = _moves(outputs, nudged)
     largest = max((float(move.max()) for move in moves), default=0.0) / _NUDGE
     units = [(move / _NUDGE).clamp(min=_LEAST_UNIT * largest or 1.0) for move in moves]
     eps = torch.finfo(subject.dtype).eps
     # Clear is the middle of what a smooth output shows, a nudge in units of the tiny jitter, and of
     # what rounding alone does, 1.
     clear = math.sqrt(_NUDGE / (_TINY * eps))
+
+    def small(roundings: Sequence[Tensor]) -> list[Tensor]:
+        """The entries that move clearly, by less than the least unit."""
+        every = zip(moves, roundings, units, strict=True)
+        return [(move > clear * x) & (move / _NUDGE < unit) for move, x, unit in every]
+
     roundings = [eps * x.abs() for x in outputs]
-    if shapes_of(outputs) != shapes_of(nearby) or not any(
-        bool(((move > clear * rounding) & (move / _NUDGE < unit)).any())
-        for move, rounding, unit in zip(moves, roundings, units, strict=True)
-    ):
-        return units
-    for sign in (1, -1):
-        noise = _moves(outputs, subject.outputs(replace(point, nudge=sign * _TINY * eps)))
-        roundings = [torch.maximum(*pair) for pair in zip(roundings, noise, strict=True)]
-    return [
-        torch.where(move > clear * rounding, move / _NUDGE, unit)
-        for move, rounding, unit in zip(moves, roundings, units, strict=True)
-    ]
+    if shapes_of(outputs) == shapes_of(nudged) and any(map(Tensor.any, small(roundings))):
+        noise = _moves(outputs, subject.outputs(replace(point, nudge=_TINY * eps)))
+        subject.place(point)  # to the last bit, so that the graph still holds
+        own = small([torch.maximum(*pair) for pair in zip(roundings, noise, strict=True)])
+        every = zip(own, moves, units, strict=True)
+        units = [torch.where(clearly, move / _NUDGE, unit) for clearly, move, unit in every]
+    return units
 
 
 def _moves(outputs: Sequence[Tensor], nearby: Sequence[Tensor]) -> list[Tensor]:
+    """The moves of all entries; their sizes, if there are not as many nearby."""
     if shapes_of(outputs) != shapes_of(nearby):
         nearby = [torch.zeros_like(x) for x in outputs]
     pairs = zip(outputs, nearby, strict=True)

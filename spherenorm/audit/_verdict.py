@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._sensitivity import Sums, default_dims
+from spherenorm.audit._sensitivity import Sums
 
 _ONLY_THROUGH_EPS = 1e-3
 """The share of its sensitivity that a weight loses at least, if it acts through an eps alone."""
@@ -78,7 +78,6 @@ class Finding:
     invariant: int = 0
 
 
-@dataclass(frozen=True)
 class Evidence:
     """The sensitivities to one weight.
 
@@ -87,32 +86,26 @@ class Evidence:
         here: there at the model's own eps, in random directions; empty if `limit` suffices.
         elsewhere: at jittered points with eps in the limit.
         plain: at the first jittered point with the model's own eps; empty if `here` suffices.
+        shown: the number of jittered points at which anything depends on the weight.
+        only_through_eps: nothing else than the eps of a normalization depends on the weight at the
+            own point, as with a batch that a normalization maps to signs.
+        tells_here: the own point shows how the weight acts.
     """
 
-    limit: Sums
-    here: Sequence[Sums] = ()
-    elsewhere: Sequence[Sums] = ()
-    plain: Sequence[Sums] = ()
-
-    @property
-    def only_through_eps(self) -> bool:
-        """True if nothing else than the eps of a normalization depends on the weight here.
-
-        So it is with a batch that a normalization maps to signs.
-        """
-        own = self.here[0].sensitivity if self.here else 0.0
-        return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * own
-
-    @property
-    def tells_here(self) -> bool:
-        """True if the own point shows how the weight acts."""
-        sums = self.here[0] if self.here else self.limit
-        return sums.sensitivity > 0 and not self.only_through_eps
-
-    @property
-    def shown(self) -> int:
-        """The number of jittered points at which anything depends on the weight."""
-        return sum(sums.sensitivity > 0 for sums in self.elsewhere)
+    def __init__(
+        self,
+        limit: Sums,
+        here: Sequence[Sums] = (),
+        elsewhere: Sequence[Sums] = (),
+        plain: Sequence[Sums] = (),
+    ) -> None:
+        self.limit, self.here, self.elsewhere, self.plain = limit, here, elsewhere, plain
+        own = here[0] if here else limit
+        self.shown = sum(sums.sensitivity > 0 for sums in elsewhere)
+        self.only_through_eps = (
+            bool(here) and 0 < limit.sensitivity < _ONLY_THROUGH_EPS * own.sensitivity
+        )
+        self.tells_here = own.sensitivity > 0 and not self.only_through_eps
 
     @property
     def suffices(self) -> bool:
@@ -131,15 +124,17 @@ class Evidence:
                     return False
         return True
 
-    def may_hold(self, views: Sequence[View] | None, exact: float) -> bool:
-        """True if a unit of some view may be invariant, as far as the own point tells."""
-        if not self.tells_here:
-            return True
+    def candidates(self, views: Sequence[View] | None, exact: float) -> int:
+        """The units that may be invariant, as far as the own point tells; of the first such view.
+
+        All is possible where the own point tells nothing.
+        """
         for view in fitting_views(self.limit.shape, views):
             statistic, shows = self.limit.statistic(view)
-            if int((shows & (statistic <= exact)).sum()) > _BY_CHANCE * int(shows.sum()):
-                return True
-        return False
+            passing = int((shows & (statistic <= exact)).sum())
+            if not self.tells_here or passing > _BY_CHANCE * int(shows.sum()):
+                return max(passing, 1)
+        return int(not self.tells_here)
 
 
 class Units:
@@ -170,14 +165,14 @@ class Units:
         self.seen = self.seen_here | self.seen_elsewhere
         self.good = self.seen_elsewhere & ~self.bad_here & ~self.bad_elsewhere
 
-    def largest(self, sums: Sequence[Sums]) -> float:
-        values = self.shown(sums)
-        return float(values.max()) if values.numel() else math.nan
-
     def shown(self, sums: Sequence[Sums]) -> Tensor:
         """The statistics that were seen."""
         pairs = (each.statistic(self.view) for each in sums)
         return torch.cat([torch.empty(0), *(statistic[shows] for statistic, shows in pairs)])
+
+    def largest(self, sums: Sequence[Sums]) -> float:
+        values = self.shown(sums)
+        return float(values.max()) if values.numel() else math.nan
 
     @property
     def holds(self) -> bool:
@@ -202,19 +197,43 @@ class Units:
             return 0
         return int((self.seen & ~self.good).sum())
 
+    def finding(self, name: str, verdict: Verdict, reason: str) -> Finding:
+        """The finding that has the figures of this view."""
+        invariant = verdict in (Verdict.INVARIANT, Verdict.UP_TO_EPS)
+        return Finding(
+            name,
+            tuple(self.evidence.limit.shape),
+            verdict,
+            str(self.view) if invariant else None,
+            reason,
+            tested=str(self.view),
+            here=self.largest(self.evidence.here),
+            limit=self.largest([self.evidence.limit]),
+            elsewhere=self.largest(self.evidence.elsewhere),
+            units=len(self.good),
+            silent=int((~self.seen).sum()),
+            invariant=int(self.good.sum()),
+        )
+
 
 def fitting_views(shape: torch.Size, views: Sequence[View] | None) -> Iterator[View]:
     """The views that fit a weight, of those asked for; None tries all, from fine to coarse."""
     if views is not None:
         yield from (view for view in views if _fits(view, shape))
         return
-    dims = default_dims(len(shape))
+    dims = range(len(shape)) if len(shape) <= 3 else (0, 1)  # not those of a kernel
     yield View(0)
     yield from (View(dim) for dim in dims[1:] if shape[dim] > 1)
     for dim in dims:
         length = shape[dim]
         yield from (View(dim, count) for count in range(length // 2, 1, -1) if not length % count)
     yield View(None)
+
+
+def dims_of(shape: torch.Size, views: Sequence[View] | None) -> list[int]:
+    """The dimensions at whose indices these views need sums, and 0."""
+    asked = {view.dim % len(shape) for view in fitting_views(shape, views) if view.dim is not None}
+    return sorted({0, *asked})
 
 
 def _fits(view: View, shape: torch.Size) -> bool:
@@ -226,11 +245,7 @@ def _fits(view: View, shape: torch.Size) -> bool:
 
 
 def judge(
-    name: str,
-    evidence: Evidence,
-    views: Sequence[View] | None,
-    exact: float,
-    tolerance: float,
+    name: str, evidence: Evidence, views: Sequence[View] | None, exact: float, tolerance: float
 ) -> Finding:
     """The finding for one weight.
 
@@ -242,68 +257,50 @@ def judge(
         exact: the statistic below which a unit is invariant in the limit of eps.
         tolerance: the statistic at the model's own eps up to which this is said without "up to".
     """
-    tried: list[Units] = []
-    verdict, reason, units = _judged(evidence, views, exact, tolerance, tried)
-    invariant = verdict in (Verdict.INVARIANT, Verdict.UP_TO_EPS)
-    view = str(units.view) if units is not None and invariant else None
-    found = Finding(name, tuple(evidence.limit.shape), verdict, view, reason)
-    if units is None and not tried:
-        return found
-    units = units or tried[0]
-    return replace(
-        found,
-        tested=str(units.view),
-        here=units.largest(evidence.here),
-        limit=units.largest([evidence.limit]),
-        elsewhere=units.largest(evidence.elsewhere),
-        units=len(units.good),
-        silent=int((~units.seen).sum()),
-        invariant=int(units.good.sum()),
-    )
-
-
-def _judged(
-    evidence: Evidence,
-    views: Sequence[View] | None,
-    exact: float,
-    tolerance: float,
-    tried: list[Units],
-) -> tuple[Verdict, str, Units | None]:
-    """The verdict, its reason, and the view that it is about; `tried` gets those looked at."""
+    shape, none = evidence.limit.shape, Verdict.NO_EVIDENCE
     everywhere = [*evidence.here, evidence.limit, *evidence.elsewhere]
     if all(sums.sensitivity == 0 for sums in everywhere):
-        return Verdict.NO_EVIDENCE, "no output depends on it at any point", None
-    for view in fitting_views(evidence.limit.shape, views):
+        return Finding(name, tuple(shape), none, None, "no output depends on it at any point")
+    tried: list[Units] = []
+    for view in fitting_views(shape, views):
         tried.append(units := Units(view, evidence, exact))
         if units.holds:
-            return *_up_to_eps(units, tolerance), units
+            return units.finding(name, *_up_to_eps(units, tolerance))
         if units.unseen:  # a coarser view would hide them
             count = f"{units.unseen} of {len(units.good)} units of view {view}"
-            return Verdict.NO_EVIDENCE, f"{count} act at this point only; a larger batch?", None
+            why = f"{count} act at this point only; a larger batch?"
+            return tried[0].finding(name, none, why)
         if units.only_elsewhere:  # a coarser view would hide the units that an eps outweighs
             left = f"{units.largest([evidence.limit]):.1g} in view {view} at this point"
-            return Verdict.NOT_INVARIANT, f"eps outweighs the variance: {left} alone", units
+            why = f"eps outweighs the variance: {left} alone"
+            return units.finding(name, Verdict.NOT_INVARIANT, why)
     if not tried:
-        return Verdict.NO_EVIDENCE, "none of the views fits it", None
+        return Finding(name, tuple(shape), none, None, "none of the views fits it")
+    return _without_view(name, evidence, tried)
+
+
+def _without_view(name: str, evidence: Evidence, tried: Sequence[Units]) -> Finding:
+    """The finding for a weight that is invariant in none of the views that were tried."""
+    none, variant, finest = Verdict.NO_EVIDENCE, Verdict.NOT_INVARIANT, tried[0]
     if evidence.only_through_eps:
-        reason = "it acts through the eps of a normalization alone; a larger batch?"
-        return Verdict.NO_EVIDENCE, reason, None
+        why = "it acts through the eps of a normalization alone; a larger batch?"
+        return finest.finding(name, none, why)
     if here := next((units for units in tried if units.only_here), None):
         moved = f"{here.largest(evidence.elsewhere):.1g} when the other parameters move"
-        return Verdict.ONLY_HERE, f"view {here.view}: {moved}", here
+        return here.finding(name, Verdict.ONLY_HERE, f"view {here.view}: {moved}")
     if not evidence.shown and not all(units.bad_here.any() for units in tried):
-        return Verdict.NO_EVIDENCE, "no output depends on it at a jittered point", None
+        return finest.finding(name, none, "no output depends on it at a jittered point")
     part = max(tried, key=lambda units: float(units.good.sum() / units.seen.sum().clamp(min=1)))
     if part.good.any():
         count = f"{int(part.good.sum())} of {len(part.good)}"
-        reason = f"{count} units of view {part.view} are: {_runs(part.good)}"
-        return Verdict.NOT_INVARIANT, reason, part
+        why = f"{count} units of view {part.view} are: {_runs(part.good)}"
+        return part.finding(name, variant, why)
     for units in tried:
         largest = units.largest(evidence.elsewhere)
         if units.largest([evidence.limit]) <= _SMALL and largest <= _SMALL:
-            reason = f"{largest:.1g} is left in view {units.view}, which no eps explains"
-            return Verdict.NOT_INVARIANT, reason, units
-    return Verdict.NOT_INVARIANT, "the outputs change with its norm", None
+            why = f"{largest:.1g} is left in view {units.view}, which no eps explains"
+            return units.finding(name, variant, why)
+    return finest.finding(name, variant, "the outputs change with its norm")
 
 
 def _up_to_eps(units: Units, tolerance: float) -> tuple[Verdict, str]:

@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer
 from spherenorm._views import as_view
 from spherenorm.optim import unwrap
 from spherenorm.probes._measurement import Measurement, OfMeasurements, Sink
-from spherenorm.probes._meter import Meter, read_all, tables_on_host
+from spherenorm.probes._meter import Meter, meters_of
 from spherenorm.probes._weights import (
     Views,
     arrangement,
@@ -27,7 +27,7 @@ from spherenorm.probes._weights import (
 
 _KEPT = "a probe could not hand over its block; it is kept, and handed over with the next one"
 
-_TOGETHER = 8
+_TOGETHER = 16
 """Measured steps whose sums are kept, to make numbers of them together."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -67,7 +67,8 @@ class Probe:
         self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
         self._measured: list[Measurement] = []  # and not yet handed over
         self._summed: list[int] = []  # steps of which the meters have sums
-        self._waiting: list[tuple[list[int], list[Meter], list[Tensor]]] = []
+        self._count = 0  # of steps that are in no block yet
+        self._waiting: list[tuple[list[int], Meter, tuple[Tensor, ...]]] = []
         check_names(optimizer, names, views)
         watched_weights(optimizer, rules_of(optimizer), names, views)  # called for its errors
         self._hooks = [
@@ -82,10 +83,13 @@ class Probe:
         """
         with torch.no_grad():
             self._tabulate()
-        waiting, self._waiting = self._waiting, []
-        tables = iter(tables_on_host([x for *_, own in waiting for x in own]))
-        for steps, those, own in waiting:
-            self._measured += read_all(those, steps, [next(tables) for _ in own])
+        waiting, self._waiting, self._count = self._waiting, [], 0
+        found = [
+            each
+            for steps, meter, table in waiting
+            for each in meter.read(steps, [x.cpu() for x in table])
+        ]
+        self._measured += [each for *_, each in sorted(found, key=lambda each: each[:2])]
         measured = list(self._measured)
         if self._law is not None:
             measured = [replace(each, predicted=float(self._law(each))) for each in measured]
@@ -120,7 +124,8 @@ class Probe:
         if not isinstance(state_dict.get("step"), int):
             raise ValueError(f"a probe's state_dict has a step, got {dict(state_dict)!r}")
         self._tabulate()
-        self._waiting, self._measured, self._step = [], [], state_dict["step"]
+        self._waiting, self._measured = [], []
+        self._count, self._step = 0, state_dict["step"]
 
     @torch.no_grad()
     def _before(
@@ -130,7 +135,7 @@ class Probe:
             return None
         self._lay_out()
         for meter in self._meters:
-            meter.keep(self._optimizer.state.get(meter.weight, {}))
+            meter.keep([self._optimizer.state.get(weight, {}) for weight in meter.weights])
         if not any(map(callable, (*args, *options.values()))):
             self._keep_gradients()
             return None
@@ -140,7 +145,7 @@ class Probe:
     def _keep_gradients(self) -> None:
         with torch.no_grad():
             for meter in self._meters:
-                meter.keep_gradient()
+                meter.keep_gradients()
 
     @torch.no_grad()
     def _after(self, *_: Any) -> None:
@@ -152,7 +157,8 @@ class Probe:
         self._summed.append(self._step)
         if len(self._summed) >= _TOGETHER:
             self._tabulate()
-        if len(self._summed) + sum(len(steps) for steps, *_ in self._waiting) >= self._block:
+        self._count += 1
+        if self._count >= self._block:
             try:
                 self.flush()
             except Exception as error:  # the step is done
@@ -161,8 +167,7 @@ class Probe:
     def _tabulate(self) -> None:
         """Make numbers of the sums that the meters have."""
         if self._summed:
-            tables = [meter.table() for meter in self._meters]
-            self._waiting.append((self._summed, self._meters, tables))
+            self._waiting += [(self._summed, meter, meter.table()) for meter in self._meters]
             self._summed = []
 
     def _lay_out(self) -> None:
@@ -173,7 +178,7 @@ class Probe:
             return
         self._tabulate()
         watched = watched_weights(self._optimizer, rules, self._names, self._views)
-        self._meters = [Meter(each, self._units) for each in watched]
+        self._meters = meters_of(watched, self._units)
         self._kept = [p for group in self._optimizer.param_groups for p in group["params"]]
         self._laid_out = now
 
@@ -217,7 +222,8 @@ def probe(
     cosines, and the test's decisions on them, say little.
 
     A measured step keeps a copy of the weights, which is the memory that a probe takes. Under
-    `fully_shard` it gathers one weight after another: every process must make a probe then.
+    `fully_shard` it gathers large weights one after another, and small ones of one shape together:
+    every process must make a probe then.
 
     Args:
         optimizer: of torch, of this library, or any other with torch's step hooks; or a wrapper

@@ -31,12 +31,14 @@ class Watched:
         name: in measurements.
         view: splits it into the units that are measured.
         test: decides which of its units are scale-invariant.
+        place: among those that are measured.
     """
 
     weight: Tensor
     name: str
     view: View
     test: InvarianceTest
+    place: int
 
 
 def watched_weights(
@@ -67,7 +69,7 @@ def watched_weights(
                 each.size(weight)
             except ValueError as error:
                 raise ValueError(f"weight {name!r}: {error}") from error
-        found.append(Watched(weight, name, view, test))
+        found.append(Watched(weight, name, view, test, len(found)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The audit: views, figures, arguments, and models that are hard to copy or to repeat."""
+"""The audit: arguments, figures, refusals, doubts, and that it leaves everything as it was."""
 
 import copy
 import json
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F  # noqa: N812
 
 from spherenorm import audit, param_groups
 from spherenorm.audit import Verdict
@@ -20,10 +21,6 @@ from tests.harness.refusals import refuses
 
 def views(model, batch, **settings):
     return {finding.name: finding.view for finding in audit(model, batch, **settings)}
-
-
-def verdicts(model, batch, **settings):
-    return {each.name: str(each.verdict) for each in audit(model, batch, **settings)}
 
 
 def normed(*after):
@@ -41,6 +38,7 @@ def test_the_views_asked_for_are_tried_in_order_where_they_fit():
     transposed = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4))
     for asked, found in {
         None: "dim=1",
+        "layer": "layer",
         ("channel", "layer"): "layer",
         ("layer", "dim=1"): "layer",
         ("dim=-3",): "dim=-3",
@@ -51,42 +49,6 @@ def test_the_views_asked_for_are_tried_in_order_where_they_fit():
     found = audit(nn.Sequential(*grouped), torch.randn(4, 3, 8, 8), views=("groups=4", "dim=3"))
     assert [each.view for each in found] == ["groups=4", None]
     assert found[1].verdict is Verdict.NO_EVIDENCE
-
-
-def test_what_batch_statistics_hide_is_a_doubt():
-    assert not audit(normed(), x(3)).doubts
-    assert "2 values" in audit(normed(), x(2)).doubts[0]
-    result = audit(normed().eval(), x())
-    assert [each.view for each in result] == [None]
-    assert "eval mode" in result.doubts[0]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_channels_that_dropout_hides_at_some_points_make_no_view_coarser(seed):
-    torch.manual_seed(seed)
-    layers = (nn.Linear(6, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.5))
-    model = nn.Sequential(*layers, nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Dropout(0.5))
-    assert set(views(model, x(4), seed=seed).values()) == {"channel"}
-
-
-def test_a_unit_that_acts_at_the_own_point_only_is_no_evidence_in_a_coarser_view():
-    def function(self, x):
-        seen = torch.cat([self.gate == 0, torch.ones(5, dtype=torch.bool)])
-        return self.norm(self.f(x)) * seen
-
-    net = Net(function, f=linear(6, 6), norm=nn.BatchNorm1d(6), gate=nn.Parameter(torch.zeros(1)))
-    finding = audit(net, x())[0]
-    assert finding.verdict is Verdict.NO_EVIDENCE
-    assert "1 of 6 units of view channel" in finding.reason
-
-
-def test_an_input_that_is_zero_in_the_batch_is_not_taken_for_zero():
-    net = Net(
-        lambda self, x, condition: self.norm(self.f(x) + self.g(condition)),
-        **{"f": linear(6, 5), "g": linear(3, 5), "norm": nn.LayerNorm(5)},
-    )
-    found = verdicts(net, (x(8), torch.zeros(8, 3)))
-    assert found == {"f.weight": "only at this point", "g.weight": "not invariant"}
 
 
 @pytest.mark.parametrize("eps", [1e-7, 1e-5, 1e-3])
@@ -106,24 +68,6 @@ def test_the_statistic_is_the_share_of_eps_in_the_variance(eps, std):
         assert finding.verdict is Verdict.UP_TO_EPS if finding.here > 1e-3 else Verdict.INVARIANT
 
 
-@pytest.mark.parametrize("scale", [1e-5, 1e-6, 1e-9])
-def test_channels_that_an_eps_outweighs_hide_behind_no_coarser_view(scale):
-    model = nn.Sequential(linear(27, 64), nn.BatchNorm1d(64), nn.Linear(64, 2))
-    with torch.no_grad():
-        model[0].weight[:8] *= scale
-    finding = audit(model, torch.randn(64, 27))[0]
-    assert finding.verdict is Verdict.NOT_INVARIANT
-    assert "outweighs the variance" in finding.reason
-    assert finding.tested == "channel"
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_the_scale_of_the_outputs_does_not_matter(scale):
-    model = normed(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
-    found = views(model, x(), loss=Net(lambda self, y: scale * y + 1e4))
-    assert found == {"0.weight": "channel", "2.weight": None, "4.weight": None}
-
-
 def test_a_loss_may_have_parameters_and_take_targets_and_the_model():
     model, targets = normed(nn.Linear(5, 2)), torch.randn(16, 2)
     criterion = nn.Linear(2, 1)
@@ -132,7 +76,7 @@ def test_a_loss_may_have_parameters_and_take_targets_and_the_model():
     assert not found.doubts
 
     def penalized(model, output):
-        return nn.functional.mse_loss(output, targets) + model[0].weight.square().sum()
+        return F.mse_loss(output, targets) + model[0].weight.square().sum()
 
     found = views(model, x(), loss=partial(penalized, model))
     assert found == {"0.weight": None, "2.weight": None}
@@ -140,16 +84,46 @@ def test_a_loss_may_have_parameters_and_take_targets_and_the_model():
         audit(model, x(), loss=lambda output: penalized(model, output))
 
 
-@pytest.mark.parametrize("fill", [torch.nan, torch.inf])  # (-inf is in the zoo)
-def test_entries_that_are_not_finite_are_left_out(fill):
-    hide = torch.tensor([True, False, True])
-    net = Net(lambda self, x: self.f(x).masked_fill(hide, fill), f=normed(nn.Linear(5, 3)))
-    assert views(net, x()) == BOTH
+DynamicCache = type("DynamicCache", (), {})
 
 
-@pytest.mark.parametrize("wrap", [partial(torch.compile, backend=refuse), nn.DataParallel])
-def test_wrapped_models_are_audited_as_the_model_inside(wrap):
-    assert views(wrap(normed(nn.Linear(5, 2))), x()) == {"0.weight": "channel", "2.weight": None}
+def with_cache(self, x):
+    """Keys and values are no outputs, neither as an object nor as an entry."""
+    values, cache = self.f[0](x), DynamicCache()
+    cache.layers = [values]
+    y = self.f[2](self.f[1](values))
+    return {"y": (y, cache), "past_key_values": ((values,),)}
+
+
+def ordinary(self, x):
+    return self.f(x)
+
+
+def with_hook(model):
+    model.f[2].register_forward_hook(lambda _, inputs, y: 3 * F.normalize(y, dim=0))
+    return model
+
+
+HIDE = torch.tensor([torch.nan, 1.0, torch.inf])
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("function", "wrap", "head"),
+    [
+        (with_cache, lambda m: m, None),
+        (lambda self, x: (y := self.f(x))[y > 0], lambda m: m, None),  # of a shape of its own
+        (lambda self, x: torch.where(HIDE.isfinite(), self.f(x), HIDE), lambda m: m, None),
+        (ordinary, with_hook, "channel"),
+        (ordinary, partial(torch.compile, backend=refuse), None),
+        (ordinary, nn.DataParallel, None),
+    ],
+)
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.inference_mode])
+def test_outputs_hooks_and_wrappers_of_any_kind(function, wrap, head, context):
+    model, batch = wrap(Net(function, f=normed(linear(5, 3)))), x(300)
+    with context():
+        assert views(model, batch) == {"f.0.weight": "channel", "f.2.weight": head}
 
 
 def test_skipped_parameters_have_a_reason():
@@ -178,20 +152,61 @@ def test_the_result_prints_and_is_json():
     assert unseen["here"] is None
 
 
-def cut(function, **more):
-    return Net(function, f=linear(6, 6), g=linear(6, 6), norm=nn.BatchNorm1d(6), **more)
+def counted(self, x):
+    self.calls += 1
+    return (1 + self.calls) * self.f(x)
 
 
-def one_memory():
-    net = cut(lambda self, x: self.g(self.norm(self.f(x))))
-    net.g.weight = nn.Parameter(net.f.weight.detach())
+def own_generator(self, x):
+    return torch.rand(len(x), 1, generator=self.generator).to(x) * self.f(x)
+
+
+def make(function, **more):
+    more = {"f": normed(nn.Linear(5, 2)), "calls": 0, **more}
+    return Net(function, generator=torch.Generator().manual_seed(0), **more)
+
+
+FOREIGN = nn.Parameter(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "doubt", "view"),
+    [
+        (lambda: make(ordinary), 3, "", "channel"),
+        (lambda: make(ordinary), 2, "2 values", None),
+        (lambda: make(ordinary).eval(), 16, "eval mode", None),
+        (lambda: make(lambda self, x: self.f(x) * FOREIGN), 16, "not among its own", "channel"),
+        (lambda: make(counted), 16, "passes differ by themselves", "channel"),
+        (lambda: make(own_generator), 16, "passes differ by themselves", "channel"),
+    ],
+)
+def test_what_makes_an_audit_doubtful_is_said(model, count, doubt, view):
+    found = audit(model(), x(count))
+    assert [doubt in each for each in found.doubts] == [True] * bool(doubt)
+    assert [each.view for each in found] == [view, None] or count == 2
+
+
+def shared():
+    net = make(lambda self, x: self.f(x), g=linear(6, 5))
+    net.g.weight = nn.Parameter(net.f[0].weight.detach())
     return net
 
 
 def kept():
-    net = cut(lambda self, x: x @ self.kept["w"])
-    net.kept = {"w": net.f.weight.data}
+    net = make(lambda self, x: F.linear(x, self.kept["w"]))
+    net.kept = {"w": net.f[0].weight.data}
     return net
+
+
+def copied_by(copied):
+    return make(ordinary, f=normed(type("Part", (nn.Linear,), {"__deepcopy__": copied})(5, 2)))
+
+
+def only_float32(self, x):
+    """As the grouped matrix products of mixtures of experts."""
+    if x.dtype is torch.float64:
+        raise RuntimeError("no kernel for Double")
+    return self.f(x)
 
 
 WithSlots = type("WithSlots", (), {"__slots__": ("y",)})
@@ -199,28 +214,41 @@ WithSlots = type("WithSlots", (), {"__slots__": ("y",)})
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
-    ("make", "named"),
+    ("model", "settings", "named"),
     [
-        (one_memory, ["f.weight", "g.weight", "share memory"]),
-        (kept, ["(6, 6)", ".data"]),
-        (lambda: cut(lambda self, x: (self.f(x), WithSlots())), ["WithSlots", "loss"]),
-        (lambda: cut(lambda self, x: (y for y in [self.f(x)])), ["generator", "loss"]),
-        (lambda: cut(lambda self, x: self.f(x), lock=threading.Lock()), ["copied", "lock"]),
-        (lambda: nn.Sequential(torch.jit.script(nn.Linear(6, 6))), ["0", "torch.jit"]),
+        (lambda: lambda x: x, {}, ["Module", "function"]),
+        (normed, {"views": ["chanel"]}, ["view", "chanel"]),
+        (normed, {"dtype": torch.float16}, ["dtype", torch.float16]),
+        (lambda: make(lambda self, x: self.f(x) * torch.nan), {}, ["finite"]),
+        (lambda: normed(nn.LazyLinear(3)), {}, ["2.weight", "shape"]),
+        (lambda: normed().to("meta"), {}, ["0.weight", "meta"]),
+        (shared, {}, ["f.0.weight", "g.weight", "share memory"]),
+        (kept, {}, ["(5, 6)", ".data"]),
+        (lambda: make(lambda self, x: (self.f(x), WithSlots())), {}, ["WithSlots", "loss"]),
+        (lambda: make(lambda self, x: (y for y in [self.f(x)])), {}, ["generator", "loss"]),
+        (lambda: make(ordinary, lock=threading.Lock()), {}, ["copied", "lock"]),
+        (lambda: normed(torch.jit.script(nn.Linear(5, 6))), {}, ["2", "torch.jit"]),
+        (lambda: copied_by(lambda self, memo: self), {}, ["f.2.", "copy"]),
+        (lambda: copied_by(lambda self, memo: copy.copy(self)), {}, ["f.2.", "copy"]),
+        (lambda: make(only_float32), {}, ["float64", "no kernel for Double", torch.float32]),
     ],
 )
-def test_what_cannot_be_copied_apart_or_seen_is_refused(make, named):
-    with refuses(*named):
-        audit(make(), x())
+def test_what_cannot_be_audited_is_refused_and_left_alone(model, settings, named):
+    net = model()
+    own = list(net.parameters()) if isinstance(net, nn.Module) else []
+    before = [p.detach().clone() for p in own if not nn.parameter.is_lazy(p) and not p.is_meta]
+    state = global_state()
+    with refuses(*named, by=(ValueError, TypeError)):
+        audit(net, torch.ones(16, 6), **settings)
+    assert all(map(torch.equal, before, own))
+    assert global_state() == state
 
 
-@pytest.mark.parametrize("copied", [lambda self, memo: self, lambda self, memo: copy.copy(self)])
-def test_a_part_whose_copy_shares_its_weights_is_refused_and_left_alone(copied):
-    part = type("Part", (nn.Linear,), {"__deepcopy__": copied})(5, 2)
-    before = part.weight.detach().clone()
-    with refuses("f.2.weight", "copy"):
-        audit(Net(lambda self, x: self.f(x), f=normed(part)), x())
-    assert torch.equal(part.weight, before)
+def test_float32_is_taken_by_the_audit_and_by_groups():
+    net = make(only_float32)
+    assert views(net, x(), dtype=torch.float32) == BOTH
+    groups = param_groups(net, audit(net, x(), dtype=torch.float32), "sgdp")
+    assert groups.assignments[0].treatment == "projected"
 
 
 @pytest.mark.parametrize("name", ["steps", "timesteps", "eps", "norm_epsilon"])
@@ -236,87 +264,6 @@ def test_a_buffer_is_an_eps_by_a_word_of_its_name(name):
     assert audit(net, x())[0].view == (None if "steps" in name else "layer")
 
 
-def test_keyword_arguments_of_a_model_are_not_those_of_the_audit():
-    net = Net(lambda self, *, seed, views: self.f(seed) * views, f=normed(nn.Linear(5, 2)))
-    assert views(net, {"seed": x(), "views": torch.ones(2)}) == BOTH
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "named"),
-    [
-        (lambda m, x: audit(lambda x: x, x), TypeError, ["Module", "function"]),
-        (lambda m, x: audit(m, x, views=["chanel"]), ValueError, ["view", "chanel"]),
-        (lambda m, x: audit(m, x, dtype=torch.float16), TypeError, ["dtype", torch.float16]),
-        (lambda m, x: audit(m, x * torch.nan), ValueError, ["finite"]),
-        (lambda m, x: audit(m.append(nn.LazyLinear(3)), x), ValueError, ["2.weight", "shape"]),
-        (lambda m, x: audit(m.to("meta"), x), ValueError, ["0.weight", "meta"]),
-    ],
-)
-def test_bad_input_is_refused(call, error, named):
-    with refuses(*named, by=error):
-        call(normed(), x())
-
-
-def test_float32_is_named_where_float64_fails_and_taken_by_groups():
-    """As the grouped matrix products of mixtures of experts."""
-
-    def function(self, x):
-        if x.dtype is torch.float64:
-            raise RuntimeError("no kernel for Double")
-        return self.f(x)
-
-    net = Net(function, f=normed(nn.Linear(5, 2)))
-    with refuses("float64", "no kernel for Double", "dtype=torch.float32"):
-        audit(net, x())
-    assert views(net, x(), dtype=torch.float32) == BOTH
-    groups = param_groups(net, x(), "sgdp", dtype=torch.float32)
-    assert groups.assignments[0].treatment == "projected"
-
-
-DynamicCache = type("DynamicCache", (), {})
-
-
-@pytest.mark.parametrize("place", ["object", "entry"])
-def test_a_cache_of_keys_and_values_is_no_output(place):
-    def function(self, x):
-        values, cache = self.v(x), DynamicCache()
-        cache.layers = [values]
-        y = self.norm(values).tanh()
-        return (y, cache) if place == "object" else {"y": y, "past_key_values": ((values,),)}
-
-    net = Net(function, v=linear(6, 5), norm=nn.LayerNorm(5, elementwise_affine=False))
-    assert views(net, x()) == {"v.weight": "layer"}
-
-
-def counted(self, x):
-    self.calls += 1
-    return (1 + self.calls) * self.f(x)
-
-
-def own_generator(self, x):
-    return torch.rand(len(x), 1, generator=self.generator).to(x) * self.f(x)
-
-
-@pytest.mark.parametrize("function", [counted, own_generator])
-def test_passes_that_differ_by_themselves_are_a_doubt(function):
-    net = Net(function, f=normed(nn.Linear(5, 2)))
-    net.calls, net.generator = 0, torch.Generator().manual_seed(0)
-    found = audit(net, x())
-    assert [str(each.verdict) for each in found] == ["invariant", "not invariant"]
-    assert "passes differ by themselves" in found.doubts[0]
-
-
-def test_a_parameter_of_another_model_is_a_doubt():
-    other = nn.Parameter(torch.ones(2))
-    net = Net(lambda self, x: self.f(x) * other, f=nn.Linear(6, 2))
-    assert "not among its own" in audit(net, x()).doubts[0]
-
-
-def test_outputs_whose_shapes_depend_on_values():
-    net = Net(lambda self, x: (y := self.f(x))[y > 0], f=normed(nn.Linear(5, 2)))
-    assert views(net, x(300)) == BOTH
-
-
 @pytest.mark.parametrize("place", ["gain", "norm"])
 def test_a_norm_that_no_gradient_shows_is_seen_where_the_model_runs(place):
     """It refuses to run far from its own gain, or at another norm of the weight."""
@@ -328,19 +275,7 @@ def test_a_norm_that_no_gradient_shows_is_seen_where_the_model_runs(place):
         return torch.tanh(self.norm(self.f(x))) * (1 + norm if place == "gain" else 1)
 
     net = Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5), gain=nn.Parameter(torch.ones(())))
-    assert verdicts(net, x()) == {"f.weight": "not invariant"}
-
-
-def test_a_hook_that_changes_the_output_counts_in_any_mode_of_gradients():
-    model, scale = nn.Sequential(linear(6, 5), nn.Tanh()), torch.tensor(3.0)
-    assert views(model, x()) == {"0.weight": None}
-    model[0].register_forward_hook(lambda _, inputs, y: scale * nn.functional.normalize(y))
-    for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
-        with context():
-            assert views(model, x()) == {"0.weight": "layer"}
-
-
-# An audit leaves everything of the caller's as it was.
+    assert audit(net, x())[0].verdict is Verdict.NOT_INVARIANT
 
 
 def messy_model():
@@ -393,16 +328,4 @@ def test_nothing_of_the_callers_changes(dtype):
     assert model.kept is kept
     assert not layer.weight.requires_grad
     assert model.body[2].body[0].weight.grad is None
-    assert global_state() == state
-
-
-@pytest.mark.parametrize(
-    "function", [lambda s, x: s.f(x) * torch.nan, lambda s, x: s.f(x) @ s.f(x)]
-)
-def test_nothing_changes_after_an_error(function):
-    state = global_state()
-    model = Net(function, f=nn.Linear(4, 3))
-    torch.set_rng_state(torch.tensor(state[2], dtype=torch.uint8))
-    with pytest.raises((ValueError, RuntimeError)):
-        audit(model, torch.ones(2, 4))
     assert global_state() == state

@@ -44,13 +44,7 @@ def run(tmp_path, monkeypatch, capsys):
     (tmp_path / "own_models.py").write_text(FACTORIES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_models", raising=False)
-
-    def run(*arguments):
-        code = audit(arguments)
-        return code, *capsys.readouterr()
-
-    yield run
+    yield lambda *arguments: (audit(arguments), *capsys.readouterr())
     sys.modules.pop("own_models", None)
 
 

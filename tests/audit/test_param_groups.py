@@ -4,6 +4,7 @@ import copy
 import math
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -41,12 +42,17 @@ def snapshot(net):
 
 EUCLIDEAN = ("euclidean", None)
 NAMES = [name for name, _ in model().named_parameters()]
-REST = dict.fromkeys([n for n in NAMES if n not in ("0.weight", "3.weight")], EUCLIDEAN)
+
+
+def polar(matrix):
+    """M (M^T M)^(-1/2), by the singular values."""
+    u, _, v = torch.linalg.svd(matrix.flatten(1).double(), full_matrices=False)
+    return u @ v
 
 
 @dataclass(frozen=True)
-class Orthogonalized(sn.Rule):
-    """The nearest matrix with orthonormal rows or columns: U V^T of the direction U S V^T."""
+class Polar(sn.Rule):
+    """The nearest matrix with orthonormal rows or columns, of the direction."""
 
     def init(self, weight):
         if weight.ndim < 2:
@@ -54,12 +60,12 @@ class Orthogonalized(sn.Rule):
         return super().init(weight)
 
     def update(self, update, state):
-        u, _, v = torch.linalg.svd(update.direction.flatten(1), full_matrices=False)
-        return replace(update, direction=(u @ v).reshape(update.weight.shape)), dict(state)
+        found = polar(update.direction).to(update.direction)
+        return replace(update, direction=found.reshape(update.weight.shape)), dict(state)
 
 
 def orthogonal(lr=0.02, weight_decay=0.0):
-    return sn.chain(Orthogonalized(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+    return sn.chain(Polar(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
 def accumulated(lr=0.1, views=("channel", "layer")):
@@ -96,13 +102,9 @@ def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest
     net, batch = model(), images()
     net.frozen = nn.Parameter(torch.ones(2, 2), requires_grad=False)
     before = snapshot(net)
-    options = {} if rest is None else {"rest": rest}
-    groups = sn.param_groups(net, batch, recipe, lr=0.1, **options)
+    groups = sn.param_groups(net, batch, recipe, rest=rest, lr=0.1)
     treated = {name: (treatment, view) for name, view in views.items()}
-    assert places(groups) == {
-        **{"0.weight": EUCLIDEAN, "3.weight": EUCLIDEAN, "frozen": EUCLIDEAN, **REST},
-        **treated,
-    }
+    assert places(groups) == dict.fromkeys([*NAMES, "frozen"], EUCLIDEAN) | treated
     ids = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(ids) == sorted(id(parameter) for parameter in net.parameters())
     for name, value in net.state_dict().items():
@@ -111,9 +113,9 @@ def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest
             torch.testing.assert_close(value, sphere.normalize(before[name]))
         elif "running" not in name:  # these follow the weights
             assert torch.equal(value, before[name])
-    assert all(group_of(groups, name)["lr"] == 0.1 for name in views)
     for name, view in views.items():
         given = group_of(groups, name)
+        assert given["lr"] == 0.1
         assert given.get("view", view) == view
         assert given.get("views", (view,)) == (view,)
     if rest == "sgdp" or "views" in group_of(groups, "0.weight"):  # the recipe tests
@@ -131,38 +133,12 @@ def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest
     assert moved >= {"0.weight", "3.weight", "6.weight", "6.bias"}
 
 
-@pytest.mark.parametrize(
-    "options", [{"recipe": fixed_test}, {"recipe": "sgdg", "rest": fixed_test}]
-)
-def test_a_test_whose_views_cannot_be_set_is_refused(options):
-    net = model()
-    before = snapshot(net)
-    with refuses("recipe", "fixed_test", "views"):
-        sn.param_groups(net, images(), **options)
-    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-
-
-def polar(matrix):
-    """M (M^T M)^(-1/2), by the eigenvalues of the smaller Gram matrix."""
-    rows = matrix.flatten(1).double()
-    if rows.shape[0] > rows.shape[1]:
-        return polar(rows.T).T
-    values, vectors = torch.linalg.eigh(rows @ rows.T)
-    return (vectors * values.rsqrt()) @ vectors.T @ rows
-
-
 def test_a_recipe_for_matrices_takes_them_and_the_rest_takes_what_it_refuses():
-    net, batch, name = model(), images(), f"{__name__}:orthogonal"
-    with refuses("0.bias", "orthogonal", "a matrix is needed", "rest"):
-        sn.param_groups(net, batch, name)
-    kinds = {"invariant": 0.0, "weights": 0.1, "vectors": 0.0}
-    rest, overrides = sn.bind("sgd", lr=0.5, weight_decay=0.3), {"6.weight": {"weight_decay": 0.0}}
-    decayed = sn.param_groups(net, batch, name, rest=rest, decay=kinds)
-    decays = {each.name: decayed[each.group]["weight_decay"] for each in decayed.assignments}
-    assert {each for each, decay in decays.items() if decay} == {"6.weight"}
-    groups = sn.param_groups(net, batch, name, rest=sn.bind("sgd", lr=0.5), overrides=overrides)
+    net, batch = model(), images()
+    rest, overrides = sn.bind("sgd", lr=0.5), {"6.weight": {"weight_decay": 0.0}}
+    groups = sn.param_groups(net, batch, orthogonal, rest=rest, overrides=overrides)
     before = snapshot(net)
-    optimizer = sn.torch_optimizer(sn.find_recipe(name))(groups)
+    optimizer = sn.torch_optimizer(orthogonal)(groups)
     net(batch).square().mean().backward()
     optimizer.step()
     for each, weight in net.named_parameters():
@@ -171,7 +147,7 @@ def test_a_recipe_for_matrices_takes_them_and_the_rest_takes_what_it_refuses():
             expected = -0.02 * polar(weight.grad).reshape(weight.shape).float()
         assert group_of(groups, each).get("recipe") == (None if weight.ndim > 1 else "sgd")
         torch.testing.assert_close(weight.detach() - before[each], expected, rtol=1e-3, atol=2e-6)
-    head = sn.param_groups(net, batch, name, rest="adamw", overrides={"6.weight": "euclidean"})
+    head = sn.param_groups(net, batch, orthogonal, rest="adamw", overrides={"6.*": "euclidean"})
     assert group_of(head, "6.weight")["recipe"] == "adamw"
 
 
@@ -179,7 +155,8 @@ def test_more_units_than_entries_are_not_turned_apart():
     def alphas(recipe, **settings):
         wide, tall = nn.Linear(6, 4), nn.Linear(4, 6)
         net = nn.Sequential(wide, nn.BatchNorm1d(4), nn.ReLU(), tall, nn.BatchNorm1d(6), nn.Tanh())
-        made = sn.param_groups(net, torch.randn(16, 6), recipe, tolerance=1e-2, **settings)
+        found = sn.audit(net, torch.randn(16, 6), tolerance=1e-2)
+        made = sn.param_groups(net, found, recipe, **settings)
         return [group_of(made, name)["alpha"] for name in ("0.weight", "3.weight")]
 
     assert alphas("sgdg") == alphas("adamg") == [0.1, 0]
@@ -217,28 +194,10 @@ def test_overrides_by_name_and_pattern():
         "3.weight": sn.View(None),
     }
     groups = sn.param_groups(model(), images(), "sgdg", overrides=overrides)
-    found = places(groups)
-    assert found["0.weight"] == EUCLIDEAN
-    assert found["6.weight"] == found["3.weight"] == ("sphere", "layer")
+    on_sphere = dict.fromkeys(("3.weight", "6.weight"), ("sphere", "layer"))
+    assert places(groups) == dict.fromkeys(NAMES, EUCLIDEAN) | on_sphere
     rates = [group_of(groups, name)["lr"] for name in ("6.weight", "6.bias", "1.weight")]
     assert rates == [0.3, 0.7, 0.01]
-
-
-class Normalized(nn.Linear):
-    """Its units are invariant without an eps."""
-
-    def forward(self, x):
-        return nn.functional.linear(x, self.weight / self.weight.norm(dim=1, keepdim=True))
-
-
-@pytest.mark.parametrize("scale", [0.0, 1e-3])
-def test_a_unit_that_is_zero_or_far_smaller_than_the_others_stays_off_the_sphere(scale):
-    first = Normalized(6, 8, bias=False) if scale else nn.Linear(6, 8)
-    first.weight.data[0] *= scale
-    net = nn.Sequential(first, nn.BatchNorm1d(8), nn.Linear(8, 2))
-    groups = sn.param_groups(net, torch.randn(16, 6), "sgdg")
-    assert places(groups)["0.weight"] == EUCLIDEAN
-    assert "unit" in groups.assignments[0].reason
 
 
 def embedding(norm, eps=1e-12):
@@ -247,44 +206,56 @@ def embedding(norm, eps=1e-12):
     net = nn.Sequential(nn.Embedding(7, 8), nn.LayerNorm(8, eps=eps), nn.Linear(8, 2))
     with torch.no_grad():
         net[0].weight.mul_(norm / net[0].weight.norm(dim=1, keepdim=True))
-    return net
+    return net, torch.arange(7).repeat(3)
 
 
-TOKENS = torch.arange(7).repeat(3)
+def first_unit(scale):
+    """A first unit of this scale, invariant without an eps."""
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)) if scale else nn.Linear(6, 8)
+    weight = list(layer.parameters())[-1 if scale else 0]
+    weight.data[0] *= scale
+    return nn.Sequential(layer, nn.BatchNorm1d(8), nn.Linear(8, 2)), torch.randn(16, 6)
+
+
+def one_tiny_row():
+    net, tokens = embedding(1.0)
+    net[0].weight.data[2] *= 1e-4
+    return net, tokens
+
+
+CHANNEL = {"overrides": {"0.weight": "channel"}}
 
 
 @pytest.mark.parametrize(
-    ("norm", "eps", "recipe", "options", "treatment"),
+    ("make", "recipe", "options", "treatment"),
     [
-        (0.099, 1e-12, "sgdp", {}, "euclidean"),
-        (0.101, 1e-12, "sgdp", {}, "projected"),
-        (0.099, 1e-12, "sgdg", {}, "euclidean"),
-        (0.101, 1e-12, "sgdg", {}, "sphere"),
-        (0.01, 1e-12, "sgdg", {"smallest_norm": 0}, "sphere"),
-        (0.01, 1e-12, "sgdp", {"overrides": {"0.weight": "channel"}}, "projected"),
-        (1.0, 1e-12, "sgdg", {"smallest_norm": 2}, "euclidean"),
-        (0.85, 1e-2, "sgdg", {}, "euclidean"),  # invariant up to eps
-        (0.85, 1e-2, "sgdg", {"overrides": {"0.weight": "channel"}}, "sphere"),
-        (0.85, 1e-2, "sgdp", {}, "projected"),
+        (partial(embedding, 0.099), "sgdp", {}, "euclidean"),
+        (partial(embedding, 0.101), "sgdp", {}, "projected"),
+        (partial(embedding, 0.099), "sgdg", {}, "euclidean"),
+        (partial(embedding, 0.101), "sgdg", {}, "sphere"),
+        (partial(embedding, 0.01), "sgdg", {"smallest_norm": 0}, "sphere"),
+        (partial(embedding, 0.01), "sgdp", CHANNEL, "projected"),
+        (partial(embedding, 1.0), "sgdg", {"smallest_norm": 2}, "euclidean"),
+        (partial(embedding, 0.85, 1e-2), "sgdg", {}, "euclidean"),  # invariant up to eps
+        (partial(embedding, 0.85, 1e-2), "sgdg", CHANNEL, "sphere"),
+        (partial(embedding, 0.85, 1e-2), "sgdp", {}, "projected"),
+        (partial(first_unit, 0.0), "sgdg", {}, "euclidean"),
+        (partial(first_unit, 1e-3), "sgdg", {}, "euclidean"),
+        (one_tiny_row, "sgdp", {}, "projected"),
     ],
 )
 def test_tiny_units_and_those_up_to_an_eps_are_left_to_plain_steps_unless_the_user_says(
-    norm, eps, recipe, options, treatment
+    make, recipe, options, treatment
 ):
-    net = embedding(norm, eps)
-    before = net[0].weight.detach().clone()
-    groups = sn.param_groups(net, TOKENS, recipe, **options)
-    assert (groups.audit[0].verdict == "invariant up to eps") == (eps == 1e-2)
-    assert groups.assignments[0].treatment == treatment
-    assert torch.equal(net[0].weight, before) == (treatment != "sphere")
-
-
-def test_one_tiny_unit_or_a_recipe_without_geometry_changes_nothing():
-    net = embedding(1.0)
-    net[0].weight.data[2] *= 1e-4
-    assert sn.param_groups(net, TOKENS, "sgdp").assignments[0].treatment == "projected"
-    groups = sn.param_groups(embedding(0.01), TOKENS, "sgd")
-    assert (len(groups), groups.assignments[0].view) == (1, "channel")
+    net, batch = make()
+    before = snapshot(net)
+    groups = sn.param_groups(net, batch, recipe, **options)
+    names = "0.weight", "0.parametrizations.weight.original1"
+    (weight,) = (each for each in groups.assignments if each.name in names)
+    assert weight.treatment == treatment
+    assert torch.equal(net.state_dict()[weight.name], before[weight.name]) == (
+        treatment != "sphere"
+    )
 
 
 def test_an_audit_instead_of_a_batch_and_keyword_batches():
@@ -310,6 +281,9 @@ def test_trained_statistics_that_do_not_fit_the_sphere_are_a_warning_and_new_one
     ("settings", "named"),
     [
         ({"recipe": "sgdgg"}, ["sgdgg", "sgdg"]),
+        ({"recipe": fixed_test}, ["recipe", "fixed_test", "views"]),
+        ({"rest": fixed_test}, ["recipe", "fixed_test", "views"]),
+        ({"recipe": orthogonal}, ["0.bias", "orthogonal", "a matrix is needed", "rest"]),
         ({"lr": -1}, ["lr", -1]),
         ({"momentun": 0.1}, ["momentun"]),
         ({"overrides": {"3.weigth": "layer"}}, ["3.weigth", "3.weight"]),

@@ -13,10 +13,9 @@ from tests.audit.zoo import CASES, build, check, layers, networks
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of the old weight_norm
 @pytest.mark.parametrize("name", CASES)
 def test_no_weight_is_falsely_invariant_or_missed(name):
-    outcome = check(name)
-    assert not outcome.false
-    assert not outcome.missed
-    assert outcome.weights
+    false, missed = check(name)
+    assert not false
+    assert not missed
 
 
 OUT_OF_REACH = {
@@ -37,10 +36,6 @@ def test_the_truth_of_the_zoo_is_what_scaling_by_hand_shows(name):
     made = build(name)
     truth = true_views(made.model, (made.inputs,))
     assert truth == {weight: made.true_view(weight) for weight in truth}
-
-
-def test_both_kinds_are_in_the_zoo():
-    assert [bool(build(name).views) for name in ("group_norm", "attention")] == [True, False]
 
 
 @pytest.mark.parametrize("seed", [28, 47, 98])

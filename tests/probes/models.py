@@ -1,4 +1,4 @@
-"""A model with weights of many kinds, optimizers for it, and a training loop, for the probes."""
+"""A model with weights of many kinds, optimizers for it, and the loop by hand, for the probes."""
 
 import math
 
@@ -7,6 +7,8 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm import rules as r
+from spherenorm.core import Update
+from spherenorm.probes import Measurement
 
 
 class Model(nn.Module):
@@ -34,29 +36,26 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def loss_of(model, step, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(step)
+def backward(model, step):
+    dtype, generator = next(model.parameters()).dtype, torch.Generator().manual_seed(step)
     x = torch.randn(8, 3, 6, 6, generator=generator).to(dtype)
     y = torch.randint(5, (8,), generator=generator)
-    return nn.functional.cross_entropy(model(x).float(), y)
+    loss = nn.functional.cross_entropy(model(x).float(), y)
+    loss.backward()
+    return loss
 
 
-def train(model, optimizer, steps, first=0):
-    for step in range(first, first + steps):
+def train(model, optimizer, steps):
+    for number in range(steps):
         optimizer.zero_grad()
-        loss_of(model, step, next(model.parameters()).dtype).backward()
-        yield step + 1
+        backward(model, number)
         optimizer.step()
 
 
 @sn.recipe
 def remembering(lr=0.01, views=("channel", "layer"), per="tensor"):
-    return sn.chain(
-        r.HeavyBall(0.9),
-        r.AccumulatedInvarianceTest(views=views, per=per),
-        r.RadialProjection(),
-        r.StepSize(lr),
-    )
+    test = r.AccumulatedInvarianceTest(views=views, per=per)
+    return sn.chain(r.HeavyBall(0.9), test, r.RadialProjection(), r.StepSize(lr))
 
 
 @sn.recipe
@@ -65,7 +64,6 @@ def by_unit(lr=0.01):
 
 
 OPTIMIZERS = {
-    "torch SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
     "torch AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),
     "AdamP": lambda model: sn.optim.AdamP(model.parameters(), lr=0.01, weight_decay=0.1),
     "groups": lambda model: sn.optim.AdamP(
@@ -76,25 +74,99 @@ OPTIMIZERS = {
             {"params": [*model.linear.parameters(), *model.head.parameters()]},
         ]
     ),
-    "remembering": lambda model: sn.torch_optimizer(remembering)(model.parameters()),
     "by unit": lambda model: sn.torch_optimizer(by_unit)(model.parameters()),
-    "remembering groups": lambda model: sn.torch_optimizer(remembering)(
+    "remembering": lambda model: sn.torch_optimizer(remembering)(
         [
             {"params": model.twins.parameters(), "views": ("groups=4", "layer"), "per": "unit"},
             {"params": [model.up.weight], "views": ("dim=1",)},
+            {"params": [*model.conv.parameters(), *model.head.parameters()]},
         ]
     ),
 }
 
 
+def rows_of(x, view):
+    """The units of a weight as rows in float64, of one slice each."""
+    if view == "layer":
+        return x.double().reshape(1, -1)
+    dim, count = UNITS[view]
+    return torch.stack([part.flatten() for part in x.double().chunk(count or x.shape[dim], dim)])
+
+
+UNITS = {"channel": (0, None), "dim=1": (1, None), "groups=2": (0, 2), "groups=4": (0, 4)}
+UNITS["dim=1,groups=3"] = (1, 3)
+NUMBERS = ("norm_before", "norm", "effective_step", "turn", "cosine")
+
+
+def numbers_of(before, after, grad, view):
+    """The numbers of each unit, by their formulas."""
+    w, moved, g = (rows_of(x, view) for x in (before, after, grad))
+    norms = [x.norm(dim=1) for x in (w, moved, g)]
+    turned = (moved / norms[1][:, None] - w / norms[0][:, None]).norm(dim=1)
+    chord = torch.where((norms[0] == 0) | (norms[1] == 0), 0.0, turned)
+    cosine = ((w / norms[0][:, None]) * (g / norms[2][:, None])).sum(1)
+    return norms[0], norms[1], chord, 2 * torch.asin((chord / 2).clamp(max=1)), cosine
+
+
 def root_mean_square(x):
-    x = x.double()
     x = x[~x.isnan()]
     return x.square().mean().sqrt().item() if len(x) else math.nan
 
 
-def its_test(optimizer, group):
-    if not isinstance(optimizer, sn.optim.RecipeOptimizer):
-        return r.ScaleInvarianceTest()
-    tests = [x for x in optimizer.rule_of(group).tree() if isinstance(x, r.InvarianceTest)]
-    return tests[0] if tests else r.ScaleInvarianceTest()
+class ByHand:
+    """An optimizer whose steps are measured by copies, the formulas, and the test's own update.
+
+    Attributes:
+        expected: by step and weight: a measurement, the numbers of its units, and their flags.
+    """
+
+    def __init__(self, optimizer, model=None, views=None):
+        self.optimizer, self.steps, self.expected = optimizer, 0, {}
+        self.names = {p: name for name, p in model.named_parameters()} if model else {}
+        self.views = views or {}
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+    def step(self, closure=None):
+        self.steps += 1
+        weights = [p for group in self.optimizer.param_groups for p in group["params"]]
+        before = {p: p.detach().clone() for p in weights}
+        state = self.optimizer.state
+        states = {p: {k: v.clone() for k, v in state.get(p, {}).items()} for p in weights}
+        names = {p: self.names.get(p, str(i)) for i, p in enumerate(weights)}
+        grads = {}
+
+        def followed(*_):
+            loss = closure and closure()
+            zeros = ((p, torch.zeros_like(p)) for p in weights)
+            grads.update((p, z if p.grad is None else p.grad.to_dense().clone()) for p, z in zeros)
+            return loss
+
+        if closure is None:
+            followed()
+        self.optimizer.step(*([followed] if closure else []))
+        for group in self.optimizer.param_groups:
+            for p in (p for p in group["params"] if p in before and p.ndim > 1 and p.numel()):
+                found = self.measure(names[p], group, before[p], p.detach(), grads[p], states[p])
+                self.expected[self.steps, names[p]] = found
+
+    def measure(self, name, group, before, after, grad, state):
+        rule = self.optimizer.rule_of(group) if hasattr(self.optimizer, "rule_of") else None
+        tests = [x for x in rule.tree() if isinstance(x, r.InvarianceTest)] if rule else []
+        test = tests[0] if tests else r.ScaleInvarianceTest()
+        own = state if state.keys() >= set(test.state_names) else test.init(before)
+        state = {k: own[k] for k in test.state_names}
+        w, g = (x.float() if x.itemsize < 4 else x for x in (before, grad))
+        found = test.update(Update(w, g, g), state)[0].invariance
+        passed = [
+            (flag.double().mean().item(), str(v), v.units(flag.expand_as(v.norm(w))))
+            for flag, v in zip(found.flags, found.views, strict=True)
+            if flag.any()
+        ]
+        share, invariant_view, flags = passed[0] if passed else (0.0, None, torch.zeros(0))
+        declared = self.views if isinstance(self.views, str) else self.views.get(name)
+        view = declared or (str(test.views[0]) if test.views else "channel")
+        numbers = numbers_of(before, after, grad, view)
+        mean = map(root_mean_square, numbers)
+        return Measurement(self.steps, name, view, *mean, share, invariant_view), numbers, flags

@@ -1,5 +1,7 @@
 """Rows: weights that are invariant at one point only, of which nothing tells, or that deceive."""
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
@@ -8,6 +10,7 @@ from tests.audit.zoo.parts import (
     CHANNEL,
     Case,
     Net,
+    chain,
     filled,
     hides_its_norm,
     images,
@@ -40,10 +43,8 @@ def rezero():
 def lora(*after, **truth):
     return net(
         lambda s, x: s.after(s.base(x) + x @ s.A @ s.B),
-        vectors(),
-        **truth,
-        base=nn.Linear(6, 6).requires_grad_(False),
         **{"A": parameter(6, 2), "B": parameter(2, 6, std=0.0), "after": nn.Sequential(*after)},
+        **{"base": nn.Linear(6, 6).requires_grad_(False), **truth},
     )
 
 
@@ -63,13 +64,13 @@ def deep_convolutions():
 
 def hidden(function):
     """A weight whose gradient hides its norm."""
-    return net(function, vectors(), verdicts={"w": "not invariant"}, w=parameter(4, 6))
+    return net(function, verdicts={"w": "not invariant"}, w=parameter(4, 6))
 
 
 def hidden_beside(function):
     """The same beside an invariant weight."""
     parts = {"f": nn.Linear(6, 4), "norm": nn.BatchNorm1d(4)}
-    return net(function, vectors(), {"f.weight": CHANNEL}, w=parameter(4, 6), **parts)
+    return net(function, {"f.weight": CHANNEL}, w=parameter(4, 6), **parts)
 
 
 def beside_features(logits):
@@ -79,13 +80,12 @@ def beside_features(logits):
         y = self.f(x)
         return logits(torch.tanh(y) @ self.h), self.norm(y).tanh()
 
-    parts = {"f": linear(6, 5), "h": parameter(5, 5), "norm": nn.LayerNorm(5)}
-    return net(function, vectors(), **parts)
+    return net(function, f=linear(6, 5), h=parameter(5, 5), norm=nn.LayerNorm(5))
 
 
 def normed(function, n=16, norm=nn.BatchNorm1d):
     """A function of a network whose `f` is a layer, and whose `norm` fits it."""
-    return net(function, vectors(n), f=linear(6, 5), norm=norm(5))
+    return net(function, inputs=vectors(n), f=linear(6, 5), norm=norm(5))
 
 
 def masked_twice(logits):
@@ -123,6 +123,15 @@ def shifted(self, x):
     return (F.normalize(x @ self.w[:4].T, dim=0) + (x @ self.w[4])[:, None]).softmax(1)
 
 
+def shrunk(scale):
+    """The other channels may not make a coarser view of it."""
+    layer = linear(27, 64)
+    with torch.no_grad():
+        layer.weight[:8] *= scale
+    return chain(vectors(64, 27), layer, nn.BatchNorm1d(64), linear(64, 2))
+
+
+SCALES = (1e-5, 1e-6, 1e-9)
 EVIDENCE = {
     "zero_head": zero_head,
     "zero_head_after_batch_norm": lambda: zero_head(
@@ -137,7 +146,6 @@ EVIDENCE = {
     "low_rank_adapter_before_batch_norm": lambda: lora(nn.BatchNorm1d(6), nn.Tanh()),
     "unrouted_expert": lambda: net(
         one_expert,
-        vectors(),
         verdicts={"experts.2.0.weight": "no evidence", "router.weight": "not invariant"},
         router=linear(6, 3),
         experts=nn.ModuleList(mlp(6, 8, 3) for _ in range(3)),
@@ -145,35 +153,45 @@ EVIDENCE = {
     ),
     "unused_weight": lambda: net(
         lambda s, x: s.used(x),
-        vectors(),
         verdicts={"unused.weight": "no evidence", "used.weight": "not invariant"},
-        used=nn.Linear(6, 3),
-        unused=nn.Linear(6, 3),
+        **{"used": nn.Linear(6, 3), "unused": nn.Linear(6, 3)},
     ),
-    "dead_relu": lambda: Case(
-        nn.Sequential(filled(nn.Linear(6, 8), -100.0), nn.ReLU(), nn.Linear(8, 3)),
-        vectors(),
+    "dead_relu": lambda: chain(
+        *(vectors(), filled(nn.Linear(6, 8), -100.0), nn.ReLU(), nn.Linear(8, 3)),
         verdicts={"0.weight": "no evidence"},
     ),
-    "argmax_output": lambda: net(
-        lambda s, x: s.f(x).argmax(-1),
-        vectors(),
-        verdicts={"f.0.weight": "no evidence"},
-        f=mlp(6, 8, 3),
+    "argmax_output": lambda: chain(
+        *(vectors(), mlp(6, 8, 3), lambda y: y.argmax(-1)), verdicts={"0.0.weight": "no evidence"}
     ),
-    "detached_output": lambda: net(
-        lambda s, x: s.f(x).detach(),
-        vectors(),
-        verdicts={"f.2.weight": "no evidence"},
-        f=mlp(6, 8, 3),
+    "detached_output": lambda: chain(
+        *(vectors(), mlp(6, 8, 3), torch.detach), verdicts={"0.2.weight": "no evidence"}
     ),
-    "regressor_with_a_large_bias": lambda: Case(
-        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), filled(nn.Linear(8, 1), 1e4)), vectors()
+    "regressor_with_a_large_bias": lambda: chain(
+        vectors(), nn.Linear(6, 8), nn.ReLU(), filled(nn.Linear(8, 1), 1e4)
     ),
-    "saturated_outputs": lambda: Case(
-        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), filled(nn.Linear(8, 3), 15.0), nn.Tanh()),
-        vectors(),
+    "saturated_outputs": lambda: chain(
+        vectors(), nn.Linear(6, 8), nn.ReLU(), filled(nn.Linear(8, 3), 15.0), nn.Tanh()
     ),
+    "a_unit_that_acts_at_its_own_point_alone": lambda: net(
+        lambda s, x: s.norm(s.f(x)) * torch.cat([s.gate == 0, torch.ones(5)]),
+        verdicts={"f.weight": "no evidence"},
+        **{"f": linear(6, 6), "norm": nn.BatchNorm1d(6), "gate": nn.Parameter(torch.zeros(1))},
+    ),
+    "an_input_that_is_zero_in_the_batch": lambda: net(
+        lambda s, x, condition: s.norm(s.f(x) + s.g(condition)),
+        inputs=(vectors(8), torch.zeros(8, 3)),
+        verdicts={"f.weight": "only at this point", "g.weight": "not invariant"},
+        **{"f": linear(6, 5), "g": linear(3, 5), "norm": nn.LayerNorm(5)},
+    ),
+    "channels_that_dropout_hides_at_some_points": lambda: chain(
+        *(vectors(4), nn.Linear(6, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.5)),
+        *(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Dropout(0.5)),
+        **{"_0": CHANNEL, "_4": CHANNEL},
+    ),
+    **{
+        f"channels_of_size_{scale}_that_an_eps_outweighs": partial(shrunk, scale)
+        for scale in SCALES
+    },
     "deep_network_without_norm": lambda: Case(mlp(6, *[10] * 11, 3), vectors()),
     "deep_convolutions_without_norm": deep_convolutions,
     "deep_network_with_batch_norm": lambda: Case(
@@ -201,18 +219,21 @@ DECEPTIONS = {
     ),
     "norm_that_is_bounded": lambda: net(
         lambda s, x: torch.tanh(F.linear(x, s.w * (1.0 / rows(s.w)).clamp(max=1))),
-        vectors(),
         w=parameter(4, 6, std=3.0),
+    ),
+    "norms_that_torch_bounds": lambda: net(
+        lambda s, x: torch.tanh(10 * F.linear(x, torch.renorm(s.w, 2, 0, 0.01))),
+        w=parameter(5, 6, std=0.4),
     ),
     # One unit: scaling it up alone says nothing.
     "norm_of_the_whole_weight_that_is_bounded": lambda: hidden(
         lambda s, x: torch.tanh(F.linear(x, s.w * (1.0 / s.w.norm()).clamp(max=1)))
     ),
     "spectral_norm_that_is_bounded": lambda: net(
-        spectrally_bounded, vectors(), v=parameter(6, 6), w=parameter(6, 6)
+        spectrally_bounded, v=parameter(6, 6), w=parameter(6, 6)
     ),
     "clipped_weights": lambda: net(
-        lambda s, x: F.linear(x, s.w.clamp(-0.01, 0.01)), vectors(), w=parameter(4, 6, std=0.01)
+        lambda s, x: F.linear(x, s.w.clamp(-0.01, 0.01)), w=parameter(4, 6, std=0.01)
     ),
     "a_constant_beside_the_weight": lambda: normed(lambda s, x: F.normalize(s.f(x) + 0.01)),
     "masked_logits_that_show_the_norm_beside_features_that_do_not": lambda: beside_features(
@@ -236,9 +257,7 @@ DECEPTIONS = {
     "an_output_that_is_linear_beside_one_that_grows_exponentially": lambda: normed(
         lambda s, x: torch.cat([(12 * s.norm(y := s.f(x))).exp(), y], 1), n=64
     ),
-    "shift_of_a_softmax_beside_cosines": lambda: net(
-        shifted, vectors(), {"w": CHANNEL}, w=parameter(5, 6)
-    ),
+    "shift_of_a_softmax_beside_cosines": lambda: net(shifted, {"w": CHANNEL}, w=parameter(5, 6)),
     "running_center_that_starts_at_zero": running_center,
     # No gradient shows it: all units must shrink to cross it.
     "outputs_above_a_threshold": lambda: normed(

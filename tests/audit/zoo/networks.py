@@ -12,8 +12,7 @@ from tests.audit.zoo.parts import (
     LayerDrop,
     Net,
     Plus,
-    RMSNorm32,
-    ShiftedNorm,
+    as_chain,
     chain,
     checkpointed,
     compiled,
@@ -23,7 +22,9 @@ from tests.audit.zoo.parts import (
     linear,
     mlp,
     net,
+    pair,
     parameter,
+    rms32,
     sequences,
     small,
     tokens,
@@ -79,8 +80,7 @@ SEQUENCES = {
         tokens(), nn.Embedding(11, 8), nn.LayerNorm(8), linear(8, 2), _0=CHANNEL
     ),
     "small_embedding_before_layer_norm": lambda: chain(
-        tokens(),
-        *(small(nn.Embedding(11, 8)), nn.LayerNorm(8), linear(8, 2)),
+        *(tokens(), small(nn.Embedding(11, 8)), nn.LayerNorm(8), linear(8, 2)),
         _0=CHANNEL,
         verdicts={"0.weight": "invariant up to eps"},
     ),
@@ -92,82 +92,62 @@ SEQUENCES = {
         tokens(), nn.Embedding(11, 8, max_norm=1.0), linear(8, 2), nn.Tanh()
     ),
     "embedding_and_position_before_layer_norm": lambda: net(
-        lambda s, t: s.head(s.norm(s.embed(t) + s.position)),
-        tokens(),
+        lambda s, t: s.norm(s.embed(t) + s.position).tanh(),
+        inputs=tokens(),
         **{"embed": nn.Embedding(11, 8), "position": parameter(6, 8), "norm": nn.LayerNorm(8)},
-        head=linear(8, 2),
     ),
     "tied_embedding_and_head": lambda: net(
         lambda s, t: F.linear(s.norm(s.embed(t)), s.embed.weight),
-        tokens(),
-        embed=nn.Embedding(11, 8),
-        norm=nn.LayerNorm(8),
+        inputs=tokens(),
+        **{"embed": nn.Embedding(11, 8), "norm": nn.LayerNorm(8)},
     ),
     "bag_of_embeddings_before_layer_norm": lambda: chain(
         torch.stack([torch.randperm(7)[:5] for _ in range(6)]),
         *(nn.EmbeddingBag(7, 8, mode="sum", sparse=True), nn.LayerNorm(8), nn.Linear(8, 3)),
         _0=LAYER,
     ),
-    "gru": lambda: net(
-        lambda s, x: s.rnn(x)[0], torch.randn(3, 4, 6), rnn=nn.GRU(6, 5, batch_first=True)
-    ),
-    "lstm": lambda: net(
-        lambda s, x: s.rnn(x)[0], torch.randn(3, 4, 6), rnn=nn.LSTM(6, 5, batch_first=True)
-    ),
+    "gru": lambda: net(lambda s, x: s.rnn(x)[0], inputs=sequences(d=6), rnn=nn.GRU(6, 5)),
+    "lstm": lambda: net(lambda s, x: s.rnn(x)[0], inputs=sequences(d=6), rnn=nn.LSTM(6, 5)),
     "recurrent_cell_with_layer_norm": lambda: net(
         recurrent,
-        *(torch.randn(3, 4, 6), {"from_x.weight": LAYER, "from_h.weight": LAYER}),
+        *({"from_x.weight": LAYER, "from_h.weight": LAYER}, sequences(d=6)),
         **{"from_x": linear(6, 5), "from_h": linear(5, 5)},
         **{"a": nn.LayerNorm(5), "b": nn.LayerNorm(5)},
     ),
-    "gated_before_layer_norm": lambda: net(
-        lambda s, x: s.norm(torch.sigmoid(s.gate(x)) * s.value(x)),
-        *(vectors(), {"value.weight": LAYER}),
-        **{"gate": linear(6, 5), "value": linear(6, 5), "norm": nn.LayerNorm(5)},
+    "gated_before_layer_norm": lambda: pair(
+        lambda s, x: s.norm(torch.sigmoid(s.a(x)) * s.b(x)), {"b": LAYER}
     ),
     "fused_gate_before_layer_norm": lambda: chain(
         vectors(), linear(6, 10), nn.GLU(), nn.LayerNorm(5)
     ),
     "swiglu_before_rms_norm": lambda: net(
         lambda s, x: s.norm(s.down(F.silu(s.gate(x)) * s.up(x))),
-        *(vectors(), {"up.weight": LAYER, "down.weight": LAYER}),
-        **{"gate": linear(6, 8), "up": linear(6, 8), "down": linear(8, 6)},
-        norm=nn.RMSNorm(6),
+        {"up.weight": LAYER, "down.weight": LAYER},
+        **{"gate": linear(6, 8), "up": linear(6, 8), "down": linear(8, 6), "norm": nn.RMSNorm(6)},
     ),
-    "product_before_layer_norm": lambda: net(
-        lambda s, x: s.norm(s.a(x) * s.b(x)),
-        *(vectors(), {"a.weight": LAYER, "b.weight": LAYER}),
-        **{"a": linear(6, 5), "b": linear(6, 5), "norm": nn.LayerNorm(5)},
+    "product_before_layer_norm": lambda: pair(
+        lambda s, x: s.norm(s.a(x) * s.b(x)), {"a": LAYER, "b": LAYER}
     ),
-    "product_of_sigmoids": lambda: net(
-        lambda s, x: torch.sigmoid(s.a(x)) * torch.sigmoid(s.b(x)),
-        vectors(),
-        a=linear(6, 5),
-        b=linear(6, 5),
-    ),
+    "product_of_sigmoids": lambda: pair(lambda s, x: torch.sigmoid(s.a(x)) * torch.sigmoid(s.b(x))),
     "squeeze_and_excite": lambda: net(
         squeeze_and_excite,
-        *(images(), {"conv.weight": CHANNEL}),
+        *({"conv.weight": CHANNEL}, images()),
         **{"conv": nn.Conv2d(3, 6, 3), "norm": nn.BatchNorm2d(6), "excite": mlp(6, 3, 6)},
     ),
     "softmax_with_a_temperature": lambda: net(
-        lambda s, x: (s.f(x) / s.t.exp()).softmax(-1), vectors(), f=linear(6, 5), t=parameter()
+        lambda s, x: (s.f(x) / s.t.exp()).softmax(-1), f=linear(6, 5), t=parameter()
     ),
     "linear_attention_before_a_norm": lambda: net(
         lambda s, x: s.norm(s.q(x) @ (s.k(x).transpose(1, 2) @ s.v(x))),
-        *(sequences(d=8), {f"{name}.weight": LAYER for name in "qkv"}),
-        **{name: linear(8, 8) for name in "qkv"},
-        norm=nn.LayerNorm(8),
+        *({f"{name}.weight": LAYER for name in "qkv"}, sequences(d=8)),
+        **{"norm": nn.LayerNorm(8), **{name: linear(8, 8) for name in "qkv"}},
     ),
     "attention_pooling": lambda: net(
-        lambda s, x: s.head((s.score(x).softmax(1) * x).sum(1)),
-        sequences(d=8),
-        score=linear(8, 1),
-        head=linear(8, 2),
+        lambda s, x: (s.score(x).softmax(1) * x).sum(1), inputs=sequences(d=8), score=linear(8, 1)
     ),
     "attention": attention,
     "attention_of_torch": lambda: net(
-        lambda s, x: s.a(x, x, x)[0], sequences(), a=nn.MultiheadAttention(16, 4, batch_first=True)
+        lambda s, x: s.a(x, x, x)[0], inputs=sequences(), a=nn.MultiheadAttention(16, 4)
     ),
     "attention_with_normalized_queries_and_keys": lambda: attention(
         HEADS, normalize=nn.LayerNorm(4)
@@ -176,7 +156,7 @@ SEQUENCES = {
         HEADS, normalize=Net(lambda s, x: s.s * F.normalize(x, dim=-1), s=parameter(1))
     ),
     "attention_normalized_over_all_heads": lambda: attention(
-        (("q", LAYER), ("k", LAYER)), whole=RMSNorm32(16)
+        (("q", LAYER), ("k", LAYER)), whole=rms32
     ),
     "fused_attention_with_normalized_queries_and_keys": lambda: attention(
         fused=True, normalize=nn.LayerNorm(4)
@@ -187,14 +167,13 @@ SEQUENCES = {
         *(nn.LayerNorm(16), linear(16, 2)),
     ),
     "attention_before_a_norm": lambda: Case(
-        nn.Sequential(Attention(), nn.RMSNorm(16), linear(16, 2)),
-        sequences(),
-        {"0.v.weight": LAYER, "0.o.weight": LAYER},
+        as_chain(Attention(), nn.RMSNorm(16), linear(16, 2)),
+        *(sequences(), {"0.v.weight": LAYER, "0.o.weight": LAYER}),
     ),
-    "masked_logits": lambda: net(
-        lambda s, x: s.f(x).masked_fill(torch.arange(5) > 2, -torch.inf),
-        *(vectors(), {"f.0.weight": CHANNEL}),
-        f=nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 5)),
+    "masked_logits": lambda: chain(
+        *(vectors(), nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 5)),
+        lambda y: y.masked_fill(torch.arange(5) > 2, -torch.inf),
+        _0=CHANNEL,
     ),
 }
 
@@ -212,57 +191,18 @@ def residual_network(zero_gains=False):
     return Case(nn.Sequential(*layers), images(), views)
 
 
-def norm_first():
-    def pair():
-        return nn.BatchNorm2d(4), nn.ReLU(), conv(4, 4, 3, padding=1)
-
-    blocks = [Plus(*pair(), *pair()) for _ in range(2)]
-    views = {"1.body.2.weight": CHANNEL, "2.body.2.weight": CHANNEL}
-    layers = conv(3, 4, 3), *blocks, nn.BatchNorm2d(4), nn.Flatten()
-    return Case(nn.Sequential(*layers), images(), views)
-
-
-def convnext():
-    def block():
-        body = [nn.LayerNorm(6, eps=1e-6), nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6)]
-        scale = Net(lambda s, x: s.gamma * x, gamma=nn.Parameter(1e-6 * torch.ones(6)))
-        move = Net(lambda s, x: s.body(x.movedim(1, -1)).movedim(-1, 1))
-        move.body = nn.Sequential(*body, scale)
-        return Plus(nn.Conv2d(6, 6, 3, padding=1, groups=6), move)
-
-    return chain(
-        images(),
-        *(nn.Conv2d(3, 6, 2, 2), block(), block(), nn.Flatten(), nn.LayerNorm(96), linear(96, 3)),
-    )
-
-
-def mobile():
-    def block():
-        layers = []
-        for a, b, k, g in [(4, 8, 1, 1), (8, 8, 3, 8), (8, 4, 1, 1)]:
-            layers += [conv(a, b, k, padding=k // 2, groups=g), nn.BatchNorm2d(b, eps=1e-3)]
-            layers.append(nn.ReLU6())
-        return Plus(*layers[:-1])
-
-    layers = conv(3, 4, 3), nn.BatchNorm2d(4), block(), block(), nn.Flatten(), nn.Linear(144, 3)
-    return Case(nn.Sequential(*layers), images(), {"0*": CHANNEL, "2*": CHANNEL, "3*": CHANNEL})
-
-
 def u_net():
-    def part(layer, channels):
-        return nn.Sequential(layer, nn.GroupNorm(2, channels), nn.SiLU())
-
     def function(self, x):
-        a = self.enter(x)
-        return self.leave(torch.cat([a, self.up(self.down(a))], 1))
+        a = F.silu(self.a(self.enter(x)))
+        b = F.silu(self.b(self.down(a)))
+        return self.leave(torch.cat([a, F.silu(self.c(self.up(b)))], 1))
 
-    views = {"enter.0.weight": "groups=2", "down.0.weight": "groups=2"}
+    views = {"enter.weight": "groups=2", "down.weight": "groups=2", "up.weight": "dim=1,groups=2"}
     return net(
-        function,
-        *(images(), {**views, "up.0.weight": "dim=1,groups=2"}),
-        enter=part(conv(3, 4, 3, padding=1), 4),
-        down=part(conv(4, 8, 2, 2), 8),
-        up=part(nn.ConvTranspose2d(8, 4, 2, 2, bias=False), 4),
+        *(function, views, images()),
+        **{"enter": conv(3, 4, 3, padding=1), "a": nn.GroupNorm(2, 4)},
+        **{"down": conv(4, 8, 2, 2), "b": nn.GroupNorm(2, 8)},
+        **{"up": nn.ConvTranspose2d(8, 4, 2, 2, bias=False), "c": nn.GroupNorm(2, 4)},
         leave=nn.Conv2d(8, 1, 1),
     )
 
@@ -276,8 +216,13 @@ def layer_drop():
 
 
 def wrapped_zero_biases():
-    blocks = [(linear(6, 6), wrap(ShiftedNorm()), nn.Tanh()) for wrap in (compiled, checkpointed)]
-    return chain(vectors(), *(layer for block in blocks for layer in block))
+    """LayerNorm(x + b): what comes before is invariant only while b is 0."""
+    layers = []
+    for wrap in (compiled, checkpointed):
+        zeros, norm = nn.Parameter(torch.zeros(6)), nn.LayerNorm(6)
+        shifted = Net(lambda s, x: s.norm(x + s.b), b=zeros, norm=norm)
+        layers += linear(6, 6), wrap(shifted), nn.Tanh()
+    return chain(vectors(), *layers)
 
 
 def wrapped_invariant():
@@ -301,34 +246,28 @@ def neighbours_in_one_storage():
 NETWORKS = {
     "residual_blocks_with_batch_norm": residual_network,
     "residual_blocks_with_zero_gains": lambda: residual_network(zero_gains=True),
-    "residual_blocks_with_the_norm_first": norm_first,
     "transformer_with_the_norm_first": lambda: Case(decoder(std=0.3), tokens()),
     "transformer_with_the_norm_last": lambda: Case(decoder(std=0.3, pre=False), tokens()),
     "gpt_at_its_initialization_with_a_loss": lambda: with_loss(pre=True),
     "bert_at_its_initialization_with_a_loss": lambda: with_loss(pre=False),
-    "convnext_at_its_initialization": convnext,
     "depthwise_before_layer_norm_with_a_layer_scale": lambda: net(
         lambda s, x: x.movedim(1, -1) + s.gamma * s.out(F.gelu(s.norm(s.deep(x).movedim(1, -1)))),
-        *(images(c=6), {"deep.weight": LAYER}),
-        deep=conv(6, 6, 3, padding=1, groups=6),
-        **{"norm": nn.LayerNorm(6), "out": nn.Linear(6, 6)},
-        gamma=nn.Parameter(1e-6 * torch.ones(6)),
+        *({"deep.weight": LAYER}, images(c=6)),
+        **{"deep": conv(6, 6, 3, padding=1, groups=6), "norm": nn.LayerNorm(6)},
+        **{"out": nn.Linear(6, 6), "gamma": nn.Parameter(1e-6 * torch.ones(6))},
     ),
-    "mobile_blocks": mobile,
     "u_net_with_group_norm": u_net,
     "keyword_inputs_and_a_dict_of_outputs": lambda: net(
-        keywords,
+        *(keywords, {"embed.weight": CHANNEL}),
         {"ids": tokens(), "mask": (torch.arange(6) < 5).expand(4, -1)},
-        {"embed.weight": CHANNEL},
         **{"embed": nn.Embedding(11, 8), "norm": nn.LayerNorm(8), "head": linear(8, 2)},
     ),
     "float32_inside": lambda: net(
-        in_float32,
-        *(vectors(), {"f.weight": CHANNEL}),
+        *(in_float32, {"f.weight": CHANNEL}),
         **{"f": nn.Linear(6, 5), "norm": nn.BatchNorm1d(5), "head": linear(5, 2)},
         table=torch.ones(5),
     ),
-    "in_place_forward": lambda: net(in_place, vectors().double(), f=mlp(6, 8, 3)),
+    "in_place_forward": lambda: net(in_place, inputs=vectors().double(), f=mlp(6, 8, 3)),
     "layer_drop": layer_drop,
     "wrapped_blocks_whose_zero_biases_hide_the_norm": wrapped_zero_biases,
     "wrapped_blocks_of_invariant_weights": wrapped_invariant,

@@ -44,19 +44,34 @@ class Case:
 
 
 def chain(inputs, *layers, verdicts=None, either=None, **views):
-    """A chain of layers; the keywords are the views of layers by their number: _0="channel"."""
+    """A chain of layers and functions; the keywords are views by number: _0="channel"."""
     named = {f"{key[1:]}.weight": view for key, view in views.items()}
-    return Case(nn.Sequential(*layers), inputs, named, verdicts or {}, either or {})
+    made = (x if isinstance(x, nn.Module) else Net(lambda _, y, x=x: x(y)) for x in layers)
+    return Case(nn.Sequential(*made), inputs, named, verdicts or {}, either or {})
 
 
-def before(layer, norm, inputs, view=None):
-    """A layer before a norm, in whose view it is invariant."""
-    return chain(inputs, layer, norm, nn.Tanh(), **({"_0": view} if view else {}))
+def before(layer, norm, view=None, name="0.weight"):
+    """A layer before a norm, in whose view its weight is invariant."""
+    _, channels, *kernel = layer.weight.shape
+    shape = 6, getattr(layer, "in_channels", channels), *(8 for _ in kernel)
+    inputs = torch.randn(shape) if kernel else vectors(d=channels)
+    return Case(as_chain(layer, norm, nn.Tanh()), inputs, {name: view} if view else {})
 
 
-def net(function, inputs, views=None, verdicts=None, either=None, loss=None, **parts):
-    """A model whose forward pass is a function of it and its inputs."""
+def as_chain(*layers):
+    return chain(None, *layers).model
+
+
+def net(function, views=None, inputs=None, verdicts=None, either=None, loss=None, **parts):
+    """A model whose forward pass is a function of it and its inputs, or of 16 vectors."""
+    inputs = vectors() if inputs is None else inputs
     return Case(Net(function, **parts), inputs, views or {}, verdicts or {}, either or {}, loss)
+
+
+def pair(function, views=None, norm=nn.LayerNorm, inputs=None):
+    """A function of a network with two layers, `a` and `b`, and a `norm` of their outputs."""
+    parts = {"a": linear(6, 5), "b": linear(6, 5), "norm": norm(5)}
+    return net(function, {f"{name}.weight": view for name, view in (views or {}).items()}, **parts)
 
 
 def vectors(n=16, d=6):
@@ -117,53 +132,10 @@ class Plus(nn.Module):
         return x + self.body(x)
 
 
-class RMSNorm32(nn.Module):
-    """The root mean square of large language models, computed in float32."""
-
-    def __init__(self, dim, eps=1e-6):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
-
-    def forward(self, x):
-        before = x.dtype
-        x = x.to(torch.float32)
-        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * x.to(before)
-
-
-class StandardizedConv(nn.Conv2d):
-    """Weight standardization (Qiao et al. 2019)."""
-
-    def forward(self, x):
-        flat = self.weight.flatten(1)
-        flat = (flat - flat.mean(1, keepdim=True)) / (flat.std(1, keepdim=True) + 1e-5)
-        return F.conv2d(x, flat.view_as(self.weight), self.bias, padding=self.padding)
-
-
-class EvoNormS0(nn.Module):
-    """x sigmoid(v x) / std of the group (Liu et al. 2020)."""
-
-    def __init__(self, channels, groups):
-        super().__init__()
-        self.v, self.groups = parameter(1, channels, 1, 1), groups
-
-    def forward(self, x):
-        grouped = x.unflatten(1, (self.groups, -1))
-        std = (grouped.var((2, 3, 4), keepdim=True) + 1e-5).sqrt().expand_as(grouped).flatten(1, 2)
-        return x * torch.sigmoid(self.v * x) / std
-
-
-class EvoNormB0(nn.Module):
-    """x / max(std of the batch, v x + std of the instance) (Liu et al. 2020)."""
-
-    def __init__(self, channels):
-        super().__init__()
-        self.v = nn.Parameter(torch.ones(1, channels, 1, 1))
-
-    def forward(self, x):
-        batch = (x.var((0, 2, 3), keepdim=True) + 1e-5).sqrt()
-        instance = (x.var((2, 3), keepdim=True) + 1e-5).sqrt()
-        return x / torch.maximum(batch, self.v * x + instance)
+def rms32(x, eps=1e-6):
+    """The root mean square norm of large language models, computed in float32."""
+    y = x.to(torch.float32)
+    return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -199,17 +171,6 @@ class LayerDrop(nn.Module):
             if not self.training or random.random() > 0.5:
                 x = block(x)
         return x
-
-
-class ShiftedNorm(nn.Module):
-    """LayerNorm(x + b): what comes before is invariant only while b is 0."""
-
-    def __init__(self):
-        super().__init__()
-        self.bias, self.norm = nn.Parameter(torch.zeros(6)), nn.LayerNorm(6)
-
-    def forward(self, x):
-        return self.norm(x + self.bias)
 
 
 class Straight(torch.autograd.Function):
@@ -254,14 +215,9 @@ def decoder(width=16, depth=2, std=0.02, pre=True):
         x = self.embed(tokens) + self.position[: tokens.shape[1]]
         return self.head(self.norm(self.blocks(x)))
 
-    model = Net(
-        function,
-        embed=nn.Embedding(11, width),
-        position=parameter(12, width),
-        blocks=nn.Sequential(*(block() for _ in range(depth))),
-        norm=nn.LayerNorm(width),
-        head=linear(width, 11),
-    )
+    blocks = nn.Sequential(*(block() for _ in range(depth)))
+    parts = {"embed": nn.Embedding(11, width), "position": parameter(12, width), "blocks": blocks}
+    model = Net(function, **parts, norm=nn.LayerNorm(width), head=linear(width, 11))
     for weight in model.parameters():
         if weight.ndim >= 2:
             nn.init.normal_(weight, std=std)
