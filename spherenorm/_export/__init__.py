@@ -12,6 +12,7 @@ from typing import Any
 
 from spherenorm._export._file import ExportError, Written
 from spherenorm._registry import Recipe, bind
+from spherenorm.optim._optimizer import class_name
 
 __all__ = ["ExportError", "export"]
 
@@ -44,15 +45,7 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
     bound = bind(recipe, **settings)
     if bound.rule.measures:
         raise ExportError(f"{bound.name} measures all weights of an optimizer at once")
-    written = Written(bound, name or _class_name(bound.recipe))
+    written = Written(bound, name or class_name(bound.recipe))
     text = written.text()
     written.hold(text)
     return text
-
-
-def _class_name(recipe: Recipe) -> str:
-    """Of the library's class of a recipe, or the recipe's name in CamelCase."""
-    from spherenorm import optim
-
-    own = [each for each in vars(optim).values() if getattr(each, "recipe", None) is recipe]
-    return own[0].__name__ if own else "".join(map(str.capitalize, recipe.__name__.split("_")))

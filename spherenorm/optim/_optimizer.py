@@ -212,7 +212,8 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
 
     Args:
         recipe: a recipe, a registered name, or `module:function`.
-        name: the name of the class; by default the recipe's in CamelCase.
+        name: the name of the class; by default that of `spherenorm.optim`, or the recipe's in
+            CamelCase.
 
     Raises:
         ValueError: nothing of that name; see `find_recipe`.
@@ -224,9 +225,27 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
         params lr momentum dampening weight_decay nesterov maximize backend
     """
     function = find_recipe(recipe)
-    camel_case = "".join(part.capitalize() for part in function.__name__.split("_"))
     module = sys._getframe(1).f_globals.get("__name__", "__main__")
-    return _optimizer_class(function, name or camel_case, module)
+    made = _optimizer_class(function, name or class_name(function), module)
+    if module == "spherenorm.optim":
+        _OWN[function] = made
+    return made
+
+
+_OWN: dict[Recipe, type[RecipeOptimizer]] = {}
+"""The classes of `spherenorm.optim` by their recipes."""
+
+
+def class_name(recipe: Recipe) -> str:
+    """The name of the library's class of a recipe, or the recipe's in CamelCase."""
+    if recipe in _OWN:
+        return _OWN[recipe].__name__
+    return "".join(part.capitalize() for part in recipe.__name__.split("_"))
+
+
+def own_class(recipe: Recipe) -> type[RecipeOptimizer] | None:
+    """The library's class of a recipe; None if it has none."""
+    return _OWN.get(recipe)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from spherenorm._registry import Recipe, find_recipe, recipe_names
-from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer
+from spherenorm.optim._optimizer import RecipeOptimizer, own_class, torch_optimizer
 
 
 def register_timm(*recipes: str | Recipe) -> list[str]:
@@ -40,12 +40,9 @@ def register_timm(*recipes: str | Recipe) -> list[str]:
     from timm.optim import OptimInfo
     from timm.optim._optim_factory import default_registry
 
-    from spherenorm import optim
-
-    classes = {cls.recipe: cls for cls in vars(optim).values() if hasattr(cls, "recipe")}
     registered = []
     for recipe in map(find_recipe, recipes or recipe_names()):
-        cls = classes.get(recipe) or torch_optimizer(recipe)
+        cls = own_class(recipe) or torch_optimizer(recipe)
         takes = inspect.signature(cls).parameters
         registered.append(f"sn-{recipe.__name__.replace('_', '-').lower()}")
         default_registry.register(
