@@ -12,7 +12,7 @@ from typing import Any
 
 from spherenorm._export._file import ExportError, Written
 from spherenorm._registry import Recipe, bind
-from spherenorm.optim._optimizer import class_name
+from spherenorm.optim import torch_optimizer
 
 __all__ = ["ExportError", "export"]
 
@@ -45,7 +45,7 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
     bound = bind(recipe, **settings)
     if bound.rule.measures:
         raise ExportError(f"{bound.name} measures all weights of an optimizer at once")
-    written = Written(bound, name or class_name(bound.recipe))
+    written = Written(bound, name or torch_optimizer(bound.recipe).__name__)
     text = written.text()
     written.hold(text)
     return text

@@ -226,7 +226,7 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
     """
     function = find_recipe(recipe)
     module = sys._getframe(1).f_globals.get("__name__", "__main__")
-    made = _optimizer_class(function, name or class_name(function), module)
+    made = _optimizer_class(function, name or _class_name(function), module)
     if module == "spherenorm.optim":
         _OWN[function] = made
     return made
@@ -236,7 +236,7 @@ _OWN: dict[Recipe, type[RecipeOptimizer]] = {}
 """The classes of `spherenorm.optim` by their recipes."""
 
 
-def class_name(recipe: Recipe) -> str:
+def _class_name(recipe: Recipe) -> str:
     """The name of the library's class of a recipe, or the recipe's in CamelCase."""
     if recipe in _OWN:
         return _OWN[recipe].__name__
