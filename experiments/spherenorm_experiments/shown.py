@@ -126,6 +126,11 @@ class Entry(NamedTuple):
 
 def entry_of(study: Design, runs: Runs, condition: Condition, arm: Arm) -> Entry | None:
     """An arm on a condition; None without a run."""
+    key = "entry", study, condition.label, arm.name
+    return runs.once(key, lambda: _entry(study, runs, condition, arm))
+
+
+def _entry(study: Design, runs: Runs, condition: Condition, arm: Arm) -> Entry | None:
     every = runs.of(condition.label, arm.name)
     if every.empty:
         return None

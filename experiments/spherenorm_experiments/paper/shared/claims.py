@@ -93,6 +93,10 @@ def ratio_at_equal_rates(
 
 
 def _by_rate(runs: Runs, condition: Condition, name: str) -> pd.DataFrame:
+    return runs.once(("by rate", condition.label, name), lambda: _measured(runs, condition, name))
+
+
+def _measured(runs: Runs, condition: Condition, name: str) -> pd.DataFrame:
     every = runs.every(condition.label, name)
     measured = np.array(["norms" in run.spec.probes for run in every.run], dtype=bool)
     return every[measured].drop_duplicates(["seed", "lr"]).set_index(["seed", "lr"])
