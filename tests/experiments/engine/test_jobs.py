@@ -24,6 +24,9 @@ def summaries(specs, root):
     return [folder_of(spec, root).summary() for spec in specs]
 
 
+pytestmark = pytest.mark.usefixtures("forkserver")
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """Of runs in this process."""
