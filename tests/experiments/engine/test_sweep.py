@@ -76,7 +76,7 @@ def test_a_pure_task_that_draws_from_the_global_random_states_is_seeded_by_the_r
 
 
 TASKS = [
-    ("rosenbrock", {}, "adamp", 0.02),
+    pytest.param("rosenbrock", {}, "adamp", 0.02, marks=pytest.mark.long),
     ("mlp", {}, "adamp", 0.01),
     pytest.param("network", {"precision": "float64"}, "adamp", 0.01, marks=pytest.mark.long),
     pytest.param("network", {}, "sgdp", 0.1, marks=pytest.mark.long),
