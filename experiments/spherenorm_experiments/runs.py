@@ -195,17 +195,11 @@ class Runs:
         Args:
             by: another arm, whose choice of the learning rate counts.
         """
-        return self.once(("best", condition, arm, by), lambda: self._best(condition, arm, by))
-
-    def _best(self, condition: str, arm: str, by: str) -> pd.DataFrame:
+        own = self.of(condition, arm)
         if not by:
-            return choose(self.of(condition, arm))
-        reference, own = self.best(condition, by), self.of(condition, arm)
-        chosen = own[own.lr == own.seed.map(reference.lr)].set_index("seed")
-        unscored = chosen.index.isin(reference.index[reference.validation == -math.inf])
-        for name, worst in WORST.items():  # a seed without a choice has no number there
-            chosen[name] = chosen[name].mask(unscored, worst)
-        return chosen
+            return self.once(("best", condition, arm), lambda: choose(own))
+        reference = self.best(condition, by)
+        return self.once(("best", condition, arm, by), lambda: _chosen_by(reference, own))
 
     def at(self, condition: str, arm: str, **point: float) -> pd.DataFrame:
         """Of each seed the run at a point."""
@@ -279,6 +273,15 @@ def choose(frame: pd.DataFrame) -> pd.DataFrame:
         top = [place for place in places if scores[place] == best]
         taken.append(top[seed % len(top)])
     return scored.iloc[taken].set_index("seed")
+
+
+def _chosen_by(reference: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
+    """Of each seed the run at the rate that it chooses in another arm."""
+    chosen = own[own.lr == own.seed.map(reference.lr)].set_index("seed")
+    unscored = chosen.index.isin(reference.index[reference.validation == -math.inf])
+    for name, worst in WORST.items():  # a seed without a choice has no number there
+        chosen[name] = chosen[name].mask(unscored, worst)
+    return chosen
 
 
 def number(frame: pd.DataFrame, key: Key, worst: float = math.nan) -> pd.Series:

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.design import Arm, Condition, Design, differing, metric_of
-from spherenorm_experiments.detection import percent_right
 from spherenorm_experiments.pictures import (
     Line,
     Picture,
@@ -44,8 +43,6 @@ from spherenorm_experiments.tables import (
 
 MOST_TICKS = 10
 """The axis of a hyper-parameter names each value that was tried, if they are so few."""
-
-DELTA = 0.1
 
 CURVES = (
     ("norm", "norm ‖w‖", "Norm of the scale-invariant units", False),
@@ -316,8 +313,6 @@ def _measures(study: Design) -> dict[str, tuple[Key, str]]:
         "norm last": ("norm_last", ".3g"),
         "last / first": ("growth", ".3f"),
         "path on sphere": ("total_effective_step", ".3g"),
-        "detected (%)": (percent_right(DELTA, invariant=True), ".1f"),
-        "left alone (%)": (percent_right(DELTA, invariant=False), ".1f"),
         **study.measures,
     }
 
@@ -338,8 +333,7 @@ def _norms(study: Design, entries: Sequence[Entry]) -> Table:
     note = (
         "The norm is the mean over the scale-invariant units. Views: in how many weights of two or "
         "more dimensions the audit finds invariance channel by channel, of the whole layer, and "
-        "none. Detected: scale-invariant weights that the test with δ = 0.1 takes for such; left "
-        "alone: others that it does not."
+        "none."
     )
     headings: list[Heading] = ["arm", "invariant share (%)", "views", *keys, *paper(*quoted)]
     known = [any(_is_known(row[i]) for row in rows) for i in range(len(headings))]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Condition
-from spherenorm_experiments.detection import percent_right
+from spherenorm_experiments.paper.shared.detection import percent_right
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, mean_over, number
 
