@@ -235,7 +235,7 @@ class Runs:
         return of_lost.combine_first(every[~every.lost].groupby("seed").value.median())
 
     def once(self, key: Any, make: Callable[[], Made]) -> Made:
-        """What is made of these runs under a key, which is made once."""
+        """The value of `make`, which is called once for each key."""
         if key not in self._made:
             self._made[key] = make()
         made: Made = self._made[key]
