@@ -14,11 +14,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED
-from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from spherenorm.support import unknown_name
@@ -173,17 +172,23 @@ def _pooled(
     ) as pool:
         try:
             futures: dict[Any, Job] = {}
+            ended: SimpleQueue[Any] = SimpleQueue()
             with suppress(RuntimeError):  # it has broken
                 for job in jobs:
                     call = _call(job, replace(runner, time_limit=None), wait)
-                    futures[pool.schedule(_noted, [call], timeout=runner.time_limit)] = job
+                    future = pool.schedule(_noted, [call], timeout=runner.time_limit)
+                    futures[future] = job
+                    future.add_done_callback(ended.put)
             while futures:
-                ended, _ = wait_for(futures, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-                if not ended and not pool.active:
+                try:
+                    future = ended.get(timeout=SECONDS_BETWEEN_LOOKS)
+                except Empty:
+                    if pool.active:
+                        continue
                     break
-                for future, job in [(each, futures.pop(each)) for each in ended]:
-                    if not isinstance(future.exception(), BrokenProcessPool):
-                        yield job, future
+                job = futures.pop(future)
+                if not isinstance(future.exception(), BrokenProcessPool):
+                    yield job, future
         except BaseException:  # Ctrl-C, a store that cannot be written, a consumer that stops
             pool.stop()  # type: ignore[no-untyped-call]
             pool.join()
