@@ -107,7 +107,7 @@ def sign_test(wins: int, losses: int) -> float:
     """
     count = wins + losses
     tail = sum(math.comb(count, k) for k in range(min(wins, losses) + 1))
-    return min(1.0, 2 * tail / 2**count)
+    return min(1.0, 2 * tail / float(2**count))
 
 
 def holm(p_values: Sequence[float], weights: Sequence[float]) -> list[float]:
