@@ -71,7 +71,7 @@ def test_results_are_shown(name):
     shown_by(study, results)
     recipe = results.items[0].spec.recipe
     part = results.where(lambda item: item.spec.recipe == recipe)
-    study.evaluated(part), study.tables(part), study.pictures(part)
+    study.evaluated(part), study.tables(part)
 
 
 def shown_by(study, results):
