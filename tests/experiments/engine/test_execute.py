@@ -109,16 +109,6 @@ def edit(monkeypatch):
     return lambda: monkeypatch.setattr(code, "file_digest", edited)
 
 
-def test_a_row_of_other_code_is_trained_again_unless_it_is_accepted(tmp_path, edit):
-    spec = tiny_spec()
-    execute_spec(spec, tmp_path)
-    edit()
-    assert execute_spec(spec, tmp_path, accept_code=True).cached
-    assert not execute_spec(spec, tmp_path).cached
-    (row,) = folder_of(spec, tmp_path).rows()
-    assert Store(tmp_path).is_current(row.code)
-
-
 @pytest.mark.parametrize("accept", [True, False])
 def test_a_checkpoint_of_other_code_is_gone_on_from_only_if_it_is_accepted(tmp_path, edit, accept):
     """The row then names both."""
