@@ -27,11 +27,10 @@ SHOWS = (
     *(
         f"spherenorm_experiments.{name}"
         for name in (
-            *("campaign", "claims", "comparing", "comparison", "condition", "convert", "decisions"),
-            *("design", "detection", "entries", "errors", "exports", "jobs"),
-            *("page", "pictures", "plan", "results", "samples", "sections", "shown", "stats"),
-            *("store", "study", "tables", "tuning", "paper.statements", "paper.findings"),
-            *("paper.opening", "paper.pages", "paper.thirteen"),
+            *("campaign", "claims", "compared", "comparing", "comparison", "convert", "design"),
+            *("errors", "exports", "jobs", "page", "pictures", "plan", "sections", "shown"),
+            *("stats", "store", "study", "tables", "paper.statements", "paper.findings"),
+            *("paper.opening", "paper.pages", "paper.thirteen", "paper.shared.detection"),
         )
     ),
 )

@@ -14,8 +14,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from spherenorm.support import unknown_name
@@ -32,6 +34,9 @@ ROWS = 512
 
 TRIES = 3
 """Times that a pool is begun for jobs whose pool has broken."""
+
+SECONDS_BETWEEN_LOOKS = 1.0
+"""At a pool of which no call ends: if it has broken."""
 
 ONE_THREAD = [f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")]
 
@@ -133,22 +138,28 @@ def local(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
         for job in jobs:
             yield job, functools.partial(execute, job, runner, wait=wait)
         return
-    from concurrent.futures.process import BrokenProcessPool
-
     left = list(jobs)
-    for attempt in range(TRIES):
-        broken = []
-        for job, future in _pooled(left, max(1, count), runner, wait):
-            if isinstance(future.exception(), BrokenProcessPool) and attempt + 1 < TRIES:
-                broken.append(job)  # a process that dies while none has a job ends pebble's pool
-            else:
-                yield job, future.result
-        left = broken
+    for _ in range(TRIES):
+        for job, future in _pooled(list(left), max(1, count), runner, wait):
+            left.remove(job)
+            yield job, future.result
+        if not left:
+            return
+    yield from ((job, _never_called) for job in left)
+
+
+def _never_called() -> Outcome:
+    raise RuntimeError("no process has lived long enough to take it")
 
 
 def _pooled(
     jobs: Sequence[Job], count: int, runner: Runner, wait: float
 ) -> Iterator[tuple[Job, Any]]:
+    """The jobs whose calls have ended, with the futures of these.
+
+    A process that dies while none has a job breaks pebble's pool: it aborts the calls that it has
+    taken, refuses others, and forgets those between. All of these are left.
+    """
     from pebble import ProcessPool
 
     for name in ONE_THREAD:
@@ -161,11 +172,23 @@ def _pooled(
     ) as pool:
         try:
             futures: dict[Any, Job] = {}
-            for job in jobs:
-                call = _call(job, replace(runner, time_limit=None), wait)
-                futures[pool.schedule(_noted, [call], timeout=runner.time_limit)] = job
-            for future in as_completed(futures):
-                yield futures[future], future
+            ended: SimpleQueue[Any] = SimpleQueue()
+            with suppress(RuntimeError):  # it has broken
+                for job in jobs:
+                    call = _call(job, replace(runner, time_limit=None), wait)
+                    future = pool.schedule(_noted, [call], timeout=runner.time_limit)
+                    futures[future] = job
+                    future.add_done_callback(ended.put)
+            while futures:
+                try:
+                    future = ended.get(timeout=SECONDS_BETWEEN_LOOKS)
+                except Empty:
+                    if pool.active:
+                        continue
+                    break
+                job = futures.pop(future)
+                if not isinstance(future.exception(), BrokenProcessPool):
+                    yield job, future
         except BaseException:  # Ctrl-C, a store that cannot be written, a consumer that stops
             pool.stop()  # type: ignore[no-untyped-call]
             pool.join()

@@ -244,28 +244,21 @@ def _overridden(
     """The spec under overrides that it has: one spec, or one for each of their values."""
     if not overrides:
         return [spec if device == spec.device else replace(spec, device=device)]
-    options = _options(spec.task)
-    fields_ = {name: x for name, x in overrides.items() if name in SETTABLE}
-    own = {name: x for name, x in overrides.items() if name in options and name not in fields_}
-    rest = {name: x for name, x in overrides.items() if name not in {**fields_, **own}}
-    recipes = load_recipe(spec.recipe).defaults if rest else {}
-    regime = {name: x for name, x in rest.items() if name in REGIME and name not in recipes}
-    point = {name: x for name, x in rest.items() if name not in regime}
-    if later:
-        chosen = spec.hyper_parameters
-        point = {n: x for n, x in point.items() if not (isinstance(x, list) and chosen.get(n) in x)}
-    asked: dict[str, Any] = {
-        name: tuple(x) if isinstance(x, list) else x for name, x in regime.items()
-    }
-    changed = replace(
-        spec,
-        device=device,
-        options={**spec.options, **own},
-        regime=replace(spec.regime, **asked),
-        **fields_,
-    )
-    points = points_of({**spec.hyper_parameters, **point})
-    return [replace(changed, hyper_parameters=each) for each in points]
+    known, recipe = _options(spec.task), load_recipe(spec.recipe).defaults
+    fields_, options, regime = dict[str, Any](), dict(spec.options), dict[str, Any]()
+    point = dict(spec.hyper_parameters)
+    for name, value in overrides.items():
+        if name in SETTABLE:
+            fields_[name] = value
+        elif name in known:
+            options[name] = value
+        elif name in REGIME and name not in recipe:
+            regime[name] = tuple(value) if isinstance(value, list) else value
+        elif not (later and isinstance(value, list) and point.get(name) in value):
+            point[name] = value
+    changed = replace(spec.regime, **regime)
+    own = replace(spec, device=device, options=options, regime=changed, **fields_)
+    return [replace(own, hyper_parameters=each) for each in points_of(point)]
 
 
 def _settable(task: str, recipe: str) -> set[str]:

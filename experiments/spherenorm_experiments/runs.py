@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,8 @@ WORST = {
 
 COLUMNS = ("condition", "arm", "seed", "lr", "norm_start", "norm_first_epoch")
 """Columns that a frame always has, as it has those of `WORST`; nan where a run lacks the number."""
+
+Made = TypeVar("Made")
 
 Key = str | Callable[["Result"], float | None]
 """A column of the frame, or a function of a run; None where it was not measured."""
@@ -117,7 +119,7 @@ class Runs:
     ) -> None:
         self.items, self.failed = list(items), list(failed)
         self.lacking, self.looks = dict(lacking or {}), tuple(looks)
-        self._views: dict[Any, pd.DataFrame] = {}
+        self._made: dict[Any, Any] = {}
 
     @classmethod
     def load(cls, planned: Sequence[Planned], store: Store) -> Runs:
@@ -167,16 +169,17 @@ class Runs:
         if "norm_start" in frame:
             ratio = frame.norm_last / frame.norm_start.where(frame.norm_start != 0)
             frame["growth"] = ratio.mask(lost, math.inf)
-        return frame
+        return frame.copy()  # whose columns lie together: views of it are made often
+
+    @functools.cached_property
+    def _arms(self) -> dict[Any, pd.DataFrame]:
+        """The runs of each arm on each condition, by point."""
+        ordered = self.frame.sort_values("point", kind="stable")
+        return dict(iter(ordered.groupby(["condition", "arm"], sort=False)))
 
     def every(self, condition: str, arm: str) -> pd.DataFrame:
         """All runs of an arm, by point."""
-        return self._view(("every", condition, arm), lambda: self._every(condition, arm))
-
-    def _every(self, condition: str, arm: str) -> pd.DataFrame:
-        frame = self.frame
-        own = frame[(frame.condition == condition) & (frame.arm == arm)]
-        return own.sort_values("point", kind="stable")
+        return self._arms.get((condition, arm), self.frame[:0])
 
     def of(self, condition: str, arm: str) -> pd.DataFrame:
         """The runs at as many points as have ended on the same seeds.
@@ -184,7 +187,7 @@ class Runs:
         So a few runs of more seeds, or of one more point, do not narrow the search to their points,
         or the comparison to their seeds.
         """
-        return self._view(("of", condition, arm), lambda: _whole(self.every(condition, arm)))
+        return self.once(("of", condition, arm), lambda: _whole(self.every(condition, arm)))
 
     def best(self, condition: str, arm: str, by: str = "") -> pd.DataFrame:
         """Of each seed the run at the point that its own validation set chooses; see `choose`.
@@ -192,17 +195,11 @@ class Runs:
         Args:
             by: another arm, whose choice of the learning rate counts.
         """
-        return self._view(("best", condition, arm, by), lambda: self._best(condition, arm, by))
-
-    def _best(self, condition: str, arm: str, by: str) -> pd.DataFrame:
+        own = self.of(condition, arm)
         if not by:
-            return choose(self.of(condition, arm))
-        reference, own = self.best(condition, by), self.of(condition, arm)
-        chosen = own[own.lr == own.seed.map(reference.lr)].set_index("seed")
-        unscored = chosen.index.isin(reference.index[reference.validation == -math.inf])
-        for name, worst in WORST.items():  # a seed without a choice has no number there
-            chosen[name] = chosen[name].mask(unscored, worst)
-        return chosen
+            return self.once(("best", condition, arm), lambda: choose(own))
+        reference = self.best(condition, by)
+        return self.once(("best", condition, arm, by), lambda: _chosen_by(reference, own))
 
     def at(self, condition: str, arm: str, **point: float) -> pd.DataFrame:
         """Of each seed the run at a point."""
@@ -237,10 +234,12 @@ class Runs:
         of_lost = every[every.lost].groupby("seed").value.first()
         return of_lost.combine_first(every[~every.lost].groupby("seed").value.median())
 
-    def _view(self, key: Any, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        if key not in self._views:
-            self._views[key] = make()
-        return self._views[key]
+    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """The value of `make`, which is called once for each key."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Made = self._made[key]
+        return made
 
     def curves(self, place: Place, key: str) -> tuple[np.ndarray, np.ndarray]:
         """A metric of the finished runs that have it, at the steps at which all of them have it.
@@ -265,9 +264,24 @@ def choose(frame: pd.DataFrame) -> pd.DataFrame:
     Of several, the seed chooses: with the first, an arm's points would decide which end of a
     plateau it takes, over all seeds alike. Seed s takes the run s mod n of n, in any arm.
     """
-    top = frame[frame.validation == frame.groupby("seed").validation.transform("max")]
-    place, count = top.groupby("seed").cumcount(), top.groupby("seed").seed.transform("count")
-    return top[place == top.seed % count].set_index("seed").sort_index()
+    scored = frame[frame.validation.notna()]
+    scores, own, taken = scored.validation.tolist(), dict[int, list[int]](), []
+    for place, seed in enumerate(scored.seed):
+        own.setdefault(seed, []).append(place)
+    for seed, places in sorted(own.items()):
+        best = max(scores[place] for place in places)
+        top = [place for place in places if scores[place] == best]
+        taken.append(top[seed % len(top)])
+    return scored.iloc[taken].set_index("seed")
+
+
+def _chosen_by(reference: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
+    """Of each seed the run at the rate that it chooses in another arm."""
+    chosen = own[own.lr == own.seed.map(reference.lr)].set_index("seed")
+    unscored = chosen.index.isin(reference.index[reference.validation == -math.inf])
+    for name, worst in WORST.items():  # a seed without a choice has no number there
+        chosen[name] = chosen[name].mask(unscored, worst)
+    return chosen
 
 
 def number(frame: pd.DataFrame, key: Key, worst: float = math.nan) -> pd.Series:
@@ -316,15 +330,17 @@ def _is_finite(value: float | None) -> bool:
 
 
 def _whole(frame: pd.DataFrame) -> pd.DataFrame:
-    if frame.empty:
+    seeds: dict[Any, set[int]] = {}
+    for point, seed in zip(frame.point, frame.seed, strict=True):
+        seeds.setdefault(point, set()).add(seed)
+    if all(own == seeds[frame.point.iloc[0]] for own in seeds.values()):
         return frame
-    seeds = frame.groupby("point").seed.agg(frozenset)
 
-    def kept(chosen: frozenset[int]) -> tuple[int, int]:
-        points = sum(chosen <= own for own in seeds)
+    def kept(chosen: set[int]) -> tuple[int, int]:
+        points = sum(chosen <= own for own in seeds.values())
         return points * len(chosen), points
 
-    chosen = max(seeds, key=kept)
+    chosen = max(seeds.values(), key=kept)
     points = [point for point, own in seeds.items() if chosen <= own]
     return frame[frame.point.isin(points) & frame.seed.isin(chosen)]
 

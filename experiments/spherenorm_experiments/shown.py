@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.design import Arm, Condition, Design, differing, metric_of
-from spherenorm_experiments.detection import percent_right
 from spherenorm_experiments.pictures import (
     Line,
     Picture,
@@ -44,8 +43,6 @@ from spherenorm_experiments.tables import (
 
 MOST_TICKS = 10
 """The axis of a hyper-parameter names each value that was tried, if they are so few."""
-
-DELTA = 0.1
 
 CURVES = (
     ("norm", "norm ‖w‖", "Norm of the scale-invariant units", False),
@@ -118,6 +115,10 @@ class Entry(NamedTuple):
             for name in names
         ]
 
+    def quoted(self, names: Sequence[str]) -> list[Cell | None]:
+        """The paper's numbers of it, by heading."""
+        return [self.condition.paper.get(name, {}).get(self.arm.name) for name in names]
+
     @property
     def runs(self) -> list[Result]:
         """The chosen runs with a score."""
@@ -126,6 +127,11 @@ class Entry(NamedTuple):
 
 def entry_of(study: Design, runs: Runs, condition: Condition, arm: Arm) -> Entry | None:
     """An arm on a condition; None without a run."""
+    key = "entry", study, condition.label, arm.name
+    return runs.once(key, lambda: _entry(study, runs, condition, arm))
+
+
+def _entry(study: Design, runs: Runs, condition: Condition, arm: Arm) -> Entry | None:
     every = runs.of(condition.label, arm.name)
     if every.empty:
         return None
@@ -139,7 +145,7 @@ def entry_of(study: Design, runs: Runs, condition: Condition, arm: Arm) -> Entry
     chosen = runs.best(condition.label, arm.name)
     if every.validation.isna().all():  # a task without a score
         chosen = every.drop_duplicates("seed").set_index("seed")
-    return Entry(study, condition, arm, every, chosen, scores.assign(several=len(names) > 1))
+    return Entry(study, condition, arm, every, chosen, scores)
 
 
 def entries_of(study: Design, runs: Runs) -> list[Entry]:
@@ -253,22 +259,19 @@ def _scores(study: Design, runs: Runs, entries: Sequence[Entry]) -> Table:
     tuned_names = _tuned_names(entries)
     values = differing({each.place: each.every_value for each in entries})
     different = {name: of for name, of in values.items() if name not in tuned_names}
+    keys = [f"test.{name}" if f"test.{name}" in runs.frame else "test" for name in names]
     rows: list[Row] = []
     pairs: dict[str, None] = {}
-    for part in _by_condition(study, entries):
-        keys = [f"test.{name}" if f"test.{name}" in runs.frame else "test" for name in names]
-        columns = [_means(part, key) for key in keys]
-        for i, entry in enumerate(part):
-            arm, gap = entry.arm, Cell(None, missing="")
-            if entry.base is not None:
-                base = runs.best(entry.condition.label, entry.base)
-                gap = difference(entry.chosen.test, base.test)
-                pairs[f"{arm.name} − {entry.base}"] = None
-            row: list[Any] = [str(entry.place), *entry.cells(tuned_names)]
-            row += [_value(of.get(entry.place)) for of in different.values()]
-            row += [*(cells[i] for cells in columns), Cell(len(entry.chosen), "d"), gap]
-            row += [entry.condition.paper.get(metric, {}).get(arm.name) for metric in quoted]
-            rows.append(tuple(row))
+    for entry, means in _with_means(study, entries, [(key, ".4g") for key in keys]):
+        gap = Cell(None, missing="")
+        if entry.base is not None:
+            gap = difference(entry.chosen.test, runs.best(entry.condition.label, entry.base).test)
+            pairs[f"{entry.arm.name} − {entry.base}"] = None
+        values_here = [_value(of.get(entry.place)) for of in different.values()]
+        rows.append(
+            (str(entry.place), *entry.cells(tuned_names), *values_here, *means,
+             Cell(len(entry.chosen), "d"), gap, *entry.quoted(quoted))
+        )  # fmt: skip
     headings: list[Heading] = ["arm", *tuned_names, *different, *names, "seeds"]
     headings += ["minus its baseline", *paper(*quoted)]
     return Table("Scores", headings, rows, _about_scores(study, entries, list(pairs)))
@@ -311,8 +314,6 @@ def _measures(study: Design) -> dict[str, tuple[Key, str]]:
         "norm last": ("norm_last", ".3g"),
         "last / first": ("growth", ".3f"),
         "path on sphere": ("total_effective_step", ".3g"),
-        "detected (%)": (percent_right(DELTA, invariant=True), ".1f"),
-        "left alone (%)": (percent_right(DELTA, invariant=False), ".1f"),
         **study.measures,
     }
 
@@ -321,26 +322,19 @@ def _norms(study: Design, entries: Sequence[Entry]) -> Table:
     keys = _measures(study)
     quoted = [name for name in _quoted(study) if name in keys]
     rows: list[list[Content]] = []
-    for part in _by_condition(study, entries):
-        columns = [_means(part, key, form) for key, form in keys.values()]
-        for i, entry in enumerate(part):
-            share = mean_of(number(entry.chosen, invariant_share), ".1f")
-            theirs = entry.condition.paper
-            rows.append(
-                [str(entry.place), share, _views_of(entry.runs), *(cells[i] for cells in columns),
-                 *(theirs.get(name, {}).get(entry.arm.name) for name in quoted)]
-            )  # fmt: skip
+    for entry, means in _with_means(study, entries, list(keys.values())):
+        share = mean_of(number(entry.chosen, invariant_share), ".1f")
+        place, views = str(entry.place), _views_of(entry.runs)
+        rows.append([place, share, views, *means, *entry.quoted(quoted)])
     note = (
         "The norm is the mean over the scale-invariant units. Views: in how many weights of two or "
         "more dimensions the audit finds invariance channel by channel, of the whole layer, and "
-        "none. Detected: scale-invariant weights that the test with δ = 0.1 takes for such; left "
-        "alone: others that it does not."
+        "none."
     )
     headings: list[Heading] = ["arm", "invariant share (%)", "views", *keys, *paper(*quoted)]
     known = [any(_is_known(row[i]) for row in rows) for i in range(len(headings))]
     kept = [list(itertools.compress(row, known)) for row in rows]
-    title = "Norms, steps and detection"
-    return Table(title, list(itertools.compress(headings, known)), kept, note)
+    return Table("Norms and steps", list(itertools.compress(headings, known)), kept, note)
 
 
 def _is_known(cell: Content) -> bool:
@@ -438,18 +432,22 @@ def _views_of(runs: Sequence[Result]) -> str:
     return ", ".join(f"{views.count(view)} {name}" for view, name in counts if view in views)
 
 
-def _by_condition(study: Design, entries: Sequence[Entry]) -> list[list[Entry]]:
-    """The entries of each condition together."""
-    return [[entry for entry in entries if entry.condition is condition]
-            for condition in study.conditions]  # fmt: skip
-
-
 def _tuned_names(entries: Sequence[Entry]) -> list[str]:
     """The hyper-parameters that some arm is tuned in."""
     return list(dict.fromkeys(name for entry in entries for name in entry.names))
 
 
-def _means(entries: Sequence[Entry], key: Key, form: str = ".4g") -> list[Cell]:
+def _with_means(
+    study: Design, entries: Sequence[Entry], keys: Sequence[tuple[Key, str]]
+) -> Iterator[tuple[Entry, list[Cell]]]:
+    """Each arm with its means, over the seeds that the arms of its condition share."""
+    for condition in study.conditions:
+        own = [entry for entry in entries if entry.condition is condition]
+        columns = [_means(own, key, form) for key, form in keys]
+        yield from ((entry, [cells[i] for cells in columns]) for i, entry in enumerate(own))
+
+
+def _means(entries: Sequence[Entry], key: Key, form: str) -> list[Cell]:
     """The means of entries over the same seeds; added ones do not narrow those of the others."""
     values = [number(entry.chosen, key) for entry in entries]
     own = [series for entry, series in zip(entries, values, strict=True) if not entry.arm.added]

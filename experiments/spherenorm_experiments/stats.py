@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 NOISE = 1e-9
 """A difference of this size between two numbers is rounding."""
@@ -68,7 +68,7 @@ def t_test(values: Sequence[float], bound: float) -> float:
         return 1.0
     if error == 0:
         return sign_test(len(known), 0)
-    return float(2 * stats.t.sf(off / error, len(known) - 1))
+    return float(2 * stdtr(len(known) - 1, -off / error))
 
 
 def scale_of(*numbers: Iterable[float]) -> float:
@@ -96,8 +96,7 @@ def detectable(spread: float, count: int) -> float:
     """
     if count < 2:
         return math.inf
-    quantiles = stats.t.ppf([1 - LEVEL / 2, POWER], count - 1)
-    return float(quantiles.sum()) * spread / math.sqrt(count)
+    return (_quantile(count) + _quantile(count, POWER)) * spread / math.sqrt(count)
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -107,7 +106,8 @@ def sign_test(wins: int, losses: int) -> float:
     0.03125
     """
     count = wins + losses
-    return float(stats.binomtest(wins, count).pvalue) if count else 1.0
+    tail = sum(math.comb(count, k) for k in range(min(wins, losses) + 1))
+    return min(1.0, 2 * tail / float(2**count))
 
 
 def holm(p_values: Sequence[float], weights: Sequence[float]) -> list[float]:
@@ -156,5 +156,6 @@ def _standard_error(values: np.ndarray) -> float:
 
 
 @functools.lru_cache(maxsize=256)
-def _quantile(count: int) -> float:
-    return float(stats.t.ppf(1 - LEVEL / 2, count - 1))
+def _quantile(count: int, share: float = 1 - LEVEL / 2) -> float:
+    """Of Student's distribution with count - 1 degrees of freedom."""
+    return float(stdtrit(count - 1, share))

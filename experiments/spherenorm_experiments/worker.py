@@ -18,21 +18,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spherenorm_experiments.execute import execute_spec
 from spherenorm_experiments.ranks import WORKER, die_with_parent, joined
-from spherenorm_experiments.run import Outcome
-from spherenorm_experiments.spec import Spec
 
 RESTARTS = 3
 """Restarts of the processes after one of them is killed."""
 
 
-def work(request: dict[str, Any]) -> Outcome:
+def work(request: dict[str, Any]) -> None:
     """Execute the request together with the other ranks, as one that torchrun has started."""
+    from spherenorm_experiments.execute import execute_spec  # torchrun itself does without
+    from spherenorm_experiments.spec import Spec
+
     flags = dict(request)
     spec, root = Spec.from_json(flags.pop("spec")), flags.pop("root")
     with joined(flags.get("parallel", "ddp"), spec.device) as ranks:
-        return execute_spec(spec, root, ranks=ranks, **flags)
+        execute_spec(spec, root, ranks=ranks, **flags)
 
 
 def main(path: str) -> None:

@@ -30,7 +30,7 @@ ROOMS = {
         *("errors", "streams", "code", "metrics", "spec", "search", "task", "lookup", "recipes"),
         *("store", "probes", "ranks", "run", "optimizers", "weights", "given_steps", "data"),
         *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "stats", "tables"),
-        *("runs", "claims", "detection", "pictures", "plan", "study", "design", "shown"),
+        *("runs", "claims", "pictures", "plan", "study", "design", "shown"),
         *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
         *("exports", "paper", "extra", "paper.opening", "page", "paper.pages"),
         *("compared", "convert", "cli"),

@@ -1,6 +1,6 @@
 """Shared by the experiment tests: the modules in this folder, importable in child processes too."""
 
-import multiprocessing
+import multiprocessing.forkserver
 import os
 import shutil
 import sys
@@ -52,4 +52,5 @@ def forkserver():
     """Child processes that start fast: torch is imported once, in their common parent."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["spherenorm_warm", "spherenorm_experiments.study"])
+    multiprocessing.forkserver.ensure_running()  # also of the pools that a test begins first
     return context

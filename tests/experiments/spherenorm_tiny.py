@@ -316,28 +316,6 @@ def undefined_probe(step):
     return {"moved": 1.0, "ratio": math.nan}
 
 
-@dataclass(frozen=True)
-class Mistyped(r.StepSize):
-    """Has a typo."""
-
-    def update(self, update, state):
-        return sn.Update(update.weight, update.grad, update.directoin), state
-
-
-def mistyped(lr=0.1):
-    return sn.chain(Mistyped(lr))
-
-
-@dataclass(frozen=True)
-class Mistaken(Tiny):
-    """Its score raises."""
-
-    name = "mistaken"
-
-    def evaluate(self, model, batch):
-        return {"evaluations": {}["evaluations"]}
-
-
 class Plain(Tiny):
     """Its score is a number and no share of one."""
 

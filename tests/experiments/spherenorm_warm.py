@@ -2,9 +2,10 @@
 
 import tempfile
 
-from spherenorm_tiny import tiny_spec
+import torch.distributed.fsdp  # noqa: F401  (of those that shard)
+from spherenorm_pictures import picture_spec
 
 from spherenorm_experiments.execute import execute_spec
 
 with tempfile.TemporaryDirectory() as root:
-    execute_spec(tiny_spec(epochs=1), root)
+    execute_spec(picture_spec(epochs=1), root)  # whose scores import scikit-learn

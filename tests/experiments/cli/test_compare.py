@@ -1,4 +1,4 @@
-"""`compare`: the numbers are those of the files, tuning is equal, and bad input runs nothing."""
+"""`compare`: the numbers are those of the files, and tuning is equal."""
 
 import csv
 import json
@@ -132,35 +132,6 @@ def test_a_lost_run_takes_its_seed_with_it_and_is_said(made, tmp_path):
     (note,) = found["notes"]
     assert f"{every - 1} of {every} runs have a result; `resume` goes on with the rest" in note
     assert "runs of adamp" not in made[1].output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--task", "nope"), "nope"),
-        (("--task", "cosine"), "cosine"),
-        (("--optimizers", "sgd"), "two or more"),
-        (("--optimizers", "sgd,adamp, sgd"), "'sgd' is there twice"),
-        (("--optimizers", "sgd,adampp"), "adampp"),
-        (("--search", "lr=0:1"), "lr=0:1"),
-        (("--search", "momentum=0.1:0.9"), "momentum"),
-        (("--search", "sgd:lr=1:2"), "no range for 'adamp'"),
-        (("--trials", "0"), "--trials 0"),
-        (("--method", "bayes"), "bayes"),
-        (("--baseline", "adam"), "--baseline 'adam'"),
-        (("--margin", "-1"), "--margin -1"),
-        (("--set", "lr=0.1"), "--search tunes it"),
-        (("--set", "adam:eps=1"), "'adam' is none of --optimizers"),
-    ],
-)
-def test_bad_input_is_one_line_and_runs_nothing(tmp_path, arguments, says):
-    given = {"--task": TINY, "--optimizers": "sgd,adamp", "--search": "lr=1e-2:1"}
-    given |= dict(zip(arguments[::2], arguments[1::2], strict=True))
-    words = [word for pair in given.items() for word in pair]
-    result = invoke("compare", *words, "--out", tmp_path / "out")
-    assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
-    assert says in result.output
-    assert not (tmp_path / "out").exists()
 
 
 def test_the_difference_is_of_the_score_and_a_lost_arm_has_none(tmp_path):

@@ -9,7 +9,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
 from commands import ROOT, STUDY, arms_of, claims_of, invoke, process, run_and_note, run_tiny
 
 from spherenorm_experiments.comparing import parse_overrides, parse_seeds
@@ -37,43 +36,6 @@ def test_dry_run_runs_nothing_knows_what_is_there_and_counts_shared_runs_once(tm
     assert not (tmp_path / "new").exists()
     row, _ = json.loads(invoke("run", STUDY, *options, ran).output)
     assert (row["runs"], row["cached"], row["to run"]) == (6, 6, 0)
-
-
-@pytest.mark.parametrize(
-    ("command", "named"),
-    [
-        ("run weight-deca", "weight-decay"),
-        ("run STUDY --optimizers sgpd", "did you mean sgd"),
-        ("run STUDY --optimizers nowhere:f", "nowhere"),
-        ("run STUDY --optimizers spherenorm_broken:mine", "ZeroDivisionError"),
-        ("run STUDY --optimizers spherenorm_tiny:picky --set size=3", "no size 3"),
-        ("run STUDY --seeds many", "0:10"),
-        ("run STUDY --seeds 0:123456789012", "at most 10000"),
-        ("run STUDY --tier smal", "did you mean small"),
-        ("run STUDY --device abacus", "abacus"),
-        ("run STUDY --backend lokal", "did you mean local"),
-        ("run STUDY --time-limit 0", "time_limit"),
-        ("run STUDY --epochs 0", "epochs"),
-        ("run STUDY --set momentun=0.5", "did you mean momentum"),
-        ("run STUDY --set momentum", "key=value"),
-        ("run STUDY --set momentum=1.5", "momentum"),
-        ("run t1 --tier smoke --set width=1.5", "width=1.5"),
-        ("run f1 --data .", "f1"),
-        ("run spherenorm_tiny:RaisesInTrials --tier smoke", "nothing to run"),
-        ("run TABLE --search lr=0.1:1", "--search"),
-        ("run TABLE --optimizers adamp", "--like sgd"),
-        ("report", "`spherenorm run` comes first"),
-        ("resume", "there is no store at"),
-        ("status", "there is no store at"),
-        ("export", "there is no store at"),
-    ],
-)
-def test_a_wrong_command_says_what_would_be_right_and_runs_nothing(tmp_path, command, named):
-    words = command.replace("STUDY", STUDY).replace("TABLE", "spherenorm_bench:TINY_TABLE").split()
-    result = invoke(*words, "--out", tmp_path)
-    assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
-    assert named in result.output
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_store_that_cannot_be_written_or_read_has_its_own_code(tmp_path, ran, monkeypatch):

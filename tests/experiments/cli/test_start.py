@@ -77,25 +77,6 @@ def test_the_list_is_of_what_the_modules_have():
     assert listed["recipes"].keys() <= set(recipe_names())
 
 
-@pytest.mark.parametrize(
-    ("module", "extra", "arguments"),
-    [
-        ("submitit", "slurm", ("run", STUDY, "--backend", "slurm")),
-        ("submitit", "slurm", ("resume", "--backend", "slurm")),
-        ("torch.utils.tensorboard", "tensorboard", ("run", STUDY, "--tensorboard")),
-    ],
-)
-def test_a_missing_extra_is_named_before_anything_runs(
-    tmp_path, monkeypatch, module, extra, arguments
-):
-    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
-    (tmp_path / "runs").mkdir()
-    result = invoke(*arguments, "--out", tmp_path)
-    assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
-    assert f"pip install 'spherenorm[{extra}]'" in result.output
-    assert not list((tmp_path / "runs").iterdir())
-
-
 @pytest.fixture
 def pair(monkeypatch):
     """One layout, of two files, in place of the real ones."""

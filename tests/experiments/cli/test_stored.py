@@ -6,7 +6,6 @@ import json
 import re
 import sys
 
-import pytest
 from commands import STUDY, arms_of, claims_of, invoke, run_tiny
 from running import folder_of
 from spherenorm_tiny import tiny_spec
@@ -88,18 +87,3 @@ def test_show_has_what_the_store_has(tmp_path):
     text = invoke("show", folder.name.split("-")[-2][:9], "--out", tmp_path)
     assert text.exit_code == 0
     assert f"{folder.summary()['norm_last']:.7g}" in text.stdout
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("show nothing", "nothing"),
-        ("show sp", "runs begin with 'sp'"),
-        ("export --format cvs", "csv"),
-        ("export t1", "no such"),
-    ],
-)
-def test_what_a_store_does_not_have_is_one_line(ran, command, said):
-    result = invoke(*command.split(), "--out", ran)
-    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
-    assert said in result.output

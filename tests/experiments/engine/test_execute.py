@@ -30,15 +30,6 @@ def whole(tmp_path_factory):
     return ended(tiny_spec(), root)
 
 
-def test_resuming_does_not_start_again(tmp_path, whole):
-    spec = tiny_spec()
-    stop_after(spec, tmp_path, 9)
-    checkpoint = folder_of(spec, tmp_path).load_checkpoint()
-    assert checkpoint["done"] == 9
-    execute_spec(spec, tmp_path)
-    assert_same_end(ended(spec, tmp_path), whole)
-
-
 @pytest.mark.parametrize("failing", [1, 3, 8])
 def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, whole, monkeypatch, failing):
     spec, calls, real = tiny_spec(), [], os.fsync
@@ -69,21 +60,20 @@ def test_a_recipe_that_raises_fails_its_run_and_says_where(tmp_path):
     assert not execute_spec(spec, tmp_path).cached  # tried again
 
 
-def tiny_with(task, **options):
-    spec = tiny_spec()
-    return replace(spec, task=f"spherenorm_tiny:{task}", options={**spec.options, **options})
-
-
-def test_a_metric_that_is_no_number_is_an_error_of_its_task_and_no_divergence(tmp_path):
-    outcome = execute_spec(tiny_with("Unscored"), tmp_path)
-    assert (outcome.state, "'area'" in outcome.error) == ("failed", True)
-    outcome = execute_spec(tiny_with("Unscored", explode=True), tmp_path)
-    assert outcome.state == "diverged"
-
-
-def test_a_metric_that_cannot_be_added_up_is_named(tmp_path):
-    outcome = execute_spec(tiny_with("Plain"), tmp_path)
-    assert (outcome.state, "'score'" in outcome.error) == ("failed", True)
+@pytest.mark.parametrize(
+    ("task", "options", "state", "named"),
+    [
+        ("Unscored", {}, "failed", "'area'"),
+        ("Unscored", {"explode": True}, "diverged", ""),
+        ("Plain", {}, "failed", "'score'"),
+    ],
+)
+def test_a_metric_that_is_no_number_is_an_error_of_its_task_unless_the_model_diverged(
+    tmp_path, task, options, state, named
+):
+    spec = replace(tiny_spec(), task=f"spherenorm_tiny:{task}", options=options)
+    outcome = execute_spec(spec, tmp_path)
+    assert (outcome.state, named in outcome.error) == (state, True)
 
 
 def test_what_a_killed_process_left_half_written_is_deleted(tmp_path):
@@ -117,16 +107,6 @@ def edit(monkeypatch):
         return "edited" if path.name == "spherenorm_tiny.py" else digest(path)
 
     return lambda: monkeypatch.setattr(code, "file_digest", edited)
-
-
-def test_a_row_of_other_code_is_trained_again_unless_it_is_accepted(tmp_path, edit):
-    spec = tiny_spec()
-    execute_spec(spec, tmp_path)
-    edit()
-    assert execute_spec(spec, tmp_path, accept_code=True).cached
-    assert not execute_spec(spec, tmp_path).cached
-    (row,) = folder_of(spec, tmp_path).rows()
-    assert Store(tmp_path).is_current(row.code)
 
 
 @pytest.mark.parametrize("accept", [True, False])

@@ -24,6 +24,9 @@ def summaries(specs, root):
     return [folder_of(spec, root).summary() for spec in specs]
 
 
+pytestmark = pytest.mark.usefixtures("forkserver")
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """Of runs in this process."""
@@ -137,6 +140,10 @@ def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, expected):
     assert any("preempt" in log.read_text() for log in (tmp_path / "slurm").glob("*_log.*"))
 
 
-@pytest.mark.parametrize("way", [WAYS[0], WAYS[2]], ids=lambda way: way.name)
+@pytest.mark.parametrize(
+    "way",
+    [way if way in (WAYS[0], WAYS[2]) else pytest.param(way, marks=LONG) for way in WAYS],
+    ids=[way.name for way in WAYS],
+)
 def test_a_run_that_is_killed_equals_one_that_is_not(tmp_path, forkserver, way):
     assert check(forkserver, way, 3, 2, tmp_path)

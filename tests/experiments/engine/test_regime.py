@@ -169,8 +169,8 @@ def test_with_every_option_a_run_goes_on_where_it_was_interrupted(tmp_path, prec
     """Before the second optimizer's turn, at it, and after it."""
     spec = replace(picture_spec(epochs=2), regime=replace(EVERYTHING, precision=precision))
     execute_spec(spec, tmp_path / "whole")
-    for stop in (3, 2, 4):
-        stop_after(spec, tmp_path, stop)
+    written = [done for count in (3, 2, 4) for done in stop_after(spec, tmp_path, count)]
+    assert written == [*range(1, 10)]  # none is done twice
     execute_spec(spec, tmp_path)
     assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
 

@@ -47,18 +47,6 @@ def _rows(table):
     return {str(row[0]): dict(zip(columns, row, strict=True)) for row in table.rows}
 
 
-def test_every_seed_takes_the_rate_with_its_own_best_validation_score(ended):
-    _, runs = ended
-    for arm in ("SGD", "SGDP", ADDED):
-        grid = _grid(runs, arm)
-        assert len(grid) == 2 * 2  # rates, seeds
-        assert {rate for _, rate, _ in grid} == {0.02, 0.2} if arm == ADDED else {0.01, 0.1}
-        for seed, rate, summary in _chosen(runs, arm):
-            own = {lr: each["validation"] for s, lr, each in grid if s == seed}
-            assert (rate, summary["validation"]) == max(own.items(), key=lambda pair: pair[1])
-        assert len(_chosen(runs, arm)) == 2
-
-
 def scored(study, score, plan=None):
     """The results of a study when nothing is left to run, with scores by recipe and rate."""
     plan, items, trials = plan or Plan(), [], []
@@ -96,21 +84,6 @@ def test_a_grid_grows_for_all_of_its_family_until_no_best_is_at_an_edge():
     results = scored(study, lambda recipe, lr: lr)
     assert len(_rates(results)["SGD"]) == 6
     assert "the best lr of plain: SGD is at an edge" in study.evaluated(results)[0].detail
-
-
-def test_a_seed_does_not_choose_by_its_test_score():
-    """The test scores here are the validation scores with the other sign."""
-    study = small_table(tune={"lr": (0.01, 0.03, 0.1)}, claims=())
-    results = scored(study, lambda recipe, lr: -abs(math.log(lr / 0.03)))
-    assert {lr for _, lr, _ in _chosen(results, "SGD")} == {0.03}
-
-
-def test_a_seed_that_is_added_leaves_the_choice_of_the_others_alone():
-    more = compared(SMALL_TABLE, Plan("smoke", (40, 41, 42)))
-    few = more.where(lambda item: item.spec.seed != 42)
-    for arm in ("SGD", "SGDP"):
-        chosen = [(seed, lr) for seed, lr, _ in _chosen(more, arm)]
-        assert [(seed, lr) for seed, lr, _ in _chosen(few, arm)] == chosen[:2]
 
 
 def test_a_seed_without_a_validation_score_has_no_score_and_the_row_says_so(ended):
@@ -168,22 +141,6 @@ def test_the_table_has_means_of_the_chosen_runs_and_paired_differences(ended):
     )
     grown = [s["norm_last"] / s["norm_start"] for *_, s in _chosen(runs, "SGD")]
     assert norms["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))
-
-
-def test_claims_are_of_the_chosen_runs(ended):
-    study, runs = ended
-    claims = study.evaluated(runs)
-    score = claims[0]
-    assert score.claim.primary
-    assert str(score.claim.paper) == "+0.23"
-    sgd, sgdp = (
-        {seed: summary["test"] for seed, _, summary in _chosen(runs, name)}
-        for name in ("SGD", "SGDP")
-    )
-    gaps = [sgdp[seed] - sgd[seed] for seed in sgd]
-    assert score.numbers[0].number == pytest.approx(sum(gaps) / len(gaps))
-    for name in ("SGD", "SGDP"):  # of two rates each is at an edge
-        assert f"the best lr of plain: {name} is at an edge of its range" in score.detail
 
 
 def test_the_papers_runs_have_the_papers_settings_and_no_search():

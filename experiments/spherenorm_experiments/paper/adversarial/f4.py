@@ -12,6 +12,7 @@ import pandas as pd
 from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import of_metric, projection, scores
+from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Result, Runs
 from spherenorm_experiments.tables import Cell, printed, table_of
@@ -206,5 +207,6 @@ F4 = Comparison(
         ),
     ],
     first_seed=400,
+    measures=DETECTED,
     departures=DEPARTURES,
 )

@@ -9,6 +9,7 @@ from spherenorm import Chain
 from spherenorm.recipes import adam
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
 
@@ -122,5 +123,6 @@ T4 = Comparison(
     claims=[*projection(CONDITIONS, ("AdamW", "AdamP"))],
     first_seed=400,
     seeds={"full": 3},
+    measures=DETECTED,
     departures=DEPARTURES,
 )

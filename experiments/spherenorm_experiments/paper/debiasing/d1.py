@@ -7,6 +7,7 @@ from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import of_metric, projection
+from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
 
@@ -105,5 +106,6 @@ D1 = Comparison(
         of_metric(STRIPES, "ImageNet-A accuracy", *NAMES),
     ],
     first_seed=440,
+    measures=DETECTED,
     departures=DEPARTURES,
 )

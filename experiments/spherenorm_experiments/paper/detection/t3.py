@@ -7,6 +7,7 @@ from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
 
@@ -90,5 +91,6 @@ T3 = Comparison(
     claims=[*projection(CONDITIONS, ("Adam", "AdamP"))],
     first_seed=300,
     seeds={"evidence": 6},
+    measures=DETECTED,
     departures=DEPARTURES,
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.shared.photographs import GLYPHS, on_glyphs, on_imagenet
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
@@ -85,5 +86,6 @@ D2 = Comparison(
     conditions=CONDITIONS,
     claims=[*projection(CONDITIONS, ("baseline", "AdamP"))],
     first_seed=1220,
+    measures=DETECTED,
     departures=DEPARTURES,
 )

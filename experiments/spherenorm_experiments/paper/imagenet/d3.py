@@ -9,6 +9,7 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.shared.photographs import (
     GLYPHS,
     WARM_UP,
@@ -82,6 +83,7 @@ D3 = Comparison(
     conditions=CONDITIONS,
     claims=[*projection(CONDITIONS, PAIR)],
     first_seed=1300,
+    measures=DETECTED,
     departures=DEPARTURES,
 )
 

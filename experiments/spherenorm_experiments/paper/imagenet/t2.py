@@ -8,6 +8,7 @@ from typing import Any
 from spherenorm_experiments.claims import MARGIN
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup, score_claim
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.shared.photographs import (
     ADAM_RATES,
     GLYPHS,
@@ -116,5 +117,6 @@ T2 = Comparison(
     conditions=CONDITIONS,
     claims=[*projection(CONDITIONS, ("SGD", "SGDP"), ("AdamW", "AdamP")), *OF_DECAY],
     first_seed=120,
+    measures=DETECTED,
     departures=DEPARTURES,
 )

@@ -7,6 +7,7 @@ import pandas as pd
 from spherenorm_experiments.claims import OURS
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, number
 from spherenorm_experiments.shown import invariant_share
@@ -76,6 +77,7 @@ T5 = Comparison(
     conditions=CONDITIONS,
     claims=list(projection(CONDITIONS[:1], NAMES)),
     first_seed=1500,
+    measures=DETECTED,
     departures=(
         ("data", "WikiText-103, 103 million words", "60,000 characters of the standard library's "
          "source", "a small machine"),

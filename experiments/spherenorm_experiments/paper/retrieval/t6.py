@@ -10,8 +10,8 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.detection import single_step, statistics_of
 from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.detection import DETECTED, single_step, statistics_of
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Result, Runs, mean_over, number
 from spherenorm_experiments.stats import deviation
@@ -187,5 +187,6 @@ T6 = Comparison(
     ],
     first_seed=1600,
     seeds={"full": 3},
+    measures=DETECTED,
     departures=DEPARTURES,
 )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Condition
-from spherenorm_experiments.detection import percent_right
+from spherenorm_experiments.paper.shared.detection import percent_right
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, mean_over, number
 
@@ -93,6 +93,10 @@ def ratio_at_equal_rates(
 
 
 def _by_rate(runs: Runs, condition: Condition, name: str) -> pd.DataFrame:
+    return runs.once(("by rate", condition.label, name), lambda: _measured(runs, condition, name))
+
+
+def _measured(runs: Runs, condition: Condition, name: str) -> pd.DataFrame:
     every = runs.every(condition.label, name)
     measured = np.array(["norms" in run.spec.probes for run in every.run], dtype=bool)
     return every[measured].drop_duplicates(["seed", "lr"]).set_index(["seed", "lr"])

@@ -1,7 +1,4 @@
-"""Tests of scale-invariance, evaluated afterwards on the statistics that a run has recorded.
-
-The probe `detection` records them.
-"""
+"""The paper's test of scale-invariance, on the statistics that the probe `detection` records."""
 
 from __future__ import annotations
 
@@ -69,22 +66,17 @@ def percent_right(delta: float, *, invariant: bool) -> Key:
     return key
 
 
+DETECTED: dict[str, tuple[Key, str]] = {
+    "detected (%)": (percent_right(0.1, invariant=True), ".1f"),
+    "left alone (%)": (percent_right(0.1, invariant=False), ".1f"),
+}
+"""Columns of a comparison: the scale-invariant weights that the test with delta 0.1 takes for such,
+and the others that it does not."""
+
+
 def single_step(statistic: WeightStatistic, delta: float) -> np.ndarray:
     """The paper's test at each step: True where it takes the weight for scale-invariant."""
     return _either(statistic.channels, statistic.layer, delta)
-
-
-def accumulated(
-    statistic: WeightStatistic, delta: float, memory: float, level: float = 0.02
-) -> np.ndarray:
-    """The same test on the running mean square of the statistic.
-
-    It decides as `spherenorm.rules.AccumulatedInvarianceTest` does; shape (steps,).
-    """
-    channels, layer = (
-        _running(values, delta, memory, level) for values in (statistic.channels, statistic.layer)
-    )
-    return _either(channels, layer, 1.0)
 
 
 def _either(channels: np.ndarray, layer: np.ndarray, delta: float) -> np.ndarray:
@@ -94,20 +86,3 @@ def _either(channels: np.ndarray, layer: np.ndarray, delta: float) -> np.ndarray
         known = ~np.isnan(values)
         passed |= (np.where(known, values, 0) < delta).all(axis=1) & known.any(axis=1)
     return passed
-
-
-def _running(values: np.ndarray, delta: float, memory: float, level: float) -> np.ndarray:
-    """The root of E_t / c_t over the threshold d, nan without a verdict; shaped as `values`."""
-    units, rate = values.shape[1], np.sqrt(6 / np.pi)
-    squared = min(delta, level ** (1 / units) / rate) ** 2
-    evidence, count, rows = np.zeros(units), np.zeros(units), []
-    for row in values:
-        exists = ~np.isnan(row)
-        clipped = np.minimum(np.where(exists, row, 0) ** 2, 3 * squared)
-        evidence = memory * evidence + (1 - memory) * np.where(exists, clipped, 0)
-        count = memory * count + (1 - memory) * exists
-        known = count > (1 - memory) / 2
-        enough = (rate * delta) ** known.sum() <= level or known.all()
-        mean = evidence / np.where(known, count, 1) / squared
-        rows.append(np.sqrt(np.where(known & enough, mean, np.nan)))
-    return np.array(rows)
