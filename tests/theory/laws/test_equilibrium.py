@@ -276,7 +276,7 @@ def test_the_point_attracts():
     radii = []
     for decay in (0.1, 1.0, 1.9):
         values = law.traced.values(lr=1.0, weight_decay=decay)
-        radii.append(law.spectral_radius(tuple(values.items())))
+        radii.append(law.mean.rest(values).radius)
         keep = 1 - decay
         # W' = keep^2 W + lr^2 gamma^2 / W has the derivative keep^2 - (1 - keep^2) at rest.
         assert radii[-1] == pytest.approx(abs(2 * keep**2 - 1), abs=1e-4)

@@ -118,7 +118,7 @@ def check_equilibrium(
     if law.open:
         raise NoEquilibriumError(f"{law.name}: not a number: {'; '.join(law.open)}")
     values = law.traced.values(**hyper_parameters)
-    whole = law.directed is not None and not law.directed.is_sign
+    whole = law.factor is not None
     view = "layer" if whole else "channel"
     unit = shape if whole else math.prod(shape[1:])
     entries = math.prod(shape) if whole else math.prod(shape[1:])

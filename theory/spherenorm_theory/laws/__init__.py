@@ -29,9 +29,8 @@ from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transient
 from spherenorm_theory.laws.orthogonal import Overlap, share_of
 from spherenorm_theory.laws.proposition import Proposition, escape_latex, paragraph, wrapped
 from spherenorm_theory.laws.split import Split
-from spherenorm_theory.laws.stationary import Stationary
 from spherenorm_theory.laws.step import GAMMA, S, Step, W, express_inner, one_step
-from spherenorm_theory.laws.turn import growth_ratio, stationary_buffers, turn_at_rest
+from spherenorm_theory.laws.turn import growth_ratio, momenta_at_rest, turn_at_rest
 from spherenorm_theory.laws.verify import Agreement, DifferenceError
 
 __all__ = [
@@ -46,7 +45,6 @@ __all__ = [
     "Proposition",
     "S",
     "Split",
-    "Stationary",
     "Step",
     "W",
     "compile_formula",
@@ -63,7 +61,7 @@ __all__ = [
     "paragraph",
     "rotational_rate",
     "share_of",
-    "stationary_buffers",
+    "momenta_at_rest",
     "turn_at_rest",
     "usual_values",
     "without_eps",

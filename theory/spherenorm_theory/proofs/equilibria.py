@@ -12,7 +12,7 @@ from spherenorm_theory.laws import (
     equilibrium,
     growth_ratio,
     norm_growth,
-    stationary_buffers,
+    momenta_at_rest,
 )
 from spherenorm_theory.proofs.notation import (
     CONSTANT,
@@ -70,12 +70,12 @@ def _nesterov() -> tuple[Claim, ...]:
     """Every momentum moves the weight by lr g / (1 - beta) in the end; its square is the growth."""
     law = norm_growth("sgd", nesterov=True, **PLAIN)
     ratio = growth_ratio(law)
-    _, moved = stationary_buffers(law)
+    at_rest = momenta_at_rest(law)
     growth = scalar("growth per step")
     expected = 1 + 2 * beta**2 * (1 + beta - beta**2) / (
         (1 - beta) * (1 + 2 * beta - 2 * beta**3)
     )  # fmt: skip
-    record = {RATIO: ratio, AT: sp.Lambda(beta, ratio), growth: moved * ratio}
+    record = {RATIO: ratio, AT: sp.Lambda(beta, ratio), growth: S * ratio, G: at_rest[G]}
     statements = {
         "Nesterov": sp.Eq(RATIO, expected),
         "Nesterov, the usual momentum": sp.Eq(AT(USUAL), sp.Rational(9500, 671)),

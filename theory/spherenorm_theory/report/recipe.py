@@ -121,9 +121,7 @@ def equilibrium_rows(function: Recipe, given: dict[str, Any], running: dict[str,
     if values is None:
         return [*rows, Row(name, "Run", "", "not checked: no decay settles the norm in a run")]
     try:
-        shape = (
-            {"shape": (24, 40), "steps": 2000} if law.directed and not law.directed.is_sign else {}
-        )
+        shape = {"shape": (24, 40), "steps": 2000} if law.factor is not None else {}
         result = check_equilibrium(function, **shape, **values)  # type: ignore[arg-type]
     except (NoEquilibriumError, ValueError) as error:
         return [*rows, Row(name, "Run", "", f"not checked: {error}")]
