@@ -16,7 +16,8 @@ from dataclasses import replace
 import sympy as sp
 
 from spherenorm_theory import Proof
-from spherenorm_theory.algebra import Claim, Refutation, show
+from spherenorm_theory.algebra.claims import Claim, Refutation
+from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.proofs import STATEMENTS
 
 RELATIONS = sp.Eq, sp.Ne, sp.Lt, sp.Le, sp.Gt, sp.Ge

@@ -14,15 +14,11 @@ from torch import Tensor, nn
 from spherenorm import Recipe, bind, find_recipe
 from spherenorm.optim import RecipeOptimizer, unwrap
 from spherenorm.probes import Measurement
-from spherenorm_theory.algebra import TraceError, are_numbers, is_number, numbers_by_name
-from spherenorm_theory.laws import (
-    Equilibrium,
-    Law,
-    NoEquilibriumError,
-    equilibrium,
-    norm_growth,
-    without_eps,
-)
+from spherenorm_theory.algebra.hyper_parameters import are_numbers, is_number, numbers_by_name
+from spherenorm_theory.algebra.trace import TraceError
+from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.mean_field import NoEquilibriumError
 
 OF_TORCH = {
     torch.optim.SGD: "sgd",

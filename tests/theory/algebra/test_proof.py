@@ -6,19 +6,11 @@ import pytest
 import sympy as sp
 
 from spherenorm_theory import Proof
-from spherenorm_theory.algebra import (
-    Claim,
-    Formal,
-    Induction,
-    Inner,
-    Kind,
-    Norm,
-    Refutation,
-    Vector,
-    latex,
-    show,
-    vanishes,
-)
+from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Refutation
+from spherenorm_theory.algebra.decide import vanishes
+from spherenorm_theory.algebra.formal import Formal
+from spherenorm_theory.algebra.printing import latex, show
+from spherenorm_theory.algebra.symbols import Inner, Norm, Vector
 
 a, b = sp.symbols("a b", positive=True)
 x = sp.Symbol("x", real=True)

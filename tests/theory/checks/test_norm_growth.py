@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from spherenorm import recipes
 from spherenorm_theory import check, check_equilibrium, check_ratio, false_positive_rate
-from spherenorm_theory.checks import TOLERANCE, Problem, RunCheck, count_false_positives
+from spherenorm_theory.checks.norm_growth import TOLERANCE
+from spherenorm_theory.checks.problems import Problem
+from spherenorm_theory.checks.random_gradients import RunCheck, count_false_positives
 from tests.harness import refuses
 from tests.theory import faults
 from tests.theory.recipes import (

@@ -8,7 +8,7 @@ import torch
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import NoEquilibriumError, equilibrium, growth_ratio, turn_at_rest
-from spherenorm_theory.algebra import words
+from spherenorm_theory.algebra.statement import words
 from tests.harness import refuses
 from tests.theory import faults
 from tests.theory.recipes import By, Keeps

@@ -7,8 +7,9 @@ import torch
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import check, norm_growth, one_step, trace
-from spherenorm_theory.algebra import Inner, Norm, Vector, show, tidy
-from spherenorm_theory.laws import S, W
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.symbols import Inner, Norm, Vector, tidy
+from spherenorm_theory.laws.step import S, W
 from tests.harness import refuses
 from tests.theory import faults
 from tests.theory.chains import compare_chain

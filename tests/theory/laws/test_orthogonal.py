@@ -18,9 +18,8 @@ from spherenorm_theory import (
     trace,
     turn_at_rest,
 )
-from spherenorm_theory.algebra import show
-from spherenorm_theory.laws import Overlap, share_of
-from spherenorm_theory.laws.orthogonal import factor, scale_of
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.laws.orthogonal import Overlap, factor, scale_of, share_of
 from tests.harness import refuses
 from tests.theory.recipes import law_of
 

@@ -11,8 +11,10 @@ import sympy as sp
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import Proof, equilibrium, norm_growth
-from spherenorm_theory.algebra import Inner, Kind, Norm, words
-from spherenorm_theory.laws import without_eps
+from spherenorm_theory.algebra.claims import Kind
+from spherenorm_theory.algebra.statement import words
+from spherenorm_theory.algebra.symbols import Inner, Norm
+from spherenorm_theory.laws.equilibrium import without_eps
 from spherenorm_theory.report.rows import HEAD
 from tests.theory.mutations import survivors
 from tests.theory.recipes import WITH_LAWS, by, law_of

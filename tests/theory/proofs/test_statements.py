@@ -8,7 +8,8 @@ import sympy as sp
 import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm_theory import Proof, beyond, equation_4, false_positive_law, lemmas, one_step
-from spherenorm_theory.algebra import Norm, words
+from spherenorm_theory.algebra.statement import words
+from spherenorm_theory.algebra.symbols import Norm
 from spherenorm_theory.proofs import STATEMENTS
 from spherenorm_theory.proofs.normalized import FUNCTIONS, radial_part
 from tests.theory import faults

@@ -16,7 +16,7 @@ that is derived holds for whatever vector stands there.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
     OPERATIONS,
+    Call,
     Inner,
     Norm,
     Vector,
@@ -55,73 +56,35 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Entries:
+class Entries(Call):
     """A truth value for each entry, such as m > 0; `where` by it gives an atom.
 
     Attributes:
-        text: the condition, with a place for each argument.
-        function: of numpy's arrays, and its arguments.
         zero: the vector x of the condition x = 0, which `.all()` makes one of |x|.
     """
 
-    text: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
     zero: Vector | None = None
 
     def __str__(self) -> str:
-        return self.text.format(*map(_say, self.arguments))
-
-
-def _say(x: Any) -> str:
-    return show(x) if isinstance(x, (Vector, sp.Basic)) else str(x)
+        return show(self)
 
 
 @dataclass(frozen=True)
-class Opaque:
+class Opaque(Call):
     """An atom that an operation made.
 
     Attributes:
-        text: the operation, with a place for each argument.
-        function: of numpy's arrays; or the rule that a letter stands for.
-        arguments: vectors and scalars.
         square: |u|^2, where it is known.
         place: of the rule in the recipe, for a letter.
     """
 
-    text: str
-    function: Callable[..., Any] | Rule
-    arguments: tuple[Any, ...]
     square: sp.Expr | None = None
     place: int = -1
-
-    @property
-    def says(self) -> str:
-        """The operation in text."""
-        return self.text.format(*map(_say, self.arguments))
 
     @property
     def is_of_degree_0(self) -> bool:
         """True if a positive factor of the argument changes nothing."""
         return isinstance(self.function, Rule) or self.function is np.sign
-
-
-def names_in(x: Any) -> Iterator[str]:
-    """The vectors and symbols that a vector, a formula or a condition holds."""
-    if isinstance(x, Entries):
-        for part in x.arguments:
-            yield from names_in(part)
-    elif isinstance(x, Vector):
-        yield from x
-        for coefficient in x.values():
-            yield from names_in(coefficient)
-    elif isinstance(x, sp.Basic):
-        labels = {i.base.label for i in x.atoms(sp.Indexed)}
-        for symbol in sorted(x.free_symbols | labels, key=str):
-            if isinstance(symbol, Inner):
-                yield from (symbol.a, symbol.b)
-            else:
-                yield symbol.a if isinstance(symbol, Norm) else str(symbol)
 
 
 @dataclass
@@ -288,7 +251,7 @@ class Formal(Products):
     def entry(self, x: Any) -> Any:
         """`x` as a vector or a scalar, in the mean field too, for what compares entries."""
         if isinstance(x, Product):
-            return self.atom("({}) * ({})", "u", operator.mul, x.a, x.b)
+            return self.atom("[] * []", "u", operator.mul, x.a, x.b)
         return self.linear(x)
 
     def linear(self, x: Any) -> Any:
@@ -307,4 +270,4 @@ class Formal(Products):
         factor = x.a.over(x.b)
         if factor is None:
             return self.entry(x)
-        return self.atom("({})^2", "e", np.square, x.b).scaled(factor)
+        return self.atom("[]^2", "e", np.square, x.b).scaled(factor)

@@ -213,7 +213,7 @@ def _div(formal: Formal, a: Any, b: Any) -> Any:
         b = b["1"]
     if isinstance(b, Vector):
         a = formal.linear(a)
-        return formal.atom("({}) / ({})", "u", operator.truediv, a, b)
+        return formal.atom("[] / []", "u", operator.truediv, a, b)
     return _mul(formal, a, 1 / b)
 
 
@@ -225,7 +225,7 @@ def _addcdiv(formal: Formal, a: Any, b: Any, c: Any, value: Any = sp.S.One) -> A
 def _reciprocal(formal: Formal, a: Any) -> Any:
     a = formal.linear(a)
     if isinstance(a, Vector):
-        return formal.atom("1/({})", "e", np.reciprocal, a)
+        return formal.atom("1 / []", "e", np.reciprocal, a)
     return 1 / a
 
 
@@ -236,7 +236,7 @@ def _pow(formal: Formal, a: Any, b: Any) -> Any:
     if b == 2:
         return _mul(formal, a, a)
     if isinstance(a, Vector):
-        return formal.atom("({})^{}", "e", np.power, a, b)
+        return formal.atom("[]^{}", "e", np.power, a, b)
     return a**b
 
 
@@ -319,10 +319,12 @@ def _mark(formal: Formal, a: Any, weight: Any, place: Any) -> Vector:
     """The letter of a rule that is not looked into."""
     a, place, rule = formal.linear(a), int(place), formal.letters[int(place)]
     if isinstance(rule, r.StiefelProjection):
-        return formal.atom("T({})", "T", rule, a, weight, place=place)
+        return formal.atom("tangent({})", "T", rule, a, weight, place=place)
     if isinstance(rule, r.SameLength):
-        return formal.atom("N({})", "N", rule, a, square=formal.dot(a, a), place=place)
-    return formal.atom("O({})", "O", rule, a, square=SCALE**2 * SHARE * RANK, place=place)
+        return formal.atom(
+            f"{type(rule.rule).__name__}({{}})", "N", rule, a, square=formal.dot(a, a), place=place
+        )
+    return formal.atom("factor({})", "O", rule, a, square=SCALE**2 * SHARE * RANK, place=place)
 
 
 # Shapes and constants: a weight is one unit, so that another shape of it holds the same entries
@@ -386,7 +388,7 @@ def _logical(sign: str, of_scalars: Any, entrywise: Callable[..., Any]) -> Calla
     def operation(formal: Formal, *conditions: Any) -> Any:
         if not any(isinstance(each, Entries) for each in conditions):
             return of_scalars(*conditions)
-        text = f"({{}}) {sign} ({{}})" if len(conditions) > 1 else f"{sign} ({{}})"
+        text = f"[] {sign} []" if len(conditions) > 1 else f"{sign}({{}})"
         return Entries(text, entrywise, conditions)
 
     return operation
@@ -408,7 +410,7 @@ def _extreme(name: str, entrywise: Callable[..., Any]) -> Callable[..., Any]:
 def _remainder(formal: Formal, a: Any, b: Any) -> Any:
     a, b = formal.linear(a), formal.linear(b)
     if isinstance(a, Vector) or isinstance(b, Vector):
-        return formal.atom("({}) % ({})", "u", np.remainder, a, b)
+        return formal.atom("[] % []", "u", np.remainder, a, b)
     return sp.Mod(a, b)
 
 

@@ -15,11 +15,14 @@ derived from them holds in every dimension.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import sympy as sp
+
+from spherenorm import Rule
 
 OPERATIONS = 4000
 """Operations of one expression that is to be simplified; the library's have some hundreds."""
@@ -126,6 +129,22 @@ class Vector(dict[str, sp.Expr]):
     def formula(self) -> sp.Expr:
         """The vector in symbols, so that an equation of vectors is one of numbers."""
         return sp.Add(*(c * (1 if a == "1" else sp.Symbol(a)) for a, c in self.items()))
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operation on each entry of vectors.
+
+    Attributes:
+        text: with a place for each argument: [] for an operand, as in [] / [], {} for the argument
+            of a function, as in sqrt({}).
+        function: of numpy's arrays; or the rule that a letter stands for.
+        arguments: vectors, scalars and operations.
+    """
+
+    text: str
+    function: Callable[..., Any] | Rule
+    arguments: tuple[Any, ...]
 
 
 def at(expression: sp.Expr, time: sp.Expr) -> sp.Expr:

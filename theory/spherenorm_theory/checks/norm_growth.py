@@ -10,7 +10,8 @@ import numpy as np
 
 from spherenorm import Interval, Recipe, bind
 from spherenorm.support import unknown_name
-from spherenorm_theory.algebra import Array, resolve_recipe, structure_of
+from spherenorm_theory.algebra.hyper_parameters import resolve_recipe, structure_of
+from spherenorm_theory.algebra.values import Array
 from spherenorm_theory.checks.problems import PROBLEMS, Problem
 from spherenorm_theory.checks.runs import (
     Schedule,
@@ -20,7 +21,9 @@ from spherenorm_theory.checks.runs import (
     measure,
     resolve_schedule,
 )
-from spherenorm_theory.laws import Law, W, follow, norm_growth
+from spherenorm_theory.laws.follow import follow
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.step import W
 
 TOLERANCE = 1e-10
 """Relative, on |w|^2 after hundreds of steps.

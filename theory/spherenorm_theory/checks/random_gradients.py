@@ -14,18 +14,15 @@ from torch import Generator, Tensor
 
 from spherenorm import Recipe, Update, View, as_view, bind
 from spherenorm import rules as r
-from spherenorm_theory.algebra import Norm, resolve_recipe, structure_of_run
+from spherenorm_theory.algebra.hyper_parameters import resolve_recipe, structure_of_run
+from spherenorm_theory.algebra.symbols import Norm
 from spherenorm_theory.checks.problems import RandomGradients
 from spherenorm_theory.checks.runs import Transition, simulate
-from spherenorm_theory.laws import (
-    NoEquilibriumError,
-    drop_transients,
-    equilibrium,
-    false_positive_rate,
-    growth_ratio,
-    norm_growth,
-    turn_at_rest,
-)
+from spherenorm_theory.laws.detection import false_positive_rate
+from spherenorm_theory.laws.equilibrium import equilibrium
+from spherenorm_theory.laws.law import norm_growth
+from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transients
+from spherenorm_theory.laws.turn import growth_ratio, turn_at_rest
 
 TOLERANCE = 0.02
 """Relative, on |w| and on the effective step.

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from spherenorm import Recipe, Rule, State, View, as_view, bind
 from spherenorm.support import unknown_name
-from spherenorm_theory.algebra import Array
+from spherenorm_theory.algebra.values import Array
 from spherenorm_theory.checks.problems import Problem, Source
-from spherenorm_theory.laws import Law, OutsideError, compile_formula
+from spherenorm_theory.laws.evaluate import OutsideError
+from spherenorm_theory.laws.follow import compile_formula
+from spherenorm_theory.laws.law import Law
 
 Schedule = Callable[[float], float]
 """From the share of the run that is over, in [0, 1), to a factor of the learning rate."""

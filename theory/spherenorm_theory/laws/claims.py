@@ -8,18 +8,9 @@ from typing import Any
 
 import sympy as sp
 
-from spherenorm_theory.algebra import (
-    Claim,
-    Induction,
-    Inner,
-    Kind,
-    Norm,
-    Vector,
-    at,
-    positive_norms,
-    tidy,
-    words,
-)
+from spherenorm_theory.algebra.claims import Claim, Induction, Kind, positive_norms
+from spherenorm_theory.algebra.statement import words
+from spherenorm_theory.algebra.symbols import Inner, Norm, Vector, at, tidy
 from spherenorm_theory.laws.split import CROSS, Split
 from spherenorm_theory.laws.step import S
 

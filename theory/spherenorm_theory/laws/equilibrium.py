@@ -14,10 +14,11 @@ import sympy as sp
 
 from spherenorm import Recipe, bind
 from spherenorm.rules import SameLength
-from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind, words
+from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.recording import trace
+from spherenorm_theory.algebra.statement import Part, Phrase, Statement, enumerated, pieces, words
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
     GrowthError,
@@ -38,7 +39,6 @@ from spherenorm_theory.laws.mean_field import (
     read_random_step,
 )
 from spherenorm_theory.laws.orthogonal import Overlap, scale_of
-from spherenorm_theory.laws.proposition import paragraph, wrapped
 from spherenorm_theory.laws.step import GAMMA, Step
 
 AGREE = 1e-7
@@ -157,29 +157,7 @@ class Equilibrium:
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The facts that the formulas take for granted."""
-        step, along = self.mean.step, isinstance(self.mean, Directed)
-        length = (
-            "|g_t| = gamma / |w_t|" if self.fourth_power.has(GAMMA) else "gradients of any length"
-        )
-        momenta = ", ".join(m for m in step.buffers if m in step.states)
-        forgets = f", and {momenta} forgets before the weight turns" if momenta else ""
-        lines: list[Hypothesis] = [
-            sp.Eq(Inner("w", "g"), 0, evaluate=False),
-            f"gradients are random and uncorrelated with the momenta, {length}",
-            f"products are replaced by their means: d is large{'' if along else forgets}",
-        ]
-        if isinstance(self.mean, Directed):
-            kind = (
-                ("signs", "2 asin(rho) / pi")
-                if self.mean.is_sign
-                else ("factors", "F(rho), measured")
-            )
-            lines.append("entries are Gaussian: {} of correlation rho have {}".format(*kind))
-            if isinstance(step.algebra.opaque[self.mean.atom].function, SameLength):
-                lines.append("rows have the mean of their lengths")
-        elif (moment := self.mean.second_moment) and step.states[moment.name].has(DIMENSION):
-            lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
-        return (*lines, *step.facts.hypotheses)
+        return _hypotheses(self.mean, self.fourth_power.has(GAMMA))
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -220,24 +198,61 @@ class Equilibrium:
     def _powers(self) -> list[tuple[sp.Expr, sp.Expr, int]]:
         return [(Norm("w"), self.fourth_power, 4), (TURN, self.squared_rotation, 2)]
 
-    def formulas(self) -> dict[str, str]:
+    @property
+    def lines(self) -> dict[sp.Expr, Phrase]:
         """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
-        small = {show(x): f"{show(root)} for small lr" for x, root in self.approximations.items()}
-        return {**small, **{show(x**power): shorten(whole) for x, whole, power in self._powers}}
+        small = {x: (root, " for small lr") for x, root in self.approximations.items()}
+        return {**small, **{x**power: shorten(whole) for x, whole, power in self._powers}}
+
+    def formulas(self) -> dict[str, str]:
+        """The same in text."""
+        return {show(left): words(right) for left, right in self.lines.items()}
+
+    def proposition(self) -> Statement:
+        """The equilibrium as a paper states it."""
+        return _statement_of(self)
 
     def __str__(self) -> str:
-        assumed = "; ".join(map(words, self.hypotheses))
-        lines = [f"Equilibrium ({self.name})", paragraph("Assume", f"{assumed}."), "Then."]
-        for left, text in self.formulas().items():
-            lines += wrapped(f"{left} {'~' if 'small lr' in text else '='} {text}")
-        lines += [paragraph("Where", f"{case}.") for case in self.open]
-        status = (
-            "derived in the mean field; it attracts at the numbers that are asked for, or a "
-            "refusal says so."
-        )
-        return "\n".join([*lines, paragraph("Status", status)])
+        return str(self.proposition())
 
     __repr__ = __str__
+
+
+def _hypotheses(mean: MeanStep | Directed, scaled: bool) -> tuple[Hypothesis, ...]:
+    step, along = mean.step, isinstance(mean, Directed)
+    length = "|g_t| = gamma / |w_t|" if scaled else "gradients of any length"
+    momenta = ", ".join(m for m in step.buffers if m in step.states)
+    forgets = f", and {momenta} forgets before the weight turns" if momenta and not along else ""
+    lines: list[Hypothesis] = [
+        sp.Eq(Inner("w", "g"), 0, evaluate=False),
+        f"gradients are random and uncorrelated with the momenta, {length}",
+        f"products are replaced by their means: d is large{forgets}",
+    ]
+    if isinstance(mean, Directed):
+        kind, overlap = (
+            ("signs", "2 asin(rho) / pi") if mean.is_sign else ("factors", "F(rho), measured")
+        )
+        lines.append(f"entries are Gaussian: {kind} of correlation rho have {overlap}")
+        if isinstance(step.algebra.opaque[mean.atom].function, SameLength):
+            lines.append("rows have the mean of their lengths")
+    elif (moment := mean.second_moment) and sp.sympify(step.states[moment.name]).has(DIMENSION):
+        lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
+    return (*lines, *step.facts.hypotheses)
+
+
+def _statement_of(law: Equilibrium) -> Statement:
+    small = law.approximations
+    then = [
+        (left, " ~ " if left in small else " = ", *pieces(right))
+        for left, right in law.lines.items()
+    ]
+    status = (
+        "derived in the mean field; it attracts at the numbers that are asked for, or a refusal "
+        "says so"
+    )
+    parts = [Part("Assume", law.hypotheses), Part("Then", tuple(then), True)]
+    parts += [Part("Where", (case,)) for case in law.open]
+    return Statement("Equilibrium", law.name, (*parts, Part("Status", (status,))))
 
 
 @cache
@@ -269,14 +284,14 @@ LONG = 120
 """Characters of a formula beyond which its repeated parts get names."""
 
 
-def shorten(expression: sp.Expr) -> str:
-    """A formula in text; in a long one the parts that occur twice have names."""
+def shorten(expression: sp.Expr) -> Phrase:
+    """A formula; in a long one the parts that occur twice have names."""
     if len(show(expression)) <= LONG:
-        return show(expression)
+        return expression
     names = (sp.Symbol(f"k{n}") for n in itertools.count(1))
     parts, (whole,) = sp.cse(expression, symbols=names)
-    where = ", ".join(f"{name} = {show(part)}" for name, part in parts)
-    return f"{show(whole)} with {where}" if where else show(whole)
+    where = enumerated(sp.Eq(name, part, evaluate=False) for name, part in parts)
+    return (whole, " with ", *where) if parts else whole
 
 
 def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:

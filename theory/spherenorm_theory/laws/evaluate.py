@@ -11,8 +11,12 @@ import torch
 from torch import Tensor
 
 from spherenorm import Update, View
-from spherenorm_theory.algebra import Array, Opaque, Trace, Values, Vector, show
+from spherenorm_theory.algebra.formal import Opaque
 from spherenorm_theory.algebra.letters import marked, states_of_letters
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.symbols import Vector
+from spherenorm_theory.algebra.trace import Trace
+from spherenorm_theory.algebra.values import Array, Values
 from spherenorm_theory.laws.step import Step
 
 ALMOST = 1e-9

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from spherenorm_theory.algebra import Norm
+from spherenorm_theory.algebra.symbols import Norm
 from spherenorm_theory.laws.split import CROSS, Split
 from spherenorm_theory.laws.step import W
 

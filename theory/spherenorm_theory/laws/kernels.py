@@ -26,6 +26,7 @@ import sympy as sp
 from spherenorm import rules as r
 from spherenorm_theory.algebra.formal import Opaque
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
+from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector
 from spherenorm_theory.algebra.values import Array
 from spherenorm_theory.laws.mean_field import (
@@ -113,7 +114,7 @@ class Directed:
         (atom, *more) = directed
         if more or len(moving) > 1:
             raise NoEquilibriumError(
-                f"{refused} a step along {opaque[atom].says} of which a part is taken away, or "
+                f"{refused} a step along {show(opaque[atom])} of which a part is taken away, or "
                 "beside another one"
             )
         made = opaque[atom]
@@ -128,7 +129,7 @@ class Directed:
         entering = {a for x in (argument, *states) for a in x} - {"g", *step.buffers}
         if entering:
             names = ", ".join(sorted(entering))
-            raise NoEquilibriumError(f"{refused} {made.says} of a momentum that {names} enters")
+            raise NoEquilibriumError(f"{refused} {show(made)} of a momentum that {names} enters")
         return Directed(step, atom, made, argument, weight["w"], weight[atom])
 
     @property
@@ -222,7 +223,7 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
     loose = (a.free_symbols | c.free_symbols) - {*step.traced.symbols.values()}
     if any(isinstance(s, Inner) for s in loose):
         raise NoEquilibriumError(
-            f"{refused} a step along {directed.made.says} of which a part is taken away"
+            f"{refused} a step along {show(directed.made)} of which a part is taken away"
         )
     if loose:
         raise NoEquilibriumError(
@@ -232,7 +233,7 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
     if a == 1:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
     if len(directed.momenta) > 1:
-        raise NoEquilibriumError(f"{refused} {directed.made.says} of several momenta")
+        raise NoEquilibriumError(f"{refused} {show(directed.made)} of several momenta")
     shares: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
     for m in (m for m in directed.momenta if m in directed.argument):
         state = step.algebra.spread(step.states[m])

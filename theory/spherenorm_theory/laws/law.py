@@ -11,19 +11,14 @@ import sympy as sp
 from torch import Tensor
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import (
-    Claim,
-    Hypothesis,
-    Kind,
-    Letters,
-    Trace,
-    positive_norms,
-    trace,
-    words,
-)
+from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind, positive_norms
+from spherenorm_theory.algebra.printing import Letters
+from spherenorm_theory.algebra.recording import trace
+from spherenorm_theory.algebra.statement import Statement, words
+from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.claims import claims_of, closed_form
 from spherenorm_theory.laws.evaluate import Inputs, evaluate
-from spherenorm_theory.laws.proposition import Proposition
+from spherenorm_theory.laws.proposition import proposition, setting
 from spherenorm_theory.laws.split import Split, at_numbers, derive
 from spherenorm_theory.laws.step import one_step
 from spherenorm_theory.laws.verify import Agreement, hold
@@ -74,16 +69,10 @@ class Law(Split):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The setting, the hypotheses and the letters of the law, in text."""
-        stated = self.proposition()
-        return (*stated.setting(), *map(words, self.hypotheses), *stated.letters)
+        """The setting and the hypotheses of the law, in text."""
+        return tuple(map(words, (*setting(self, self.agreement.note), *self.hypotheses)))
 
-    @property
-    def definitions(self) -> tuple[str, ...]:
-        """The letters of the law: what they stand for, in text."""
-        return self.proposition().letters
-
-    def proposition(self) -> Proposition:
+    def proposition(self) -> Statement:
         """The law as a paper states it: Setting, Assume, Then, Closed form, Status.
 
         Print it for text of 80 columns; `.latex()` is a proposition environment of amsthm.
@@ -93,7 +82,8 @@ class Law(Split):
             Proposition (sgdw)
             Setting. ...
         """
-        return Proposition(self, self.claims, self.hypotheses, self.agreement)
+        held = self.agreement
+        return proposition(self, self.claims, self.hypotheses, held.note, held.from_start)
 
     def __str__(self) -> str:
         return str(self.proposition())

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from spherenorm_theory.algebra.formal import names_in
-from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.printing import names_in, show
 from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector, product
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.algebra.values import Array
@@ -30,10 +29,10 @@ from spherenorm_theory.laws.step import Step, one_step
 LATE = 1e12
 """A count of steps behind which bias corrections have died out."""
 ROUNDS, PLAIN = 40, 60
-"""A map that does not rest is given up after so many rounds, each of plain steps and of Newton's."""
+"""A map is given up after so many rounds, each of plain steps and one of Newton's."""
 AT_REST, STILL, ROUNDED = 1e-10, 1e-12, 5e-15
-"""Of a point at rest, in units of its scales: the distance to the one of Newton's method, the length
-of a plain step; and a length that is one of rounding, where nothing more is to be gained.
+"""Of a point at rest, in units of its scales: the distance to the one of Newton's method, and the
+length of a plain step; the last is a length that rounding leaves.
 """
 NEUTRAL = 1e-9
 """A direction that a step stretches by 1 up to this is one that it leaves alone: a held radius."""
@@ -137,9 +136,10 @@ class MeanStep:
     def __post_init__(self) -> None:
         opaque = self.step.algebra.opaque
         for atom in (a for a in self.step.algebra.spread(self.step.weight) if a in opaque):
+            name, shown = self.step.traced.name, show(opaque[atom])
             raise NoEquilibriumError(
-                f"no equilibrium of {self.step.traced.name} is derived: {opaque[atom].says} is not "
-                "linear in the gradients, in the mean either"
+                f"no equilibrium of {name} is derived: {shown} is not linear in the gradients, in "
+                "the mean either"
             )
 
     @cached_property

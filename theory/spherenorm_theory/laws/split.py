@@ -18,14 +18,15 @@ from typing import Any
 
 import sympy as sp
 
-from spherenorm_theory.algebra import (
+from spherenorm_theory.algebra.claims import Hypothesis
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.statement import enumerated
+from spherenorm_theory.algebra.symbols import (
     GrowthError,
-    Hypothesis,
     Inner,
     Norm,
     Vector,
     normalize_signs,
-    show,
     tidy,
 )
 from spherenorm_theory.laws.step import S, Step, W, express_inner
@@ -115,13 +116,11 @@ class Split:
     @property
     def at_start(self) -> tuple[Hypothesis, ...]:
         """The hypotheses of a closed form: what is the same at each step, and 0 at the start."""
-        names = [show(s) for s in self.step.traced.free.values() if self._uses(s)]
-        same = [f"{', '.join(names)} constant"] if names else []
-        return (*same, *(f"{m}_0 = 0" for m in self.step.buffers if self.cross != 0))
-
-    def _uses(self, symbol: sp.Symbol) -> bool:
-        used = sp.Tuple(self.kappa, *(self.growth or ()))
-        return symbol in used.free_symbols
+        used = sp.Tuple(self.kappa, *(self.growth or ())).free_symbols
+        names = [s for s in self.step.traced.free.values() if s in used]
+        same = [enumerated(names, " constant")] if names else []
+        rest = [m for m in self.step.buffers if self.cross != 0]
+        return (*same, *(sp.Eq(sp.IndexedBase(m)[0], 0, evaluate=False) for m in rest))
 
 
 def at_numbers(law: Split, numbers: Mapping[sp.Symbol, sp.Expr]) -> Split:

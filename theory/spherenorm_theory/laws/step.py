@@ -17,22 +17,13 @@ import sympy as sp
 import torch
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import (
-    READABLE,
-    RESERVED,
-    Facts,
-    Formal,
-    GrowthError,
-    Hypothesis,
-    Inner,
-    Norm,
-    Trace,
-    Vector,
-    interpret,
-    show,
-    tidy,
-    trace,
-)
+from spherenorm_theory.algebra.claims import Hypothesis
+from spherenorm_theory.algebra.facts import Facts
+from spherenorm_theory.algebra.formal import Formal
+from spherenorm_theory.algebra.operations import interpret
+from spherenorm_theory.algebra.recording import RESERVED, trace
+from spherenorm_theory.algebra.symbols import READABLE, GrowthError, Inner, Norm, Vector, tidy
+from spherenorm_theory.algebra.trace import Trace
 
 LETTERS = {
     "momentum": "m",
@@ -139,7 +130,7 @@ class Step:
             for (a, b), x in known
             if a not in self.algebra.named and b not in self.algebra.named
         ]
-        made = [show(each) + so if so else each for each, so in self.facts.hypotheses.items()]
+        made = [(each, so) if so else each for each, so in self.facts.hypotheses.items()]
         return (*given, *made)
 
 

@@ -18,7 +18,12 @@ from torch import Tensor
 
 from spherenorm import Rule, View
 from spherenorm import rules as r
-from spherenorm_theory.algebra import Claim, Norm, TraceError, Values, count_units, show
+from spherenorm_theory.algebra.claims import Claim
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.recording import count_units
+from spherenorm_theory.algebra.symbols import Norm
+from spherenorm_theory.algebra.trace import TraceError
+from spherenorm_theory.algebra.values import Values
 from spherenorm_theory.laws.evaluate import (
     Inputs,
     OutsideError,

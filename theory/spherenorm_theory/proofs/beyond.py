@@ -9,19 +9,11 @@ import torch
 
 from spherenorm import Chain, Recipe, Scalar, chain
 from spherenorm import rules as r
-from spherenorm_theory.algebra import (
-    Claim,
-    Induction,
-    Inner,
-    Kind,
-    Norm,
-    Proof,
-    Refutation,
-    Vector,
-    read_as,
-    resolve_recipe,
-)
-from spherenorm_theory.laws import Step, norm_growth, one_step
+from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Proof, Refutation, read_as
+from spherenorm_theory.algebra.hyper_parameters import resolve_recipe
+from spherenorm_theory.algebra.symbols import Inner, Norm, Vector
+from spherenorm_theory.laws.law import norm_growth
+from spherenorm_theory.laws.step import Step, one_step
 from spherenorm_theory.proofs.equilibria import (
     equilibria_of_the_literature,
     matched_decay,

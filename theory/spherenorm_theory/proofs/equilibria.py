@@ -6,14 +6,12 @@ from typing import Any
 
 import sympy as sp
 
-from spherenorm_theory.algebra import DIMENSION, Claim, Kind, Norm, Proof
-from spherenorm_theory.laws import (
-    GAMMA,
-    equilibrium,
-    growth_ratio,
-    norm_growth,
-    momenta_at_rest,
-)
+from spherenorm_theory.algebra.claims import Claim, Kind, Proof
+from spherenorm_theory.algebra.symbols import DIMENSION, Norm
+from spherenorm_theory.laws.equilibrium import equilibrium
+from spherenorm_theory.laws.law import norm_growth
+from spherenorm_theory.laws.step import GAMMA
+from spherenorm_theory.laws.turn import growth_ratio, momenta_at_rest
 from spherenorm_theory.proofs.notation import (
     CONSTANT,
     PLAIN,

@@ -11,17 +11,9 @@ from __future__ import annotations
 import sympy as sp
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import (
-    Claim,
-    Induction,
-    Inner,
-    Kind,
-    Norm,
-    Proof,
-    Refutation,
-    read_as,
-)
-from spherenorm_theory.laws import norm_growth
+from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Proof, Refutation, read_as
+from spherenorm_theory.algebra.symbols import Inner, Norm
+from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.proofs.notation import (
     AT_REST,
     CONSTANT,

@@ -12,15 +12,10 @@ import torch
 from torch import Tensor
 
 from spherenorm.record import record
-from spherenorm_theory.algebra import (
-    DIMENSION,
-    Claim,
-    Formal,
-    Kind,
-    Proof,
-    Vector,
-    interpret,
-)
+from spherenorm_theory.algebra.claims import Claim, Kind, Proof
+from spherenorm_theory.algebra.formal import Formal
+from spherenorm_theory.algebra.operations import interpret
+from spherenorm_theory.algebra.symbols import DIMENSION, Vector
 from spherenorm_theory.proofs.notation import of_float, scalar
 
 Function = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -10,8 +10,10 @@ import sympy as sp
 from torch import Tensor
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import Claim, Hypothesis, Inner, Kind, Norm, Vector, exact
-from spherenorm_theory.laws import Law, Step, express_inner, norm_growth
+from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind
+from spherenorm_theory.algebra.symbols import Inner, Norm, Vector, exact
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.step import Step, express_inner
 
 lr, beta, wd, rho, beta1 = (
     sp.Symbol(name, positive=True)

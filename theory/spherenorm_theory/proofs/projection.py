@@ -6,17 +6,10 @@ import sympy as sp
 import torch
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import (
-    Claim,
-    Inner,
-    Kind,
-    Proof,
-    Refutation,
-    Vector,
-    product,
-    resolve_recipe,
-)
-from spherenorm_theory.laws import norm_growth
+from spherenorm_theory.algebra.claims import Claim, Kind, Proof, Refutation
+from spherenorm_theory.algebra.hyper_parameters import resolve_recipe
+from spherenorm_theory.algebra.symbols import Inner, Vector, product
+from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.proofs.notation import (
     PLAIN,
     W_NEXT,

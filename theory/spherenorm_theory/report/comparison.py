@@ -12,23 +12,18 @@ from typing import Any
 import sympy as sp
 
 from spherenorm import Recipe, bind
-from spherenorm_theory.algebra import (
-    TraceError,
+from spherenorm_theory.algebra.hyper_parameters import (
     is_number,
     resolve_recipe,
-    show,
     structure_of,
     structure_of_run,
 )
-from spherenorm_theory.laws import (
-    Equilibrium,
-    Law,
-    NoEquilibriumError,
-    equilibrium,
-    norm_growth,
-    turn_at_rest,
-    without_eps,
-)
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.trace import TraceError
+from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.mean_field import NoEquilibriumError
+from spherenorm_theory.laws.turn import turn_at_rest
 from spherenorm_theory.report.rows import Job, Row
 
 COLUMNS = 80

@@ -7,16 +7,17 @@ from functools import cache, partial
 from typing import Any
 
 from spherenorm import bind
-from spherenorm_theory.algebra import Proof, show
-from spherenorm_theory.checks import (
-    PROBLEMS,
+from spherenorm_theory.algebra.claims import Proof
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.checks.norm_growth import check
+from spherenorm_theory.checks.problems import PROBLEMS
+from spherenorm_theory.checks.random_gradients import (
     RunCheck,
-    check,
     check_equilibrium,
     check_ratio,
     count_false_positives,
 )
-from spherenorm_theory.laws import norm_growth
+from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.proofs import STATEMENTS
 from spherenorm_theory.report.recipe import run_row, training_jobs
 from spherenorm_theory.report.rows import Job, Row

@@ -7,24 +7,19 @@ from functools import partial
 from typing import Any
 
 from spherenorm import Recipe, bind
-from spherenorm_theory.algebra import (
-    Kind,
-    TraceError,
+from spherenorm_theory.algebra.claims import Kind
+from spherenorm_theory.algebra.hyper_parameters import (
     is_number,
     numbers_by_name,
     resolve_recipe,
     structure_of,
 )
-from spherenorm_theory.checks import RunCheck, check, check_equilibrium, switch_on
-from spherenorm_theory.laws import (
-    Equilibrium,
-    Law,
-    NoEquilibriumError,
-    drop_transients,
-    equilibrium,
-    norm_growth,
-    without_eps,
-)
+from spherenorm_theory.algebra.trace import TraceError
+from spherenorm_theory.checks.norm_growth import check, switch_on
+from spherenorm_theory.checks.random_gradients import RunCheck, check_equilibrium
+from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transients
 from spherenorm_theory.report.rows import Job, Row
 
 PROBLEMS = ("network", "convolutions", "toy-3d")

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spherenorm_theory.algebra import Claim, latex, show
-from spherenorm_theory.laws import escape_latex, paragraph, wrapped
+from spherenorm_theory.algebra.claims import Claim
+from spherenorm_theory.algebra.printing import latex, show
+from spherenorm_theory.algebra.statement import escape_latex, paragraph, wrapped
 
 
 @dataclass(frozen=True)
