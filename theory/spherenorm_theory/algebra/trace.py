@@ -135,6 +135,11 @@ class Trace:
                 )
         return {symbol: self._number(name, numbers[name]) for name, symbol in self.free.items()}
 
+    def numbers(self, **given: Any) -> dict[str, float]:
+        """The numbers of all symbols by name, of those that the law holds too."""
+        values = {**self.values(**given), **self.given}
+        return {symbol.name: float(x) for symbol, x in values.items()}
+
     def _number(self, name: str, value: Any) -> float:
         """The number of a symbol, which its interval holds."""
         interval = self.intervals.get(name, ANY)

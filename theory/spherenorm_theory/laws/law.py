@@ -128,9 +128,7 @@ class Law(Split):
             >>> law.evaluate(w, torch.tensor([[-8.0, 6.0]]), {"momentum": 0 * w}, **numbers)[0]
             tensor([[6.9700, 0.9600]], dtype=torch.float64)
         """
-        traced = self.step.traced
-        values = {s.name: x for s, x in traced.values(**hyper_parameters).items()}
-        values |= {s.name: float(x) for s, x in traced.given.items()}
+        values = self.step.traced.numbers(**hyper_parameters)
         self.agreement.require(self.name, weight)
         return evaluate(
             self.split_step, self.agreement.view, Inputs(weight, gradient, state, values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import sympy as sp
@@ -29,7 +29,7 @@ from spherenorm_theory.laws.evaluate import (
     OutsideError,
     check_assumptions,
     evaluate,
-    read_units,
+    read_step,
 )
 from spherenorm_theory.laws.orthogonal import scale_of
 from spherenorm_theory.laws.split import Split
@@ -349,22 +349,17 @@ def _run(law: Split, view: View, shape: Shape) -> list[Values]:
     case = draw_case(step, view, shape, "first", 7)
     weight, state = case.weight, case.state
     for _ in range(STEPS):
-        grad = _gradient(step, view, weight, rng)
-        numbers = read_units(step, view, Inputs(weight, grad, state, case.values))
-        weight, state = case.rule.step(weight, grad, dict(state))
-        keep = numbers.scalar(1 - law.kappa)
-        numbers.vectors["w'"] = view.rows(weight).numpy()
-        numbers.vectors["s"] = numbers.vectors["w'"] - keep[..., None] * numbers.vectors["w"]
-        numbers.numbers = {**numbers.numbers, **_measure_letters(step, numbers, shape)}
-        run.append(numbers)
+        inputs = Inputs(weight, _gradient(step, view, weight, rng), state, case.values)
+        weight, state = case.rule.step(weight, inputs.grad, dict(state))
+        numbers = read_step(law, view, inputs, weight)
+        run.append(replace(numbers, numbers={**numbers.numbers, **_letters(step, numbers, shape)}))
         if not float(view.norm(weight).max()) < EXPLODES:
             break
-    last = read_units(step, view, Inputs(weight, grad, state, case.values))
-    last.vectors["s"] = last.vectors["w"] * np.nan
-    return [*run, last]
+    nothing = torch.full_like(weight, torch.nan)
+    return [*run, read_step(law, view, Inputs(weight, inputs.grad, state, case.values), nothing)]
 
 
-def _measure_letters(step: Step, numbers: Values, shape: Shape) -> dict[str, float]:
+def _letters(step: Step, numbers: Values, shape: Shape) -> dict[str, float]:
     """c, q and the rank of the last orthogonal factor of a step."""
     made = [n for n, x in step.algebra.opaque.items() if isinstance(x.function, r.Orthogonalize)]
     if not made:
