@@ -43,8 +43,8 @@ def test_the_run_is_that_of_the_settings(name):
     values = {"momentum": 0.8} if name == "sgdw" else {"betas": (0.8, 0.95)}
     (row,) = (each for each in equilibrium_rows(find_recipe(name), {"lr": 0.03, **values}, {
         "lr": 0.03, **values}) if each.name == "Run")  # fmt: skip
-    assert "lr=0.03" in row.formula
-    assert all(f"{n}={x}" in row.formula for n, x in values.items())
+    assert "lr=0.03" in row.content
+    assert all(f"{n}={x}" in row.content for n, x in values.items())
     assert row.good, row
     (slow,) = (each for each in equilibrium_rows(find_recipe(name), {"weight_decay": 1e-4}, {
         "weight_decay": 1e-4}) if each.name == "Run")  # fmt: skip

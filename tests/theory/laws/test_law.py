@@ -110,7 +110,7 @@ def test_given_numbers_enter_exactly_and_last():
     held = law_of("adam", betas=(0.9, 0.5), eps=0.0)
     assert [*held.step.traced.free] == ["lr", "weight_decay"]
     assert "0.9" in str(held.proposition()) or "9/10" in str(held.proposition())
-    assert sp.Rational(9, 10) in held.step.states["m"].values()
+    assert sp.Rational(9, 10) in held.entered(held.step.states["m"]).values()
 
 
 def test_coupled_decay_couples_the_norm_into_the_recursion():

@@ -207,16 +207,14 @@ class _Vectors:
         if self.latex:
             usual = x.text.replace("[]", "{}")
             if usual[0].isalpha():
-                name, slots = usual.partition("(")[0], ", ".join(["{}"] * len(inside))
-                usual = rf"\operatorname{{{{{name}}}}}({slots})"
+                name, _, slots = usual.partition("(")
+                usual = rf"\operatorname{{{{{name}}}}}({slots}"
             return TEX.get(x.text, usual).format(*inside)
-        loose = [
-            isinstance(a, Vector) and (len(a) > 1 or {*a.values()} != {1}) for a in x.arguments
-        ]
-        # An operand, [], is in brackets where it is a sum; the argument of a function, {}, is in its.
         words = re.split(r"(\[\]|\{\})", x.text)
-        for n, (text, many) in enumerate(zip(inside, loose, strict=True)):
-            words[2 * n + 1] = f"({text})" if many and words[2 * n + 1] == "[]" else text
+        places = range(1, len(words), 2)
+        for n, argument, text in zip(places, x.arguments, inside, strict=False):
+            loose = isinstance(argument, Vector) and [*argument.values()] != [1]
+            words[n] = f"({text})" if loose and words[n] == "[]" else text
         return "".join(words)
 
     def print(self, x: sp.Basic) -> str:

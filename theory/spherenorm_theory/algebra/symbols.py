@@ -15,7 +15,7 @@ derived from them holds in every dimension.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -145,6 +145,19 @@ class Call:
     text: str
     function: Callable[..., Any] | Rule
     arguments: tuple[Any, ...]
+
+
+def mapped(x: Any, function: Callable[[sp.Expr], sp.Expr]) -> Any:
+    """Words and formulas with `function` of each formula: within vectors, relations, operations."""
+    if isinstance(x, Vector):
+        return x.map(function)
+    if isinstance(x, sp.Rel):
+        return x.func(*map(function, x.args), evaluate=False)
+    if isinstance(x, Call):
+        return replace(x, arguments=tuple(mapped(part, function) for part in x.arguments))
+    if isinstance(x, tuple):
+        return tuple(mapped(part, function) for part in x)
+    return function(x) if isinstance(x, sp.Expr) else x
 
 
 def at(expression: sp.Expr, time: sp.Expr) -> sp.Expr:

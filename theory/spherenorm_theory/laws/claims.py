@@ -21,13 +21,20 @@ w, s, y = sp.IndexedBase(Norm("w")), sp.IndexedBase(Norm("s")), sp.IndexedBase(C
 def claims_of(law: Split) -> tuple[Claim, ...]:
     """The claims of a law, each with its hypotheses."""
     found = _of_a_held_norm(law) if law.constant else _of_a_drive(law)
-    return tuple(replace(each, under=_hypotheses(law, each)) for each in found)
+    return tuple(
+        replace(
+            each,
+            meanings={x: law.entered(meaning) for x, meaning in each.meanings.items()},
+            under=_hypotheses(law, each),
+        )
+        for each in found
+    )
 
 
 def _hypotheses(law: Split, claim: Claim) -> tuple[Any, ...]:
     """Those of the reading, the norms that the claim divides by, and its own; each once."""
     divided = positive_norms(claim.relation.rhs, *claim.meanings.values())
-    under = (*law.step.hypotheses, *divided, *claim.under)
+    under = (*map(law.entered, law.step.hypotheses), *divided, *claim.under)
     return tuple({words(each): each for each in under}.values())
 
 

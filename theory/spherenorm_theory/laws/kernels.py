@@ -195,17 +195,15 @@ class Directed:
         powers = np.arange(len(overlaps))
 
         def move(x: Array) -> tuple[Array, float]:
-            squared, along = x
+            squared = math.exp(x[0])
+            along = x[1] * math.sqrt(squared * square)
             a, c = function(math.sqrt(squared), along, *numbers)
             new = c * square * float(np.float_power(a, powers) @ overlaps)
             after = a * a * squared + 2 * a * c * along + c * c * square
             moved = (a - 1) ** 2 * squared + 2 * (a - 1) * c * along + c * c * square
-            return np.array([after, new]), moved
+            return np.array([math.log(after), new / math.sqrt(after * square)]), moved / squared
 
-        def scales(x: Array) -> Array:
-            return np.array([x[0], math.sqrt(x[0] * square)])
-
-        return find_rest(step.traced.name, move, np.array([norm**2, 0.0]), scales, values)
+        return find_rest(step.traced.name, move, np.array([2 * math.log(norm), 0.0]), values)
 
 
 def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:

@@ -19,7 +19,7 @@ from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.claims import claims_of, closed_form
 from spherenorm_theory.laws.evaluate import Inputs, evaluate
 from spherenorm_theory.laws.proposition import proposition, setting
-from spherenorm_theory.laws.split import Split, at_numbers, derive
+from spherenorm_theory.laws.split import Split, derive
 from spherenorm_theory.laws.step import one_step
 from spherenorm_theory.laws.verify import Agreement, hold
 
@@ -61,7 +61,10 @@ class Law(Split):
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """Those of all claims, and of the step that is split, each once."""
-        found = [*self.step.hypotheses, *(h for c in self.claims for h in c.under)]
+        found = [
+            *map(self.entered, self.step.hypotheses),
+            *(h for c in self.claims for h in c.under),
+        ]
         found += positive_norms(*self.drive.values(), self.cross)
         closed = {words(h) for h in self.at_start}
         distinct = {words(each): each for each in found if words(each) not in closed}
@@ -161,7 +164,7 @@ def _law(traced: Trace, scale_invariant: bool) -> Law:
     claims = claims_of(split)
     agreement = hold(split, claims)
     if traced.given:
-        split = at_numbers(split, traced.given)
+        split = split.with_numbers()
         claims = claims_of(split)
     if not agreement.from_start:
         claims = tuple(claim for claim in claims if claim.kind is not Kind.INDUCTION)

@@ -30,8 +30,12 @@ LATE = 1e12
 """A count of steps behind which bias corrections have died out."""
 ROUNDS, PLAIN = 40, 60
 """A map is given up after so many rounds, each of plain steps and one of Newton's."""
-AT_REST, STILL, ROUNDED = 1e-10, 1e-12, 5e-15
-"""Of a point at rest, in units of its scales: the distance to the one of Newton's method, and the
+TINY, LARGE = 1e-140, 300.0
+"""The square that stands for 0 in a logarithm; the logarithm of one that has no bound."""
+WIDTH, FAR = 1e-6, 2.0
+"""Of the differences of Newton's method, and its longest step."""
+AT_REST, STILL, ROUNDED = 1e-10, 1e-12, 2e-14
+"""Of a point at rest: the distance to the one of Newton's method, and the
 length of a plain step; the last is a length that rounding leaves.
 """
 NEUTRAL = 1e-9
@@ -216,27 +220,30 @@ class MeanStep:
         function, traced, size = self._function, self.step.traced, len(self.pairs)
         given = {**{s: float(x) for s, x in traced.given.items()}, **values}
         hypers = [given[s] for s in traced.symbols.values()]
-        diagonal = np.array([a == b for a, b in self.pairs])
+        first, second = (np.array(each) for each in np.triu_indices(len(self.after)))
+        diagonal = first == second
         grown = [self.step.states[n] - self.step.scalars[n] for n in self._numbers]
         counts = np.array([bool(x.is_number and x != 0) for x in grown], dtype=bool)
 
+        def point(products: Array, numbers: Array) -> Array:
+            """Logarithms of squares, cosines and logarithms: numbers of one size."""
+            squares = np.maximum(products[diagonal], TINY)
+            cosines = products / np.sqrt(squares[first] * squares[second])
+            logs = np.log(np.maximum(numbers, TINY))
+            return np.append(np.where(diagonal, np.log(squares[first]), cosines), logs)
+
         def step(x: Array) -> tuple[Array, float]:
-            known = np.where(diagonal, np.sqrt(np.maximum(x[:size], 0.0)), x[:size])
-            numbers = np.where(counts, LATE, x[size:])
-            *new, moved = function(*known, *numbers, gamma / math.sqrt(x[0]), *hypers, entries)
+            lengths, numbers = np.exp(x[:size][diagonal] / 2), np.exp(x[size:])
+            known = np.where(diagonal, lengths[first], x[:size] * lengths[first] * lengths[second])
+            *new, moved = function(*known, *numbers, gamma / lengths[0], *hypers, entries)
             after = np.array(new, dtype=float)
-            after[size:] = np.where(counts, LATE, after[size:])
-            return after, moved
+            return point(after[:size], np.where(counts, LATE, after[size:])), moved / lengths[
+                0
+            ] ** 2
 
-        def scales(x: Array) -> Array:
-            """The largest that each product can be, |a| |b|: they differ by many decades."""
-            lengths = np.sqrt(np.abs(x[:size][diagonal]))
-            most = np.outer(lengths, lengths)[np.triu_indices(len(lengths))]
-            return np.append(most, np.abs(x[size:]))
-
-        start = np.append(np.zeros(size), np.where(counts, LATE, norm))
-        start[0] = norm**2
-        return find_rest(traced.name, step, start, scales, values)
+        start = np.where(diagonal & (first == 0), norm**2, 0.0)
+        numbers = np.where(counts, LATE, norm)
+        return find_rest(traced.name, step, point(start, numbers), values)
 
 
 # The point at which a map rests
@@ -261,16 +268,15 @@ def find_rest(
     name: str,
     function: Callable[[Array], tuple[Array, float]],
     start: Array,
-    scales: Callable[[Array], Array],
     values: Mapping[sp.Symbol, float],
 ) -> Rest:
     """The attracting point of a map, by rounds of plain steps, each with a step of Newton's.
 
     Args:
         name: of the recipe.
-        function: from a point to the next one, and |w' - w|^2; |w|^2 is the first number.
+        function: from a point to the next one, and |w' - w|^2 / |w|^2; a point's first number is
+            the logarithm of |w|^2, and all of them are of one size.
         start: the first point.
-        scales: of the numbers of a point.
         values: the hyper-parameters, for the refusal.
 
     Raises:
@@ -284,42 +290,36 @@ def find_rest(
         except (ArithmeticError, ValueError, TypeError, NameError) as error:
             raise NoEquilibriumError(f"{name}: its angles do not rest: {error}") from error
         with contextlib.suppress(ArithmeticError, ValueError):  # of a guess that is no point
-            guess, move, off, radius = _newton(function, x, scales(x))
-            _, moved = _valid(function(guess))
-            if off <= STILL and (move <= AT_REST or off <= ROUNDED) and radius <= 1 + NEUTRAL:
-                chord = math.sqrt(max(moved, 0.0) / guess[0])
-                return Rest(math.sqrt(guess[0]), 2 * math.asin(min(chord / 2, 1.0)), radius)
+            move, off, radius = _newton(function, x)
+            guess = x + move * min(1.0, FAR / np.abs(move).max(initial=TINY))
+            _, turned = _valid(function(guess))
+            near = np.abs(move).max() <= AT_REST or off <= ROUNDED
+            if near and off <= STILL and radius <= 1 + NEUTRAL:
+                turn = 2 * math.asin(min(math.sqrt(max(turned, 0.0)) / 2, 1.0))
+                return Rest(math.exp(guess[0] / 2), turn, radius)
             x = guess
     raise NoEquilibriumError(f"{name}: its angles do not rest at {shown}")
 
 
 def _newton(
-    function: Callable[[Array], tuple[Array, float]], x: Array, scales: Array
-) -> tuple[Array, float, float, float]:
-    """The point that Newton's method takes for the one at rest, and what is known of it.
-
-    The derivative is by central differences, in units of the scales.
+    function: Callable[[Array], tuple[Array, float]], x: Array
+) -> tuple[Array, float, float]:
+    """The way to the point at rest by Newton's method, with central differences.
 
     Returns:
-        The point, the distance to it, the length of a plain step, and the factor by which a step
-        multiplies a distance.
+        The way, the length of a plain step, and the factor by which a step multiplies a distance.
     """
-    unit, columns = np.where(scales > 0, scales, 1.0), []
-    for n, size in enumerate(unit):
-        move = np.zeros_like(x)
-        move[n] = 1e-6 * size
-        columns.append((function(x + move)[0] - function(x - move)[0]) / (2e-6 * unit))
-    jacobian, off = np.stack(columns, 1), (function(x)[0] - x) / unit
-    move = np.linalg.lstsq(np.eye(len(x)) - jacobian, off, rcond=NEUTRAL)[0]
+    moves = WIDTH * np.eye(len(x))
+    columns = [(function(x + d)[0] - function(x - d)[0]) / (2 * WIDTH) for d in moves]
+    jacobian, step = np.stack(columns, 1), function(x)[0] - x
+    move = np.linalg.lstsq(np.eye(len(x)) - jacobian, step, rcond=NEUTRAL)[0]
     radius = np.abs(np.linalg.eigvals(jacobian)).max()
-    return x + unit * move, *(
-        float(each) for each in (np.abs(move).max(), np.abs(off).max(), radius)
-    )  # type: ignore[return-value]
+    return move, float(np.abs(step).max()), float(radius)
 
 
 def _valid(found: tuple[Array, float]) -> tuple[Array, float]:
     """The result of a step, of which the weight has a length."""
-    if not np.isfinite(found[0]).all() or not 0 < found[0][0] < 1e200:
+    if not np.isfinite(found[0]).all() or abs(found[0][0]) > LARGE:
         raise ArithmeticError("the norm goes to 0 or grows beyond all bounds")
     return found
 

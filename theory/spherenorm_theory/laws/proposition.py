@@ -13,7 +13,6 @@ r"""A law as a paper states it, in text of 80 columns and in LaTeX.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import sympy as sp
@@ -26,7 +25,7 @@ from spherenorm_theory.algebra.hyper_parameters import is_number
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import SHORT, names_in
 from spherenorm_theory.algebra.statement import Part, Phrase, Statement, pieces
-from spherenorm_theory.algebra.symbols import DIMENSION, Call, Norm, Vector, at
+from spherenorm_theory.algebra.symbols import DIMENSION, Norm, Vector, at, mapped
 from spherenorm_theory.algebra.trace import ANY
 from spherenorm_theory.laws.orthogonal import share_of
 from spherenorm_theory.laws.split import Split
@@ -57,7 +56,7 @@ def proposition(
     then = [*_step_lines(law), *(c.relation for c in claims if c not in closed)]
     parts = [
         Part("Setting", setting(law, note)),
-        Part("Assume", tuple(map(timed, hypotheses))),
+        Part("Assume", tuple(_timed(law, each) for each in hypotheses)),
         *([Part(where, tuple(_meaning(law, name) for name in used), True)] if used else []),
         Part("Then", tuple(then), True),
     ]
@@ -69,17 +68,9 @@ def proposition(
     return Statement("Proposition", law.name, tuple(parts), (*law.step.algebra.named.values(),))
 
 
-def timed(x: Any) -> Any:
-    """A phrase at time t."""
-    if isinstance(x, Vector):
-        return x.map(timed)
-    if isinstance(x, sp.Rel):
-        return x.func(*map(timed, x.args), evaluate=False)
-    if isinstance(x, sp.Expr):
-        return at(x, TIME)
-    if isinstance(x, Call):
-        return replace(x, arguments=tuple(map(timed, x.arguments)))
-    return tuple(map(timed, x)) if isinstance(x, tuple) else x
+def _timed(law: Split, x: Any) -> Any:
+    """A phrase at time t, with the numbers that the law holds."""
+    return mapped(law.entered(x), lambda each: at(each, TIME))
 
 
 def setting(law: Split, note: str) -> tuple[Phrase, ...]:
@@ -103,10 +94,10 @@ def setting(law: Split, note: str) -> tuple[Phrase, ...]:
 def _step_lines(law: Split) -> Iterator[Phrase]:
     w, s = (sp.IndexedBase(name) for name in "ws")
     if law.constant:
-        yield w[TIME + 1], " = ", timed(law.step.weight)
+        yield w[TIME + 1], " = ", _timed(law, law.step.weight)
         return
     yield w[TIME + 1], " = ", Vector({"w": law.keep, "s": sp.S.One})
-    yield s[TIME], " = ", timed(law.drive)
+    yield s[TIME], " = ", _timed(law, law.drive)
 
 
 def _letters_of(law: Split, claims: Sequence[Claim]) -> list[str]:
@@ -130,13 +121,13 @@ def _meaning(law: Split, name: str) -> Phrase:
     """A letter and what it stands for: p_t = beta m_t + g_t."""
     algebra, letter = law.step.algebra, sp.IndexedBase(name)[TIME]
     if name in algebra.named:
-        return letter, " = ", timed(algebra.named[name])
+        return letter, " = ", _timed(law, algebra.named[name])
     if name in algebra.opaque:
         made = algebra.opaque[name]
-        return letter, " = ", timed(made), *_note(made)
+        return letter, " = ", _timed(law, made), *_note(made)
     (case,) = (x for s, x in law.step.facts.cases.items() if s.name == name)
     (first, condition), (second, _) = case.args
-    return timed((letter, " = ", first, " where ", condition, ", else ", second))
+    return _timed(law, (letter, " = ", first, " where ", condition, ", else ", second))
 
 
 def _note(made: Opaque) -> Iterator[Any]:

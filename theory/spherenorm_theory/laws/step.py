@@ -202,7 +202,7 @@ class _Reader:
 
     def read_from_any_state(self) -> Step:
         """The step from any state that earlier steps can have left."""
-        signs = self._signs_of_runs()
+        signs = self._signs_at_start()
         step = self.read(signs)
         while weaker := {n: WEAKER[s] for n, s in signs.items() if not self._keeps(step, n, s)}:
             signs |= weaker
@@ -217,32 +217,17 @@ class _Reader:
             at_rest = stay
         return step
 
-    def _signs_of_runs(self) -> dict[str, str]:
-        """The sign of each number of the state in a few steps of the rule, to be confirmed."""
+    def _signs_at_start(self) -> dict[str, str]:
+        """The sign of each number of the state before the first step, to be confirmed."""
         names = self.traced.scalar_states
         if self.mean_field:
             linear = one_step(self.traced, scale_invariant=self.scale_invariant)
             other = {*linear.buffers, *(self.letters[n] for n in (*names, *self.traced.inside))}
             names = (*names, *(n for n, letter in self.letters.items() if letter not in other))
-        generator = torch.Generator().manual_seed(0)
-        least = dict.fromkeys(names, np.inf)
-        for seed in range(3):
-            numbers = {
-                n: torch.tensor(
-                    draw_from(self.traced.intervals[n], np.random.default_rng(seed)),
-                    dtype=torch.float64,
-                )
-                for n in self.traced.symbols
-            }
-            rule = self.traced.build(numbers)
-            w = torch.randn(self.traced.shape, dtype=torch.float64, generator=generator)
-            state = rule.init(w)
-            least = {n: min(x, float(state[n].min())) for n, x in least.items()}
-            for _ in range(3):
-                g = torch.randn(w.shape, dtype=torch.float64, generator=generator)
-                g = g - (g * w).sum() / (w * w).sum() * w if self.scale_invariant else g
-                w, state = rule.step(w, g, state)
-                least = {n: min(x, float(state[n].min())) for n, x in least.items()}
+        weight = torch.randn(self.traced.shape, dtype=torch.float64)
+        numbers = {n: torch.tensor(0.5, dtype=torch.float64) for n in self.traced.symbols}
+        start = self.traced.build(numbers).init(weight)
+        least = {n: float(start[n].min()) for n in names}
         return {
             n: "positive" if x > 0 else "nonnegative" if x == 0 else "real"
             for n, x in least.items()
@@ -254,7 +239,7 @@ class _Reader:
             return True
         after, facts = step.states[self.letters[name]], step.facts
         if after == step.scalars.get(self.letters[name]):
-            return True  # it never changes, and has the sign in runs
+            return True  # it never changes
         return facts.is_positive(after) if sign == "positive" else facts.is_nonnegative(after)
 
     def read(self, signs: Mapping[str, str], values: Mapping[str, sp.Expr] | None = None) -> Step:

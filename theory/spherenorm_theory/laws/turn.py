@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy as sp
@@ -67,7 +67,17 @@ def turn_at_rest(
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
     given = {**structure_of_run(recipe, numbers), **without_eps(recipe)}
     traced = trace(recipe, **given)
-    values = traced.values(**numbers | given)
+    return turn_of(traced, traced.values(**numbers | given), shape)
+
+
+def turn_of(
+    traced: Trace, values: Mapping[sp.Symbol, float], shape: Sequence[int] = (64, 64)
+) -> float:
+    """The same, of a trace.
+
+    Raises:
+        NoEquilibriumError: as for `turn_at_rest`.
+    """
     try:
         step = mean_step(traced)
     except GrowthError as error:
