@@ -16,16 +16,15 @@ that is derived holds for whatever vector stands there.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import sympy as sp
 from sympy.logic.boolalg import Boolean
 
 from spherenorm import Rule
-from spherenorm_theory.algebra import facts as scalars
 from spherenorm_theory.algebra.facts import Facts
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import (
@@ -214,15 +213,10 @@ class Formal(Products):
             <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
             the same second moment.
         letters: the rules that are letters, by their places.
-        shape, entered: the shapes of the present operation's result and first argument.
-        operations: the functions of this algebra, by the names of aten.
     """
 
     mean_field: bool = False
     letters: Sequence[Rule] = ()
-    shape: tuple[int, ...] = ()
-    entered: tuple[int, ...] = ()
-    operations: ClassVar[Mapping[str, Callable[..., Any]]]
 
     def atom(self, text: str, prefix: str, function: Any, *arguments: Any, **own: Any) -> Vector:
         """The atom of an operation; the same operation gives the same atom.
@@ -262,7 +256,7 @@ class Formal(Products):
         if isinstance(x, Entries):
             return self.atom("{}", "e", np.multiply, x, sp.S.One)
         if isinstance(x, Boolean) and not isinstance(x, sp.Expr):
-            return scalars.where(self.facts, x, sp.S.One, sp.S.Zero)
+            return self.facts.where(x, sp.S.One, sp.S.Zero)
         if not isinstance(x, Product):
             return x
         if self.mean_field:
