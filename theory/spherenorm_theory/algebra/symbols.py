@@ -22,8 +22,6 @@ from typing import Any
 
 import sympy as sp
 
-from spherenorm import Rule
-
 OPERATIONS = 4000
 """Operations of one expression that is to be simplified; the library's have some hundreds."""
 
@@ -143,7 +141,7 @@ class Call:
     """
 
     text: str
-    function: Callable[..., Any] | Rule
+    function: Any
     arguments: tuple[Any, ...]
 
 

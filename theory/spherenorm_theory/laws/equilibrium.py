@@ -64,8 +64,6 @@ class Equilibrium:
             small step, the squared angle in radians.
         kappa: the decay of one step.
         mean: the step in the mean field, or as one along a sign or an orthogonal factor.
-        open: the cases that the formulas leave open, such as whether a clip acts at the
-            equilibrium's |g|.
 
     Example:
         >>> print(show(equilibrium("sgd", momentum=0.0, dampening=0.0, lr=0.5).fourth_power))
@@ -78,7 +76,6 @@ class Equilibrium:
     squared_rotation: sp.Expr
     kappa: sp.Expr
     mean: MeanStep | Directed
-    open: tuple[str, ...] = ()
 
     @property
     def factor(self) -> Directed | None:
@@ -97,11 +94,11 @@ class Equilibrium:
             gamma: the root mean square of |w| |g|.
 
         Raises:
-            NoEquilibriumError: the norm does not settle at these numbers, or a case is open.
+            NoEquilibriumError: the norm does not settle at these numbers.
         """
         entries = shape if isinstance(shape, int) else math.prod(shape)
         fourth = self.fourth_power.subs({**values, DIMENSION: entries, GAMMA: gamma})
-        return self._root(self._of_shape(fourth, shape), "|w|^4", values)
+        return _settled(self, fourth, "|w|^4", values, shape)
 
     def rotation(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
         """The effective step in numbers, at hyper-parameters `values`.
@@ -113,46 +110,8 @@ class Equilibrium:
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
         """
-        squared = self._of_shape(self.squared_rotation.subs(values), shape)
-        return self._root(squared, "(effective step)^2", values)
-
-    def _of_shape(self, formula: sp.Expr, shape: Shape) -> sp.Expr:
-        """A formula with the length of an orthogonal factor, and its overlaps, for a shape."""
-        if self.factor is None:
-            return formula
-        if isinstance(shape, int):
-            raise ValueError(f"{self.name}: the shape of the matrix is needed, got {shape} entries")
-        rule: Any = self.factor.made.function
-        overlap, scale = Overlap.of(rule, shape), scale_of(rule, shape)
-        rank = min(shape[0], math.prod(shape[1:]))
-        known = {RANK: rank, SCALE: scale, SHARE: overlap.square / (scale**2 * rank)}
-        return formula.xreplace({x: x.of(overlap) for x in formula.atoms(OverlapSum)}).subs(known)
-
-    def _root(self, square: sp.Expr, what: str, values: Mapping[sp.Symbol, float]) -> float:
-        """The root of a quantity, which is one positive number at hyper-parameters `values`.
-
-        Raises:
-            NoEquilibriumError: it is none, or the point does not attract.
-        """
-        if square.free_symbols:
-            lacking = ", ".join(sorted(map(str, square.free_symbols)))
-            where = "".join(f"; {case}" for case in self.open)
-            raise NoEquilibriumError(
-                f"{self.name}: {what} depends on {lacking}, which has no one number{where}"
-            )
-        shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
-        refused = f"{self.name}: the norm does not settle at {shown}"
-        number = complex(math.nan) if square.is_finite is False else complex(square)
-        if abs(number.imag) > 1e-12 * abs(number.real) or not 0 < number.real < math.inf:
-            raise NoEquilibriumError(f"{refused}: {what} would be {number:.4g}")
-        if isinstance(self.mean, MeanStep) and not self.open:
-            # Along a direction each point attracts.
-            start = self.fourth_power.subs({**values, GAMMA: 1, DIMENSION: 1})
-            try:
-                _stay(self.mean, tuple(sorted(values.items(), key=str)), start)
-            except NoEquilibriumError as error:
-                raise NoEquilibriumError(f"{refused}: it does not attract ({error})") from error
-        return math.sqrt(number.real)
+        squared = self.squared_rotation.subs(values)
+        return _settled(self, squared, "(effective step)^2", values, shape)
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -251,8 +210,53 @@ def _statement_of(law: Equilibrium) -> Statement:
         "says so"
     )
     parts = [Part("Assume", law.hypotheses), Part("Then", tuple(then), True)]
-    parts += [Part("Where", (case,)) for case in law.open]
     return Statement("Equilibrium", law.name, (*parts, Part("Status", (status,))))
+
+
+def _settled(
+    law: Equilibrium,
+    square: sp.Expr,
+    what: str,
+    values: Mapping[sp.Symbol, float],
+    shape: Shape,
+) -> float:
+    """The root of a quantity, which is one positive number at hyper-parameters `values`.
+
+    Raises:
+        NoEquilibriumError: it is none, or the point does not attract.
+    """
+    if law.factor is not None:
+        square = _of_shape(law.factor, square, shape)
+    if square.free_symbols:
+        lacking = ", ".join(sorted(map(str, square.free_symbols)))
+        raise NoEquilibriumError(
+            f"{law.name}: {what} depends on {lacking}, which has no one number"
+        )
+    shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
+    refused = f"{law.name}: the norm does not settle at {shown}"
+    number = complex(math.nan) if square.is_finite is False else complex(square)
+    if abs(number.imag) > 1e-12 * abs(number.real) or not 0 < number.real < math.inf:
+        raise NoEquilibriumError(f"{refused}: {what} would be {number:.4g}")
+    start = law.fourth_power.subs({**values, GAMMA: 1, DIMENSION: 1})
+    if isinstance(law.mean, MeanStep) and not start.free_symbols:
+        # Along a direction each point attracts.
+        try:
+            _stay(law.mean, tuple(sorted(values.items(), key=str)), start)
+        except NoEquilibriumError as error:
+            raise NoEquilibriumError(f"{refused}: it does not attract ({error})") from error
+    return math.sqrt(number.real)
+
+
+def _of_shape(along: Directed, formula: sp.Expr, shape: Shape) -> sp.Expr:
+    """A formula with the length of an orthogonal factor, and its overlaps, for a shape."""
+    if isinstance(shape, int):
+        name = along.step.traced.name
+        raise ValueError(f"{name}: the shape of the matrix is needed, got {shape} entries")
+    rule: Any = along.made.function
+    overlap, scale = Overlap.of(rule, shape), scale_of(rule, shape)
+    rank = min(shape[0], math.prod(shape[1:]))
+    known = {RANK: rank, SCALE: scale, SHARE: overlap.square / (scale**2 * rank)}
+    return formula.xreplace({x: x.of(overlap) for x in formula.atoms(OverlapSum)}).subs(known)
 
 
 @cache
@@ -336,16 +340,18 @@ def _equilibrium(traced: Trace) -> Equilibrium:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
     mean = mean_step(traced)
     if isinstance(mean, Directed):
-        point = [x.subs(traced.given) for x in stationary_along(mean)]
-        return Equilibrium(name, traced, *point, law.kappa, mean)
+        fourth, rotation = (x.subs(traced.given) for x in stationary_along(mean))
+        return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
     if mean.second_moment is not None:
         resting_gradient(mean)  # which refuses a moment of more than gradients
     _refuse_other_decay(mean.step)
     fourth, rotation = _attracting_point(mean, law.kappa)
     if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
         raise NoEquilibriumError(f"{name}: the norm does not settle")
-    cases = tuple(_cases(mean.step, fourth, rotation))
-    return Equilibrium(name, traced, fourth, rotation, law.kappa, mean, cases)
+    if cases := sp.Tuple(fourth, rotation).free_symbols & {*mean.step.facts.cases}:
+        shown = "; ".join(_cases(mean.step, cases))
+        raise NoEquilibriumError(f"{name}: the norm depends on a choice, {shown}")
+    return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
 
 
 def _attracting_point(mean: MeanStep, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
@@ -428,9 +434,9 @@ def _refuse_other_decay(step: Step) -> None:
         )
 
 
-def _cases(step: Step, *formulas: sp.Expr) -> Iterator[str]:
-    """The meanings of the names of open cases in `formulas`."""
-    for name in sorted(sp.Tuple(*formulas).free_symbols & {*step.facts.cases}, key=str):
+def _cases(step: Step, names: set[sp.Symbol]) -> Iterator[str]:
+    """The meanings of the names of open cases, such as whether a clip acts at the point."""
+    for name in sorted(names, key=str):
         (first, condition), (second, _) = step.facts.cases[name].args
         yield f"{name} is {show(first)} where {show(condition)}, else {show(second)}"
 

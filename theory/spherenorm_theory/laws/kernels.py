@@ -161,7 +161,8 @@ class Directed:
                 break
         h = np.array(response)
         whole = np.correlate(h, h, "full")[len(h) - 1 :]
-        return np.clip(whole[1:] / whole[0], -1, 1)
+        rho: Array = np.clip(whole[1:] / whole[0], -1, 1)
+        return rho
 
     def rest(
         self, values: Mapping[sp.Symbol, float], shape: Sequence[int], norm: float = 1.0
@@ -178,10 +179,11 @@ class Directed:
         """
         step, entries = self.step, float(math.prod(shape))
         values = {**{s: float(x) for s, x in step.traced.given.items()}, **values}
-        kernel, square = (lambda rho: 2 / math.pi * np.arcsin(rho)), entries
-        if not self.is_sign:
+        kernel: Callable[[Array], Any] = _arcsine
+        square = entries
+        if isinstance(self.made.function, r.Orthogonalize):
             overlap = Overlap.of(self.made.function, shape)
-            kernel, square = overlap, overlap.square  # type: ignore[assignment]
+            kernel, square = overlap, overlap.square
         overlaps = kernel(self.correlations(values))
         held = {s: norm for n, s in step.scalars.items() if step.states.get(n) == s}
         # u may be as long as the factor behind it, which has a letter of its own.
@@ -245,6 +247,10 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
     s = 1 + 2 * total
     squared = c**2 * square * s / (1 - a**2)
     return squared**2, ((1 - a**2) / s - (1 - a) ** 2) / a
+
+
+def _arcsine(rho: Array) -> Any:
+    return 2 / math.pi * np.arcsin(rho)
 
 
 def _is_directed(made: Opaque) -> bool:

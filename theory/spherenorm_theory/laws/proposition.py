@@ -103,7 +103,7 @@ def _step_lines(law: Split) -> Iterator[Phrase]:
 def _letters_of(law: Split, claims: Sequence[Claim]) -> list[str]:
     """The letters that the printed formulas hold, and those within their meanings."""
     algebra, cases = law.step.algebra, {s.name: x for s, x in law.step.facts.cases.items()}
-    parts = {
+    parts: dict[str, list[Any]] = {
         **{name: [whole] for name, whole in algebra.named.items()},
         **{name: [made] for name, made in algebra.opaque.items()},
         **{name: [case] for name, case in cases.items()},

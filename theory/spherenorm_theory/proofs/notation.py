@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import sympy as sp
 from torch import Tensor
@@ -45,20 +45,49 @@ def indexed(symbol: sp.Symbol) -> sp.IndexedBase:
     return sp.IndexedBase(symbol)
 
 
+Statement: TypeAlias = "sp.Rel | tuple[sp.Rel, sp.Expr]"
+"""A relation; of an inequality, with the difference that certifies it."""
+
+
 def claims(
     kind: Kind,
     record: Mapping[sp.Basic, sp.Basic],
-    statements: Mapping[str, sp.Rel | tuple[sp.Rel, sp.Expr]],
+    statements: Mapping[str, Statement],
     under: tuple[Hypothesis, ...] = (),
 ) -> tuple[Claim, ...]:
-    """Statements by their subjects, that are read in one record and shown in one way.
-
-    Of an inequality, the statement is the relation with the difference that certifies it.
-    """
+    """Statements by their subjects, that are read in one record and shown in one way."""
     rows = ((about, x if isinstance(x, tuple) else (x, None)) for about, x in statements.items())
     return tuple(
         Claim(about, each, kind, record, slack, under=under) for about, (each, slack) in rows
     )
+
+
+def read(
+    step: Step,
+    vectors: Mapping[str, Vector],
+    statements: Mapping[str, Statement],
+    under: tuple[Hypothesis, ...] | None = None,
+    kind: Kind = Kind.DERIVED,
+) -> tuple[Claim, ...]:
+    """Statements about vectors of a step: the products that they hold are read from its record.
+
+    Args:
+        step: the step on symbols.
+        vectors: by the names that statements have for them, beside w, g and m.
+        statements: by their subjects.
+        under: the hypotheses; those of the step by default.
+        kind: the way in which they are shown.
+    """
+    named, record = {"w": w, "g": g, "m": m, **vectors}, dict[sp.Basic, sp.Basic]()
+    relations = [x[0] if isinstance(x, tuple) else x for x in statements.values()]
+    for symbol in sp.Tuple(*relations).free_symbols:
+        if isinstance(symbol, Norm) and symbol.a in named:
+            record[symbol**2] = step.inner(named[symbol.a], named[symbol.a])
+        elif isinstance(symbol, Inner) and {symbol.a, symbol.b} <= named.keys():
+            record[symbol] = step.inner(named[symbol.a], named[symbol.b])
+        elif symbol.name in vectors:
+            record[symbol] = vectors[symbol.name].formula
+    return claims(kind, record, statements, step.hypotheses if under is None else under)
 
 
 def scalar(name: str) -> sp.Symbol:
