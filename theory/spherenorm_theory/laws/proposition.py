@@ -131,7 +131,7 @@ def _meaning(law: Split, name: str) -> Phrase:
 
 
 def _note(made: Opaque) -> Iterator[Any]:
-    """What is known of the letter of a rule."""
+    """The facts about the letter of a rule."""
     rule = made.function
     if isinstance(rule, r.SameLength):
         yield ", as long as its argument"

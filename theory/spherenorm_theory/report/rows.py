@@ -53,7 +53,7 @@ class Job:
 
     Attributes:
         section: of its rows.
-        name: that the progress bar shows.
+        name: of the part.
         rows: makes them.
 
     Example:
