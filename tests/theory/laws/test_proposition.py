@@ -22,16 +22,6 @@ from tests.theory.recipes import WITH_LAWS, by, law_of
 PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
 
 
-@pytest.mark.parametrize("name", WITH_LAWS)
-def test_a_proposition_has_its_parts_in_80_columns(name):
-    text = str(law_of(name).proposition())
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 80, max(lines, key=len)
-    headings = re.findall(r"^(\w+)[^\n]*\.", text, re.M)
-    assert [h for h in ("Setting", "Assume", "Then", "Status") if h not in headings] == []
-    assert ("Closed form" in text) is (law_of(name).closed_form() is not None)
-
-
 def balanced(tex):
     depth = 0
     for n, character in enumerate(tex):
@@ -44,7 +34,13 @@ def balanced(tex):
 
 
 @pytest.mark.parametrize("name", WITH_LAWS)
-def test_its_latex_is_balanced(name):
+def test_a_proposition_has_its_parts_in_text_and_latex(name):
+    text = str(law_of(name).proposition())
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80, max(lines, key=len)
+    headings = re.findall(r"^(\w+)[^\n]*\.", text, re.M)
+    assert [h for h in ("Setting", "Assume", "Then", "Status") if h not in headings] == []
+    assert ("Closed form" in text) is (law_of(name).closed_form() is not None)
     tex = law_of(name).latex()
     assert tex.startswith(r"\begin{proposition}")
     assert balanced(tex), tex
@@ -53,7 +49,9 @@ def test_its_latex_is_balanced(name):
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX is installed")
 def test_its_latex_compiles(tmp_path):
-    body = "\n".join(law_of(name).latex() for name in ("sgdw", "adamp", "muon", "muonh", "sgdg"))
+    laws = [law_of(name) for name in ("sgdw", "adamp", "muon", "muonh", "sgdg")]
+    laws += [equilibrium(name) for name in ("sgdw", "lion", "muon")]
+    body = "\n".join(law.proposition().latex() for law in laws)
     (tmp_path / "laws.tex").write_text(f"{HEAD}\n{body}\n\\end{{document}}\n")
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "laws.tex"],
