@@ -37,9 +37,13 @@ def structure_of(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def structure_of_run(recipe: str | Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters that choose the code of a run: of those given, and of the defaults."""
+    """The hyper-parameters that choose the code of a run: of those given, and of the defaults.
+
+    A number 1.0 is held, too: it is the end of some intervals, and those of a law are open.
+    """
     used = {**bind(resolve_recipe(recipe)).defaults, **given}
-    return structure_of({n: tuple(x) if isinstance(x, list) else x for n, x in used.items()})
+    plain = {n: tuple(x) if isinstance(x, list) else x for n, x in used.items()}
+    return {**structure_of(plain), **{n: x for n, x in plain.items() if is_number(x) and x == 1}}
 
 
 def parts_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from spherenorm import Recipe
 from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind
 from spherenorm_theory.algebra.symbols import Inner, Norm, Vector, exact
+from spherenorm_theory.laws.claims import read_products
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.step import Step, express_inner
 
@@ -78,16 +79,15 @@ def read(
         under: the hypotheses; those of the step by default.
         kind: the way in which they are shown.
     """
-    named, record = {"w": w, "g": g, "m": m, **vectors}, dict[sp.Basic, sp.Basic]()
-    relations = [x[0] if isinstance(x, tuple) else x for x in statements.values()]
-    for symbol in sp.Tuple(*relations).free_symbols:
-        if isinstance(symbol, Norm) and symbol.a in named:
-            record[symbol**2] = step.inner(named[symbol.a], named[symbol.a])
-        elif isinstance(symbol, Inner) and {symbol.a, symbol.b} <= named.keys():
-            record[symbol] = step.inner(named[symbol.a], named[symbol.b])
-        elif symbol.name in vectors:
-            record[symbol] = vectors[symbol.name].formula
-    return claims(kind, record, statements, step.hypotheses if under is None else under)
+    shown: list[Claim] = []
+    for about, statement in statements.items():
+        whole = sp.Tuple(*statement) if isinstance(statement, tuple) else statement
+        record = read_products(step, {"w": w, "g": g, "m": m, **vectors}, whole)
+        names = {symbol for symbol in whole.free_symbols if symbol.name in vectors}
+        record |= {symbol: vectors[symbol.name].formula for symbol in names}
+        held = step.hypotheses if under is None else under
+        shown += claims(kind, record, {about: statement}, held)
+    return tuple(shown)
 
 
 def scalar(name: str) -> sp.Symbol:
