@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from spherenorm import find_recipe
 from spherenorm_theory.cli import app
-from spherenorm_theory.report import Job, Row, paper_jobs, to_latex, to_markdown
+from spherenorm_theory.report import Job, Row, to_latex, to_markdown
 from spherenorm_theory.report.recipe import equilibrium_rows
 
 
@@ -132,8 +132,3 @@ def test_markup_is_text_and_reports_escape(monkeypatch):
     assert r"a\_b" in to_latex(rows)
     assert r"100 \% \& \_" in to_latex(rows)
     assert "`|w|^2`" in to_markdown(rows)
-
-
-def test_the_paper_has_every_statement():
-    names = {job.name for job in paper_jobs()}
-    assert {"equation_4", "lemma_2_1", "lemma_2_2", "corollary_2_3", "proposition_3_1"} <= names

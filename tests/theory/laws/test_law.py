@@ -19,7 +19,6 @@ from tests.theory.recipes import (
     WITH_LAWS,
     WITHOUT_LAWS,
     By,
-    Keeps,
     accumulated,
     by,
     law_of,
@@ -204,16 +203,6 @@ def test_functions_of_entries(name):
     """The atoms of entrywise operations are the arrays of the code."""
     law = norm_growth(by(ENTRIES[name]))
     assert assert_is_the_step(law, (3, 4), {"lr": 0.3, "momentum": 0.6}, generator())
-
-
-def averaged(lr=0.1, momentum=0.9):
-    """An average of weights takes no part in the norm."""
-    kept = Keeps(lambda w, d, e: (d, 0.9 * e + 0.1 * (w - d)), torch.clone, "ema")
-    return chain(r.HeavyBall(momentum), r.StepSize(lr), kept)
-
-
-def test_a_bystander_takes_no_part():
-    assert same(norm_growth(averaged).cross, -lr * beta * X)
 
 
 SEEDS = [s if s in (1, 3, 5, 6) else pytest.param(s, marks=pytest.mark.long) for s in range(48)]

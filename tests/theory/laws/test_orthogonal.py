@@ -48,12 +48,6 @@ def test_the_length_of_a_factor(scale):
             assert low <= q <= high
 
 
-def test_an_exact_factor_has_q_1():
-    low, high = share_of(r.Orthogonalize("plain", steps=30))
-    assert low == pytest.approx(1, abs=1e-6)
-    assert high == pytest.approx(1, abs=1e-6)
-
-
 def test_the_overlap_of_factors_is_odd_and_rises():
     overlap = Overlap.of(r.Orthogonalize(), SHAPE)
     rho = np.linspace(-1, 1, 21)

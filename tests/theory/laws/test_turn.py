@@ -43,8 +43,7 @@ def turn_by_hand(lr, beta):
     ("lr", "beta"),
     [
         *((1 / 16, beta) for beta in (0.0, 0.5, 0.9)),
-        *(pytest.param(lr, 0.99, marks=pytest.mark.long) for lr in (1e-3, 0.5)),
-        (0.5, 0.9),
+        *((lr, 0.99) for lr in (1e-3, 0.5)),
     ],
 )
 def test_a_hyperball_turns_less_the_longer_it_remembers(lr, beta):
@@ -56,7 +55,6 @@ def test_a_hyperball_turns_less_the_longer_it_remembers(lr, beta):
 RUNS = [
     ("adamh", {"lr": 0.0625, "betas": (0.9, 0.99)}),
     ("hyperball(sgd)", {"lr": 0.06, "nesterov": True, "dampening": 0.0}),
-    pytest.param("radial_brake(adamw)", {"lr": 0.03}, marks=pytest.mark.long),
     ("nora", {"lr": 0.1, "weight_decay": 0.1}),
 ]
 
@@ -81,7 +79,7 @@ def test_a_rule_of_ones_own():
 @pytest.mark.parametrize(
     ("name", "values", "why"),
     [
-        pytest.param("sgd", {"weight_decay": 0.0}, "do not rest", marks=pytest.mark.long),
+        ("sgd", {"weight_decay": 0.0}, "do not rest"),
         ("ngpt", {}, "changes with the lengths"),
         ("rotational(adamw)", {}, ""),
     ],
