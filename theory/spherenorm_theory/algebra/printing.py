@@ -15,7 +15,7 @@ from sympy.core.alphabets import greeks
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
-from spherenorm_theory.algebra.symbols import Call, Inner, Norm, Vector, leads_with_minus
+from spherenorm_theory.algebra.symbols import Call, Inner, Norm, Vector, oriented
 
 DIGITS = 15
 """Of a number in print; a fraction that has more is printed as a decimal."""
@@ -167,20 +167,6 @@ def _shortened(expression: Any) -> Any:
     numbers = expression.atoms(sp.Rational)
     long = {x: sp.Float(x, DIGITS) for x in numbers if max(abs(x.p), x.q) >= 10**DIGITS}
     return expression.xreplace(long) if long else expression
-
-
-def oriented(x: sp.Expr) -> tuple[int, sp.Expr]:
-    """(sign, y) with x = sign y, and no factor of y that leads with a minus, like x - 1."""
-    sign, factors = 1, []
-    for factor in sp.Mul.make_args(x):
-        base, power = factor.as_base_exp()
-        negative = factor.is_Number and factor < 0
-        if negative or (base.is_Add and power.is_odd and leads_with_minus(base)):
-            sign, base = -sign, -base
-        elif base.is_Add and power.is_even and leads_with_minus(base):
-            base = -base
-        factors.append(base**power)
-    return sign, sp.Mul(*factors, evaluate=False) if len(factors) > 1 else factors[0]
 
 
 class _Vectors:

@@ -160,13 +160,11 @@ def _trace(
         general = with_sizes(records, sizes)
         (weight, state), (_, other) = map(start, sizes)
     symbols = {name: _symbol(name, intervals[name]) for name in tensors}
-    hypers = (("hyper", n) for n in tensors)
     return Trace(
         name=called,
         recipe=function,
         record=general,
-        inputs=(*hypers, ("weight", "w"), ("grad", "g"), *(("state", n) for n in state)),
-        outputs=("weight", *state),
+        states=tuple(state),
         symbols=symbols,
         given={symbols[n]: x for n, x in given.items() if x is not None},
         intervals=intervals,

@@ -168,9 +168,9 @@ def measure(
         ValueError: the run's rule has other states than the law's.
     """
     traced, present = law.step.traced, recipe(**numbers[0]).keys
-    if set(present) != set(traced.outputs[1:]):
+    if set(present) != set(traced.states):
         raise ValueError(
-            f"the law was derived for a step with the states {sorted(traced.outputs[1:])}, "
+            f"the law was derived for a step with the states {sorted(traced.states)}, "
             f"the run's rule has {sorted(present)}: at the number 0 a recipe may leave a rule out, "
             "hold the same hyper-parameters at 0"
         )

@@ -210,6 +210,7 @@ def _statement_of(law: Equilibrium) -> Statement:
         "says so"
     )
     parts = [Part("Assume", law.hypotheses), Part("Then", tuple(then), True)]
+    parts += [Part("Where", (case,)) for case in _cases(law)]
     return Statement("Equilibrium", law.name, (*parts, Part("Status", (status,))))
 
 
@@ -229,8 +230,9 @@ def _settled(
         square = _of_shape(law.factor, square, shape)
     if square.free_symbols:
         lacking = ", ".join(sorted(map(str, square.free_symbols)))
+        where = "".join(f"; {case}" for case in _cases(law))
         raise NoEquilibriumError(
-            f"{law.name}: {what} depends on {lacking}, which has no one number"
+            f"{law.name}: {what} depends on {lacking}, which has no one number{where}"
         )
     shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
     refused = f"{law.name}: the norm does not settle at {shown}"
@@ -340,7 +342,9 @@ def _equilibrium(traced: Trace) -> Equilibrium:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
     mean = mean_step(traced)
     if isinstance(mean, Directed):
-        fourth, rotation = (x.subs(traced.given) for x in stationary_along(mean))
+        fourth, rotation = stationary_along(mean)
+        if traced.given:
+            fourth, rotation = (normalize_signs(x.subs(traced.given)) for x in (fourth, rotation))
         return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
     if mean.second_moment is not None:
         resting_gradient(mean)  # which refuses a moment of more than gradients
@@ -348,9 +352,6 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     fourth, rotation = _attracting_point(mean, law.kappa)
     if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
         raise NoEquilibriumError(f"{name}: the norm does not settle")
-    if cases := sp.Tuple(fourth, rotation).free_symbols & {*mean.step.facts.cases}:
-        shown = "; ".join(_cases(mean.step, cases))
-        raise NoEquilibriumError(f"{name}: the norm depends on a choice, {shown}")
     return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
 
 
@@ -434,10 +435,12 @@ def _refuse_other_decay(step: Step) -> None:
         )
 
 
-def _cases(step: Step, names: set[sp.Symbol]) -> Iterator[str]:
-    """The meanings of the names of open cases, such as whether a clip acts at the point."""
-    for name in sorted(names, key=str):
-        (first, condition), (second, _) = step.facts.cases[name].args
+def _cases(law: Equilibrium) -> Iterator[str]:
+    """The cases that the formulas leave open, such as whether a clip acts at the point."""
+    cases = law.mean.step.facts.cases
+    found = sp.Tuple(law.fourth_power, law.squared_rotation).free_symbols
+    for name in sorted(found & cases.keys(), key=str):
+        (first, condition), (second, _) = cases[name].args
         yield f"{name} is {show(first)} where {show(condition)}, else {show(second)}"
 
 

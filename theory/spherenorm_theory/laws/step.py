@@ -136,7 +136,7 @@ class Step:
 
 def letters_of(traced: Trace) -> dict[str, str]:
     """The atom of each state: its letter, unless something else has it too."""
-    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.outputs[1:]}
+    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.states}
     taken = {*RESERVED, *traced.symbols, *(s.name for s in traced.symbols.values())}
     alone = {n for n, letter in wanted.items() if [*wanted.values()].count(letter) == 1}
     chosen: dict[str, str] = {}
@@ -247,14 +247,10 @@ class _Reader:
         traced, values, letters = self.traced, values or {}, self.letters
         symbols = {n: sp.Symbol(letters[n], **{sign: True}) for n, sign in signs.items()}
         algebra = self._algebra(frozenset(symbols.values()))
-        inputs = []
-        for kind, name in traced.inputs:
-            if kind == "state" and name in values:
-                inputs.append(values[name])
-            elif kind == "state":
-                inputs.append(symbols.get(name) or Vector.atom(letters[name]))
-            else:
-                inputs.append(traced.symbols[name] if kind == "hyper" else Vector.atom(name))
+        inputs = [*traced.symbols.values(), Vector.atom("w"), Vector.atom("g")]
+        for name in traced.states:
+            entered = values.get(name, symbols.get(name))
+            inputs.append(Vector.atom(letters[name]) if entered is None else entered)
         for name, value in values.items():
             algebra.facts.assume(sp.Eq, symbols[name], value, ", as at the start")
         weight, *states = interpret(traced.record, algebra, inputs)

@@ -159,10 +159,10 @@ def draw_case(
     rule = traced.build({n: torch.tensor(x, dtype=torch.float64) for n, x in numbers.items()})
     weight = torch.tensor(rng.normal(size=shape) * rng.uniform(0.5, 2) * scale)
     state = rule.init(weight)
-    if set(state) != set(traced.outputs[1:]):
+    if set(state) != set(traced.states):
         raise TraceError(
             f"{traced.name}: its states depend on the shape: {sorted(state)} for a weight of shape "
-            f"{shape}, {sorted(traced.outputs[1:])} for the shape {traced.shape} of the law"
+            f"{shape}, {sorted(traced.states)} for the shape {traced.shape} of the law"
         )
     for _ in range(KINDS[kind]):
         weight, state = rule.step(weight, _gradient(step, view, weight, rng), state)
