@@ -123,7 +123,6 @@ def test_an_equilibrium_shows_the_norm_first():
     shown = lines[lines.index("Then.") + 1]
     assert shown.strip().startswith("|w| ~ sqrt(lr d/(2 wd))")
     assert max(map(len, lines)) <= 80
-    assert all(claim.holds for claim in equilibrium("sgdw").claims)
 
 
 @pytest.mark.parametrize("name", ["sgdw", "sgdp", "adamw", "adamp"])

@@ -14,7 +14,7 @@ import sympy as sp
 
 from spherenorm import Recipe, bind
 from spherenorm.rules import SameLength
-from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind
+from spherenorm_theory.algebra.claims import Hypothesis
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.recording import trace
@@ -117,17 +117,6 @@ class Equilibrium:
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The facts that the formulas take for granted."""
         return _hypotheses(self.mean, self.fourth_power.has(GAMMA))
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """The two formulas, with their hypotheses."""
-        pairs = {"the norm": (Norm("w") ** 4, self.fourth_power),
-                 "the turn": (TURN**2, self.squared_rotation)}  # fmt: skip
-        return tuple(
-            Claim(about, sp.Eq(left, right, evaluate=False), Kind.MEAN_FIELD,
-                  {left: right}, under=self.hypotheses)
-            for about, (left, right) in pairs.items()
-        )  # fmt: skip
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """The leading term of a rational expression for a small hyper-parameter.
