@@ -17,6 +17,7 @@ from torch import Tensor
 from spherenorm import Interval, Recipe, Rule, View, bind
 from spherenorm.record import Record, RecordError, record
 from spherenorm_theory.algebra.hyper_parameters import (
+    are_numbers,
     enter,
     is_number,
     numbers_by_name,
@@ -80,7 +81,13 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **given: Any) -> Tra
     if isinstance(recipe, Trace):
         return recipe
     function = resolve_recipe(recipe)
-    values = resolve_hyper_parameters(function, given)
+    values, defaults = resolve_hyper_parameters(function, given), bind(function).defaults
+    # A flag at its default is no other trace; a number is one: it is held.
+    given = {
+        n: values[n]
+        for n in given
+        if is_number(values[n]) or are_numbers(values[n]) or values[n] is not defaults[n]
+    }
     key = (function, dimension, *((n, repr(values[n])) for n in sorted(given)))  # (1 is not 1.0)
     ours = function.__module__.split(".")[0] == "spherenorm"
     if not ours or any(isinstance(values[n], Tensor) for n in given):
