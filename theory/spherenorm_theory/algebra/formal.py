@@ -16,7 +16,7 @@ that is derived holds for whatever vector stands there.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,16 +192,34 @@ class Products:
 
     def write_out(self, expression: sp.Expr) -> sp.Expr:
         """The expression with the products of combinations written out, as it stands."""
-        for name in reversed(self.named):
-            found = {
-                s: self.inner(self.named[name], Vector.atom(s.b if s.a == name else s.a))
-                for s in expression.atoms(Inner)
-                if name in (s.a, s.b)
-            }
-            expression = expression.subs(found) if found else expression
-            if expression.has(Norm(name)):
-                expression = expression.subs(Norm(name), sp.sqrt(sp.expand(self.square(name))))
+        for symbol, meaning in reversed(self.meanings([expression], {}).items()):
+            expression = expression.subs(symbol, meaning)
         return expression
+
+    def meanings(
+        self, formulas: Iterable[sp.Expr], cases: Mapping[sp.Symbol, sp.Expr]
+    ) -> dict[sp.Symbol, sp.Expr]:
+        """The products of letters and the cases that formulas use, each after those it uses."""
+        ordered: dict[sp.Symbol, sp.Expr] = {}
+
+        def meaning(symbol: sp.Symbol) -> sp.Expr | None:
+            late = [x for x in self.named if x in (getattr(symbol, n, "") for n in "ab")]
+            if isinstance(symbol, Norm) and late:
+                return sp.sqrt(self.square(symbol.a))
+            if isinstance(symbol, Inner) and late:
+                other = symbol.b if symbol.a == late[-1] else symbol.a
+                return self.inner(self.named[late[-1]], Vector.atom(other))
+            return cases.get(symbol)
+
+        def visit(formula: sp.Expr) -> None:
+            for symbol in sorted(formula.free_symbols - ordered.keys(), key=str):
+                if (found := meaning(symbol)) is not None:
+                    visit(found)
+                    ordered[symbol] = found
+
+        for each in formulas:
+            visit(sp.sympify(each))
+        return ordered
 
 
 @dataclass

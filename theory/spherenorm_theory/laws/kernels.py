@@ -35,7 +35,6 @@ from spherenorm_theory.laws.mean_field import (
     compiled,
     drop_transients,
     find_rest,
-    meanings_of,
 )
 from spherenorm_theory.laws.orthogonal import Overlap
 from spherenorm_theory.laws.step import Step
@@ -191,7 +190,10 @@ class Directed:
         lengths = {Norm(a): math.sqrt(square) for a in alike}
         fixed = {**values, **held, **lengths, DIMENSION: entries}
         results = [drop_transients(x, step) for x in (self.keep, self.factor)]
-        meanings = {s: drop_transients(x, step) for s, x in meanings_of(step, results).items()}
+        meanings = {
+            s: drop_transients(x, step)
+            for s, x in step.algebra.meanings(results, step.facts.cases).items()
+        }
         symbols = [Norm("w"), Inner("w", self.atom), *fixed]
         function, numbers = compiled(symbols, results, meanings), [*map(float, fixed.values())]
         powers = np.arange(len(overlaps))

@@ -21,7 +21,7 @@ import numpy as np
 import sympy as sp
 
 from spherenorm_theory.algebra.printing import names_in, show
-from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector, product
+from spherenorm_theory.algebra.symbols import DIMENSION, Norm, Vector, product
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.algebra.values import Array
 from spherenorm_theory.laws.step import Step, one_step
@@ -200,7 +200,7 @@ class MeanStep:
         symbols = [Norm(a) if a == b else product(a, b) for a, b in self.pairs]
         symbols += [*(step.scalars[n] for n in self._numbers), Norm("g")]
         symbols += [*step.traced.symbols.values(), DIMENSION]
-        meanings = meanings_of(step, results)
+        meanings = step.algebra.meanings(results, step.facts.cases)
         free = sp.Tuple(*results, *meanings.values()).free_symbols
         self.refuse_unknown(free - {*symbols, *meanings}, *sorted(outside))
         return compiled(symbols, results, meanings)
@@ -344,28 +344,3 @@ def compiled(
     formulas = [sp.sympify(x).xreplace(plain) for x in results]
     arguments = [plain[s] for s in symbols]
     return sp.lambdify(arguments, formulas, "math", cse=lambda exprs: (pairs, exprs))  # type: ignore[no-any-return]
-
-
-def meanings_of(step: Step, results: Sequence[sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
-    """The norms of letters and the open cases that formulas use, each after those it uses."""
-    algebra, named = step.algebra, step.algebra.named
-    known: dict[sp.Symbol, sp.Expr] = {
-        Norm(n): sp.sqrt(algebra.inner(x, x)) for n, x in named.items()
-    }
-    known |= step.facts.cases
-    every = sp.Tuple(*results, *known.values(), *(c for x in named.values() for c in x.values()))
-    for s in every.atoms(Inner):
-        if late := [x for x in (s.a, s.b) if x in named]:
-            name = max(late, key=[*named].index)
-            known[s] = algebra.inner(named[name], Vector.atom(s.b if s.a == name else s.a))
-    ordered: dict[sp.Symbol, sp.Expr] = {}
-
-    def visit(x: sp.Expr) -> None:
-        for symbol in sorted(x.free_symbols & known.keys(), key=str):
-            if symbol not in ordered:
-                visit(known[symbol])
-                ordered[symbol] = known[symbol]
-
-    for each in results:
-        visit(sp.sympify(each))
-    return ordered
