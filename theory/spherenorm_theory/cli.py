@@ -32,6 +32,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 SET = "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, 0.99)."
 
 
+JSON = {"true": True, "false": False, "null": None}
+
+
 def theory(arguments: Sequence[str]) -> None:
     """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
     app(list(arguments), prog_name="spherenorm theory")
@@ -113,19 +116,13 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
+    plain = value.strip()
+    if plain in JSON:
+        return name.strip(), JSON[plain]
     try:
-        return name.strip(), _literal(ast.parse(value.strip(), mode="eval").body)
+        return name.strip(), ast.literal_eval(plain)
     except (ValueError, SyntaxError):
         return name.strip(), value
-
-
-def _literal(node: ast.expr) -> Any:
-    """A Python literal; a name in it is a string, or has JSON's meaning: (0.9, beta2), true."""
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return tuple(_literal(entry) for entry in node.elts)
-    if isinstance(node, ast.Name):
-        return {"true": True, "false": False, "null": None}.get(node.id, node.id)
-    return ast.literal_eval(node)
 
 
 def _refuse_unless_writable(path: Path) -> None:

@@ -105,7 +105,9 @@ def _any_function() -> sp.Expr:
 
 def radial_part(function: Function) -> sp.Expr:
     """<w, grad> of a function, for vectors of any dimension."""
-    tensors = *_tensors((1, 4), (1, 4), (1, 1)), torch.tensor(4.0, dtype=torch.float64)
+    # The values of the tensors that it is recorded at do not matter.
+    shapes = (1, 4), (1, 4), (1, 1), ()
+    tensors = [torch.full(shape, 4.0, dtype=torch.float64) for shape in shapes]
     written = record(torch.func.grad(function), *tensors)
     algebra, w = Formal(), Vector.atom("w")
     inputs = [w, Vector.atom("x"), sp.Symbol("c", real=True), DIMENSION]
@@ -126,8 +128,3 @@ def _linear_layer() -> tuple[sp.Expr, sp.Expr]:
 
     gradient = torch.func.grad(readout)(w)
     return of_float((w * gradient).sum()), of_float((v * (x @ w.T)).sum())
-
-
-def _tensors(*shapes: tuple[int, int]) -> list[Tensor]:
-    """Tensors to record a function at; their values do not matter."""
-    return [torch.randn(shape, dtype=torch.float64) for shape in shapes]
