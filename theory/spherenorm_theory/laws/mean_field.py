@@ -35,8 +35,9 @@ TINY, LARGE = 1e-140, 300.0
 WIDTH, FAR = 1e-6, 2.0
 """Of the differences of Newton's method, and its longest step."""
 AT_REST, STILL, ROUNDED = 1e-10, 1e-12, 2e-14
-"""Of a point at rest: the distance to the one of Newton's method, and the
-length of a plain step; the last is a length that rounding leaves.
+"""Of a point at rest: the distance to the one of Newton's method, and the length of a plain step.
+
+The last is a length that rounding leaves.
 """
 NEUTRAL = 1e-9
 """A direction that a step stretches by 1 up to this is one that it leaves alone: a held radius."""
@@ -237,9 +238,10 @@ class MeanStep:
             known = np.where(diagonal, lengths[first], x[:size] * lengths[first] * lengths[second])
             *new, moved = function(*known, *numbers, gamma / lengths[0], *hypers, entries)
             after = np.array(new, dtype=float)
-            return point(after[:size], np.where(counts, LATE, after[size:])), moved / lengths[
-                0
-            ] ** 2
+            numbers = np.where(counts, LATE, after[size:])
+            if (numbers < 0).any():
+                raise ArithmeticError("a number of the state is below 0")
+            return point(after[:size], numbers), moved / float(lengths[0]) ** 2
 
         start = np.where(diagonal & (first == 0), norm**2, 0.0)
         numbers = np.where(counts, LATE, norm)
@@ -294,7 +296,7 @@ def find_rest(
             guess = x + move * min(1.0, FAR / np.abs(move).max(initial=TINY))
             _, turned = _valid(function(guess))
             near = np.abs(move).max() <= AT_REST or off <= ROUNDED
-            if near and off <= STILL and radius <= 1 + NEUTRAL:
+            if near and off <= STILL and radius <= 1 + WIDTH:
                 turn = 2 * math.asin(min(math.sqrt(max(turned, 0.0)) / 2, 1.0))
                 return Rest(math.exp(guess[0] / 2), turn, radius)
             x = guess
