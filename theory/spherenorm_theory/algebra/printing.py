@@ -286,6 +286,9 @@ class _Formulas(_Vectors):
     def _print_Dummy(self, symbol: sp.Symbol, style: str = "") -> str:  # noqa: N802
         return self.name(symbol.name)
 
+    def _print_Pi(self, number: sp.Expr) -> str:  # noqa: N802
+        return r"\pi" if self.latex else "pi"
+
     def _print_Indexed(self, indexed: sp.Indexed) -> str:  # noqa: N802
         index = ",".join(map(self._index, indexed.indices))
         label = indexed.base.label

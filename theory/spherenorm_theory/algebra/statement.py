@@ -7,6 +7,7 @@ A `Statement` has headings, each with phrases: a paragraph, or displayed lines.
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -116,8 +117,10 @@ def _tex(part: Part, write: Writer) -> str:
 
 
 def _aligned(line: str) -> str:
-    left, equals, right = line.replace(r"\text{ = }", " = ").partition(" = ")
-    return f"{left} &= {right}" if equals else line
+    for text, sign in ((r"\text{ = }", "="), (r"\text{ \textasciitilde{} }", r"\sim")):
+        line = line.replace(text, f" {sign} ")
+    found = re.match(r"(.*?) (=|\\sim) ", line)
+    return f"{found[1]} &{found[2]} {line[found.end() :]}" if found else line
 
 
 def paragraph(heading: str, content: str) -> str:

@@ -149,7 +149,8 @@ class Equilibrium:
     @property
     def lines(self) -> dict[sp.Expr, Phrase]:
         """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
-        small = {x: (root, " for small lr") for x, root in self.approximations.items()}
+        lr = self.traced.symbols.get("lr", sp.Symbol("lr"))
+        small = {x: (root, " for small ", lr) for x, root in self.approximations.items()}
         return {**small, **{x**power: shorten(whole) for x, whole, power in self._powers}}
 
     def formulas(self) -> dict[str, str]:
