@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -183,96 +182,78 @@ def one_step(
         w - lr g - lr beta m
     """
     traced = trace(recipe, **given)
-    reader = _Reader(traced, scale_invariant, orthogonal, mean_field)
-    return reader.read_from_any_state()
+    names, known = traced.scalar_states, dict.fromkeys(orthogonal, sp.S.Zero)
+    if mean_field:  # then an average of squares is one number, too
+        linear = one_step(traced, scale_invariant=scale_invariant)
+        other = {*linear.buffers, *(linear.letters[n] for n in (*names, *traced.inside))}
+        names = (*names, *(n for n, letter in linear.letters.items() if letter not in other))
+    if scale_invariant:
+        known["w", "g"] = sp.S.Zero
+    signs = _signs_at_start(traced, names)
+    step = _read(traced, signs, {}, known, mean_field)
+    while weaker := {n: WEAKER[s] for n, s in signs.items() if not _keeps(step, n, s)}:
+        signs |= weaker
+        step = _read(traced, signs, {}, known, mean_field)
+    starts = {n: x for n, x in traced.starts.items() if x is not None}
+    at_rest = {n: starts[n] for n in traced.scalar_states if n in starts}
+    while at_rest:
+        again = _read(traced, signs, at_rest, known, mean_field)
+        stay = {n: x for n, x in at_rest.items() if again.states[again.letters[n]] == x}
+        if stay == at_rest:
+            return again
+        at_rest = stay
+    return step
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Reads the record of a step on formal vectors; see `one_step` for the attributes."""
+def _signs_at_start(traced: Trace, names: tuple[str, ...]) -> dict[str, str]:
+    """The sign of each number of the state before the first step, to be confirmed."""
+    weight = torch.randn(traced.shape, dtype=torch.float64)
+    numbers = {n: torch.tensor(0.5, dtype=torch.float64) for n in traced.symbols}
+    start = traced.build(numbers).init(weight)
+    least = {n: float(start[n].min()) for n in names}
+    return {
+        n: "positive" if x > 0 else "nonnegative" if x == 0 else "real" for n, x in least.items()
+    }
 
-    traced: Trace
-    scale_invariant: bool
-    orthogonal: tuple[tuple[str, str], ...]
-    mean_field: bool
 
-    @cached_property
-    def letters(self) -> dict[str, str]:
-        return letters_of(self.traced)
+def _keeps(step: Step, name: str, sign: str) -> bool:
+    """Tell if a number of the state has a sign after each step, if it has it before."""
+    letter, facts = step.letters[name], step.facts
+    after = step.states[letter]
+    if sign == "real" or after == step.scalars.get(letter):
+        return True
+    return facts.is_positive(after) if sign == "positive" else facts.is_nonnegative(after)
 
-    def read_from_any_state(self) -> Step:
-        """The step from any state that earlier steps can have left."""
-        signs = self._signs_at_start()
-        step = self.read(signs)
-        while weaker := {n: WEAKER[s] for n, s in signs.items() if not self._keeps(step, n, s)}:
-            signs |= weaker
-            step = self.read(signs)
-        starts = {n: x for n, x in self.traced.starts.items() if x is not None}
-        at_rest = {n: starts[n] for n in self.traced.scalar_states if n in starts}
-        while at_rest:
-            again = self.read(signs, at_rest)
-            stay = {n: x for n, x in at_rest.items() if again.states[self.letters[n]] == x}
-            if stay == at_rest:
-                return again
-            at_rest = stay
-        return step
 
-    def _signs_at_start(self) -> dict[str, str]:
-        """The sign of each number of the state before the first step, to be confirmed."""
-        names = self.traced.scalar_states
-        if self.mean_field:
-            linear = one_step(self.traced, scale_invariant=self.scale_invariant)
-            other = {*linear.buffers, *(self.letters[n] for n in (*names, *self.traced.inside))}
-            names = (*names, *(n for n, letter in self.letters.items() if letter not in other))
-        weight = torch.randn(self.traced.shape, dtype=torch.float64)
-        numbers = {n: torch.tensor(0.5, dtype=torch.float64) for n in self.traced.symbols}
-        start = self.traced.build(numbers).init(weight)
-        least = {n: float(start[n].min()) for n in names}
-        return {
-            n: "positive" if x > 0 else "nonnegative" if x == 0 else "real"
-            for n, x in least.items()
-        }
-
-    def _keeps(self, step: Step, name: str, sign: str) -> bool:
-        """Tell if a number of the state has a sign after each step, if it has it before."""
-        if sign == "real":
-            return True
-        after, facts = step.states[self.letters[name]], step.facts
-        if after == step.scalars.get(self.letters[name]):
-            return True  # it never changes
-        return facts.is_positive(after) if sign == "positive" else facts.is_nonnegative(after)
-
-    def read(self, signs: Mapping[str, str], values: Mapping[str, sp.Expr] | None = None) -> Step:
-        """The step from a state of which `values` are known, and the others general."""
-        traced, values, letters = self.traced, values or {}, self.letters
-        symbols = {n: sp.Symbol(letters[n], **{sign: True}) for n, sign in signs.items()}
-        algebra = self._algebra(frozenset(symbols.values()))
-        inputs = [*traced.symbols.values(), Vector.atom("w"), Vector.atom("g")]
-        for name in traced.states:
-            entered = values.get(name, symbols.get(name))
-            inputs.append(Vector.atom(letters[name]) if entered is None else entered)
-        for name, value in values.items():
-            algebra.facts.assume(sp.Eq, symbols[name], value, ", as at the start")
-        weight, *states = interpret(traced.record, algebra, inputs)
-        after = dict(zip(letters.values(), states, strict=True))
-        by_letter = {letters[name]: symbol for name, symbol in symbols.items()}
-        return Step(weight, after, algebra, traced, by_letter, letters)
-
-    def _algebra(self, scalars: frozenset[sp.Symbol]) -> Formal:
-        """The algebra of a reading, in which nothing is assumed but its facts."""
-        hypers = self.traced.symbols.values()
-        algebra = Formal(
-            Facts(self.traced.domains, scalars),
-            mean_field=self.mean_field,
-            letters=self.traced.letters,
-            taken=frozenset([*self.letters.values(), *(s.name for s in hypers)]),
-        )
-        if self.scale_invariant:
-            algebra.known["w", "g"] = sp.S.Zero
-        else:
-            algebra.facts.general = Inner("w", "g")
-        algebra.known.update(dict.fromkeys(self.orthogonal, sp.S.Zero))
-        return algebra
+def _read(
+    traced: Trace,
+    signs: Mapping[str, str],
+    values: Mapping[str, sp.Expr],
+    known: Mapping[tuple[str, str], sp.Expr],
+    mean_field: bool,
+) -> Step:
+    """The step from a state of which `values` are known, numbers have signs, others are general."""
+    letters, hypers = letters_of(traced), traced.symbols.values()
+    symbols = {n: sp.Symbol(letters[n], **{sign: True}) for n, sign in signs.items()}
+    facts = Facts(traced.domains, frozenset(symbols.values()))
+    facts.general = None if ("w", "g") in known else Inner("w", "g")
+    algebra = Formal(
+        facts,
+        known=dict(known),
+        mean_field=mean_field,
+        letters=traced.letters,
+        taken=frozenset([*letters.values(), *(s.name for s in hypers)]),
+    )
+    inputs = [*hypers, Vector.atom("w"), Vector.atom("g")]
+    for name in traced.states:
+        entered = values.get(name, symbols.get(name))
+        inputs.append(Vector.atom(letters[name]) if entered is None else entered)
+    for name, value in values.items():
+        facts.assume(sp.Eq, symbols[name], value, ", as at the start")
+    weight, *states = interpret(traced.record, algebra, inputs)
+    after = dict(zip(letters.values(), states, strict=True))
+    by_letter = {letters[name]: symbol for name, symbol in symbols.items()}
+    return Step(weight, after, algebra, traced, by_letter, letters)
 
 
 def draw_from(interval: Any, rng: np.random.Generator) -> float:
