@@ -14,7 +14,7 @@ from tests.theory import equilibria
 from tests.theory.recipes import Keeps, keeps
 
 DECAYED = [
-    ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 0.1}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 1e-5}),
     ("sgdp", {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 0.1}),
     ("adamw", {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 1.0}),
     ("adamp", {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 5.0}),

@@ -25,8 +25,11 @@ from spherenorm_theory.laws.mean_field import (
 )
 from spherenorm_theory.laws.step import S
 
-SCALED = 1e-9
-"""The relative difference of turns at other lengths that rounding and the end may leave."""
+SCALED = 1e-6
+"""The relative difference of turns at other lengths that rounding may leave.
+
+Rounding moves a point at rest by 1e-15 over the decay of one step.
+"""
 
 
 def turn_at_rest(
