@@ -1,15 +1,11 @@
 """Random chains of the library's rules: each law is the step of its code.
 
-    python -m tests.theory.chains --cases 200
-
 The step that the law says is compared on five shapes, and every claim is decided. A chain that is
 refused counts apart, with its cause.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,25 +101,3 @@ def compare_chain(seed: int) -> str:
     for shape in SHAPES if several else SHAPES[:1]:
         assert_is_the_step(law, shape, numbers, generator, orthogonal)
     return "same" if several else "one unit"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    options = parser.parse_args()
-    outcomes: Counter[str] = Counter()
-    for seed in range(options.first, options.first + options.cases):
-        try:
-            outcomes[compare_chain(seed)] += 1
-        except AssertionError as error:
-            outcomes["DIFFERENT"] += 1
-            print(f"seed {seed}: {error}", flush=True)
-    for outcome, count in outcomes.most_common():
-        print(f"{count:4} {outcome}")
-    if outcomes["DIFFERENT"]:
-        raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    main()

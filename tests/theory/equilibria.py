@@ -9,7 +9,6 @@ from spherenorm_theory import equilibrium
 NOISE = {"lr": 0.1, "weight_decay": 0.1}
 ADAMW = {"lr": 0.01, "weight_decay": 1.0}
 ADAMP = {"lr": 0.01, "weight_decay": 10.0}
-LION = {"lr": 0.001, "weight_decay": 10.0}
 RATIO = 0.1
 """The share of the decay that projected weights have in SGDP and AdamP, by default."""
 UNITS = {2: 2048, 16: 512, 256: 64}
@@ -48,14 +47,6 @@ def step_adam(name, w, g, moments, time, numbers):
     return (1 - lr * decay) * w - lr * u, (m, v)
 
 
-def step_lion(w, g, m, numbers):
-    """One step of lion: the new weight and momentum."""
-    beta1, beta2 = numbers["betas"]
-    u = (beta1 * m + (1 - beta1) * g).sign()
-    new = w - numbers["lr"] * (u + numbers["weight_decay"] * w)
-    return new, beta2 * m + (1 - beta2) * g
-
-
 def simulate(name, numbers, dimension, start, warm_up, steps):
     """The root mean squares of |w|, of the effective step and of |w| |g| under random gradients."""
     generator = torch.Generator().manual_seed(0)
@@ -72,8 +63,6 @@ def simulate(name, numbers, dimension, start, warm_up, steps):
         g = tangent(normal(), w) / w.norm(dim=1, keepdim=True)
         if name.startswith("adam"):
             new, (m, v) = step_adam(name, w, g, (m, v), time, numbers)
-        elif name == "lion":
-            new, m = step_lion(w, g, m, numbers)
         else:
             new, m = step_sgd(name, w, g, m, numbers)
         if time > warm_up:
@@ -127,4 +116,3 @@ def recipes(momenta, memories):
     for beta in memories:
         yield "adamw", {**ADAMW, "betas": (0.9, beta)}
         yield "adamp", {**ADAMP, "betas": (0.9, beta)}
-        yield "lion", {**LION, "betas": (0.9, beta)}

@@ -1,14 +1,7 @@
-"""Every number, sign and relation of every statement is changed: its proof must then fail.
-
-    python -m tests.theory.mutations [WORD ...]
-
-checks all statements, or those whose section or name holds a word.
-"""
+"""Every number, sign and relation of every statement is changed: its proof must then fail."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,8 +9,7 @@ from dataclasses import replace
 import sympy as sp
 
 from spherenorm_theory import Proof
-from spherenorm_theory.algebra import Claim, Refutation, show
-from spherenorm_theory.proofs import STATEMENTS
+from spherenorm_theory.algebra.claims import Claim, Refutation
 
 RELATIONS = sp.Eq, sp.Ne, sp.Lt, sp.Le, sp.Gt, sp.Ge
 CONTRARY = {
@@ -84,28 +76,3 @@ def _same(a: sp.Rel, b: sp.Rel) -> bool:
     """True if the two are one statement: (x - 1)^2 and (1 - x)^2, or the slopes of x and x + 1."""
     pairs = zip((a.lhs, a.rhs), (b.lhs, b.rhs), strict=True)
     return a.func == b.func and all(sp.expand((x - y).doit()) == 0 for x, y in pairs)
-
-
-def main(words: list[str]) -> None:
-    count = alive = 0
-    for section, proofs in STATEMENTS.items():
-        for prove in proofs:
-            if words and not any(word in f"{section} {prove.__name__}" for word in words):
-                continue
-            begin, proof = time.perf_counter(), prove()
-            built = time.perf_counter() - begin
-            assert proof.proved, proof
-            results = [*survivors(proof)]
-            count += len(results)
-            took = time.perf_counter() - begin - built
-            print(f"{proof.name}: {len(results)} mutants, {built:.1f} s + {took:.1f} s")
-            for each, mutant, holds in results:
-                if holds:
-                    alive += 1
-                    print(f"  NOT noticed: {show(each.relation)} -> {show(mutant.relation)}")
-    print(f"{count} mutants, {alive} not noticed")
-    sys.exit(bool(alive))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -2,7 +2,7 @@
 
 import torch
 
-from spherenorm_theory.laws import OutsideError
+from spherenorm_theory.laws.evaluate import OutsideError
 
 
 def assert_is_the_step(law, shape, numbers, generator, orthogonal=True, steps=4):

@@ -79,14 +79,6 @@ def test_rates_of_the_literature(recipe, settings, factor):
     assert rate(SMALL) == pytest.approx(math.sqrt(2 * SMALL * DECAY * factor), rel=1e-6)
 
 
-def test_the_rate_of_lion_is_near_that_of_the_literature():
-    """Kosson et al. 2024, Table 1, where signs correlate as their averages do."""
-    variance = 0.1**2 + 0.9**2 * 0.01 / 1.99
-    rate = rotational_rate("lion", weight_decay=DECAY, betas=(0.9, 0.99))(SMALL)
-    kosson = math.sqrt(math.pi * SMALL * DECAY * variance)
-    assert 0.99 * kosson < rate < 0.995 * kosson
-
-
 def test_a_step_turns_as_the_equilibrium_does():
     rate = rotational_rate("sgd", weight_decay=DECAY)
     law = equilibrium("sgd", weight_decay=DECAY, momentum=0.0, dampening=0.0, nesterov=False)

@@ -21,21 +21,18 @@ Each room imports only from the rooms above it in this list.
 
 from spherenorm.testing import PROPERTIES, RefusedError, Subject
 from spherenorm_theory._run_law import RunLaw, run_law
-from spherenorm_theory.algebra import Proof, Trace, TraceError, show, trace
-from spherenorm_theory.checks import Check, check, check_equilibrium, check_ratio, check_turn
-from spherenorm_theory.laws import (
-    Equilibrium,
-    Law,
-    NoEquilibriumError,
-    Step,
-    equilibrium,
-    false_positive_rate,
-    growth_ratio,
-    norm_growth,
-    one_step,
-    rotational_rate,
-    turn_at_rest,
-)
+from spherenorm_theory.algebra.claims import Proof
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.recording import trace
+from spherenorm_theory.algebra.trace import Trace, TraceError
+from spherenorm_theory.checks.norm_growth import Check, check
+from spherenorm_theory.checks.random_gradients import check_equilibrium, check_ratio, check_turn
+from spherenorm_theory.laws.detection import false_positive_rate
+from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, rotational_rate
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.mean_field import NoEquilibriumError
+from spherenorm_theory.laws.step import Step, one_step
+from spherenorm_theory.laws.turn import growth_ratio, turn_at_rest
 from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas
 
 __all__ = [

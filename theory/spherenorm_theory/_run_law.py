@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import sympy as sp
@@ -14,15 +14,11 @@ from torch import Tensor, nn
 from spherenorm import Recipe, bind, find_recipe
 from spherenorm.optim import RecipeOptimizer, unwrap
 from spherenorm.probes import Measurement
-from spherenorm_theory.algebra import TraceError, are_numbers, is_number, numbers_by_name
-from spherenorm_theory.laws import (
-    Equilibrium,
-    Law,
-    NoEquilibriumError,
-    equilibrium,
-    norm_growth,
-    without_eps,
-)
+from spherenorm_theory.algebra.hyper_parameters import are_numbers, is_number, numbers_by_name
+from spherenorm_theory.algebra.trace import TraceError
+from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.mean_field import NoEquilibriumError
 
 OF_TORCH = {
     torch.optim.SGD: "sgd",
@@ -42,9 +38,9 @@ class _Found(NamedTuple):
     choices: Choices
     numbers: dict[str, float]
 
-    def values(self, formula: sp.Expr) -> dict[sp.Symbol, float]:
-        """The numbers of the symbols of a formula."""
-        return {s: self.numbers[s.name] for s in formula.free_symbols if s.name in self.numbers}
+    def values(self, symbols: Iterable[sp.Symbol]) -> dict[sp.Symbol, float]:
+        """The numbers of symbols."""
+        return {s: self.numbers[s.name] for s in symbols if s.name in self.numbers}
 
 
 class RunLaw:
@@ -86,7 +82,7 @@ class RunLaw:
             return math.nan
         if law.constant:
             return measured.norm_before
-        kappa = law.kappa.subs(found.values(law.kappa))
+        kappa = law.kappa.subs(found.values(law.kappa.free_symbols))
         if kappa.free_symbols:
             return math.nan  # it changes with a state
         kept, cosine = 1 - float(kappa), math.cos(measured.turn)
@@ -105,7 +101,7 @@ class RunLaw:
         if law is None or found is None:
             return math.nan
         try:
-            chord = law.rotation(found.values(law.squared_rotation))
+            chord = law.rotation(found.values(law.traced.free.values()))
         except NoEquilibriumError:
             return math.nan
         return 2 * math.asin(chord / 2) if chord < 2 else math.nan

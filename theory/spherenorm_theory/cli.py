@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import torch
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from spherenorm.support import on_interrupt, write_whole
 from spherenorm_theory.report import (
@@ -32,7 +23,6 @@ from spherenorm_theory.report import (
     to_markdown,
     to_text,
 )
-from spherenorm_theory.report.rows import by_section
 
 FAILED, USAGE = 1, 2
 console = Console()
@@ -40,6 +30,9 @@ errors = Console(stderr=True)
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 
 SET = "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, 0.99)."
+
+
+JSON = {"true": True, "false": False, "null": None}
 
 
 def theory(arguments: Sequence[str]) -> None:
@@ -72,13 +65,7 @@ def _theory(
         jobs = _jobs(recipes or [], given)
     except (ValueError, TypeError) as error:
         _exit(" ".join(str(error).split()))
-    rows = _run(jobs or paper_jobs())
-    for section, own in by_section(rows).items():
-        console.print(f"\n{section}\n", style="bold", markup=False, highlight=False)
-        for row in own:
-            style = "" if row.good else "red"
-            console.print(to_text(row), style=style, markup=False, highlight=False, soft_wrap=True)
-            console.print()
+    rows = [*_printed(jobs or paper_jobs())]
     for path, render in outputs:
         try:
             write_whole(path, render(rows))
@@ -94,6 +81,19 @@ def _jobs(recipes: list[str], given: dict[str, Any]) -> list[Job]:
     if len(recipes) == 2:
         return comparison_jobs(*recipes, **given)
     return [job for recipe in recipes for job in recipe_jobs(recipe, **given)]
+
+
+def _printed(jobs: list[Job]) -> Iterator[Row]:
+    """The rows of jobs, printed as they are made."""
+    section = ""
+    for row in (row for job in jobs for row in job.run()):
+        if row.section != section:
+            section = row.section
+            console.print(f"\n{section}\n", style="bold", markup=False, highlight=False)
+        style = "" if row.good else "red"
+        console.print(to_text(row), style=style, markup=False, highlight=False, soft_wrap=True)
+        console.print()
+        yield row
 
 
 def _exit(message: str) -> NoReturn:
@@ -116,19 +116,13 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
+    plain = value.strip()
+    if plain in JSON:
+        return name.strip(), JSON[plain]
     try:
-        return name.strip(), _literal(ast.parse(value.strip(), mode="eval").body)
+        return name.strip(), ast.literal_eval(plain)
     except (ValueError, SyntaxError):
         return name.strip(), value
-
-
-def _literal(node: ast.expr) -> Any:
-    """A Python literal; a name in it is a string, or has JSON's meaning: (0.9, beta2), true."""
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return tuple(_literal(entry) for entry in node.elts)
-    if isinstance(node, ast.Name):
-        return {"true": True, "false": False, "null": None}.get(node.id, node.id)
-    return ast.literal_eval(node)
 
 
 def _refuse_unless_writable(path: Path) -> None:
@@ -140,21 +134,3 @@ def _refuse_unless_writable(path: Path) -> None:
         raise ValueError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(f"cannot write {path}: the folder {folder} is not writable")
-
-
-def _run(jobs: list[Job]) -> list[Row]:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    rows: list[Row] = []
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=len(jobs))
-        for job in jobs:
-            progress.update(bar, description=escape(job.name))
-            rows += job.run()
-            progress.advance(bar)
-    return rows

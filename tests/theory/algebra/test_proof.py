@@ -6,19 +6,11 @@ import pytest
 import sympy as sp
 
 from spherenorm_theory import Proof
-from spherenorm_theory.algebra import (
-    Claim,
-    Formal,
-    Induction,
-    Inner,
-    Kind,
-    Norm,
-    Refutation,
-    Vector,
-    latex,
-    show,
-    vanishes,
-)
+from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Refutation
+from spherenorm_theory.algebra.decide import vanishes
+from spherenorm_theory.algebra.formal import Formal
+from spherenorm_theory.algebra.printing import latex, show
+from spherenorm_theory.algebra.symbols import Inner, Norm, Vector
 
 a, b = sp.symbols("a b", positive=True)
 x = sp.Symbol("x", real=True)
@@ -124,6 +116,7 @@ w, s, m, W, S = (*(sp.IndexedBase(Norm(x)) for x in "ws"), Inner("w", "m"), Norm
          r"\left(1 - \eta \lambda\right)^{2} \|w\|^{2} + \|s\|^{2}"),
         (-S**2 / lr + m, "-|s|^2/lr + <w, m>", r"-\frac{\|s\|^{2}}{\eta} + \langle w, m \rangle"),
         (sp.sqrt(1 + a), "sqrt(1 + a)", r"\sqrt{1 + a}"),
+        (2 / sp.pi, "2/pi", r"\frac{2}{\pi}"),
         (w[n + 1] ** 2, "|w_{n+1}|^2", r"\|w_{n+1}\|^{2}"),
         (sp.Sum(a ** (n - k) * s[k] ** 2, (k, 0, n - 1)), "Sum_{k<n} a^(n - k) |s_k|^2",
          r"\sum_{k < n} a^{n - k} \|s_{k}\|^{2}".replace("s_{k}", "s_k")),

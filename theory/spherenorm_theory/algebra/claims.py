@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import sympy as sp
 
 from spherenorm_theory.algebra.decide import is_nonnegative, is_positive, vanishes
 from spherenorm_theory.algebra.printing import Letters, latex, show
+from spherenorm_theory.algebra.statement import Phrase, words
 from spherenorm_theory.algebra.symbols import Norm
 
 Meanings = Mapping[sp.Basic, sp.Basic]
 """The values of symbols; a `Lambda` for those of functions. Of a squared norm, that of the norm."""
 
-Hypothesis: TypeAlias = "sp.Rel | str"
+Hypothesis: TypeAlias = Phrase
 """A relation, or words."""
 
 
@@ -198,11 +199,6 @@ def _at(expression: sp.Expr, numbers: Meanings) -> sp.Expr:
     """The value of an expression at numbers."""
     times = {s: n for s, n in numbers.items() if s.is_integer}
     return read_as(sp.sympify(expression).subs(times).doit(), numbers)
-
-
-def words(hypothesis: Any) -> str:
-    """A hypothesis in text."""
-    return hypothesis if isinstance(hypothesis, str) else show(hypothesis)
 
 
 def positive_norms(*expressions: sp.Expr) -> tuple[sp.Rel, ...]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import sympy as sp
 
 from spherenorm import Interval
-from spherenorm_theory.algebra.symbols import Inner, Norm, refuse_growth, tidy
+from spherenorm_theory.algebra.symbols import Norm, refuse_growth, tidy
 
 OPPOSITE = {sp.Gt: sp.Le, sp.Le: sp.Gt, sp.Lt: sp.Ge, sp.Ge: sp.Lt, sp.Eq: sp.Ne, sp.Ne: sp.Eq}
 TRIES = 60
@@ -58,12 +58,6 @@ class Facts:
             for norm in sorted(sp.sympify(expression).atoms(Norm), key=str):
                 self.assume(sp.Gt, norm, sp.S.Zero)
 
-    def spell_out(self, expression: sp.Expr) -> sp.Expr:
-        """The expression with open cases replaced by their meanings."""
-        for name, meaning in reversed(self.cases.items()):
-            expression = expression.subs(name, meaning) if expression.has(name) else expression
-        return expression
-
     def is_positive(self, x: sp.Expr) -> bool:
         """Tell if a scalar is known to be above 0."""
         return bool(x.is_positive) or (x.is_positive is None and self._has_positive_terms(x))
@@ -86,103 +80,84 @@ class Facts:
         terms = [term for part in parts for term in sp.Add.make_args(sp.expand(part))]
         return all(bool(term.is_positive) for term in terms)
 
-
-def compare(facts: Facts, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
-    """True, False, or the open relation."""
-    result = _decide(facts, relation, a, b)
-    if result not in (sp.true, sp.false):
-        a, b = tidy(a), tidy(b)
-        result = _decide(facts, relation, a, b)
-    if result in (sp.true, sp.false):
-        facts.assume_norms(a, b)
+    def compare(self, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
+        """True, False, or the open relation."""
+        result = self._decide(relation, a, b)
+        if result not in (sp.true, sp.false):
+            a, b = tidy(a), tidy(b)
+            result = self._decide(relation, a, b)
+        if result in (sp.true, sp.false):
+            self.assume_norms(a, b)
+            return result
+        if self.general in result.free_symbols and result.subs(self.general, 0) == sp.true:
+            self.assume(OPPOSITE[relation], a, b, ", so that no projection acts")
+            self.failed.append(result)
+            return sp.false
+        if relation in (sp.Eq, sp.Ne) and not self._is_of_time(a - b):
+            self.assume(sp.Ne, a, b)
+            return sp.false if relation is sp.Eq else sp.true
+        if b == 0 and (sign := self._tried_sign(a)):
+            self.assume(sp.Gt if sign > 0 else sp.Lt, a, b)
+            return sp.true if relation(sign, 0) else sp.false
         return result
-    if facts.general in result.free_symbols and result.subs(facts.general, 0) == sp.true:
-        facts.assume(OPPOSITE[relation], a, b, ", so that no projection acts")
-        facts.failed.append(result)
-        return sp.false
-    if relation in (sp.Eq, sp.Ne) and not _is_of_time(facts, a - b):
-        facts.assume(sp.Ne, a, b)
-        return sp.false if relation is sp.Eq else sp.true
-    if b == 0 and (sign := _tried_sign(facts, a)):
-        facts.assume(sp.Gt if sign > 0 else sp.Lt, a, b)
-        return sp.true if relation(sign, 0) else sp.false
-    return result
 
-
-def _decide(facts: Facts, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
-    result = relation(a, b)
-    if result in (sp.true, sp.false):
+    def _decide(self, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
+        result = relation(a, b)
+        if result in (sp.true, sp.false):
+            return result
+        if self.is_positive(a - b):
+            return sp.true if relation in (sp.Gt, sp.Ge, sp.Ne) else sp.false
+        if self.is_positive(b - a):
+            return sp.true if relation in (sp.Lt, sp.Le, sp.Ne) else sp.false
         return result
-    if facts.is_positive(a - b):
-        return sp.true if relation in (sp.Gt, sp.Ge, sp.Ne) else sp.false
-    if facts.is_positive(b - a):
-        return sp.true if relation in (sp.Lt, sp.Le, sp.Ne) else sp.false
-    return result
 
+    def _is_of_time(self, x: sp.Expr) -> bool:
+        """True for a function of counters and hyper-parameters, which meets a number now and then.
 
-def _is_of_time(facts: Facts, x: sp.Expr) -> bool:
-    """True for a function of counters and hyper-parameters, which meets a number now and then.
+        One of vectors, or of hyper-parameters alone, does so by chance or by choice only.
+        """
+        others = x.free_symbols - self.scalars
+        return bool(x.free_symbols & self.scalars) and not others - self.domains.keys()
 
-    One of vectors, or of hyper-parameters alone, does so by chance or by choice only.
-    """
-    return bool(x.free_symbols & facts.scalars) and not (
-        x.free_symbols - facts.scalars - facts.domains.keys()
-    )
-
-
-def _tried_sign(facts: Facts, x: sp.Expr) -> int:
-    """1 or -1 for a sign that an expression has at all points tried, else 0.
-
-    An inner product has either sign there.
-    """
-    if x.has(sp.Piecewise) or x.free_symbols & facts.cases.keys():
-        return 0
-    rng, symbols = random.Random(0), sorted(x.free_symbols, key=str)
-    function = sp.lambdify(symbols, x, "math", dummify=True)
-    signs = set()
-    for _ in range(TRIES):
-        point = [_try(facts, s, rng) for s in symbols]
+    def _tried_sign(self, x: sp.Expr) -> int:
+        """1 or -1 for a sign that an expression has at all points tried, else 0."""
+        if x.has(sp.Piecewise) or x.free_symbols & self.cases.keys():
+            return 0
+        rng, symbols = random.Random(0), sorted(x.free_symbols, key=str)
+        function = sp.lambdify(symbols, x, "math", dummify=True)
         try:
-            value = function(*point)
+            values = [function(*(self._try(s, rng) for s in symbols)) for _ in range(TRIES)]
+            signs = {(value > 0) - (value < 0) for value in values}
         except (ArithmeticError, ValueError, TypeError, NameError):
             return 0
-        if not isinstance(value, (int, float)):
-            return 0
-        signs.add((value > 0) - (value < 0))
-        if len(signs) > 1:
-            return 0
-    return signs.pop()
+        return signs.pop() if len(signs) == 1 else 0
 
+    def _try(self, symbol: sp.Symbol, rng: random.Random) -> float:
+        """A number for a symbol; a momentum may be near its ends, and a count be even or odd."""
+        interval, size = self.domains.get(symbol), float(10 ** rng.uniform(-3, 3))
+        if interval is not None and (interval.low, interval.high) == (0, 1):
+            return rng.choice([rng.random(), 1e-3, 0.999])
+        if symbol in self.scalars and symbol.is_nonnegative and rng.random() < 0.5:
+            return float(rng.choice([1, 2, 9, 10**4, 10**7]))
+        return size if symbol.is_nonnegative else size * rng.choice([-1, 1])
 
-def _try(facts: Facts, symbol: sp.Symbol, rng: random.Random) -> float:
-    interval = facts.domains.get(symbol)
-    if interval is not None and interval.low == 0 and interval.high == 1:
-        return rng.choice([rng.random(), 1e-3, 0.999])
-    size = float(10 ** rng.uniform(-3, 3))
-    if symbol in facts.scalars and symbol.is_nonnegative:  # it may count, and be even or odd
-        return float(rng.choice([1, 2, 9, 10**4, 10**7])) if rng.random() < 0.5 else size
-    mixed = isinstance(symbol, Inner) or symbol.is_nonnegative is not True
-    return size * rng.choice([-1, 1]) if mixed else size
-
-
-def where(facts: Facts, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp.Expr:
-    """One of a and b where the condition is decided, else a symbol that stands for either."""
-    if condition == sp.true or a == b:
-        return a
-    if condition == sp.false:
-        return b
-    meaning = sp.Piecewise((a, condition), (b, True))
-    for symbol, known in facts.cases.items():
-        if known == meaning:
-            return symbol
-    sign = "real"
-    if facts.is_positive(a) and facts.is_positive(b):
-        sign = "positive"
-    elif facts.is_nonnegative(a) and facts.is_nonnegative(b):
-        sign = "nonnegative"
-    taken = {s.name for s in facts.domains} | {s.name for s in facts.scalars}
-    names = (f"c{n}" for n in range(1, len(facts.cases) + len(taken) + 2))
-    free = next(n for n in names if n not in taken | {s.name for s in facts.cases})
-    symbol = sp.Symbol(free, **{sign: True})
-    facts.cases[symbol] = meaning
-    return symbol
+    def where(self, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp.Expr:
+        """One of a and b where the condition is decided, else a symbol that stands for either."""
+        if condition == sp.true or a == b:
+            return a
+        if condition == sp.false:
+            return b
+        meaning = sp.Piecewise((a, condition), (b, True))
+        for symbol, known in self.cases.items():
+            if known == meaning:
+                return symbol
+        sign = "real"
+        if self.is_positive(a) and self.is_positive(b):
+            sign = "positive"
+        elif self.is_nonnegative(a) and self.is_nonnegative(b):
+            sign = "nonnegative"
+        taken = {s.name for s in (*self.domains, *self.scalars, *self.cases)}
+        names = (f"c{n}" for n in range(1, len(taken) + 2))
+        symbol = sp.Symbol(next(n for n in names if n not in taken), **{sign: True})
+        self.cases[symbol] = meaning
+        return symbol

@@ -16,21 +16,21 @@ that is derived holds for whatever vector stands there.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import sympy as sp
 from sympy.logic.boolalg import Boolean
 
 from spherenorm import Rule
-from spherenorm_theory.algebra import facts as scalars
 from spherenorm_theory.algebra.facts import Facts
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
     OPERATIONS,
+    Call,
     Inner,
     Norm,
     Vector,
@@ -55,73 +55,35 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Entries:
+class Entries(Call):
     """A truth value for each entry, such as m > 0; `where` by it gives an atom.
 
     Attributes:
-        text: the condition, with a place for each argument.
-        function: of numpy's arrays, and its arguments.
         zero: the vector x of the condition x = 0, which `.all()` makes one of |x|.
     """
 
-    text: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
     zero: Vector | None = None
 
     def __str__(self) -> str:
-        return self.text.format(*map(_say, self.arguments))
-
-
-def _say(x: Any) -> str:
-    return show(x) if isinstance(x, (Vector, sp.Basic)) else str(x)
+        return show(self)
 
 
 @dataclass(frozen=True)
-class Opaque:
+class Opaque(Call):
     """An atom that an operation made.
 
     Attributes:
-        text: the operation, with a place for each argument.
-        function: of numpy's arrays; or the rule that a letter stands for.
-        arguments: vectors and scalars.
         square: |u|^2, where it is known.
         place: of the rule in the recipe, for a letter.
     """
 
-    text: str
-    function: Callable[..., Any] | Rule
-    arguments: tuple[Any, ...]
     square: sp.Expr | None = None
     place: int = -1
-
-    @property
-    def says(self) -> str:
-        """The operation in text."""
-        return self.text.format(*map(_say, self.arguments))
 
     @property
     def is_of_degree_0(self) -> bool:
         """True if a positive factor of the argument changes nothing."""
         return isinstance(self.function, Rule) or self.function is np.sign
-
-
-def names_in(x: Any) -> Iterator[str]:
-    """The vectors and symbols that a vector, a formula or a condition holds."""
-    if isinstance(x, Entries):
-        for part in x.arguments:
-            yield from names_in(part)
-    elif isinstance(x, Vector):
-        yield from x
-        for coefficient in x.values():
-            yield from names_in(coefficient)
-    elif isinstance(x, sp.Basic):
-        labels = {i.base.label for i in x.atoms(sp.Indexed)}
-        for symbol in sorted(x.free_symbols | labels, key=str):
-            if isinstance(symbol, Inner):
-                yield from (symbol.a, symbol.b)
-            else:
-                yield symbol.a if isinstance(symbol, Norm) else str(symbol)
 
 
 @dataclass
@@ -230,16 +192,34 @@ class Products:
 
     def write_out(self, expression: sp.Expr) -> sp.Expr:
         """The expression with the products of combinations written out, as it stands."""
-        for name in reversed(self.named):
-            found = {
-                s: self.inner(self.named[name], Vector.atom(s.b if s.a == name else s.a))
-                for s in expression.atoms(Inner)
-                if name in (s.a, s.b)
-            }
-            expression = expression.subs(found) if found else expression
-            if expression.has(Norm(name)):
-                expression = expression.subs(Norm(name), sp.sqrt(sp.expand(self.square(name))))
+        for symbol, meaning in reversed(self.meanings([expression], {}).items()):
+            expression = expression.subs(symbol, meaning)
         return expression
+
+    def meanings(
+        self, formulas: Iterable[sp.Expr], cases: Mapping[sp.Symbol, sp.Expr]
+    ) -> dict[sp.Symbol, sp.Expr]:
+        """The products of letters and the cases that formulas use, each after those it uses."""
+        ordered: dict[sp.Symbol, sp.Expr] = {}
+
+        def meaning(symbol: sp.Symbol) -> sp.Expr | None:
+            late = [x for x in self.named if x in (getattr(symbol, n, "") for n in "ab")]
+            if isinstance(symbol, Norm) and late:
+                return sp.sqrt(self.square(symbol.a))
+            if isinstance(symbol, Inner) and late:
+                other = symbol.b if symbol.a == late[-1] else symbol.a
+                return self.inner(self.named[late[-1]], Vector.atom(other))
+            return cases.get(symbol)
+
+        def visit(formula: sp.Expr) -> None:
+            for symbol in sorted(formula.free_symbols - ordered.keys(), key=str):
+                if (found := meaning(symbol)) is not None:
+                    visit(found)
+                    ordered[symbol] = found
+
+        for each in formulas:
+            visit(sp.sympify(each))
+        return ordered
 
 
 @dataclass
@@ -251,15 +231,10 @@ class Formal(Products):
             <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
             the same second moment.
         letters: the rules that are letters, by their places.
-        shape, entered: the shapes of the present operation's result and first argument.
-        operations: the functions of this algebra, by the names of aten.
     """
 
     mean_field: bool = False
     letters: Sequence[Rule] = ()
-    shape: tuple[int, ...] = ()
-    entered: tuple[int, ...] = ()
-    operations: ClassVar[Mapping[str, Callable[..., Any]]]
 
     def atom(self, text: str, prefix: str, function: Any, *arguments: Any, **own: Any) -> Vector:
         """The atom of an operation; the same operation gives the same atom.
@@ -288,7 +263,7 @@ class Formal(Products):
     def entry(self, x: Any) -> Any:
         """`x` as a vector or a scalar, in the mean field too, for what compares entries."""
         if isinstance(x, Product):
-            return self.atom("({}) * ({})", "u", operator.mul, x.a, x.b)
+            return self.atom("[] * []", "u", operator.mul, x.a, x.b)
         return self.linear(x)
 
     def linear(self, x: Any) -> Any:
@@ -299,7 +274,7 @@ class Formal(Products):
         if isinstance(x, Entries):
             return self.atom("{}", "e", np.multiply, x, sp.S.One)
         if isinstance(x, Boolean) and not isinstance(x, sp.Expr):
-            return scalars.where(self.facts, x, sp.S.One, sp.S.Zero)
+            return self.facts.where(x, sp.S.One, sp.S.Zero)
         if not isinstance(x, Product):
             return x
         if self.mean_field:
@@ -307,4 +282,4 @@ class Formal(Products):
         factor = x.a.over(x.b)
         if factor is None:
             return self.entry(x)
-        return self.atom("({})^2", "e", np.square, x.b).scaled(factor)
+        return self.atom("[]^2", "e", np.square, x.b).scaled(factor)

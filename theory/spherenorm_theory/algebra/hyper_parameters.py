@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-import traceback
 from collections.abc import Mapping
-from itertools import count
-from numbers import Integral, Real
-from pathlib import Path
+from numbers import Real
 from typing import Any
 
 from spherenorm import Recipe, bind, find_recipe, recipe_names
@@ -40,29 +37,29 @@ def structure_of(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def structure_of_run(recipe: str | Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters that choose the code of a run: of those given, and of the defaults."""
+    """The hyper-parameters that choose the code of a run: of those given, and of the defaults.
+
+    A number 1.0 is held, too: it is the end of some intervals, and those of a law are open.
+    """
     used = {**bind(resolve_recipe(recipe)).defaults, **given}
-    return structure_of({n: tuple(x) if isinstance(x, list) else x for n, x in used.items()})
+    plain = {n: tuple(x) if isinstance(x, list) else x for n, x in used.items()}
+    return {**structure_of(plain), **{n: x for n, x in plain.items() if is_number(x) and x == 1}}
 
 
 def parts_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Each hyper-parameter by the names of its inputs: betas gives beta1, beta2.
 
-    No two inputs have one name: beside a hyper-parameter beta1, betas gives betas1, betas2.
+    Beside a hyper-parameter beta1, betas gives betas1, betas2.
     """
-    taken, parts = {*values}, dict[str, dict[str, Any]]()
-    for name, value in values.items():
-        parts[name] = {name: value}
-        if are_numbers(value):
-            parts[name] = dict(zip(_part_names(name, len(value), taken), value, strict=True))
-            taken |= {*parts[name]}
-    return parts
 
+    def parts(name: str, value: Any) -> dict[str, Any]:
+        if not are_numbers(value):
+            return {name: value}
+        stem = name.removesuffix("s")
+        stem = name if f"{stem}1" in values else stem
+        return {f"{stem}{i}": entry for i, entry in enumerate(value, 1)}
 
-def _part_names(name: str, entries: int, taken: set[str]) -> list[str]:
-    stems = (name + "_" * n if n >= 0 else name.removesuffix("s") for n in count(-1))
-    names = ([f"{stem}{i}" for i in range(1, entries + 1)] for stem in stems)
-    return next(each for each in names if taken.isdisjoint(each))
+    return {name: parts(name, value) for name, value in values.items()}
 
 
 def numbers_by_name(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,62 +89,31 @@ def resolve_recipe(recipe: str | Recipe) -> Recipe:
     except ValueError:
         raise
     except Exception as error:
-        raise ValueError(f"recipe {recipe!r} cannot be imported: {message(error)}") from error
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(f"recipe {recipe!r} cannot be imported: {why}") from error
 
 
 def resolve_hyper_parameters(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every hyper-parameter of `recipe` with its value, given or default.
-
-    Lists become tuples, and real numbers of other types, such as numpy's, become Python's.
+    """Every hyper-parameter of `recipe` with its value, given or default; lists become tuples.
 
     Raises:
         ValueError: no such hyper-parameter, one without a value, one that is inf or nan, or not as
             many numbers as a tuple has.
     """
-    bound = bind(recipe)
-    name, values = bound.name, dict(bound.defaults)
-    for hyper, value in given.items():
-        if hyper not in values:
-            raise ValueError(f"{name} has no hyper-parameter {hyper!r}; it has {', '.join(values)}")
-        default = values[hyper]
-        values[hyper] = tuple(value) if isinstance(value, list) else value
-        entries = values[hyper] if are_numbers(values[hyper]) else ()
-        if are_numbers(default) and len(entries) != len(default):
+    tuples = {n: tuple(x) if isinstance(x, list) else x for n, x in given.items()}
+    bound = bind(recipe, **tuples)
+    for hyper, default in bind(recipe).defaults.items():
+        value = bound.hyper_parameters.get(hyper, inspect.Parameter.empty)
+        if value is inspect.Parameter.empty:
             raise ValueError(
-                f"{name}: {hyper} takes {len(default)} numbers, such as {default}; got {value!r}"
+                f"{bound.name}: hyper-parameter {hyper!r} has no default, give a value: {hyper}=..."
             )
-        for entry in values[hyper] if isinstance(values[hyper], tuple) else (values[hyper],):
+        if are_numbers(default) and len(value if are_numbers(value) else ()) != len(default):
+            raise ValueError(
+                f"{bound.name}: {hyper} takes {len(default)} numbers, such as {default}; "
+                f"got {value!r}"
+            )
+        for entry in value if isinstance(value, tuple) else (value,):
             if is_number(entry) and not math.isfinite(entry):
-                raise ValueError(f"{name}: {hyper} must be a finite number, got {value!r}")
-    missing = [hyper for hyper, value in values.items() if value is inspect.Parameter.empty]
-    if missing:
-        raise ValueError(
-            f"{name}: hyper-parameter {missing[0]!r} has no default, give a value: {missing[0]}=..."
-        )
-    return {hyper: _plain(value) for hyper, value in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    """A real number as an int or a float of Python, a tuple entry by entry."""
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    if not is_number(value) or isinstance(value, (int, float)):
-        return value
-    return int(value) if isinstance(value, Integral) else float(value)
-
-
-def message(error: Exception) -> str:
-    """A recipe's error in one line, with its place unless the message is the recipe's own."""
-    text = " ".join(str(error).split())
-    if isinstance(error, ValueError):
-        return text
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "torch" not in Path(frame.filename).parts and Path(frame.filename).parent != _ROOM
-    ]
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{place}"
-
-
-_ROOM = Path(__file__).parent
+                raise ValueError(f"{bound.name}: {hyper} must be a finite number, got {value!r}")
+    return dict(bound.hyper_parameters)

@@ -7,7 +7,7 @@ sums over time. The letters of hyper-parameters are those of the paper.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import sympy as sp
@@ -15,7 +15,7 @@ from sympy.core.alphabets import greeks
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
-from spherenorm_theory.algebra.symbols import Inner, Norm, Vector, leads_with_minus
+from spherenorm_theory.algebra.symbols import Call, Inner, Norm, Vector, oriented
 
 DIGITS = 15
 """Of a number in print; a fraction that has more is printed as a decimal."""
@@ -45,17 +45,25 @@ LETTERS: Letters = {
 """The paper's letters for the names of the hyper-parameters."""
 
 
+TEX = {
+    "[] / []": r"\frac{{{}}}{{{}}}",
+    "[] * []": r"\left({}\right) \odot \left({}\right)",
+    "[]^2": r"\left({}\right)^{{2}}",
+    "sqrt({})": r"\sqrt{{{}}}",
+    "1 / []": r"\frac{{1}}{{{}}}",
+}
+"""Operations on each entry in LaTeX, by their text; others are operators, or signs as in text."""
+
+
 def show(expression: Any) -> str:
-    """A formula, a relation or a vector in one line of text.
+    """A formula, a relation, a vector or an operation in one line of text.
 
     Example:
         >>> lr, decay = sp.symbols("lr weight_decay", positive=True)
         >>> show((1 - lr * decay) ** 2 * Norm("w") ** 2 + Norm("s") ** 2)
         '(1 - lr wd)^2 |w|^2 + |s|^2'
     """
-    names = names_of([expression])
-    table = {n: s for n, s in SHORT.items() if n in names and s not in names}
-    return str(_Text(table).doprint(_shortened(expression)))
+    return Writer([expression])(expression)
 
 
 def latex(expression: Any, letters: Letters | None = None) -> str:
@@ -74,8 +82,7 @@ def latex(expression: Any, letters: Letters | None = None) -> str:
         >>> print(latex(lr**2 * Norm("g") ** 2), latex(lr, {"lr": r"\alpha"}))
         \eta^{2} \|g\|^{2} \alpha
     """
-    table = choose_letters([expression], letters)
-    return str(_Latex(table).doprint(_shortened(expression)))
+    return Writer([expression], "latex", letters)(expression)
 
 
 class Writer:
@@ -93,30 +100,20 @@ class Writer:
     def __init__(
         self, expressions: Iterable[Any], language: str = "text", letters: Letters | None = None
     ) -> None:
-        expressions = [*expressions]
-        self.is_latex = language == "latex"
-        if self.is_latex:
-            table = choose_letters(expressions, letters)
+        names = names_of(expressions)
+        if language == "latex":
+            self._printer: Any = _Latex(choose_letters(names, letters))
         else:
-            names = names_of(expressions)
-            table = {n: short for n, short in SHORT.items() if n in names and short not in names}
-        self.table = table
-        self._printer: Any = (_Latex if self.is_latex else _Text)(table)
+            short = {n: x for n, x in SHORT.items() if n in names and x not in names}
+            self._printer = _Text(short)
 
-    def __call__(self, x: Any) -> str:
-        return str(self._printer.doprint(_shortened(x)))
-
-    def vector(self, v: Vector, time: str = "") -> str:
-        """A combination of vectors at a time."""
-        return str(self._printer.vector(v, time))
-
-    def name(self, name: str, time: str = "") -> str:
-        """A vector at a time."""
-        return str(self._printer.name(name, time))
+    def __call__(self, x: Any, time: str = "") -> str:
+        """A formula; a vector or an operation at a time."""
+        return str(self._printer.whole(_shortened(x), time))
 
 
-def choose_letters(expressions: Iterable[Any], letters: Letters | None = None) -> Letters:
-    """The LaTeX of several formulas: one letter for each name, and no letter for two.
+def choose_letters(names: Iterable[str], letters: Letters | None = None) -> Letters:
+    """The LaTeX of names: one letter for each, and no letter for two.
 
     A name whose usual letter another one has is spelled out.
 
@@ -126,7 +123,6 @@ def choose_letters(expressions: Iterable[Any], letters: Letters | None = None) -
     letters = letters or {}
     table: dict[str, str] = {}
     # The user's letters are taken first, then the letters of names that are letters.
-    names = names_of(expressions)
     for name in sorted(names, key=lambda n: (n not in letters, n in LETTERS, n)):
         chosen = letters.get(name) or LETTERS.get(name) or _letter(name)
         other = next((n for n, letter in table.items() if letter == chosen), None)
@@ -136,16 +132,27 @@ def choose_letters(expressions: Iterable[Any], letters: Letters | None = None) -
     return table
 
 
+def names_in(x: Any) -> Iterator[str]:
+    """The vectors and symbols that a vector, a formula or an operation holds."""
+    if isinstance(x, Call):
+        for part in x.arguments:
+            yield from names_in(part)
+    elif isinstance(x, Vector):
+        yield from x
+        for coefficient in x.values():
+            yield from names_in(coefficient)
+    elif isinstance(x, sp.Basic):
+        labels = {i.base.label for i in x.atoms(sp.Indexed)}
+        for symbol in sorted(x.free_symbols | labels, key=str):
+            if isinstance(symbol, Inner):
+                yield from (symbol.a, symbol.b)
+            elif not isinstance(symbol, sp.Indexed):
+                yield symbol.a if isinstance(symbol, Norm) else str(symbol)
+
+
 def names_of(expressions: Iterable[Any]) -> set[str]:
-    """The names in formulas: of hyper-parameters, and of the vectors in products."""
-    names = set[str]()
-    for each in expressions:
-        names |= {atom.rstrip("'") for atom in each} if isinstance(each, Vector) else set()
-        parts = [*each.values()] if isinstance(each, Vector) else [each]
-        for symbol in (s for part in parts for s in sp.sympify(part).atoms(sp.Symbol)):
-            inside = (symbol.a, getattr(symbol, "b", symbol.a)) if _is_product(symbol) else ()
-            names |= {atom.rstrip("'") for atom in inside or (symbol.name,)}
-    return names
+    """The names in formulas, without primes."""
+    return {name.rstrip("'") for each in expressions for name in names_in(each)}
 
 
 def _is_product(symbol: Any) -> bool:
@@ -154,26 +161,12 @@ def _is_product(symbol: Any) -> bool:
 
 def _shortened(expression: Any) -> Any:
     """Fractions of many digits as decimals."""
-    if isinstance(expression, Vector):
+    if isinstance(expression, (Vector, Call)):
         return expression
     expression = sp.sympify(expression)
     numbers = expression.atoms(sp.Rational)
     long = {x: sp.Float(x, DIGITS) for x in numbers if max(abs(x.p), x.q) >= 10**DIGITS}
     return expression.xreplace(long) if long else expression
-
-
-def oriented(x: sp.Expr) -> tuple[int, sp.Expr]:
-    """(sign, y) with x = sign y, and no factor of y that leads with a minus, like x - 1."""
-    sign, factors = 1, []
-    for factor in sp.Mul.make_args(x):
-        base, power = factor.as_base_exp()
-        negative = factor.is_Number and factor < 0
-        if negative or (base.is_Add and power.is_odd and leads_with_minus(base)):
-            sign, base = -sign, -base
-        elif base.is_Add and power.is_even and leads_with_minus(base):
-            base = -base
-        factors.append(base**power)
-    return sign, sp.Mul(*factors, evaluate=False) if len(factors) > 1 else factors[0]
 
 
 class _Vectors:
@@ -186,10 +179,29 @@ class _Vectors:
         super().__init__()
         self.table = table
 
-    def doprint(self, expression: Any) -> str:
-        if isinstance(expression, Vector):
-            return self.vector(expression)
-        return str(super().doprint(expression))  # type: ignore[misc]
+    def whole(self, x: Any, time: str = "") -> str:
+        """A formula; a vector or an operation at a time."""
+        if isinstance(x, Vector):
+            return self.vector(x, time)
+        if isinstance(x, Call):
+            return self.call(x, time)
+        return str(self.doprint(x))  # type: ignore[attr-defined]
+
+    def call(self, x: Call, time: str) -> str:
+        """An operation on each entry."""
+        inside = [self.whole(a, time) for a in x.arguments]
+        if self.latex:
+            usual = x.text.replace("[]", "{}")
+            if usual[0].isalpha():
+                name, _, slots = usual.partition("(")
+                usual = rf"\operatorname{{{{{name}}}}}({slots}"
+            return TEX.get(x.text, usual).format(*inside)
+        words = re.split(r"(\[\]|\{\})", x.text)
+        places = range(1, len(words), 2)
+        for n, argument, text in zip(places, x.arguments, inside, strict=False):
+            loose = isinstance(argument, Vector) and [*argument.values()] != [1]
+            words[n] = f"({text})" if loose and words[n] == "[]" else text
+        return "".join(words)
 
     def print(self, x: sp.Basic) -> str:
         return str(self._print(x))  # type: ignore[attr-defined]
@@ -273,6 +285,9 @@ class _Formulas(_Vectors):
 
     def _print_Dummy(self, symbol: sp.Symbol, style: str = "") -> str:  # noqa: N802
         return self.name(symbol.name)
+
+    def _print_Pi(self, number: sp.Expr) -> str:  # noqa: N802
+        return r"\pi" if self.latex else "pi"
 
     def _print_Indexed(self, indexed: sp.Indexed) -> str:  # noqa: N802
         index = ",".join(map(self._index, indexed.indices))

@@ -15,6 +15,7 @@ derived from them holds in every dimension.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -128,6 +129,35 @@ class Vector(dict[str, sp.Expr]):
         return sp.Add(*(c * (1 if a == "1" else sp.Symbol(a)) for a, c in self.items()))
 
 
+@dataclass(frozen=True)
+class Call:
+    """An operation on each entry of vectors.
+
+    Attributes:
+        text: with a place for each argument: [] for an operand, as in [] / [], {} for the argument
+            of a function, as in sqrt({}).
+        function: of numpy's arrays; or the rule that a letter stands for.
+        arguments: vectors, scalars and operations.
+    """
+
+    text: str
+    function: Any
+    arguments: tuple[Any, ...]
+
+
+def mapped(x: Any, function: Callable[[sp.Expr], sp.Expr]) -> Any:
+    """Words and formulas with `function` of each formula: within vectors, relations, operations."""
+    if isinstance(x, Vector):
+        return x.map(function)
+    if isinstance(x, sp.Rel):
+        return x.func(*map(function, x.args), evaluate=False)
+    if isinstance(x, Call):
+        return replace(x, arguments=tuple(mapped(part, function) for part in x.arguments))
+    if isinstance(x, tuple):
+        return tuple(mapped(part, function) for part in x)
+    return function(x) if isinstance(x, sp.Expr) else x
+
+
 def at(expression: sp.Expr, time: sp.Expr) -> sp.Expr:
     """The expression with each norm and inner product at one time: |w_t| for |w|."""
     found = [s for s in sp.sympify(expression).free_symbols if isinstance(s, (Norm, Inner))]
@@ -207,16 +237,25 @@ def _tidy(expression: sp.Expr) -> sp.Expr:
 def normalize_signs(expression: sp.Expr) -> sp.Expr:
     """The expression in factors, each with its positive term first: (1 - beta), not (beta - 1)."""
     refuse_growth(expression)
-    sign, factors = sp.S.One, []
-    for factor in sp.Mul.make_args(sp.factor(expression)):
+    sign, whole = oriented(sp.factor(expression))
+    return sign * sp.Mul(*sp.Mul.make_args(whole))
+
+
+def oriented(x: sp.Expr) -> tuple[int, sp.Expr]:
+    """(sign, y) with x = sign y, and no factor of y that leads with a minus, like x - 1."""
+    sign, factors = 1, []
+    for factor in sp.Mul.make_args(x):
         base, power = factor.as_base_exp()
-        if base.is_Add and power.is_integer and leads_with_minus(base):
-            base, sign = sp.Add(*(-term for term in base.args)), sign * (-1) ** power
+        negative = factor.is_Number and factor < 0
+        if negative or (base.is_Add and power.is_odd and _leads_with_minus(base)):
+            sign, base = -sign, -base
+        elif base.is_Add and power.is_even and _leads_with_minus(base):
+            base = -base
         factors.append(base**power)
-    return sign * sp.Mul(*factors)
+    return sign, sp.Mul(*factors, evaluate=False) if len(factors) > 1 else factors[0]
 
 
-def leads_with_minus(total: sp.Add) -> bool:
+def _leads_with_minus(total: sp.Add) -> bool:
     """True for x - 1, of which 1 - x is the usual form."""
     constant = total.as_coeff_Add()[0]
     return bool(constant < 0 or (constant == 0 and total.could_extract_minus_sign()))

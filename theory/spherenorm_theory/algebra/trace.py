@@ -45,10 +45,10 @@ class Trace:
 
     Attributes:
         name, recipe: the recipe and its name.
-        record: its operations, from `inputs` in order to `outputs`, with c d^p in place of numbers
-            that follow the size d of the weight.
-        inputs: ("hyper" | "weight" | "grad" | "state", name) of each input.
-        outputs: the names of the outputs: "weight", then the states.
+        record: its operations, from the hyper-parameters, the weight, the gradient and the states
+            to the weight and the states, with c d^p in place of numbers that follow the size d of
+            the weight.
+        states: the names of the states.
         symbols: of each hyper-parameter that is an input.
         given: the exact numbers of those that were given, which are substituted last.
         intervals: for each, the numbers that it may be: an open interval, as 0 is structure.
@@ -64,8 +64,8 @@ class Trace:
 
     Example:
         >>> traced = trace("sgd", weight_decay=0.0, dampening=0.0)
-        >>> [name for _, name in traced.inputs]
-        ['lr', 'momentum', 'w', 'g', 'momentum_buffer']
+        >>> [*traced.symbols], traced.states
+        (['lr', 'momentum'], ('momentum_buffer',))
         >>> traced.values(lr=0.1, momentum=0.9)
         {lr: 0.1, momentum: 0.9}
     """
@@ -73,8 +73,7 @@ class Trace:
     name: str
     recipe: Recipe
     record: Record
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[str, ...]
+    states: tuple[str, ...]
     symbols: Mapping[str, sp.Symbol]
     given: Mapping[sp.Symbol, sp.Expr]
     intervals: Mapping[str, Interval]
@@ -134,6 +133,11 @@ class Trace:
                     f"for it: norm_growth(..., {name}={other!r})"
                 )
         return {symbol: self._number(name, numbers[name]) for name, symbol in self.free.items()}
+
+    def numbers(self, **given: Any) -> dict[str, float]:
+        """The numbers of all symbols by name, of those that the law holds too."""
+        values = {**self.values(**given), **self.given}
+        return {symbol.name: float(x) for symbol, x in values.items()}
 
     def _number(self, name: str, value: Any) -> float:
         """The number of a symbol, which its interval holds."""

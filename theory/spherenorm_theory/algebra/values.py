@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -43,6 +43,10 @@ class Values:
     apply: Callable[..., Array] | None = None
     _known: dict[sp.Symbol, Array] = field(default_factory=dict)
 
+    def knowing(self, known: Mapping[sp.Symbol, Any]) -> Values:
+        """The same numbers, but for some norms and products."""
+        return replace(self, _known={s: np.asarray(x, dtype=float) for s, x in known.items()})
+
     def entries(self, x: Any) -> Any:
         """Any value of the formal algebra, so that it broadcasts against the entries of vectors."""
         if isinstance(x, Vector):
@@ -81,9 +85,10 @@ class Values:
             return np.ones_like(self.vectors["w"])
         if name in self.algebra.named:
             return self.vector(self.algebra.named[name])
+        if name not in self.algebra.opaque:
+            raise ValueError(f"the law needs the vector {name}, which the units do not have")
         made = self.algebra.opaque[name]
-        if isinstance(made.function, Rule):
-            assert self.apply is not None
+        if self.apply is not None and isinstance(made.function, Rule):
             return self.apply(made, *map(self.entries, made.arguments))
         with np.errstate(all="ignore"):
             value = made.function(*map(self.entries, made.arguments))
@@ -103,6 +108,8 @@ class Values:
             return self.scalar(self.algebra.facts.cases[symbol])
         if symbol == DIMENSION:
             return self.vectors["w"].shape[-1]
+        if symbol.name not in self.numbers:
+            raise ValueError(f"the law needs the number {symbol.name}, which the units do not have")
         return self.numbers[symbol.name]
 
 

@@ -10,23 +10,22 @@ import numpy as np
 
 from spherenorm import Interval, Recipe, bind
 from spherenorm.support import unknown_name
-from spherenorm_theory.algebra import Array, resolve_recipe, structure_of
+from spherenorm_theory.algebra.hyper_parameters import resolve_recipe, structure_of
+from spherenorm_theory.algebra.symbols import Inner
+from spherenorm_theory.algebra.values import Array
 from spherenorm_theory.checks.problems import PROBLEMS, Problem
-from spherenorm_theory.checks.runs import (
-    Schedule,
-    Scheduled,
-    Trajectory,
-    compare_steps,
-    measure,
-    resolve_schedule,
-)
-from spherenorm_theory.laws import Law, W, follow, norm_growth
+from spherenorm_theory.checks.runs import Course, Schedule, measure, resolve_schedule, scheduled
+from spherenorm_theory.laws.evaluate import evaluate
+from spherenorm_theory.laws.law import Law, norm_growth
 
 TOLERANCE = 1e-10
 """Relative, on |w|^2 after hundreds of steps.
 
 Rounding gives about steps x 1e-16 x |w|^2-terms, a wrong law 1e-6 and more.
 """
+
+SAMPLES = 16
+"""The steps of a run that are compared themselves, beside the first two."""
 
 NOT_ORTHOGONAL = 1e-10
 """A cosine of w and g above this is no rounding.
@@ -43,7 +42,7 @@ class WeightCheck:
         residual: the greatest relative difference of |w_t|^2 to the prediction.
         step_error: the greatest relative difference of the law's own step to the rule's, over some
             steps.
-        cosine: the greatest |cos(w, g)|, see `Trajectory.cosine`.
+        cosine: the greatest |<w, g>| of the run, relative to its greatest |w| |g|.
         zero_gradients: the steps in which the gradient of a unit is exactly 0.
         growth: |w_T|^2 / |w_0|^2 of the unit that grew most.
         outside: the reason why the law gives no step of its own in some of these steps.
@@ -211,18 +210,16 @@ def check(
     bind(function, **hyper_parameters)  # refuses what it does not have
     own = law if law is not None else norm_growth(function, **structure_of(hyper_parameters))
     used = bind(function, **{**switch_on(function, own), **hyper_parameters}).hyper_parameters
-    run = Scheduled(function, used, factor, steps)
-    differences = () if law is None else _differences(law, function, used)
-    trajectories = measure(own, problem, run, seed).items()
+    courses = measure(own, problem, function, scheduled(function, used, factor, steps), seed)
     return Check(
         bind(function).name,
         label,
-        {name: _check_weight(own, each) for name, each in trajectories},
+        {name: _check_weight(own, each) for name, each in courses.items()},
         used,
         schedule if isinstance(schedule, str) else "own",
         own.name,
         bool(own.open_because),
-        differences,
+        () if law is None else _differences(law, function, used),
         problem.broken,
     )
 
@@ -247,21 +244,25 @@ def _value_within(interval: Interval | None) -> float:
     return 0.9 if interval is not None and interval.high == 1 else 0.01
 
 
-def _check_weight(law: Law, run: Trajectory) -> WeightCheck:
+def _check_weight(law: Law, run: Course) -> WeightCheck:
     """The check of one weight."""
-    norms, predicted = run.squared_norm, _predict(law, run)
-    off = np.abs(predicted / norms - 1)
-    step_error, outside, alone = compare_steps(law, run)
+    norms, predicted = run.squared_norm, run.predict(law)
+    # Not the greatest cosine: a gradient that consists of rounding errors has any direction.
+    lengths = np.sqrt(run.along("w") * run.along("g"))
+    radial = np.stack([np.abs(each.scalar(Inner("w", "g"))) for each in run.numbers])
+    greatest = lengths.max(0)
+    cosine = float((radial.max(0) / np.where(greatest > 0, greatest, 1)).max())
+    step_error, outside, alone = _compare_steps(law, run)
     views = law.step.traced.views
     other = bool(views) and run.view not in views
     units = f"the rule acts on units of the view {', '.join(map(str, views))}, the weight has "
     return WeightCheck(
-        residual=float(np.nan_to_num(off, nan=np.inf).max()),
+        residual=float(np.nan_to_num(np.abs(predicted / norms - 1), nan=np.inf).max()),
         step_error=step_error,
-        cosine=run.cosine,
-        zero_gradients=run.zero_gradients,
+        cosine=cosine,
+        zero_gradients=int((lengths == 0).any(1).sum()),
         growth=float((norms[-1] / norms[0]).max()),
-        outside=outside if run.cosine <= NOT_ORTHOGONAL else "",
+        outside=outside if cosine <= NOT_ORTHOGONAL else "",
         alone=alone,
         units=f"{units}those of {run.view}" if other else "",
         measured=norms,
@@ -269,22 +270,32 @@ def _check_weight(law: Law, run: Trajectory) -> WeightCheck:
     )
 
 
-def _predict(law: Law, run: Trajectory) -> Array:
-    """|w_t|^2 at every step, from |w_0|^2 and the law alone; shape (steps + 1, units).
+def _compare_steps(law: Law, run: Course) -> tuple[float, str, str]:
+    """The steps that a law says, against some of those of a run.
 
-    The law is fed with |s_t| (and <m_t, s_t> where it holds that), with the numbers of the state
-    and the hyper-parameters of each step. The cross terms start as they were measured, which is at
-    0 where buffers are 0, and follow their own recursion from the second step on. A law whose cross
-    term is open is fed with <w_t, s_t>, which leaves an identity to check.
+    Returns:
+        The greatest difference relative to |w'|; the reason why the law says no step of its own in
+        some of them; the assumption by which its step is of weights of one unit.
     """
-    first = run.squared_norm[0]
-    if law.open_because or law.constant:
-        return np.stack([first, *(x[W] for x in follow(law, {W: first}, run.rows))])
-    # The first step may be of another kind, as torch's dampening has it: from the second one on.
-    second, rows = run.squared_norm[1], run.rows[1:]
-    start = {W: second, **{x: rows[0][str(x)] for x in law.recursion}} if rows else {}
-    rest = follow(law, start, rows) if rows else ()
-    return np.stack([first, second, *(x[W] for x in rest)])
+    view, last = run.view, len(run.inputs) - 1
+    # A norm that is constant is so with several units too, where a step is not.
+    of_one = law.constant and not law.agreement.several
+    if of_one and len(law.agreement.view.rows(run.inputs[0].weight)) > 1:
+        return 0.0, "", law.agreement.note
+    error, outside = 0.0, ""
+    for time in sorted({0, min(1, last), *np.linspace(0, last, SAMPLES).astype(int).tolist()}):
+        inputs, after = run.inputs[time], run.after[time]
+        if not all(view.rows(x).any(1).all() for x in (inputs.weight, inputs.grad)):
+            continue  # the law says nothing about a weight or a gradient of 0: that is reported
+        try:
+            new, _ = evaluate(law.split_step, view, inputs)
+        except ValueError as refusal:
+            if time:  # the first step may be of another kind
+                outside = outside or str(refusal)
+            continue
+        off = view.norm(new - after) / view.norm(after)
+        error = max(error, float(off.nan_to_num(nan=np.inf).max()))
+    return error, outside, ""
 
 
 def _resolve_problem(problem: str | Problem) -> tuple[str, Problem]:

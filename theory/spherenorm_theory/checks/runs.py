@@ -1,22 +1,27 @@
-"""The one simulation loop, and the products of a law that are measured along a run."""
+"""The one simulation loop, and the numbers of a law along a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from math import cos, pi
 from typing import Any
 
 import numpy as np
+import sympy as sp
 import torch
 from torch import Tensor
 
 from spherenorm import Recipe, Rule, State, View, as_view, bind
 from spherenorm.support import unknown_name
-from spherenorm_theory.algebra import Array
+from spherenorm_theory.algebra.symbols import Norm
+from spherenorm_theory.algebra.values import Array, Values
 from spherenorm_theory.checks.problems import Problem, Source
-from spherenorm_theory.laws import Law, OutsideError, compile_formula
+from spherenorm_theory.laws.evaluate import Inputs, read_step
+from spherenorm_theory.laws.law import Law
+from spherenorm_theory.laws.split import CROSS
+from spherenorm_theory.laws.step import S, W
 
 Schedule = Callable[[float], float]
 """From the share of the run that is over, in [0, 1), to a factor of the learning rate."""
@@ -27,9 +32,6 @@ SCHEDULES: dict[str, Schedule] = {
     "cosine": lambda share: 0.5 * (1 + cos(pi * share)),
 }
 """Schedules by name: a linear warm-up over the first quarter, half a cosine down to 0."""
-
-SAMPLES = 16
-"""The steps of a run that are compared themselves, beside the first two."""
 
 
 def resolve_schedule(schedule: str | Schedule) -> Schedule:
@@ -45,34 +47,18 @@ def resolve_schedule(schedule: str | Schedule) -> Schedule:
     return SCHEDULES[schedule]
 
 
-@dataclass(frozen=True)
-class Scheduled:
-    """A recipe's hyper-parameters at each step of a run.
+def scheduled(
+    recipe: Recipe, base: Mapping[str, Any], schedule: Schedule, steps: int
+) -> list[dict[str, Any]]:
+    """The hyper-parameters of a recipe at each step of a run, of which the rate is scheduled.
 
-    Attributes:
-        recipe: of the run.
-        base: all hyper-parameters, before the schedule.
-        schedule: multiplies the learning rate `lr`.
-        steps: how many.
+    Raises:
+        ValueError: there is no learning rate to schedule.
     """
-
-    recipe: Recipe
-    base: Mapping[str, Any]
-    schedule: Schedule
-    steps: int
-
-    def at(self, time: int) -> dict[str, Any]:
-        """The hyper-parameters of one step.
-
-        Raises:
-            ValueError: there is no learning rate to schedule.
-        """
-        factor = self.schedule(time / self.steps)
-        if factor == 1:
-            return dict(self.base)
-        if "lr" not in self.base:
-            raise ValueError(f"{bind(self.recipe).name} has no hyper-parameter lr to schedule")
-        return {**self.base, "lr": factor * self.base["lr"]}
+    factors = [schedule(time / steps) for time in range(steps)]
+    if "lr" not in base and any(factor != 1 for factor in factors):
+        raise ValueError(f"{bind(recipe).name} has no hyper-parameter lr to schedule")
+    return [{**base, "lr": x * base["lr"]} if x != 1 else dict(base) for x in factors]
 
 
 @dataclass(frozen=True)
@@ -118,131 +104,86 @@ def simulate(
 
 
 @dataclass(frozen=True)
-class Trajectory:
-    """One weight's run, unit by unit.
+class Course:
+    """One weight's run.
 
     Attributes:
         view: splits the weight into units.
-        rows: the quantities of each step by name, of shape (units,): |w|, |w'|, |s|, <w,s>, <m,s>
-            and <w,m> for each buffer m; |<w,g>| as "radial" and |w| |g| as "scale"; numbers of the
-            state; hyper-parameters, of shape (1,).
-        samples: some of the steps, each with the hyper-parameters that the law takes.
+        inputs: of each step.
+        after: the weight after each step.
+        numbers: of each step, unit by unit, as `read_step` has them.
     """
 
     view: View
-    rows: list[Mapping[str, Array]]
-    samples: list[tuple[Transition, Mapping[str, Any]]]
+    inputs: list[Inputs]
+    after: list[Tensor]
+    numbers: list[Values]
+
+    def along(self, name: str) -> Array:
+        """The squared norm of a vector at each step, of shape (steps, units)."""
+        return np.stack([each.scalar(Norm(name)) for each in self.numbers]) ** 2
 
     @property
     def squared_norm(self) -> Array:
         """|w_t|^2, of shape (steps + 1, units)."""
-        return np.stack([self.rows[0]["|w|"], *(row["|w'|"] for row in self.rows)]) ** 2
+        return np.concatenate([self.along("w"), self.along("w'")[-1:]])
 
-    @property
-    def cosine(self) -> float:
-        """The greatest |<w, g>| of the run, relative to its greatest |w| |g|.
+    def predict(self, law: Law) -> Array:
+        """|w_t|^2 at every step, from |w_0|^2 and the law alone; shape (steps + 1, units).
 
-        Not the greatest cosine: a gradient that consists of rounding errors has any direction.
+        The law is fed with |s_t| (and <m_t, s_t> where it holds that), with the numbers of the
+        state and the hyper-parameters of each step. The cross terms start as they were measured,
+        which is at 0 where buffers are 0, and follow their own recursion from the second step on.
+        A law whose cross term is open is fed with <w_t, s_t>, which leaves an identity to check.
         """
-        radial, scale = (np.max([row[x] for row in self.rows], 0) for x in ("radial", "scale"))
-        return float((radial / np.where(scale > 0, scale, 1)).max())
+        measured, recursion, norm = self.squared_norm, law.recursion, law.law.rhs
+        # The first step may be of another kind, as torch's dampening has it: from the second on.
+        first = 1
+        if law.open_because or law.constant:
+            first, recursion = 0, {}
+        if law.open_because:
+            norm = law.keep**2 * W + S + 2 * law.keep * CROSS
+        predicted, crosses = [*measured[: first + 1]], dict[sp.Symbol, Array]()
+        for numbers in self.numbers[first:]:
+            crosses = crosses or {x: numbers.scalar(x) for x in recursion}
+            told = numbers.knowing({Norm("w"): np.sqrt(np.maximum(predicted[-1], 0)), **crosses})
+            predicted.append(np.broadcast_to(told.scalar(norm), measured[0].shape))
+            crosses = {x: told.scalar(after) for x, after in recursion.items()}
+        return np.stack(predicted)
 
-    @property
-    def zero_gradients(self) -> int:
-        """The steps in which the gradient of a unit, or the unit, is exactly 0."""
-        return sum(bool((row["scale"] == 0).any()) for row in self.rows)
 
-
-def measure(law: Law, problem: Problem, numbers: Scheduled, seed: int = 0) -> dict[str, Trajectory]:
+def measure(
+    law: Law, problem: Problem, recipe: Recipe, numbers: list[dict[str, Any]], seed: int
+) -> dict[str, Course]:
     """Train on a problem by a recipe's own step, and measure the units of each weight.
 
     Args:
-        law: names the products that are measured.
+        law: whose vectors and numbers are measured.
         problem: the training problem.
-        numbers: the recipe of the run, and its hyper-parameters at each step.
+        recipe: of the run.
+        numbers: its hyper-parameters at each step.
         seed: as for `simulate`.
 
     Raises:
         ValueError: the run's rule has other states than the law's.
     """
-    expected, present = law.step.traced.outputs[1:], numbers.recipe(**numbers.at(0)).keys
-    if set(present) != set(expected):
+    traced, present = law.step.traced, recipe(**numbers[0]).keys
+    if set(present) != set(traced.states):
         raise ValueError(
-            f"the law was derived for a step with the states {sorted(expected)}, "
+            f"the law was derived for a step with the states {sorted(traced.states)}, "
             f"the run's rule has {sorted(present)}: at the number 0 a recipe may leave a rule out, "
             "hold the same hyper-parameters at 0"
         )
-    traced = law.step.traced
     known = bind(traced.recipe).defaults.keys() - traced.structure.keys()
-    runs = {name: Trajectory(as_view(view), [], []) for name, view in problem.views.items()}
-    keep = compile_formula(law, law.keep)
-    sampled = {0, 1, *np.linspace(0, numbers.steps - 1, SAMPLES).astype(int).tolist()}
-    rules = (numbers.recipe(**numbers.at(time)) for time in range(numbers.steps))
-    for time, transitions in enumerate(simulate(rules, problem, numbers.steps, seed)):
-        given = {name: value for name, value in numbers.at(time).items() if name in known}
-        for name, transition in transitions.items():
-            run = runs[name]
-            run.rows.append(_read(law, keep, transition, run.view, given))
-            if time in sampled:
-                run.samples.append((transition, given))
+    runs = {name: Course(as_view(view), [], [], []) for name, view in problem.views.items()}
+    rules = (recipe(**each) for each in numbers)
+    for each, transitions in zip(
+        numbers, simulate(rules, problem, len(numbers), seed), strict=True
+    ):
+        values = traced.numbers(**{name: x for name, x in each.items() if name in known})
+        for name, made in transitions.items():
+            run, inputs = runs[name], Inputs(made.weight, made.grad, made.state, values)
+            run.inputs.append(inputs)
+            run.after.append(made.new_weight)
+            run.numbers.append(read_step(law, run.view, inputs, made.new_weight))
     return runs
-
-
-def _read(
-    law: Law, keep: Any, transition: Transition, view: View, given: Mapping[str, Any]
-) -> dict[str, Array]:
-    """The quantities of one step, as `Trajectory.rows` has them."""
-    step, weight, grad = law.step, transition.weight, transition.grad
-    state = {step.letters[name]: value for name, value in transition.state.items()}
-    numbers = {s.name: np.array([x]) for s, x in step.traced.values(**given).items()}
-    numbers |= {s.name: np.array([float(x)]) for s, x in step.traced.given.items()}
-    for letter in step.scalars:
-        value = state[letter]
-        per_unit = value.ndim and value.shape == view.total(weight).shape
-        if value.numel() == 1 or per_unit:
-            numbers[letter] = (view.units(value) if per_unit else value.reshape(1)).numpy()
-    new, share = transition.new_weight, keep(numbers)
-    share = torch.as_tensor(np.broadcast_to(share, (len(view.rows(weight)),)).copy())
-    drive = new - view.from_rows(share[:, None] * view.rows(weight), weight)
-    of_units = {
-        "|w|": view.norm(weight),
-        "|w'|": view.norm(new),
-        "radial": view.inner(weight, grad).abs(),
-        "scale": view.norm(weight) * view.norm(grad),
-        "|s|": view.norm(drive),
-        "<w,s>": view.inner(weight, drive),
-    }
-    for m in step.buffers:
-        of_units[f"<{','.join(sorted([m, 's']))}>"] = view.inner(state[m], drive)
-        of_units[f"<w,{m}>"] = view.inner(weight, state[m])
-    return {what: view.units(value).numpy() for what, value in of_units.items()} | numbers
-
-
-def compare_steps(law: Law, run: Trajectory) -> tuple[float, str, str]:
-    """The steps that a law says, against those of a run.
-
-    Returns:
-        The greatest difference relative to |w'|; the reason why the law says no step of its own in
-        some of them; the assumption by which its step is of weights of one unit.
-    """
-    view, agreement = run.view, replace(law.agreement, view=run.view, several=True)
-    own = replace(law, agreement=replace(agreement, dimensions=frozenset()))
-    # A norm that is constant is so with several units too, where a step is not.
-    of_one = law.constant and not law.agreement.several
-    error, outside, alone = 0.0, "", ""
-    for number, (each, given) in enumerate(run.samples):
-        weight = each.weight
-        if not all(view.rows(x).any(1).all() for x in (weight, each.grad)):
-            continue  # the law says nothing about a weight or a gradient of 0: that is reported
-        if of_one and len(law.agreement.view.rows(weight)) > 1:
-            alone = law.agreement.note
-            continue
-        try:
-            new, _ = own.evaluate(weight, each.grad, each.state, **given)
-        except (OutsideError, ValueError) as refusal:
-            if number:  # the first step may be of another kind
-                outside = outside or str(refusal)
-            continue
-        off = view.norm(new - each.new_weight) / view.norm(each.new_weight)
-        error = max(error, float(off.nan_to_num(nan=np.inf).max()))
-    return error, outside, alone

@@ -7,7 +7,8 @@ from mpmath import betainc, erf, sqrt  # type: ignore[import-untyped]
 
 from spherenorm import Chain, Scalar, chain
 from spherenorm import rules as r
-from spherenorm_theory.algebra import Norm, trace
+from spherenorm_theory.algebra.recording import trace
+from spherenorm_theory.algebra.symbols import Norm
 from spherenorm_theory.laws.step import one_step
 
 

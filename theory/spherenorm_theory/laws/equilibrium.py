@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,104 +14,109 @@ import sympy as sp
 
 from spherenorm import Recipe, bind
 from spherenorm.rules import SameLength
-from spherenorm_theory.algebra import (
+from spherenorm_theory.algebra.claims import Hypothesis
+from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.recording import trace
+from spherenorm_theory.algebra.statement import Part, Phrase, Statement, enumerated, pieces, words
+from spherenorm_theory.algebra.symbols import (
     DIMENSION,
-    Claim,
     GrowthError,
-    Hypothesis,
     Inner,
-    Kind,
     Norm,
-    Trace,
     Vector,
     normalize_signs,
-    show,
     tidy,
-    trace,
-    words,
 )
-from spherenorm_theory.laws.kernels import Directed, stationary_along
+from spherenorm_theory.algebra.trace import Trace
+from spherenorm_theory.laws.balance import find_stationary_point, resting_gradient
+from spherenorm_theory.laws.kernels import Directed, OverlapSum, stationary_along
 from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.laws.mean_field import (
     MeanStep,
     NoEquilibriumError,
     drop_transients,
-    find_second_moment,
-    find_stationary_point,
     read_random_step,
-    refuse_opaque,
-    resting_gradient,
 )
-from spherenorm_theory.laws.proposition import paragraph, wrapped
-from spherenorm_theory.laws.stationary import Stationary
+from spherenorm_theory.laws.orthogonal import Overlap, scale_of
 from spherenorm_theory.laws.step import GAMMA, Step
 
 AGREE = 1e-7
 """The relative difference of the closed form and the iterated map, where both are one point."""
 TURN = sp.Symbol("turn", positive=True)
 """The chord |w'/|w'| - w/|w||, for a small step the angle in radians."""
+Shape = int | Sequence[int]
+"""The entries of a unit, or the shape of the weight, which an orthogonal factor needs."""
 
 
 @dataclass(frozen=True, eq=False)
-class Equilibrium(Stationary):
+class Equilibrium:
     """The stationary point of the one-step recursion of |w|^2, <w, m> and |m|^2.
 
     Gradients are random: each has norm gamma / |w|, is orthogonal to its weight and uncorrelated
     with the momentum. An entrywise second moment is replaced by its mean over the entries, d of
     them, and bias corrections have died out.
 
-    The attributes are those of `spherenorm_theory.laws.Stationary`.
+    Attributes:
+        name, traced: the recipe's name and trace.
+        fourth_power: |w|^4, in gamma or d and the hyper-parameters.
+        squared_rotation: the squared effective step |w'/|w'| - w/|w||^2 = |w' - w|^2 / |w|^2; for a
+            small step, the squared angle in radians.
+        kappa: the decay of one step.
+        mean: the step in the mean field, or as one along a sign or an orthogonal factor.
 
     Example:
         >>> print(show(equilibrium("sgd", momentum=0.0, dampening=0.0, lr=0.5).fourth_power))
         gamma^2/(wd (4 - wd))
     """
 
+    name: str
+    traced: Trace
+    fourth_power: sp.Expr
+    squared_rotation: sp.Expr
+    kappa: sp.Expr
+    mean: MeanStep | Directed
+
+    @property
+    def factor(self) -> Directed | None:
+        """The step, where it is one along an orthogonal factor."""
+        along = isinstance(self.mean, Directed) and not self.mean.is_sign
+        return self.mean if along else None  # type: ignore[return-value]
+
+    def squared_norm(
+        self, values: Mapping[sp.Symbol, float], shape: Shape, gamma: float = 1.0
+    ) -> float:
+        """|w|^2 in numbers.
+
+        Args:
+            values: the hyper-parameters.
+            shape: d, the entries of a unit; of an orthogonal factor, the shape of the matrix.
+            gamma: the root mean square of |w| |g|.
+
+        Raises:
+            NoEquilibriumError: the norm does not settle at these numbers.
+        """
+        entries = shape if isinstance(shape, int) else math.prod(shape)
+        fourth = self.fourth_power.subs({**values, DIMENSION: entries, GAMMA: gamma})
+        return _settled(self, fourth, "|w|^4", values, shape)
+
+    def rotation(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
+        """The effective step in numbers, at hyper-parameters `values`.
+
+        Args:
+            values: the hyper-parameters.
+            shape: of the weight, which matters to orthogonal factors alone.
+
+        Raises:
+            NoEquilibriumError: the norm does not settle at these numbers.
+        """
+        squared = self.squared_rotation.subs(values)
+        return _settled(self, squared, "(effective step)^2", values, shape)
+
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The facts that the formulas take for granted."""
-        random = (
-            "|g_t| = gamma / |w_t|" if self.fourth_power.has(GAMMA) else "gradients of any length"
-        )
-        momenta = ", ".join(m for m in self.step.buffers if m in self.step.states)
-        forgets = f", and {momenta} forgets before the weight turns" if momenta else ""
-        forgets = forgets if self.directed is None else ""
-        lines: list[Hypothesis] = [
-            sp.Eq(Inner("w", "g"), 0, evaluate=False),
-            f"gradients are random and uncorrelated with the momenta, {random}",
-            f"products are replaced by their means: d is large{forgets}",
-        ]
-        moment = find_second_moment(self.step)
-        if moment is not None and sp.sympify(self.step.states[moment.name]).has(DIMENSION):
-            lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
-        if self.directed is not None and self.directed.is_sign:
-            lines.append("entries are Gaussian: signs of correlation rho have 2 asin(rho) / pi")
-        elif self.directed is not None:
-            lines.append("entries are Gaussian: factors of correlation rho have F(rho), measured")
-        if self.directed is not None and isinstance(
-            self.step.algebra.opaque[self.directed.atom].function, SameLength
-        ):
-            lines.append("rows have the mean of their lengths")
-        return (*lines, *self.step.facts.hypotheses)
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """The two formulas, with their hypotheses."""
-        pairs = {"the norm": (Norm("w") ** 4, self.fourth_power),
-                 "the turn": (TURN**2, self.squared_rotation)}  # fmt: skip
-        return tuple(
-            Claim(about, sp.Eq(left, right, evaluate=False), Kind.MEAN_FIELD,
-                  {left: right}, under=self.hypotheses)
-            for about, (left, right) in pairs.items()
-        )  # fmt: skip
-
-    @property
-    def status(self) -> str:
-        """The kind of its derivation."""
-        return (
-            "derived in the mean field; it attracts at the numbers that are asked for, or a "
-            "refusal says so"
-        )
+        return _hypotheses(self.mean, self.fourth_power.has(GAMMA))
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """The leading term of a rational expression for a small hyper-parameter.
@@ -128,37 +133,133 @@ class Equilibrium(Stationary):
         ((low,), a), ((high,), b) = (sp.Poly(part, symbol).terms()[-1] for part in parts)
         return normalize_signs(a / b * symbol ** (low - high))
 
-    def formulas(self) -> dict[str, str]:
-        """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
-        return {show(left): text for left, text in self._lines()}
-
-    @property
-    def _powers(self) -> dict[sp.Expr, tuple[sp.Expr, int]]:
-        return {Norm("w"): (self.fourth_power, 4), TURN: (self.squared_rotation, 2)}
-
     @property
     def approximations(self) -> dict[sp.Expr, sp.Expr]:
         """|w| and the turn for small lr, where they are no exact leading terms themselves."""
-        exact = {x: pair for x, pair in self._powers.items() if pair[0].is_rational_function()}
-        leading = {x: (self.leading(whole), n) for x, (whole, n) in exact.items()}
-        return {x: _root(first, n) for x, (first, n) in leading.items() if first != exact[x][0]}
+        found = {}
+        for left, whole, power in self._powers:
+            if whole.is_rational_function() and (first := self.leading(whole)) != whole:
+                found[left] = _root(first, power)
+        return found
 
-    def _lines(self) -> Iterator[tuple[sp.Expr, str]]:
-        for left, root in self.approximations.items():
-            yield left, f"{show(root)} for small lr"
-        for left, (exact, power) in self._powers.items():
-            yield left**power, shorten(exact)
+    @property
+    def _powers(self) -> list[tuple[sp.Expr, sp.Expr, int]]:
+        return [(Norm("w"), self.fourth_power, 4), (TURN, self.squared_rotation, 2)]
+
+    @property
+    def lines(self) -> dict[sp.Expr, Phrase]:
+        """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
+        lr = self.traced.symbols.get("lr", sp.Symbol("lr"))
+        small = {x: (root, " for small ", lr) for x, root in self.approximations.items()}
+        return {**small, **{x**power: shorten(whole) for x, whole, power in self._powers}}
+
+    def formulas(self) -> dict[str, str]:
+        """The same in text."""
+        return {show(left): words(right) for left, right in self.lines.items()}
+
+    def proposition(self) -> Statement:
+        """The equilibrium as a paper states it."""
+        return _statement_of(self)
 
     def __str__(self) -> str:
-        assumed = "; ".join(map(words, self.hypotheses))
-        lines = [f"Equilibrium ({self.name})", paragraph("Assume", f"{assumed}.")]
-        shown = [f"{show(left)} {'~' if 'small lr' in text else '='} {text}"
-                 for left, text in self._lines()]  # fmt: skip
-        lines += ["Then.", *(line for each in shown for line in wrapped(each))]
-        lines += [paragraph("Where", f"{case}.") for case in self.open]
-        return "\n".join([*lines, paragraph("Status", f"{self.status}.")])
+        return str(self.proposition())
 
     __repr__ = __str__
+
+
+def _hypotheses(mean: MeanStep | Directed, scaled: bool) -> tuple[Hypothesis, ...]:
+    step, along = mean.step, isinstance(mean, Directed)
+    length = "|g_t| = gamma / |w_t|" if scaled else "gradients of any length"
+    momenta = ", ".join(m for m in step.buffers if m in step.states)
+    forgets = f", and {momenta} forgets before the weight turns" if momenta and not along else ""
+    lines: list[Hypothesis] = [
+        sp.Eq(Inner("w", "g"), 0, evaluate=False),
+        f"gradients are random and uncorrelated with the momenta, {length}",
+        f"products are replaced by their means: d is large{forgets}",
+    ]
+    if isinstance(mean, Directed):
+        kind, overlap = (
+            ("signs", "2 asin(rho) / pi") if mean.is_sign else ("factors", "F(rho), measured")
+        )
+        lines.append(f"entries are Gaussian: {kind} of correlation rho have {overlap}")
+        if isinstance(step.algebra.opaque[mean.atom].function, SameLength):
+            lines.append("rows have the mean of their lengths")
+    elif (moment := mean.second_moment) and sp.sympify(step.states[moment.name]).has(DIMENSION):
+        lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
+    return (*lines, *step.facts.hypotheses)
+
+
+def _statement_of(law: Equilibrium) -> Statement:
+    small = law.approximations
+    then = [
+        (left, " ~ " if left in small else " = ", *pieces(right))
+        for left, right in law.lines.items()
+    ]
+    status = (
+        "derived in the mean field; it attracts at the numbers that are asked for, or a refusal "
+        "says so"
+    )
+    parts = [Part("Assume", law.hypotheses), Part("Then", tuple(then), True)]
+    parts += [Part("Where", (case,)) for case in _cases(law)]
+    return Statement("Equilibrium", law.name, (*parts, Part("Status", (status,))))
+
+
+def _settled(
+    law: Equilibrium,
+    square: sp.Expr,
+    what: str,
+    values: Mapping[sp.Symbol, float],
+    shape: Shape,
+) -> float:
+    """The root of a quantity, which is one positive number at hyper-parameters `values`.
+
+    Raises:
+        NoEquilibriumError: it is none, or the point does not attract.
+    """
+    if law.factor is not None:
+        square = _of_shape(law.factor, square, shape)
+    if square.free_symbols:
+        lacking = ", ".join(sorted(map(str, square.free_symbols)))
+        where = "".join(f"; {case}" for case in _cases(law))
+        raise NoEquilibriumError(
+            f"{law.name}: {what} depends on {lacking}, which has no one number{where}"
+        )
+    shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
+    refused = f"{law.name}: the norm does not settle at {shown}"
+    number = complex(math.nan) if square.is_finite is False else complex(square)
+    if abs(number.imag) > 1e-12 * abs(number.real) or not 0 < number.real < math.inf:
+        raise NoEquilibriumError(f"{refused}: {what} would be {number:.4g}")
+    start = law.fourth_power.subs({**values, GAMMA: 1, DIMENSION: 1})
+    if isinstance(law.mean, MeanStep) and not start.free_symbols:
+        # Along a direction each point attracts.
+        try:
+            _stay(law.mean, tuple(sorted(values.items(), key=str)), start)
+        except NoEquilibriumError as error:
+            raise NoEquilibriumError(f"{refused}: it does not attract ({error})") from error
+    return math.sqrt(number.real)
+
+
+def _of_shape(along: Directed, formula: sp.Expr, shape: Shape) -> sp.Expr:
+    """A formula with the length of an orthogonal factor, and its overlaps, for a shape."""
+    if isinstance(shape, int):
+        name = along.step.traced.name
+        raise ValueError(f"{name}: the shape of the matrix is needed, got {shape} entries")
+    rule: Any = along.made.function
+    overlap, scale = Overlap.of(rule, shape), scale_of(rule, shape)
+    rank = min(shape[0], math.prod(shape[1:]))
+    known = {RANK: rank, SCALE: scale, SHARE: overlap.square / (scale**2 * rank)}
+    return formula.xreplace({x: x.of(overlap) for x in formula.atoms(OverlapSum)}).subs(known)
+
+
+@cache
+def _stay(
+    mean: MeanStep, values: tuple[tuple[sp.Symbol, float], ...], fourth_power: sp.Expr
+) -> None:
+    """Raise an error where the map leaves a norm, at some hyper-parameters, gamma = 1 and d = 1."""
+    norm = float(sp.re(fourth_power)) ** 0.25
+    found = mean.rest(dict(values), norm).norm
+    if not math.isclose(found, norm, rel_tol=1e-4):
+        raise NoEquilibriumError(f"it comes to {found:.4g} in place of {norm:.4g}")
 
 
 def _root(x: sp.Expr, power: int) -> sp.Expr:
@@ -179,14 +280,14 @@ LONG = 120
 """Characters of a formula beyond which its repeated parts get names."""
 
 
-def shorten(expression: sp.Expr) -> str:
-    """A formula in text; in a long one the parts that occur twice have names."""
+def shorten(expression: sp.Expr) -> Phrase:
+    """A formula; in a long one the parts that occur twice have names."""
     if len(show(expression)) <= LONG:
-        return show(expression)
+        return expression
     names = (sp.Symbol(f"k{n}") for n in itertools.count(1))
     parts, (whole,) = sp.cse(expression, symbols=names)
-    where = ", ".join(f"{name} = {show(part)}" for name, part in parts)
-    return f"{show(whole)} with {where}" if where else show(whole)
+    where = enumerated(sp.Eq(name, part, evaluate=False) for name, part in parts)
+    return (whole, " with ", *where) if parts else whole
 
 
 def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
@@ -207,76 +308,51 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
     """
     traced = trace(recipe, **given)
     try:
-        found = _general_or_held(traced)
+        return _equilibrium(traced)
     except GrowthError as error:
         raise NoEquilibriumError(f"{traced.name}: {error}") from error
-    if not traced.given:
-        return found
-    return replace(
-        found,
-        traced=traced,
-        fourth_power=normalize_signs(found.fourth_power.subs(traced.given)),
-        squared_rotation=normalize_signs(found.squared_rotation.subs(traced.given)),
-        step=replace(found.step, traced=traced),
-        kappa=found.kappa.subs(traced.given),
-    )
 
 
-def _general_or_held(traced: Trace) -> Equilibrium:
-    """The equilibrium for all numbers, or where its formulas grow too long, for those given."""
-    if not traced.given:
-        return _equilibrium(traced)
-    try:
-        return _equilibrium(_general(traced))
-    except (GrowthError, NoEquilibriumError) as error:
-        if not isinstance(error.__cause__ or error, GrowthError):
-            raise
-        return _equilibrium(traced)
+@cache
+def mean_step(traced: Trace) -> MeanStep | Directed:
+    """The step under random gradients: along a direction of degree 0, or linear in gradients.
 
-
-_generals: dict[tuple[Any, ...], Trace] = {}
-
-
-def _general(traced: Trace) -> Trace:
-    """The trace with symbols in place of the numbers that were given, one for all numbers."""
-    kept = {n: x for n, x in traced.hyper_parameters.items() if n in traced.structure}
-    given = {str(s) for s in traced.given}
-    kept = {n: x for n, x in kept.items() if n not in given}
-    key = (traced.recipe, tuple(sorted(kept.items(), key=str)), tuple(traced.symbols))
-    return _generals.setdefault(key, replace(traced, given={}))
+    Raises:
+        NoEquilibriumError: it is neither.
+    """
+    return Directed.of(norm_growth(traced).step) or MeanStep(read_random_step(traced))
 
 
 @cache
 def _equilibrium(traced: Trace) -> Equilibrium:
-    law = norm_growth(traced)
+    law, name = norm_growth(traced), traced.name
     if law.constant:
-        raise NoEquilibriumError(f"{traced.name}: the norm never changes")
+        raise NoEquilibriumError(f"{name}: the norm never changes")
     if law.kappa == 0 and law.cross == 0:
-        raise NoEquilibriumError(f"{traced.name}: without decay the norm does not settle")
-    directed = Directed.of(law.step)
-    step = read_random_step(traced)
-    if directed is not None:
-        fourth, rotation = stationary_along(directed)
-        return Equilibrium(traced.name, traced, fourth, rotation, law.kappa, step, directed)
-    refuse_opaque(step)
-    if (moment := find_second_moment(step)) is not None:
-        resting_gradient(step, moment)  # which refuses a moment of more than gradients
-    _refuse_other_decay(step)
-    fourth, rotation = _attracting_point(step, law.kappa)
+        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
+    mean = mean_step(traced)
+    if isinstance(mean, Directed):
+        fourth, rotation = stationary_along(mean)
+        if traced.given:
+            fourth, rotation = (normalize_signs(x.subs(traced.given)) for x in (fourth, rotation))
+        return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
+    if mean.second_moment is not None:
+        resting_gradient(mean)  # which refuses a moment of more than gradients
+    _refuse_other_decay(mean.step)
+    fourth, rotation = _attracting_point(mean, law.kappa)
     if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
-        raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
-    cases = tuple(_cases(step, fourth, rotation))
-    return Equilibrium(traced.name, traced, fourth, rotation, law.kappa, step, None, cases)
+        raise NoEquilibriumError(f"{name}: the norm does not settle")
+    return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
 
 
-def _attracting_point(step: Step, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
+def _attracting_point(mean: MeanStep, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     """The stationary point that the iterated map comes to, at usual numbers and several scales.
 
     Raises:
         NoEquilibriumError: there is none in closed form, or the step does not scale with the
             lengths of weight and gradients.
     """
-    kappa, tried = drop_transients(kappa, step), []
+    step, kappa = mean.step, drop_transients(kappa, mean.step)
     for index in range(2):
         asked: list[int] = []
 
@@ -284,53 +360,45 @@ def _attracting_point(step: Step, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
             asked.append(len(roots))
             return roots[index % len(roots)]
 
-        point = find_stationary_point(step, kappa, choose)
+        point = find_stationary_point(mean, kappa, choose)
         if step.facts.cases.keys() & sp.Tuple(*point).free_symbols:
             return point
         try:
-            off = _distance(step, point)
+            if _is_at_rest(mean, point):
+                return point
         except NoEquilibriumError:
             if not asked:
                 raise
-            off = math.inf
-        if off <= AGREE:
-            return point
-        tried.append(off)
         if not asked:
             break
+    eps, named = step.traced.symbols.get("eps"), step.algebra.named.values()
+    used = [*step.weight.values(), *(c for x in named for c in x.values())]
+    advice = "; eps=0.0 holds it at 0" if eps in sp.Tuple(*used).free_symbols else ""
     raise NoEquilibriumError(
         f"{step.traced.name}: the step does not scale with the lengths of weight and gradients, so "
-        f"that no one norm stands for all{_advice(step)}"
+        f"that no one norm stands for all{advice}"
     )
 
 
-def _advice(step: Step) -> str:
-    eps = step.traced.symbols.get("eps")
-    used = [*step.weight.values(), *(c for x in step.algebra.named.values() for c in x.values())]
-    return "; eps=0.0 holds it at 0" if eps in sp.Tuple(*used).free_symbols else ""
-
-
-def _distance(step: Step, point: tuple[sp.Expr, sp.Expr]) -> float:
-    """The relative difference of a point and the iterated map, at usual numbers and two scales."""
-    numbers, off, follow = usual_values(step.traced), [], MeanStep.of(step)
+def _is_at_rest(mean: MeanStep, point: tuple[sp.Expr, sp.Expr]) -> bool:
+    """Tell if the iterated map comes to a point, at usual numbers and two scales."""
+    numbers, off = usual_values(mean.step.traced), []
     for gamma, entries in ((1.0, 1.0), (3.0, 5.0)):
-        rest = follow.rest(numbers, 1.0, gamma, entries)
+        rest = mean.rest(numbers, 1.0, gamma, entries)
         known = {**numbers, GAMMA: gamma, DIMENSION: entries}
         fourth, squared = (complex(x.subs(known)) for x in point)
         chord = 2 * math.sin(rest.turn / 2)
         off += [abs(fourth / rest.norm**4 - 1), abs(squared / chord**2 - 1)]
-    return max(off) if np.isfinite(off).all() else math.inf
+    return bool(np.isfinite(off).all() and max(off) <= AGREE)
 
 
 def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
     """Numbers at which a norm settles soon: momenta of 1/2, and all else at 1/10."""
     numbers = {}
     for name, symbol in traced.symbols.items():
-        if symbol in traced.given:
-            continue
-        interval = traced.intervals[name]
-        inside = (interval.low, interval.high) == (0, 1)
-        numbers[symbol] = 0.5 if inside else 0.3 if interval.low >= 0 else 0.1
+        if symbol not in traced.given:
+            low, high = traced.intervals[name].low, traced.intervals[name].high
+            numbers[symbol] = 0.5 if (low, high) == (0, 1) else 0.3 if low >= 0 else 0.1
     return numbers
 
 
@@ -357,14 +425,12 @@ def _refuse_other_decay(step: Step) -> None:
         )
 
 
-def _cases(step: Step, *formulas: sp.Expr) -> Iterator[str]:
-    """The meanings of the names of open cases in `formulas`."""
-    for name in sorted(sp.Tuple(*formulas).free_symbols & {*step.facts.cases}, key=str):
-        case = step.facts.cases[name]
-        if len(case.args) != 2:
-            yield f"{name} is {show(case)}"
-            continue
-        (first, condition), (second, _) = case.args
+def _cases(law: Equilibrium) -> Iterator[str]:
+    """The cases that the formulas leave open, such as whether a clip acts at the point."""
+    cases = law.mean.step.facts.cases
+    found = sp.Tuple(law.fourth_power, law.squared_rotation).free_symbols
+    for name in sorted(found & cases.keys(), key=str):
+        (first, condition), (second, _) = cases[name].args
         yield f"{name} is {show(first)} where {show(condition)}, else {show(second)}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,13 @@ import torch
 from torch import Tensor
 
 from spherenorm import Update, View
-from spherenorm_theory.algebra import Array, Opaque, Trace, Values, Vector, show
+from spherenorm_theory.algebra.formal import Opaque
 from spherenorm_theory.algebra.letters import marked, states_of_letters
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.symbols import Vector
+from spherenorm_theory.algebra.trace import Trace
+from spherenorm_theory.algebra.values import Array, Values
+from spherenorm_theory.laws.split import Split
 from spherenorm_theory.laws.step import Step
 
 ALMOST = 1e-9
@@ -63,27 +68,39 @@ def evaluate(step: Step, view: View, inputs: Inputs) -> tuple[Tensor, dict[str, 
     return new, after
 
 
+def read_step(law: Split, view: View, inputs: Inputs, new: Tensor) -> Values:
+    """The numbers of a step for each unit, with w' and s of the new weight."""
+    numbers = read_units(law.step, view, inputs)
+    keep, vectors = numbers.scalar(law.keep), numbers.vectors
+    vectors["w'"] = view.rows(new.double()).numpy()
+    vectors["s"] = vectors["w'"] - keep[..., None] * vectors["w"]
+    return numbers
+
+
 def read_units(step: Step, view: View, inputs: Inputs) -> Values:
-    """The numbers of a step for each unit of a weight.
+    """The numbers of a step for each unit of a weight; of the states, those that units have.
 
     Raises:
-        ValueError: a state is missing, or does not split into units.
+        ValueError: a state is missing.
     """
     if missing := step.letters.keys() - inputs.state.keys():
         raise ValueError(f"{step.traced.name}: the state has no {', '.join(sorted(missing))}")
     w, g = (view.rows(x.double()).numpy() for x in (inputs.weight, inputs.grad))
     vectors, scalars = {"w": w, "g": g}, dict[str, Any](inputs.values)
     for name, letter in step.letters.items():
-        if name not in step.traced.inside:
-            entries = _split(name, inputs.state[name], view, inputs.weight)
-            if letter in step.scalars:
-                scalars[letter] = entries[:, 0]
-            else:
-                vectors[letter] = np.broadcast_to(entries, w.shape)
+        value, like = inputs.state[name].double(), inputs.weight
+        if value.shape == like.shape and letter not in step.scalars:
+            vectors[letter] = view.rows(value).numpy()
+        elif value.numel() == 1:
+            scalars[letter] = np.full(len(w), value.item())
+        elif value.shape == view.total(like).shape:
+            scalars[letter] = view.units(value).reshape(-1).numpy()
+        if letter in scalars and letter not in step.scalars:
+            vectors[letter] = np.broadcast_to(scalars[letter][:, None], w.shape)
     return Values(step.algebra, vectors, scalars, _letters(step.traced, view, inputs))
 
 
-def _letters(traced: Trace, view: View, inputs: Inputs) -> Any:
+def _letters(traced: Trace, view: View, inputs: Inputs) -> Callable[..., Array] | None:
     """The function that applies the rules of letters, unit by unit as the rules do."""
     if not traced.letters:
         return None
@@ -105,39 +122,22 @@ def _letters(traced: Trace, view: View, inputs: Inputs) -> Any:
     return apply
 
 
-def _split(name: str, value: Tensor, view: View, weight: Tensor) -> Array:
-    """The part of a state that each unit has, one unit per row."""
-    value, units = value.double(), len(view.rows(weight))
-    if value.shape == weight.shape:
-        return view.rows(value).numpy()
-    if value.numel() == 1:
-        return np.full((units, 1), value.item())
-    if value.shape == view.total(weight).shape:
-        return view.units(value).reshape(units, 1).numpy()
-    raise _of_other_units(name, value, view, weight)
-
-
 def _join(name: str, x: Any, numbers: Values, view: View, inputs: Inputs) -> Tensor:
-    """The state of the whole weight from that of each unit."""
+    """The state of the whole weight from that of each unit.
+
+    Raises:
+        ValueError: the state does not split into units, or they do not agree on it.
+    """
     like, shape = inputs.state[name], numbers.vectors["w"].shape
     if like.shape == inputs.weight.shape:
         entries = torch.tensor(np.broadcast_to(numbers.entries(x), shape))
         return view.from_rows(entries, inputs.weight)
     if isinstance(x, Vector) or like.numel() not in (1, shape[0]):
-        raise _of_other_units(name, like, view, inputs.weight)
+        raise ValueError(f"the state {name!r} does not split into the units of the view {view}")
     values = torch.tensor(np.broadcast_to(numbers.scalar(x), shape[:1]))
-    if like.numel() == len(values):
-        return values.reshape(like.shape)
-    if not torch.allclose(values, values[:1], rtol=1e-9):
+    if like.numel() == 1 and not torch.allclose(values, values[:1], rtol=1e-9):
         raise ValueError(f"the units do not agree on the state {name!r}, of which there is one")
-    return values[0].reshape(like.shape)
-
-
-def _of_other_units(name: str, value: Tensor, view: View, weight: Tensor) -> ValueError:
-    return ValueError(
-        f"the state {name!r} of shape {tuple(value.shape)} does not split into the units of a "
-        f"weight of shape {tuple(weight.shape)} in the view {view}"
-    )
+    return values[: like.numel()].reshape(like.shape)
 
 
 def check_assumptions(step: Step, numbers: Values) -> None:
@@ -158,7 +158,7 @@ def check_assumptions(step: Step, numbers: Values) -> None:
             "scale_invariant=False gives the law of any gradient"
         )
     for letter, symbol in step.scalars.items():
-        least = np.min(numbers.numbers[letter])
+        least = np.min(numbers.scalar(symbol))
         if (symbol.is_positive and not least > 0) or (symbol.is_nonnegative and not least >= 0):
             sign = "positive" if symbol.is_positive else "at least 0"
             raise OutsideError(
@@ -177,13 +177,8 @@ def _refuse_projection(step: Step, inputs: Inputs) -> None:
     A view of the rule may have other units than the law: all rows together may be orthogonal to
     their gradient where no row is.
     """
-    shape = inputs.weight.shape
-    single = {step.letters[n]: float(x) for n, x in inputs.state.items() if x.ndim == 0}
-    whole = {step.letters[n]: x for n, x in inputs.state.items() if x.shape == shape}
-    whole |= {"w": inputs.weight, "g": inputs.grad}
     for view in step.traced.views if step.facts.failed else ():
-        vectors = {atom: view.rows(x.double()).numpy() for atom, x in whole.items()}
-        numbers = Values(step.algebra, vectors, {**inputs.values, **single})
+        numbers = read_units(step, view, inputs)
         if any(numbers.holds(test).any() for test in step.facts.failed):
             raise OutsideError(
                 f"{step.traced.name}: the law assumes that no projection acts; the test of the "

@@ -23,71 +23,59 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from spherenorm import Rule
 from spherenorm import rules as r
-from spherenorm_theory.algebra import (
-    DIMENSION,
-    RANK,
-    SCALE,
-    SHARE,
-    Inner,
-    Norm,
-    Opaque,
-    Vector,
-)
+from spherenorm_theory.algebra.formal import Opaque
+from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector
+from spherenorm_theory.algebra.values import Array
 from spherenorm_theory.laws.mean_field import (
-    AT_REST,
-    LONGEST,
     NoEquilibriumError,
     Rest,
     compiled,
     drop_transients,
-    meanings_of,
+    find_rest,
 )
 from spherenorm_theory.laws.orthogonal import Overlap
 from spherenorm_theory.laws.step import Step
 
 TERMS = 4000
 """Of a sum over earlier steps, at most."""
+DIRECTIONS = (r.Orthogonalize, r.SameLength)
 
 
-class ArcsineSum(sp.Function):  # type: ignore[misc]  # sympy has no types
-    """sum over k = 1, 2, ... of a^k arcsin(r b^(k-1)), for |a b| < 1: of floats a float."""
+class OverlapSum(sp.Function):  # type: ignore[misc]  # sympy has no types
+    """sum over k = 1, 2, ... of a^k F(r b^(k-1)), for |a b| < 1.
+
+    F is the overlap of orthogonal factors, which depends on the shape of the matrix, so that the
+    sum has no value of its own.
+    """
 
     nargs = 3
+
+    def of(self, kernel: Callable[..., Any]) -> sp.Expr:
+        """The value by F, where the arguments are numbers."""
+        a, r, b = map(float, self.args)
+        if not abs(a * b) < 1:
+            return sp.nan
+        terms = 1 + math.ceil(math.log(1e-17) / math.log(abs(a * b))) if a * b else 1
+        k = np.arange(terms)
+        return sp.Float(float((a ** (k + 1) * kernel(r * b**k)).sum()))
+
+
+class ArcsineSum(OverlapSum):
+    """The same with F = arcsin: of floats a float."""
 
     @classmethod
     def eval(cls, a: sp.Expr, r: sp.Expr, b: sp.Expr) -> sp.Expr | None:
         if a == 0 or r == 0:
             return sp.S.Zero
-        numbers = all(x.is_number for x in (a, r, b))
         measured = any(x.has(sp.Float) for x in (a, r, b))
-        return _sum(np.arcsin, a, r, b) if numbers and measured else None
+        known = measured and all(x.is_number for x in (a, r, b))
+        return OverlapSum(a, r, b).of(np.arcsin) if known else None
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
-        return _sum(np.arcsin, *self.args)
-
-
-class OverlapSum(sp.Function):  # type: ignore[misc]
-    """sum over k = 1, 2, ... of a^k F(r b^(k-1)), F the overlap of orthogonal factors.
-
-    F depends on the shape of the matrix, so that the sum has no value of its own.
-    """
-
-    nargs = 3
-
-    def of(self, overlap: Overlap) -> sp.Expr:
-        """The value for matrices of a shape, where the arguments are numbers."""
-        return _sum(overlap, *self.args)
-
-
-def _sum(kernel: Callable[..., Any], *arguments: sp.Expr) -> sp.Expr:
-    a, r, b = map(float, arguments)
-    if not abs(a * b) < 1:
-        return sp.nan
-    terms = 1 + math.ceil(math.log(1e-17) / math.log(abs(a * b))) if b else 1
-    k = np.arange(terms)
-    return sp.Float(float((a ** (k + 1) * kernel(r * b**k)).sum()))
+        return self.of(np.arcsin)
 
 
 @dataclass(frozen=True)
@@ -116,7 +104,7 @@ class Directed:
         Raises:
             NoEquilibriumError: it is along such a direction, and not of this form.
         """
-        opaque, name = step.algebra.opaque, step.traced.name
+        opaque, refused = step.algebra.opaque, f"no equilibrium of {step.traced.name} is derived:"
         weight = step.algebra.spread(step.weight)
         moving = [a for a in weight if a != "w"]
         directed = [a for a in moving if a in opaque and _is_directed(opaque[a])]
@@ -125,25 +113,22 @@ class Directed:
         (atom, *more) = directed
         if more or len(moving) > 1:
             raise NoEquilibriumError(
-                f"no equilibrium of {name} is derived: a step along {opaque[atom].says} of which a "
-                "part is taken away, or beside another one"
+                f"{refused} a step along {show(opaque[atom])} of which a part is taken away, or "
+                "beside another one"
             )
-        made, argument = opaque[atom], opaque[atom].arguments[0]
+        made = opaque[atom]
         if isinstance(made.function, r.SameLength):
             # The lengths of rows at rest are at their mean, so that rows keep their shares.
-            (inner,) = argument if len(argument) == 1 else ("",)
-            if inner not in opaque or not isinstance(opaque[inner].function, r.Orthogonalize):
+            (inner, *others) = made.arguments[0]
+            if others or not isinstance(opaque[inner].function, r.Orthogonalize):
                 return None
-            made, argument = opaque[inner], opaque[inner].arguments[0]
-        argument = step.algebra.unfold(argument)
-        entering = {*argument} - {"g", *step.buffers}
+            made = opaque[inner]
+        argument = step.algebra.unfold(made.arguments[0])
         states = [step.algebra.spread(step.states[m]) for m in step.buffers if m in argument]
-        entering |= {a for x in states for a in x} - {"g", *step.buffers}
+        entering = {a for x in (argument, *states) for a in x} - {"g", *step.buffers}
         if entering:
-            raise NoEquilibriumError(
-                f"no equilibrium of {name} is derived: {made.says} of a momentum that "
-                f"{', '.join(sorted(entering))} enters"
-            )
+            names = ", ".join(sorted(entering))
+            raise NoEquilibriumError(f"{refused} {show(made)} of a momentum that {names} enters")
         return Directed(step, atom, made, argument, weight["w"], weight[atom])
 
     @property
@@ -151,19 +136,23 @@ class Directed:
         """True for a sign, False for an orthogonal factor."""
         return self.made.function is np.sign
 
-    def correlations(self, values: Mapping[sp.Symbol, float]) -> Any:
+    @property
+    def momenta(self) -> list[str]:
+        """The momenta that the weight depends on."""
+        return [m for m in self.step.buffers if m in self.step.states]
+
+    def correlations(self, values: Mapping[sp.Symbol, float]) -> Array:
         """rho_k of D_t and D_{t+k}, for k = 1, 2, ..., of gradients that are uncorrelated."""
-        step, names = self.step, [m for m in self.step.buffers if m in self.step.states]
+        step, names = self.step, self.momenta
 
         def number(x: sp.Expr) -> float:
             return float(drop_transients(x, step).subs(values))
 
         states = [step.algebra.spread(step.states[m]) for m in names]
         kept = np.array([[number(state[n]) for n in names] for state in states])
-        enter = np.array([number(state["g"]) for state in states])
+        x = np.array([number(state["g"]) for state in states])
         read = np.array([number(self.argument[m]) for m in names])
         response = [number(self.argument["g"])]
-        x = enter
         while names and len(response) < TERMS:
             response.append(float(read @ x))
             x = kept @ x
@@ -171,7 +160,8 @@ class Directed:
                 break
         h = np.array(response)
         whole = np.correlate(h, h, "full")[len(h) - 1 :]
-        return np.clip(whole[1:] / whole[0], -1, 1)
+        rho: Array = np.clip(whole[1:] / whole[0], -1, 1)
+        return rho
 
     def rest(
         self, values: Mapping[sp.Symbol, float], shape: Sequence[int], norm: float = 1.0
@@ -188,48 +178,36 @@ class Directed:
         """
         step, entries = self.step, float(math.prod(shape))
         values = {**{s: float(x) for s, x in step.traced.given.items()}, **values}
-        kernel, square = self._kernel(shape)
+        kernel: Callable[[Array], Any] = _arcsine
+        square = entries
+        if isinstance(self.made.function, r.Orthogonalize):
+            overlap = Overlap.of(self.made.function, shape)
+            kernel, square = overlap, overlap.square
         overlaps = kernel(self.correlations(values))
-        radii = [s for n, s in step.scalars.items() if step.states.get(n) == s]
-        symbols = [Norm("w"), Norm(self.atom), Inner("w", self.atom), *radii, DIMENSION]
-        if self.atom not in step.algebra.opaque or self.made is not step.algebra.opaque[self.atom]:
-            inner = next(a for a, x in step.algebra.opaque.items() if x is self.made)
-            symbols.append(Norm(inner))
+        held = {s: norm for n, s in step.scalars.items() if step.states.get(n) == s}
+        # u may be as long as the factor behind it, which has a letter of its own.
+        alike = (a for a, x in step.algebra.opaque.items() if a == self.atom or x is self.made)
+        lengths = {Norm(a): math.sqrt(square) for a in alike}
+        fixed = {**values, **held, **lengths, DIMENSION: entries}
         results = [drop_transients(x, step) for x in (self.keep, self.factor)]
-        meanings = {s: drop_transients(x, step) for s, x in meanings_of(step, results).items()}
-        function = compiled([*symbols, *values], results, meanings)
-        squared, along, last = norm**2, 0.0, math.nan
-        numbers = [*map(float, values.values())]
-        for _ in range(LONGEST):
-            own = [math.sqrt(squared), math.sqrt(square), along, *(norm for _ in radii), entries]
-            own += [math.sqrt(square)] * (len(symbols) - len(own))
-            try:
-                a, c = function(*own, *numbers)
-            except (NameError, ArithmeticError, ValueError, TypeError) as error:
-                why = f"{step.traced.name}: its angles do not rest: {error}"
-                raise NoEquilibriumError(why) from error
-            if not abs(a) < 1e6 or squared > 1e200:
-                break
-            powers = np.abs(a) ** np.arange(len(overlaps)) * np.sign(a) ** np.arange(len(overlaps))
-            new = c * square * float(powers @ overlaps)
-            after = a * a * squared + 2 * a * c * along + c * c * square
-            if after <= 0:
-                break
-            cosine = (a * squared + c * along) / math.sqrt(squared * after)
-            change = max(abs(new - along) / max(abs(new), 1e-300), abs(after / squared - 1),
-                         abs(cosine - last))  # fmt: skip
-            squared, along, last = after, new, cosine
-            if change <= 10 * AT_REST or (change <= 1e-11 and len(radii) > 0):
-                return Rest(math.sqrt(squared), math.acos(min(cosine, 1.0)))
-        shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
-        raise NoEquilibriumError(f"{step.traced.name}: its angles do not rest at {shown}")
+        meanings = {
+            s: drop_transients(x, step)
+            for s, x in step.algebra.meanings(results, step.facts.cases).items()
+        }
+        symbols = [Norm("w"), Inner("w", self.atom), *fixed]
+        function, numbers = compiled(symbols, results, meanings), [*map(float, fixed.values())]
+        powers = np.arange(len(overlaps))
 
-    def _kernel(self, shape: Sequence[int]) -> tuple[Callable[..., Any], float]:
-        """F, and the mean of |u|^2."""
-        if self.is_sign:
-            return (lambda rho: 2 / math.pi * np.arcsin(rho)), float(math.prod(shape))
-        overlap = overlap_of(self.made, shape)
-        return overlap, overlap.square
+        def move(x: Array) -> tuple[Array, float]:
+            squared = math.exp(x[0])
+            along = x[1] * math.sqrt(squared * square)
+            a, c = function(math.sqrt(squared), along, *numbers)
+            new = c * square * float(np.float_power(a, powers) @ overlaps)
+            after = a * a * squared + 2 * a * c * along + c * c * square
+            moved = (a - 1) ** 2 * squared + 2 * (a - 1) * c * along + c * c * square
+            return np.array([math.log(after), new / math.sqrt(after * square)]), moved / squared
+
+        return find_rest(step.traced.name, move, np.array([2 * math.log(norm), 0.0]), values)
 
 
 def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
@@ -242,13 +220,12 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
         NoEquilibriumError: a or c change with lengths, or D holds several momenta.
     """
     step, name = directed.step, directed.step.traced.name
+    refused = f"no equilibrium of {name} is derived:"
     a, c = (drop_transients(step.algebra.expand(x), step) for x in (directed.keep, directed.factor))
-    fixed = {*step.traced.symbols.values()}
-    loose = (a.free_symbols | c.free_symbols) - fixed
+    loose = (a.free_symbols | c.free_symbols) - {*step.traced.symbols.values()}
     if any(isinstance(s, Inner) for s in loose):
         raise NoEquilibriumError(
-            f"no equilibrium of {name} is derived: a step along {directed.made.says} of which a "
-            "part is taken away"
+            f"{refused} a step along {show(directed.made)} of which a part is taken away"
         )
     if loose:
         raise NoEquilibriumError(
@@ -257,20 +234,16 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
         )
     if a == 1:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
-    buffers = [m for m in step.buffers if m in directed.argument]
-    if len(buffers) > 1 or len([m for m in step.buffers if m in step.states]) > 1:
-        raise NoEquilibriumError(
-            f"no equilibrium of {name} is derived: {directed.made.says} of several momenta"
-        )
+    if len(directed.momenta) > 1:
+        raise NoEquilibriumError(f"{refused} {show(directed.made)} of several momenta")
     shares: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
-    for m in buffers:
+    for m in (m for m in directed.momenta if m in directed.argument):
         state = step.algebra.spread(step.states[m])
         shares = [directed.argument[m], directed.argument["g"], state[m], state["g"]]
     p, q, b, e = (sp.cancel(drop_transients(x, step)) for x in shares)
     variance = p**2 * e**2 / (1 - b**2) + q**2
     first = sp.factor(p * (q * e + p * e**2 * b / (1 - b**2)) / variance)
-    total = OverlapSum(a, first, b)
-    square = SCALE**2 * SHARE * RANK
+    total, square = OverlapSum(a, first, b), SCALE**2 * SHARE * RANK
     if directed.is_sign:
         total, square = 2 / sp.pi * ArcsineSum(a, first, b), DIMENSION
     s = 1 + 2 * total
@@ -278,11 +251,9 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
     return squared**2, ((1 - a**2) / s - (1 - a) ** 2) / a
 
 
+def _arcsine(rho: Array) -> Any:
+    return 2 / math.pi * np.arcsin(rho)
+
+
 def _is_directed(made: Opaque) -> bool:
-    return made.function is np.sign or isinstance(made.function, (r.Orthogonalize, r.SameLength))
-
-
-def overlap_of(made: Opaque, shape: Sequence[int]) -> Overlap:
-    """The overlap of a letter's rule, for a shape."""
-    assert isinstance(made.function, Rule)
-    return Overlap.of(made.function, shape)
+    return made.function is np.sign or isinstance(made.function, DIRECTIONS)

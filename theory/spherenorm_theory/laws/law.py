@@ -11,20 +11,15 @@ import sympy as sp
 from torch import Tensor
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import (
-    Claim,
-    Hypothesis,
-    Kind,
-    Letters,
-    Trace,
-    positive_norms,
-    trace,
-    words,
-)
+from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind, positive_norms
+from spherenorm_theory.algebra.printing import Letters
+from spherenorm_theory.algebra.recording import trace
+from spherenorm_theory.algebra.statement import Statement, words
+from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.claims import claims_of, closed_form
 from spherenorm_theory.laws.evaluate import Inputs, evaluate
-from spherenorm_theory.laws.proposition import Proposition
-from spherenorm_theory.laws.split import Split, at_numbers, derive
+from spherenorm_theory.laws.proposition import proposition, setting
+from spherenorm_theory.laws.split import Split, derive
 from spherenorm_theory.laws.step import one_step
 from spherenorm_theory.laws.verify import Agreement, hold
 
@@ -66,7 +61,10 @@ class Law(Split):
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """Those of all claims, and of the step that is split, each once."""
-        found = [*self.step.hypotheses, *(h for c in self.claims for h in c.under)]
+        found = [
+            *map(self.entered, self.step.hypotheses),
+            *(h for c in self.claims for h in c.under),
+        ]
         found += positive_norms(*self.drive.values(), self.cross)
         closed = {words(h) for h in self.at_start}
         distinct = {words(each): each for each in found if words(each) not in closed}
@@ -74,16 +72,10 @@ class Law(Split):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The setting, the hypotheses and the letters of the law, in text."""
-        stated = self.proposition()
-        return (*stated.setting(), *map(words, self.hypotheses), *stated.letters)
+        """The setting and the hypotheses of the law, in text."""
+        return tuple(map(words, (*setting(self, self.agreement.note), *self.hypotheses)))
 
-    @property
-    def definitions(self) -> tuple[str, ...]:
-        """The letters of the law: what they stand for, in text."""
-        return self.proposition().letters
-
-    def proposition(self) -> Proposition:
+    def proposition(self) -> Statement:
         """The law as a paper states it: Setting, Assume, Then, Closed form, Status.
 
         Print it for text of 80 columns; `.latex()` is a proposition environment of amsthm.
@@ -93,7 +85,8 @@ class Law(Split):
             Proposition (sgdw)
             Setting. ...
         """
-        return Proposition(self, self.claims, self.hypotheses, self.agreement)
+        held = self.agreement
+        return proposition(self, self.claims, self.hypotheses, held.note, held.from_start)
 
     def __str__(self) -> str:
         return str(self.proposition())
@@ -138,9 +131,7 @@ class Law(Split):
             >>> law.evaluate(w, torch.tensor([[-8.0, 6.0]]), {"momentum": 0 * w}, **numbers)[0]
             tensor([[6.9700, 0.9600]], dtype=torch.float64)
         """
-        traced = self.step.traced
-        values = {s.name: x for s, x in traced.values(**hyper_parameters).items()}
-        values |= {s.name: float(x) for s, x in traced.given.items()}
+        values = self.step.traced.numbers(**hyper_parameters)
         self.agreement.require(self.name, weight)
         return evaluate(
             self.split_step, self.agreement.view, Inputs(weight, gradient, state, values)
@@ -173,7 +164,7 @@ def _law(traced: Trace, scale_invariant: bool) -> Law:
     claims = claims_of(split)
     agreement = hold(split, claims)
     if traced.given:
-        split = at_numbers(split, traced.given)
+        split = split.with_numbers()
         claims = claims_of(split)
     if not agreement.from_start:
         claims = tuple(claim for claim in claims if claim.kind is not Kind.INDUCTION)

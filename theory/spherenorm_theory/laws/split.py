@@ -18,14 +18,16 @@ from typing import Any
 
 import sympy as sp
 
-from spherenorm_theory.algebra import (
+from spherenorm_theory.algebra.claims import Hypothesis
+from spherenorm_theory.algebra.printing import show
+from spherenorm_theory.algebra.statement import enumerated
+from spherenorm_theory.algebra.symbols import (
     GrowthError,
-    Hypothesis,
     Inner,
     Norm,
     Vector,
+    mapped,
     normalize_signs,
-    show,
     tidy,
 )
 from spherenorm_theory.laws.step import S, Step, W, express_inner
@@ -112,56 +114,30 @@ class Split:
         fixed = A.free_symbols | B.free_symbols | share.free_symbols | self.kappa.free_symbols
         return (normalize_signs(A), normalize_signs(B)) if whole and fixed <= held else None
 
+    def entered(self, x: Any) -> Any:
+        """Words and formulas with the numbers that were given in place of their symbols."""
+        given = self.step.traced.given
+        return mapped(x, lambda each: normalize_signs(each.subs(given))) if given else x
+
+    def with_numbers(self) -> Split:
+        """The law at the numbers that were given; the step keeps its symbols."""
+        return replace(
+            self,
+            kappa=self.entered(self.kappa),
+            drive=self.entered(self.drive),
+            cross=self.entered(self.cross),
+            recursion={unknown: self.entered(x) for unknown, x in self.recursion.items()},
+            length=self.entered(self.length),
+        )
+
     @property
     def at_start(self) -> tuple[Hypothesis, ...]:
         """The hypotheses of a closed form: what is the same at each step, and 0 at the start."""
-        names = [show(s) for s in self.step.traced.free.values() if self._uses(s)]
-        same = [f"{', '.join(names)} constant"] if names else []
-        return (*same, *(f"{m}_0 = 0" for m in self.step.buffers if self.cross != 0))
-
-    def _uses(self, symbol: sp.Symbol) -> bool:
-        used = sp.Tuple(self.kappa, *(self.growth or ()))
-        return symbol in used.free_symbols
-
-
-def at_numbers(law: Split, numbers: Mapping[sp.Symbol, sp.Expr]) -> Split:
-    """The law with the numbers that were given in place of their symbols."""
-
-    def entered(x: Any) -> Any:
-        if isinstance(x, Vector):
-            return x.map(entered)
-        return normalize_signs(x.subs(numbers)) if isinstance(x, sp.Expr) else x
-
-    step, algebra = law.step, law.step.algebra
-    facts = replace(
-        algebra.facts,
-        hypotheses={r.func(*(x.subs(numbers) for x in r.args), evaluate=False): so
-                    for r, so in algebra.facts.hypotheses.items()},
-        cases={name: x.subs(numbers) for name, x in algebra.facts.cases.items()},
-    )  # fmt: skip
-    algebra = replace(
-        algebra,
-        facts=facts,
-        known={pair: entered(x) for pair, x in algebra.known.items()},
-        named={name: entered(x) for name, x in algebra.named.items()},
-        opaque={name: replace(made, arguments=tuple(map(entered, made.arguments)))
-                for name, made in algebra.opaque.items()},
-    )  # fmt: skip
-    step = replace(
-        step,
-        weight=entered(step.weight),
-        states={name: entered(x) for name, x in step.states.items()},
-        algebra=algebra,
-    )
-    return replace(
-        law,
-        step=step,
-        kappa=entered(law.kappa),
-        drive=entered(law.drive),
-        cross=entered(law.cross),
-        recursion={unknown: entered(x) for unknown, x in law.recursion.items()},
-        length=None if law.length is None else entered(law.length),
-    )
+        used = sp.Tuple(self.kappa, *(self.growth or ())).free_symbols
+        names = [s for s in self.step.traced.free.values() if s in used]
+        same = [enumerated(names, " constant")] if names else []
+        rest = [m for m in self.step.buffers if self.cross != 0]
+        return (*same, *(sp.Eq(sp.IndexedBase(m)[0], 0, evaluate=False) for m in rest))
 
 
 def derive(step: Step) -> Split:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,13 @@ import sympy as sp
 import torch
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import (
-    READABLE,
-    RESERVED,
-    Facts,
-    Formal,
-    GrowthError,
-    Hypothesis,
-    Inner,
-    Norm,
-    Trace,
-    Vector,
-    interpret,
-    show,
-    tidy,
-    trace,
-)
+from spherenorm_theory.algebra.claims import Hypothesis
+from spherenorm_theory.algebra.facts import Facts
+from spherenorm_theory.algebra.formal import Formal
+from spherenorm_theory.algebra.operations import interpret
+from spherenorm_theory.algebra.recording import RESERVED, trace
+from spherenorm_theory.algebra.symbols import READABLE, GrowthError, Inner, Norm, Vector, tidy
+from spherenorm_theory.algebra.trace import Trace
 
 LETTERS = {
     "momentum": "m",
@@ -139,13 +129,13 @@ class Step:
             for (a, b), x in known
             if a not in self.algebra.named and b not in self.algebra.named
         ]
-        made = [show(each) + so if so else each for each, so in self.facts.hypotheses.items()]
+        made = [(each, so) if so else each for each, so in self.facts.hypotheses.items()]
         return (*given, *made)
 
 
 def letters_of(traced: Trace) -> dict[str, str]:
     """The atom of each state: its letter, unless something else has it too."""
-    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.outputs[1:]}
+    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.states}
     taken = {*RESERVED, *traced.symbols, *(s.name for s in traced.symbols.values())}
     alone = {n for n, letter in wanted.items() if [*wanted.values()].count(letter) == 1}
     chosen: dict[str, str] = {}
@@ -192,115 +182,78 @@ def one_step(
         w - lr g - lr beta m
     """
     traced = trace(recipe, **given)
-    reader = _Reader(traced, scale_invariant, orthogonal, mean_field)
-    return reader.read_from_any_state()
+    names, known = traced.scalar_states, dict.fromkeys(orthogonal, sp.S.Zero)
+    if mean_field:  # then an average of squares is one number, too
+        linear = one_step(traced, scale_invariant=scale_invariant)
+        other = {*linear.buffers, *(linear.letters[n] for n in (*names, *traced.inside))}
+        names = (*names, *(n for n, letter in linear.letters.items() if letter not in other))
+    if scale_invariant:
+        known["w", "g"] = sp.S.Zero
+    signs = _signs_at_start(traced, names)
+    step = _read(traced, signs, {}, known, mean_field)
+    while weaker := {n: WEAKER[s] for n, s in signs.items() if not _keeps(step, n, s)}:
+        signs |= weaker
+        step = _read(traced, signs, {}, known, mean_field)
+    starts = {n: x for n, x in traced.starts.items() if x is not None}
+    at_rest = {n: starts[n] for n in traced.scalar_states if n in starts}
+    while at_rest:
+        again = _read(traced, signs, at_rest, known, mean_field)
+        stay = {n: x for n, x in at_rest.items() if again.states[again.letters[n]] == x}
+        if stay == at_rest:
+            return again
+        at_rest = stay
+    return step
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Reads the record of a step on formal vectors; see `one_step` for the attributes."""
+def _signs_at_start(traced: Trace, names: tuple[str, ...]) -> dict[str, str]:
+    """The sign of each number of the state before the first step, to be confirmed."""
+    weight = torch.randn(traced.shape, dtype=torch.float64)
+    numbers = {n: torch.tensor(0.5, dtype=torch.float64) for n in traced.symbols}
+    start = traced.build(numbers).init(weight)
+    least = {n: float(start[n].min()) for n in names}
+    return {
+        n: "positive" if x > 0 else "nonnegative" if x == 0 else "real" for n, x in least.items()
+    }
 
-    traced: Trace
-    scale_invariant: bool
-    orthogonal: tuple[tuple[str, str], ...]
-    mean_field: bool
 
-    @cached_property
-    def letters(self) -> dict[str, str]:
-        return letters_of(self.traced)
+def _keeps(step: Step, name: str, sign: str) -> bool:
+    """Tell if a number of the state has a sign after each step, if it has it before."""
+    letter, facts = step.letters[name], step.facts
+    after = step.states[letter]
+    if sign == "real" or after == step.scalars.get(letter):
+        return True
+    return facts.is_positive(after) if sign == "positive" else facts.is_nonnegative(after)
 
-    def read_from_any_state(self) -> Step:
-        """The step from any state that earlier steps can have left."""
-        signs = self._signs_of_runs()
-        step = self.read(signs)
-        while weaker := {n: WEAKER[s] for n, s in signs.items() if not self._keeps(step, n, s)}:
-            signs |= weaker
-            step = self.read(signs)
-        starts = {n: x for n, x in self.traced.starts.items() if x is not None}
-        at_rest = {n: starts[n] for n in self.traced.scalar_states if n in starts}
-        while at_rest:
-            again = self.read(signs, at_rest)
-            stay = {n: x for n, x in at_rest.items() if again.states[self.letters[n]] == x}
-            if stay == at_rest:
-                return again
-            at_rest = stay
-        return step
 
-    def _signs_of_runs(self) -> dict[str, str]:
-        """The sign of each number of the state in a few steps of the rule, to be confirmed."""
-        names = self.traced.scalar_states
-        if self.mean_field:
-            linear = one_step(self.traced, scale_invariant=self.scale_invariant)
-            other = {*linear.buffers, *(self.letters[n] for n in (*names, *self.traced.inside))}
-            names = (*names, *(n for n, letter in self.letters.items() if letter not in other))
-        generator = torch.Generator().manual_seed(0)
-        least = dict.fromkeys(names, np.inf)
-        for seed in range(3):
-            numbers = {
-                n: torch.tensor(
-                    draw_from(self.traced.intervals[n], np.random.default_rng(seed)),
-                    dtype=torch.float64,
-                )
-                for n in self.traced.symbols
-            }
-            rule = self.traced.build(numbers)
-            w = torch.randn(self.traced.shape, dtype=torch.float64, generator=generator)
-            state = rule.init(w)
-            least = {n: min(x, float(state[n].min())) for n, x in least.items()}
-            for _ in range(3):
-                g = torch.randn(w.shape, dtype=torch.float64, generator=generator)
-                g = g - (g * w).sum() / (w * w).sum() * w if self.scale_invariant else g
-                w, state = rule.step(w, g, state)
-                least = {n: min(x, float(state[n].min())) for n, x in least.items()}
-        return {
-            n: "positive" if x > 0 else "nonnegative" if x == 0 else "real"
-            for n, x in least.items()
-        }
-
-    def _keeps(self, step: Step, name: str, sign: str) -> bool:
-        """Tell if a number of the state has a sign after each step, if it has it before."""
-        if sign == "real":
-            return True
-        after, facts = step.states[self.letters[name]], step.facts
-        if after == step.scalars.get(self.letters[name]):
-            return True  # it never changes, and has the sign in runs
-        return facts.is_positive(after) if sign == "positive" else facts.is_nonnegative(after)
-
-    def read(self, signs: Mapping[str, str], values: Mapping[str, sp.Expr] | None = None) -> Step:
-        """The step from a state of which `values` are known, and the others general."""
-        traced, values, letters = self.traced, values or {}, self.letters
-        symbols = {n: sp.Symbol(letters[n], **{sign: True}) for n, sign in signs.items()}
-        algebra = self._algebra(frozenset(symbols.values()))
-        inputs = []
-        for kind, name in traced.inputs:
-            if kind == "state" and name in values:
-                inputs.append(values[name])
-            elif kind == "state":
-                inputs.append(symbols.get(name) or Vector.atom(letters[name]))
-            else:
-                inputs.append(traced.symbols[name] if kind == "hyper" else Vector.atom(name))
-        for name, value in values.items():
-            algebra.facts.assume(sp.Eq, symbols[name], value, ", as at the start")
-        weight, *states = interpret(traced.record, algebra, inputs)
-        after = dict(zip(letters.values(), states, strict=True))
-        by_letter = {letters[name]: symbol for name, symbol in symbols.items()}
-        return Step(weight, after, algebra, traced, by_letter, letters)
-
-    def _algebra(self, scalars: frozenset[sp.Symbol]) -> Formal:
-        """The algebra of a reading, in which nothing is assumed but its facts."""
-        hypers = self.traced.symbols.values()
-        algebra = Formal(
-            Facts(self.traced.domains, scalars),
-            mean_field=self.mean_field,
-            letters=self.traced.letters,
-            taken=frozenset([*self.letters.values(), *(s.name for s in hypers)]),
-        )
-        if self.scale_invariant:
-            algebra.known["w", "g"] = sp.S.Zero
-        else:
-            algebra.facts.general = Inner("w", "g")
-        algebra.known.update(dict.fromkeys(self.orthogonal, sp.S.Zero))
-        return algebra
+def _read(
+    traced: Trace,
+    signs: Mapping[str, str],
+    values: Mapping[str, sp.Expr],
+    known: Mapping[tuple[str, str], sp.Expr],
+    mean_field: bool,
+) -> Step:
+    """The step from a state of which `values` are known, numbers have signs, others are general."""
+    letters, hypers = letters_of(traced), traced.symbols.values()
+    symbols = {n: sp.Symbol(letters[n], **{sign: True}) for n, sign in signs.items()}
+    facts = Facts(traced.domains, frozenset(symbols.values()))
+    facts.general = None if ("w", "g") in known else Inner("w", "g")
+    algebra = Formal(
+        facts,
+        known=dict(known),
+        mean_field=mean_field,
+        letters=traced.letters,
+        taken=frozenset([*letters.values(), *(s.name for s in hypers)]),
+    )
+    inputs = [*hypers, Vector.atom("w"), Vector.atom("g")]
+    for name in traced.states:
+        entered = values.get(name, symbols.get(name))
+        inputs.append(Vector.atom(letters[name]) if entered is None else entered)
+    for name, value in values.items():
+        facts.assume(sp.Eq, symbols[name], value, ", as at the start")
+    weight, *states = interpret(traced.record, algebra, inputs)
+    after = dict(zip(letters.values(), states, strict=True))
+    by_letter = {letters[name]: symbol for name, symbol in symbols.items()}
+    return Step(weight, after, algebra, traced, by_letter, letters)
 
 
 def draw_from(interval: Any, rng: np.random.Generator) -> float:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy as sp
-from sympy.solvers.solveset import NonlinearError
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import (
-    GrowthError,
-    Norm,
-    Trace,
-    normalize_signs,
-    product,
-    structure_of_run,
-    tidy,
-    trace,
-)
-from spherenorm_theory.laws.equilibrium import without_eps
+from spherenorm_theory.algebra.hyper_parameters import structure_of_run
+from spherenorm_theory.algebra.recording import trace
+from spherenorm_theory.algebra.symbols import GrowthError, normalize_signs
+from spherenorm_theory.algebra.trace import Trace
+from spherenorm_theory.laws.balance import find_momenta
+from spherenorm_theory.laws.equilibrium import mean_step, without_eps
 from spherenorm_theory.laws.kernels import Directed
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import (
@@ -29,12 +22,14 @@ from spherenorm_theory.laws.mean_field import (
     NoEquilibriumError,
     drop_transients,
     read_random_step,
-    solve,
 )
-from spherenorm_theory.laws.step import S, Step, one_step
+from spherenorm_theory.laws.step import S
 
-SCALED = 1e-9
-"""The relative difference of turns at other lengths that rounding and the end may leave."""
+SCALED = 1e-6
+"""The relative difference of turns at other lengths that rounding may leave.
+
+Rounding moves a point at rest by 1e-15 over the decay of one step.
+"""
 
 
 def turn_at_rest(
@@ -75,32 +70,30 @@ def turn_at_rest(
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
     given = {**structure_of_run(recipe, numbers), **without_eps(recipe)}
     traced = trace(recipe, **given)
-    values = traced.values(**numbers | given)
-    directed, step = _step(traced)
-    if directed is not None:
-        turns = [directed.rest(values, shape, norm).turn for norm in (1.0, 2.0)]
+    return turn_of(traced, traced.values(**numbers | given), shape)
+
+
+def turn_of(
+    traced: Trace, values: Mapping[sp.Symbol, float], shape: Sequence[int] = (64, 64)
+) -> float:
+    """The same, of a trace.
+
+    Raises:
+        NoEquilibriumError: as for `turn_at_rest`.
+    """
+    try:
+        step = mean_step(traced)
+    except GrowthError as error:
+        raise NoEquilibriumError(f"{traced.name}: {error}") from error
+    if isinstance(step, Directed):
+        turns = [step.rest(values, shape, norm).turn for norm in (1.0, 2.0)]
     else:
-        assert step is not None
         turns = [step.rest(values, *scale).turn for scale in ((1.0, 1.0, 1.0), (2.0, 3.0, 5.0))]
     if not math.isclose(*turns, rel_tol=SCALED):
         raise NoEquilibriumError(
             f"{traced.name}: the turn changes with the lengths of gradients or weight"
         )
     return turns[0]
-
-
-@cache
-def _step(traced: Trace) -> tuple[Directed | None, MeanStep | None]:
-    """The step along a direction, or the mean step, of a recipe.
-
-    Raises:
-        NoEquilibriumError: it is not linear in the gradients, or depends on what is not followed.
-    """
-    try:
-        directed = Directed.of(norm_growth(traced).step)
-        return (directed, None) if directed else (None, MeanStep.of(read_random_step(traced)))
-    except GrowthError as error:
-        raise NoEquilibriumError(f"{traced.name}: {error}") from error
 
 
 def growth_ratio(recipe: str | Recipe | Trace | Law, **given: Any) -> sp.Expr:
@@ -128,55 +121,14 @@ def growth_ratio(recipe: str | Recipe | Trace | Law, **given: Any) -> sp.Expr:
     if law.cross == 0:
         return sp.S.One
     keep, cross = (drop_transients(e, law.step) for e in (1 - law.kappa, law.cross))
-    at_rest, squared = _cross_at_rest(law)
-    return normalize_signs(sp.cancel(1 + 2 * keep * cross.subs(at_rest) / squared))
+    return normalize_signs(sp.cancel(1 + 2 * keep * cross.subs(momenta_at_rest(law)) / S))
 
 
-def _cross_at_rest(law: Law) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
-    """The cross terms in the mean over many steps, and |s|^2.
-
-    Their recursions give them where these hold no product but |s|^2; otherwise the products of the
-    buffers are solved for too.
-    """
-    unknowns = sorted(law.unknowns, key=str)
-    if unknowns and not law.open_because:
-        equations = [tidy(drop_transients(law.recursion[u], law.step) - u) for u in unknowns]
-        try:
-            solutions = [*sp.linsolve(equations, *unknowns)]
-        except NonlinearError:  # as a projection of a momentum that is not orthogonal makes it
-            return stationary_buffers(law)
-        values = dict(zip(unknowns, solutions[0], strict=True)) if solutions else {}
-        along = {s for v in values.values() for s in v.free_symbols if str(s).endswith(",s>")}
-        if values and not along:
-            return values, S
-    return stationary_buffers(law)
-
-
-def stationary_buffers(law: Law) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
-    """The products of the buffers at rest, at frozen |w|^2 and |g|^2, and |s|^2 there.
+def momenta_at_rest(law: Law) -> dict[sp.Expr, sp.Expr]:
+    """The products of the momenta and |g|^2 at rest, at a frozen |w|^2, by |s|^2.
 
     Raises:
         NoEquilibriumError: they have no closed form.
     """
-    plain = law.step
-    step: Step = one_step(plain.traced, orthogonal=tuple((m, "g") for m in plain.buffers))
-    buffers, after = step.buffers, step.after
-    pairs = [*(("w", m) for m in buffers)]
-    pairs += [(a, b) for i, a in enumerate(buffers) for b in buffers[i:]]
-    squares = {Norm(m) ** 2: sp.Dummy(f"{m}2", positive=True) for m in buffers}
-    equations = [
-        (step.inner(after[a], after[b]) - product(a, b)).subs(plain.traced.given).subs(squares)
-        for a, b in pairs
-    ]
-    unknowns = [product(a, b).subs(squares) for a, b in pairs]
-    fixed = {*step.traced.symbols.values(), *unknowns, Norm("w"), Norm("g")}
-    if loose := sp.Tuple(*equations).free_symbols - fixed:
-        names = ", ".join(sorted(map(str, loose)))
-        raise NoEquilibriumError(
-            f"{step.traced.name}: the step depends on {names}, which random gradients do not fix"
-        )
-    found = solve(step.traced.name, equations, unknowns, lambda roots: roots[0], unknowns)
-    back = {dummy: square for square, dummy in squares.items()}
-    solution = {back.get(x, x): value for x, value in found.items()}
-    squared = step.inner(law.drive, law.drive).subs(solution)
-    return solution, normalize_signs(sp.cancel(squared))
+    mean = MeanStep(read_random_step(law.step.traced))
+    return find_momenta(mean, drop_transients(law.kappa, law.step))

@@ -14,7 +14,7 @@ and other readings of it that they refute.
 
 from collections.abc import Callable
 
-from spherenorm_theory.algebra import Proof
+from spherenorm_theory.algebra.claims import Proof
 from spherenorm_theory.proofs import beyond, lemmas
 from spherenorm_theory.proofs.false_positives import false_positive_law
 from spherenorm_theory.proofs.normalized import equation_4

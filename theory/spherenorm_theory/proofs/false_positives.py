@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sympy as sp
 
-from spherenorm_theory.algebra import Claim, Kind, Proof
-from spherenorm_theory.laws import derive_threshold
+from spherenorm_theory.algebra.claims import Claim, Kind, Proof
+from spherenorm_theory.laws.detection import derive_threshold
 from spherenorm_theory.proofs.notation import claims, scalar
 
 delta, x, d = sp.symbols("delta x d", positive=True)

@@ -9,19 +9,13 @@ Source: Heo et al., *AdamP*, ICLR 2021, arXiv:2006.08217.
 from __future__ import annotations
 
 import sympy as sp
+import torch
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import (
-    Claim,
-    Induction,
-    Inner,
-    Kind,
-    Norm,
-    Proof,
-    Refutation,
-    read_as,
-)
-from spherenorm_theory.laws import norm_growth
+from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Proof, Refutation, read_as
+from spherenorm_theory.algebra.hyper_parameters import resolve_recipe
+from spherenorm_theory.algebra.symbols import Inner, Norm, Vector, product
+from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.proofs.notation import (
     AT_REST,
     CONSTANT,
@@ -31,32 +25,23 @@ from spherenorm_theory.proofs.notation import (
     MomentumStep,
     P,
     P_t,
+    Q,
     W,
     W_t,
     X_t,
     beta,
     claims,
-    g,
     indexed,
     k,
     l,
     lr,
+    of_float,
+    read,
     read_momentum,
     scalar,
     t,
     w,
 )
-from spherenorm_theory.proofs.projection import equation_14, proposition_3_1
-
-__all__ = [
-    "corollary_2_3",
-    "effective_step",
-    "equation_14",
-    "lemma_2_1",
-    "lemma_2_2",
-    "lemma_2_2_scheduled",
-    "proposition_3_1",
-]
 
 lr_t, M_t = indexed(lr), indexed(Inner("w", "m"))
 FROM_REST = (AT_REST, CONSTANT)
@@ -67,15 +52,13 @@ def lemma_2_1(recipe: str | Recipe = "sgd") -> Proof:
 
     |w'|^2 = |w|^2 + lr^2 |g|^2.
     """
-    step = norm_growth(recipe, momentum=0.0, **PLAIN).step
-    record = {W_NEXT: step.inner(step.weight, step.weight), G: step.inner(g, g)}
-    grown = lr**2 * G
+    step, grown = norm_growth(recipe, momentum=0.0, **PLAIN).step, lr**2 * G
     statements = {
         "the norm after a step": sp.Eq(W_NEXT, W + grown),
         "monotone": (sp.Gt(W_NEXT, W), grown),
     }
     under = (*step.hypotheses, sp.Gt(Norm("g"), 0, evaluate=False))
-    return Proof("Lemma 2.1", claims(Kind.DERIVED, record, statements, under))
+    return Proof("Lemma 2.1", read(step, {"w'": step.weight}, statements, under))
 
 
 def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
@@ -277,4 +260,109 @@ def _entering(recipe: str | Recipe) -> tuple[Claim, Claim]:
     return (
         Claim("a step in its own growth", of_own, Kind.DERIVED, own, under=under),
         Claim("and in a later one", of_later, Kind.DERIVED, {LATER: share}, under=under),
+    )
+
+
+X = Inner("w", "p")
+TAN_O, TAN_P = (sp.Symbol(f"tan_{name}", real=True) for name in "op")
+
+
+def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
+    """Eq. 14: |w'|^2 = |w|^2 + lr^2 |q|^2 <= |w|^2 + lr^2 |p|^2, with q the projected momentum."""
+    step = norm_growth(recipe, **PLAIN).step
+    p, q = step.states["m"], (w - step.weight) * (1 / lr)
+    assert isinstance(p, Vector)
+    lost = X**2 / W
+    statements = {
+        "the norm": sp.Eq(W_NEXT, W + lr**2 * Q),
+        "the bound": (sp.Le(W_NEXT, W + lr**2 * P), lr**2 * lost),
+        "the step is orthogonal": sp.Eq(Inner("w", "q"), 0),
+        "the share that is lost": sp.Eq(Q, P - lost),
+        "it is radial": sp.Eq(sp.Symbol("p - q"), X / W * sp.Symbol("w")),
+    }
+    vectors = {"w'": step.weight, "p": p, "q": q, "p - q": p - q}
+    return Proof(
+        "Eq. 14",
+        read(step, vectors, statements),
+        remark="compares one step from one weight and momentum",
+    )
+
+
+def proposition_3_1(plain: str | Recipe = "sgd", projected: str | Recipe = "sgdp") -> Proof:
+    """Prop. 3.1: the projected step lies on the great circle of w_t and the original step.
+
+    The paper's proof defines its geodesic as the great circle of the sphere with span(w_t, p_t), so
+    that the proposition holds as printed. With a = <w, p> / |w|^2: w^p = w^o + lr a w, so it lies
+    in span(w_t, w^o), on the side of w_t that w^o turns to, at an angle tan(theta_p) = (1 - lr a)
+    tan(theta_o). For a < 0, which is what momentum brings (Lemma 2.2), it lies *beyond* w^o: on the
+    shortest arc, another reading, it does not lie.
+    """
+    return Proof(
+        "Prop. 3.1",
+        _great_circle(plain, projected),
+        _no_shortest_arc(plain, projected),
+        remark="so after momentum the projected step turns further: the effective step grows, "
+        "as intended",
+    )
+
+
+def _great_circle(plain: str | Recipe, projected: str | Recipe) -> tuple[Claim, ...]:
+    original, kept = (norm_growth(each, **PLAIN).step for each in (plain, projected))
+    p = kept.states["m"]
+    assert isinstance(p, Vector)
+    o, pr = original.weight, kept.weight
+    q = (w - pr) * (1 / lr)
+    vectors = {"p": p, "q": q, "w^o": o, "w^p": pr}
+    pairs = [("w", "w^o"), ("w", "w^p"), ("w^o", "q"), ("w^p", "q")]
+    w_o, w_p, q_o, q_p = (product(*pair) for pair in pairs)
+    statements = {
+        "the projected step is in the span of weight and original step": sp.Eq(
+            sp.Symbol("w^p"), sp.Symbol("w^o") + lr * X / W * sp.Symbol("w")
+        ),
+        "the original turns along the tangent": sp.Eq(q_o, -lr * Q),
+        "the projected turns as far along it": sp.Eq(q_p, -lr * Q),
+        "the original along the weight": sp.Eq(w_o, W - lr * X),
+        "the projected along the weight": sp.Eq(w_p, W),
+        "the signed area from the original to the projected": sp.Eq(
+            w_p * q_o - w_o * q_p, -(lr**2) * Q * X
+        ),
+    }
+    under = (*original.hypotheses, *kept.hypotheses)
+    # In the plane of w and q: along w by <w, .>, across it by -<., q>.
+    record = {tan: -kept.inner(v, q) / kept.inner(w, v) for tan, v in ((TAN_O, o), (TAN_P, pr))}
+    record |= {X: kept.inner(w, p), W: kept.inner(w, w)}
+    angles = {"the angles from the weight": sp.Eq(TAN_P, (1 - lr * X / W) * TAN_O)}
+    span, *others = read(kept, vectors, statements, under)
+    return span, *claims(Kind.DERIVED, record, angles, under), *others
+
+
+def _no_shortest_arc(plain: str | Recipe, projected: str | Recipe) -> tuple[Refutation, ...]:
+    def turn(of: str | Recipe, momentum: tuple[int, int], grad: tuple[int, int]) -> list[sp.Expr]:
+        """w' of the rule's code for w = (1, 0), lr = 1 and beta m = `momentum`."""
+        rule = resolve_recipe(of)(lr=1.0, momentum=0.5, **PLAIN)
+        weight, gradient, buffer = (
+            torch.tensor([x], dtype=torch.float64) for x in ((1, 0), grad, momentum)
+        )
+        new, _ = rule.step(weight, gradient, {rule.keys[0]: 2 * buffer})
+        return [of_float(x) for x in new[0]]
+
+    # p = (-1, 1)
+    o, p = turn(plain, (-1, 0), (0, 1)), turn(projected, (-1, 0), (0, 1))
+    tangents = {TAN_P: sp.Abs(p[1] / p[0]), TAN_O: sp.Abs(o[1] / o[0])}
+    # p = (1, 0)
+    nowhere = turn(plain, (1, 0), (0, 0))
+    length = scalar("|w^o|^2")
+    return (
+        Refutation(
+            "the projected step lies between weight and original step",
+            sp.Le(TAN_P, TAN_O),
+            {**tangents, lr: sp.S.One, X: sp.S.NegativeOne},
+            (sp.S.One, sp.Rational(1, 2)),
+        ),
+        Refutation(
+            "the original step has a direction",
+            sp.Ne(length, 0),
+            {length: sp.Add(*(c**2 for c in nowhere)), lr: sp.S.One, X: sp.S.One},
+            (sp.S.Zero, sp.S.Zero),
+        ),
     )

@@ -12,15 +12,10 @@ import torch
 from torch import Tensor
 
 from spherenorm.record import record
-from spherenorm_theory.algebra import (
-    DIMENSION,
-    Claim,
-    Formal,
-    Kind,
-    Proof,
-    Vector,
-    interpret,
-)
+from spherenorm_theory.algebra.claims import Claim, Kind, Proof
+from spherenorm_theory.algebra.formal import Formal
+from spherenorm_theory.algebra.operations import interpret
+from spherenorm_theory.algebra.symbols import DIMENSION, Vector
 from spherenorm_theory.proofs.notation import of_float, scalar
 
 Function = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -110,7 +105,9 @@ def _any_function() -> sp.Expr:
 
 def radial_part(function: Function) -> sp.Expr:
     """<w, grad> of a function, for vectors of any dimension."""
-    tensors = *_tensors((1, 4), (1, 4), (1, 1)), torch.tensor(4.0, dtype=torch.float64)
+    # The values of the tensors that it is recorded at do not matter.
+    shapes = (1, 4), (1, 4), (1, 1), ()
+    tensors = [torch.full(shape, 4.0, dtype=torch.float64) for shape in shapes]
     written = record(torch.func.grad(function), *tensors)
     algebra, w = Formal(), Vector.atom("w")
     inputs = [w, Vector.atom("x"), sp.Symbol("c", real=True), DIMENSION]
@@ -131,8 +128,3 @@ def _linear_layer() -> tuple[sp.Expr, sp.Expr]:
 
     gradient = torch.func.grad(readout)(w)
     return of_float((w * gradient).sum()), of_float((v * (x @ w.T)).sum())
-
-
-def _tensors(*shapes: tuple[int, int]) -> list[Tensor]:
-    """Tensors to record a function at; their values do not matter."""
-    return [torch.randn(shape, dtype=torch.float64) for shape in shapes]

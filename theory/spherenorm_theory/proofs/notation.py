@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import sympy as sp
 from torch import Tensor
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import Claim, Hypothesis, Inner, Kind, Norm, Vector, exact
-from spherenorm_theory.laws import Law, Step, express_inner, norm_growth
+from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind
+from spherenorm_theory.algebra.symbols import Inner, Norm, Vector, exact
+from spherenorm_theory.laws.claims import read_products
+from spherenorm_theory.laws.law import norm_growth
+from spherenorm_theory.laws.step import Step, express_inner
 
 lr, beta, wd, rho, beta1 = (
     sp.Symbol(name, positive=True)
@@ -43,20 +45,48 @@ def indexed(symbol: sp.Symbol) -> sp.IndexedBase:
     return sp.IndexedBase(symbol)
 
 
+Statement: TypeAlias = "sp.Rel | tuple[sp.Rel, sp.Expr]"
+"""A relation; of an inequality, with the difference that certifies it."""
+
+
 def claims(
     kind: Kind,
     record: Mapping[sp.Basic, sp.Basic],
-    statements: Mapping[str, sp.Rel | tuple[sp.Rel, sp.Expr]],
+    statements: Mapping[str, Statement],
     under: tuple[Hypothesis, ...] = (),
 ) -> tuple[Claim, ...]:
-    """Statements by their subjects, that are read in one record and shown in one way.
-
-    Of an inequality, the statement is the relation with the difference that certifies it.
-    """
+    """Statements by their subjects, that are read in one record and shown in one way."""
     rows = ((about, x if isinstance(x, tuple) else (x, None)) for about, x in statements.items())
     return tuple(
         Claim(about, each, kind, record, slack, under=under) for about, (each, slack) in rows
     )
+
+
+def read(
+    step: Step,
+    vectors: Mapping[str, Vector],
+    statements: Mapping[str, Statement],
+    under: tuple[Hypothesis, ...] | None = None,
+    kind: Kind = Kind.DERIVED,
+) -> tuple[Claim, ...]:
+    """Statements about vectors of a step: the products that they hold are read from its record.
+
+    Args:
+        step: the step on symbols.
+        vectors: by the names that statements have for them, beside w, g and m.
+        statements: by their subjects.
+        under: the hypotheses; those of the step by default.
+        kind: the way in which they are shown.
+    """
+    shown: list[Claim] = []
+    for about, statement in statements.items():
+        whole = sp.Tuple(*statement) if isinstance(statement, tuple) else statement
+        record = read_products(step, {"w": w, "g": g, "m": m, **vectors}, whole)
+        names = {symbol for symbol in whole.free_symbols if symbol.name in vectors}
+        record |= {symbol: vectors[symbol.name].formula for symbol in names}
+        held = step.hypotheses if under is None else under
+        shown += claims(kind, record, {about: statement}, held)
+    return tuple(shown)
 
 
 def scalar(name: str) -> sp.Symbol:
@@ -68,56 +98,32 @@ W_t, P_t, S_t = map(OverTime, "wps")
 X_t = indexed(Inner("w", "p"))
 
 
-@dataclass(frozen=True)
-class MomentumStep:
-    """The products after one step in terms of |w|^2, X = <w, m> and |p|^2, where p = m'.
+class MomentumStep(NamedTuple):
+    """A step of SGD with momentum p = m'.
 
     Attributes:
-        law: of the recipe.
-        p: the momentum that moves the weight.
-        squared: |w'|^2.
-        cross_after: <w', m'>.
+        under: the premises of the record.
+        X, cross: <w, m> and <w, p>.
+        share: the number by which X enters <w, p>.
+        squared, cross_after: |w'|^2 and <w', m'> in terms of |w|^2, X and |p|^2.
     """
 
-    law: Law
-    p: Vector
+    under: tuple[Hypothesis, ...]
+    X: sp.Expr
+    cross: sp.Expr
+    share: sp.Expr
     squared: sp.Expr
     cross_after: sp.Expr
-
-    @property
-    def step(self) -> Step:
-        """The step on symbols."""
-        return self.law.step
-
-    @property
-    def under(self) -> tuple[Hypothesis, ...]:
-        """The premises of the record."""
-        return self.step.hypotheses
-
-    @property
-    def X(self) -> sp.Expr:  # noqa: N802  (the symbol of the proofs)
-        """<w, m>, the cross term before the step."""
-        return self.step.inner(w, m)
-
-    @property
-    def cross(self) -> sp.Expr:
-        """<w, p>, a multiple of X."""
-        return self.step.inner(w, self.p)
-
-    @property
-    def share(self) -> sp.Expr:
-        """The number by which X enters <w, p>."""
-        return sp.diff(self.cross, self.X)
 
 
 def read_momentum(recipe: str | Recipe) -> MomentumStep:
     """The step of a recipe like SGD with momentum, without decay and dampening."""
-    law = norm_growth(recipe, **PLAIN)
-    step, p = law.step, law.step.states["m"]
+    step = norm_growth(recipe, **PLAIN).step
+    p = step.states["m"]
     assert isinstance(p, Vector)
-    squared = express_inner(step, p, "p", step.weight, step.weight)
-    cross_after = express_inner(step, p, "p", step.weight, p)
-    return MomentumStep(law, p, squared, cross_after)
+    X, cross = step.inner(w, m), step.inner(w, p)
+    after = [express_inner(step, p, "p", step.weight, x) for x in (step.weight, p)]
+    return MomentumStep(step.hypotheses, X, cross, sp.diff(cross, X), *after)
 
 
 def of_float(x: float | Tensor) -> sp.Expr:

@@ -7,16 +7,16 @@ from functools import cache, partial
 from typing import Any
 
 from spherenorm import bind
-from spherenorm_theory.algebra import Proof, show
-from spherenorm_theory.checks import (
-    PROBLEMS,
+from spherenorm_theory.algebra.claims import Proof
+from spherenorm_theory.checks.norm_growth import check
+from spherenorm_theory.checks.problems import PROBLEMS
+from spherenorm_theory.checks.random_gradients import (
     RunCheck,
-    check,
     check_equilibrium,
     check_ratio,
     count_false_positives,
 )
-from spherenorm_theory.laws import norm_growth
+from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.proofs import STATEMENTS
 from spherenorm_theory.report.recipe import run_row, training_jobs
 from spherenorm_theory.report.rows import Job, Row
@@ -103,16 +103,10 @@ def _proof_rows(section: str, prove: Callable[[], Proof]) -> list[Row]:
     proof = prove()
     first, *steps = proof.claims
     note = f"{proof.status}. Note: {proof.remark}" if proof.remark else proof.status
-    name = f"{proof.name}: {first.about}"
-    return [
-        Row(section, name, show(first.relation), note, proof.latex(), good=proof.proved),
-        *(Row.of(section, f"{proof.name}: {c.about}", c) for c in steps),
-        *(
-            Row(section, f"{proof.name}, another reading: {r.about}", show(r.relation), r.how,
-                good=r.holds)
-            for r in proof.readings
-        ),
-    ]  # fmt: skip
+    rows = [Row(section, f"{proof.name}: {first.about}", first.relation, note, proof.proved)]
+    rows += [Row.of(section, f"{proof.name}: {each.about}", each) for each in steps]
+    another = f"{proof.name}, another reading: "
+    return [*rows, *(Row.of(section, f"{another}{each.about}", each) for each in proof.readings)]
 
 
 def _broken_rows() -> list[Row]:

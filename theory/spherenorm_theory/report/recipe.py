@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from spherenorm import Recipe, bind
-from spherenorm_theory.algebra import (
-    Kind,
-    TraceError,
+from spherenorm_theory.algebra.claims import Kind
+from spherenorm_theory.algebra.hyper_parameters import (
     is_number,
     numbers_by_name,
     resolve_recipe,
     structure_of,
 )
-from spherenorm_theory.checks import RunCheck, check, check_equilibrium, switch_on
-from spherenorm_theory.laws import (
-    Equilibrium,
-    Law,
-    NoEquilibriumError,
-    drop_transients,
-    equilibrium,
-    norm_growth,
-    without_eps,
-)
+from spherenorm_theory.algebra.trace import TraceError
+from spherenorm_theory.checks.norm_growth import check, switch_on
+from spherenorm_theory.checks.random_gradients import RunCheck, check_equilibrium
+from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transients
 from spherenorm_theory.report.rows import Job, Row
 
 PROBLEMS = ("network", "convolutions", "toy-3d")
 """The problems on which the assumptions of the laws hold."""
-
-
-def show_values(hyper_parameters: dict[str, Any]) -> str:
-    """Hyper-parameters in text: lr=0.1, momentum=0.9."""
-    return ", ".join(f"{name}={value}" for name, value in hyper_parameters.items())
+STEPS = 60
+"""Of a run on one of them."""
+MATRIX: dict[str, Any] = {"shape": (24, 40), "steps": 2000}
+"""A run of a recipe that orthogonalizes."""
+SETTLES, SLOWEST = 0.01, 0.004
+"""kappa of a run, at which 600 steps of warm-up hold several relaxation times; the least one."""
 
 
 def training_jobs(
-    recipe: str | Recipe,
-    hyper_parameters: dict[str, Any],
-    section: str,
-    law: Callable[[], Law],
-    steps: int = 60,
+    recipe: str | Recipe, hyper_parameters: dict[str, Any], section: str, law: Callable[[], Law]
 ) -> list[Job]:
     """One check of a norm-growth law per problem.
 
@@ -50,27 +42,27 @@ def training_jobs(
         hyper_parameters: of the runs.
         section: of the rows.
         law: derives the recipe's law, or returns it.
-        steps: of each run.
     """
 
     def rows(problem: str) -> list[Row]:
-        result = check(recipe, problem, law=law(), steps=steps, **hyper_parameters)
+        result = check(recipe, problem, law=law(), steps=STEPS, **hyper_parameters)
         # A law does not apply where units are others than the rule's; other weights still check it.
         applies = [each for each in result.weights.values() if each.passed or not each.units]
-        passed = all(each.passed for each in applies)
         kind = "; identity only, the cross term was measured" if result.identity else ""
         failed = f"; {'; '.join(result.failed_assumptions)}" if not result.passed else ""
-        status = f"{Kind.CHECKED}: {result.verdict} in {steps} steps{kind}{failed}"
-        return [Row(section, f"{result.recipe} on {problem}", "", status, good=passed)]
+        status = f"{Kind.CHECKED}: {result.verdict} in {STEPS} steps{kind}{failed}"
+        good = all(each.passed for each in applies)
+        return [Row(section, f"{result.recipe} on {problem}", "", status, good)]
 
     name = bind(recipe).name
     return [Job(section, f"{name} on {each}", partial(rows, each)) for each in PROBLEMS]
 
 
-def run_row(section: str, name: str, values: dict[str, Any], result: RunCheck) -> Row:
+def run_row(section: str, name: str, values: Mapping[str, Any], result: RunCheck) -> Row:
     """A check of a law on a run with given values."""
+    shown = ", ".join(f"{name}={value}" for name, value in values.items())
     status = f"{Kind.CHECKED if result.passed else 'FAILS'}: {result}"
-    return Row(section, name, show_values(values), status, good=result.passed)
+    return Row(section, name, shown, status, result.passed)
 
 
 def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
@@ -94,44 +86,35 @@ def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
     matrices = bool(law.step.traced.letters)
     runs = training_jobs(function, running, name, lambda: law) if not matrices else []
     return [
-        Job(name, f"law of {name}", lambda: law_rows(law)),
+        Job(name, f"law of {name}", lambda: [law_row(law)]),
         *runs,
         Job(name, f"equilibrium of {name}", lambda: equilibrium_rows(function, given, running)),
     ]
 
 
-def law_rows(law: Law) -> list[Row]:
+def law_row(law: Law) -> Row:
     """The law as a proposition; it is good where all of its claims are shown."""
     failed = [claim.about for claim in law.claims if not claim.holds]
     status = f"NOT shown: {', '.join(failed)}" if failed else ""
-    stated = law.proposition()
-    return [Row(law.name, "law", str(stated), status, stated.latex(), not failed)]
+    return Row(law.name, "law", law.proposition(), status, not failed)
 
 
 def equilibrium_rows(function: Recipe, given: dict[str, Any], running: dict[str, Any]) -> list[Row]:
     """The equilibrium, and a run of random gradients that checks it."""
-    name = bind(function).name
+    name, held = bind(function).name, {**structure_of(given), **without_eps(function)}
     try:
-        held = {**structure_of(given), **without_eps(function)}
         law = equilibrium(function, **held)
     except (NoEquilibriumError, TraceError) as error:
         return [Row(name, "Equilibrium", "", f"not applicable: {error}")]
-    rows = [Row(name, "equilibrium", str(law), "")]
+    stated = Row(name, "equilibrium", law.proposition(), "")
     values = values_that_settle(law, given, {**running, **held})
     if values is None:
-        return [*rows, Row(name, "Run", "", "not checked: no decay settles the norm in a run")]
+        return [stated, Row(name, "Run", "", "not checked: no decay settles the norm in a run")]
     try:
-        shape = (
-            {"shape": (24, 40), "steps": 2000} if law.directed and not law.directed.is_sign else {}
-        )
-        result = check_equilibrium(function, **shape, **values)  # type: ignore[arg-type]
-    except (NoEquilibriumError, ValueError) as error:
-        return [*rows, Row(name, "Run", "", f"not checked: {error}")]
-    return [*rows, run_row(name, "Run", values, result)]
-
-
-SETTLES, SLOWEST = 0.01, 0.004
-"""kappa of a run, at which 600 steps of warm-up hold several relaxation times; the least one."""
+        result = check_equilibrium(function, **(MATRIX if law.factor else {}), **values)
+    except ValueError as error:
+        return [stated, Row(name, "Run", "", f"not checked: {error}")]
+    return [stated, run_row(name, "Run", values, result)]
 
 
 def values_that_settle(
@@ -147,7 +130,7 @@ def values_that_settle(
     traced = law.traced
     decay, defaults = traced.symbols.get("weight_decay"), bind(traced.recipe).defaults
     try:
-        kappa = drop_transients(law.kappa, law.step)
+        kappa = drop_transients(law.kappa, law.mean.step)
     except NoEquilibriumError:
         return None
     if decay is None or not kappa.has(decay):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from spherenorm_theory.algebra import Claim, latex, show
-from spherenorm_theory.laws import escape_latex, paragraph, wrapped
+from spherenorm_theory.algebra.claims import Claim, Refutation
+from spherenorm_theory.algebra.printing import latex, show
+from spherenorm_theory.algebra.statement import Statement, escape_latex, paragraph, wrapped
 
 
 @dataclass(frozen=True)
@@ -17,9 +19,8 @@ class Row:
     Attributes:
         section: the heading it belongs under.
         name: of the statement.
-        formula: in text, of one line; or a text of several lines, which stays as it is.
+        content: a statement in parts, a formula, or text, of which several lines stay as they are.
         status: "proved", "checked to x", "not applicable", ... and why.
-        latex: the formula as LaTeX, if there is one; an environment, or a formula.
         good: False fails the command.
 
     Example:
@@ -30,16 +31,20 @@ class Row:
 
     section: str
     name: str
-    formula: str
+    content: Any
     status: str
-    latex: str = ""
     good: bool = True
 
     @staticmethod
-    def of(section: str, name: str, claim: Claim) -> Row:
-        """The row of a claim."""
-        formula, tex = show(claim.relation), latex(claim.relation)
-        return Row(section, name, formula, claim.how, tex, claim.holds)
+    def of(section: str, name: str, claim: Claim | Refutation) -> Row:
+        """The row of a claim, or of another reading that is refuted."""
+        return Row(section, name, claim.relation, claim.how, claim.holds)
+
+    @property
+    def text(self) -> str:
+        """The content in text."""
+        plain = isinstance(self.content, (str, Statement))
+        return str(self.content) if plain else show(self.content)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Job:
 
     Attributes:
         section: of its rows.
-        name: that the progress bar shows.
+        name: of the part.
         rows: makes them.
 
     Example:
@@ -86,10 +91,9 @@ def to_text(row: Row) -> str:
         a sum. proved
             1 + 1 = 2
     """
-    if "\\n" in row.formula or "\n" in row.formula:
-        return row.formula if not row.status else f"{row.formula}\n{paragraph('Check', row.status)}"
-    lines = [paragraph(row.name, row.status)]
-    return "\n".join([*lines, *(wrapped(row.formula) if row.formula else [])])
+    if "\n" in row.text:
+        return row.text if not row.status else f"{row.text}\n{paragraph('Check', row.status)}"
+    return "\n".join([paragraph(row.name, row.status), *(wrapped(row.text) if row.text else ())])
 
 
 def to_markdown(rows: list[Row]) -> str:
@@ -103,13 +107,11 @@ def to_markdown(rows: list[Row]) -> str:
     for section, own in by_section(rows).items():
         lines += ["", f"## {_escape_markdown(section)}", ""]
         for row in own:
-            status = _escape_markdown(row.status)
-            if "\n" in row.formula:
-                lines += ["```text", row.formula, "```", ""]
-            elif row.formula:
-                lines.append(f"- **{_escape_markdown(row.name)}**: {status}: `{row.formula}`")
+            line = f"- **{_escape_markdown(row.name)}**: {_escape_markdown(row.status)}"
+            if "\n" in row.text:
+                lines += ["```text", row.text, "```", ""]
             else:
-                lines.append(f"- **{_escape_markdown(row.name)}**: {status}")
+                lines.append(f"{line}: `{row.text}`" if row.text else line)
     return "\n".join(lines)
 
 
@@ -121,6 +123,7 @@ def _escape_markdown(text: str) -> str:
 HEAD = r"""\documentclass{article}
 \usepackage{amsmath,amssymb,amsthm}
 \newtheorem{proposition}{Proposition}
+\newtheorem{equilibrium}{Equilibrium}
 \allowdisplaybreaks\raggedright
 \begin{document}
 \section*{Laws and their status}"""
@@ -130,7 +133,7 @@ def to_latex(rows: list[Row]) -> str:
     r"""The rows as a standalone LaTeX document.
 
     Example:
-        >>> print(to_latex([Row("ours", "a sum", "1 + 1 = 2", "proved")]).splitlines()[6])
+        >>> print(to_latex([Row("ours", "a sum", "1 + 1 = 2", "proved")]).splitlines()[7])
         \subsection*{ours}
     """
     lines = [HEAD]
@@ -142,11 +145,10 @@ def to_latex(rows: list[Row]) -> str:
 
 
 def _latex_lines(row: Row) -> list[str]:
-    if row.latex.startswith("\\begin{proposition}"):
-        return [row.latex]
-    name, status = escape_latex(row.name), escape_latex(row.status)
-    head = f"\\paragraph{{{name}}} {status}"
-    if row.latex:
-        return [head, f"\\[{row.latex}\\]"]
-    shown = " ".join(row.formula.split())
+    if isinstance(row.content, Statement):
+        return [row.content.latex()]
+    head = f"\\paragraph{{{escape_latex(row.name)}}} {escape_latex(row.status)}"
+    if not isinstance(row.content, str):
+        return [head, f"\\[{latex(row.content)}\\]"]
+    shown = " ".join(row.content.split())
     return [head, f"\\texttt{{{escape_latex(shown)}}}"] if shown else [head]
