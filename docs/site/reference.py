@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import inspect
+import re
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -126,8 +127,11 @@ def _signature(name: str, thing: Any) -> str:
         return ""
     bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     shown = signature.replace(parameters=bare, return_annotation=signature.empty)
+    text = re.sub(
+        r"<(?:[^<>]|<[^<>]*>)* at 0x[0-9a-f]+>", "...", str(shown)
+    )  # an address says nothing
     kind = "class " if inspect.isclass(thing) else ""
-    return f"```python\n{kind}{name}{shown}\n```\n\n"
+    return f"```python\n{kind}{name}{text}\n```\n\n"
 
 
 def _methods(thing: Any) -> list[tuple[str, Any]]:

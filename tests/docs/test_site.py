@@ -18,6 +18,7 @@ def pages():
 
 def test_every_public_name_has_a_docstring_and_one_place(pages):
     text = "".join(pages.values())
+    assert " at 0x" not in text
     anchors = re.findall(r"^\((.+)\)=$", text, re.MULTILINE)
     assert len(set(map(str.lower, anchors))) == len(anchors)  # an anchor has no case
     for name, thing in reference.public().items():

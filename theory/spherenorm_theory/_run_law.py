@@ -65,6 +65,10 @@ class RunLaw:
         self._optimizer = optimizer
         self._groups = _groups_of(optimizer, names)
 
+    def __repr__(self) -> str:
+        recipes = dict.fromkeys(group["recipe"] for group in self._optimizer.param_groups)
+        return f"<law of {', '.join(recipes)} for {len(self._groups)} weights>"
+
     def predict(self, measured: Measurement) -> float:
         r"""The norm after the step, of the norm before it and the turn.
 
