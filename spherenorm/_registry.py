@@ -35,6 +35,8 @@ _defaults: dict[Recipe, Mapping[str, Any]] = {}
 """The hyper-parameters of the recipes that were read; see `defaults_of`."""
 _wrappers: dict[str, Callable[[str | Recipe], Recipe]] = {}
 """By the name that stands before the parenthesis in a recipe's name; see `wrapper`."""
+_of_wrappers: set[str] = set()
+"""The hyper-parameters of wrappers."""
 _wrapped: dict[Recipe, tuple[str, Recipe]] = {}
 """The wrapper's name and the inner recipe of the recipes that wrappers have made."""
 
@@ -123,6 +125,7 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
     wrap.__name__ = wrap.__qualname__ = function.__name__
     wrap.__doc__, wrap.__module__ = function.__doc__, function.__module__
     _wrappers[function.__name__] = wrap
+    _of_wrappers.update(key for key in inspect.signature(function).parameters if key != "base")
     return wrap
 
 
@@ -140,6 +143,11 @@ def recipe_names() -> list[str]:
         ['sgd', 'sgdw', 'sgdp']
     """
     return [f.__name__ if _named(f.__name__) == [f] else _location(f) for f in _registered.values()]
+
+
+def hyper_parameter_names() -> set[str]:
+    """The names of the hyper-parameters of all registered recipes and wrappers."""
+    return _of_wrappers.union(*(defaults_of(each) for each in _registered.values()))
 
 
 def find_recipe(spec: str | Recipe) -> Recipe:

@@ -72,6 +72,15 @@ class {name}(torch.optim.Optimizer):
 {defaults}
         super().__init__(params, defaults)
 
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        saved = [i for group in state_dict["param_groups"] for i in group["params"]]
+        params = [p for group in self.param_groups for p in group["params"]]
+        for i, p in zip(saved, params):  # in their own type, to which torch does not keep
+            for key, value in state_dict["state"].get(i, {{}}).items():
+                if isinstance(value, torch.Tensor):
+                    self.state[p][key] = value.to(p.device, copy=True)
+
     @torch.no_grad()
     def step(self, closure=None):
         loss = None
@@ -90,6 +99,8 @@ ONE_BY_ONE = """            for p in group["params"]:
 
 STEP_ONE = """
 def step_one(p, state, group):
+    if p.is_complex():
+        raise TypeError("no step for a complex weight")
     weight, grad = (x.flatten(1) if x.ndim > 1 else x.reshape(-1) for x in (p, p.grad)){refusal}
     if p.dtype in (torch.bfloat16, torch.float16):
         weight, grad = weight.float(), grad.float()
@@ -119,6 +130,8 @@ def by_kind(params, states):
 
 
 def step_list(params, states, group):
+    if params[0].is_complex():
+        raise TypeError("no step for a complex weight")
     weight, grad = params, [p.grad for p in params]
     if params[0].dtype in (torch.bfloat16, torch.float16):
         weight, grad = [x.float() for x in weight], [x.float() for x in grad]

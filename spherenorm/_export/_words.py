@@ -117,7 +117,8 @@ def word(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -
             if values[i].host and not host and (values[0].host or (both and i == 1)):
                 values[i] = Text(f"weight.new_full((), {values[i].text})")
         if values[0].host:
-            return made("{1} if {0} else {2}".format(*values))
+            shared = values[1].shared or values[2].shared
+            return made("{1} if {0} else {2}".format(*values), shared=shared)
     if name in ("clamp", "clamp_min", "clamp_max"):
         return made(_clamp(name, values[0], args[1:], options, host))
     if name in ("maximum", "minimum") and any(x.host for x in values) and not host:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._numerics import working
+from spherenorm._steps import first_state
 from spherenorm.core import Rule, State
 
 
@@ -50,9 +51,13 @@ def exchanged(
     read: dict[Tensor, Tensor] = {}
     for group, rule in zip(param_groups, rules, strict=True):
         for weight in group["params"] if rule.reads_out else ():
-            state = states.get(weight, {})
-            if state.keys() == {*rule.keys}:
-                read[weight] = rule.readout(working(weight.detach()), state)
+            state = states.get(weight)
+            if not state:  # it has not been stepped
+                continue
+            if state.keys() != {*rule.keys}:  # a schedule has switched a rule, as a step would find
+                fresh = first_state(rule, weight.detach())
+                state = {key: state.get(key, value) for key, value in fresh.items()}
+            read[weight] = rule.readout(working(weight.detach()), state)
     trained = {weight: weight.detach().clone() for weight in read}
     _write(read)
     return Held(trained, {weight: weight._version for weight in read})

@@ -11,7 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._registry import Recipe, bind, defaults_of, find_recipe, name_of, recipe_names
+from spherenorm._registry import (
+    Recipe,
+    bind,
+    defaults_of,
+    find_recipe,
+    hyper_parameter_names,
+    name_of,
+)
 from spherenorm._views import View
 from spherenorm.compile import require_backend
 from spherenorm.core import Rule
@@ -134,8 +141,7 @@ def _refuse_arguments_of_torch(arguments: Mapping[str, Any], known: Collection[s
 def _warn_of_no_effect(group: Mapping[str, Any], recipe: str, known: Collection[str]) -> None:
     """Warn of entries that mean to be hyper-parameters. (Others are tags, which torch keeps.)"""
     others = [name for name in group if name not in known and name not in _OTHER_ENTRIES]
-    each = map(find_recipe, recipe_names() if others else ())
-    found = {name for recipe in each for name in defaults_of(recipe)}
+    found = hyper_parameter_names() if others else set()
     for name in others:
         if name in found - _OF_TORCH.keys() or difflib.get_close_matches(name, known):
             no_effect = f"{name}={group[name]!r} in a param_group has no effect"

@@ -12,6 +12,7 @@ from spherenorm._fields import choice, hyper
 from spherenorm._numerics import Scalar
 from spherenorm._parts import COUNTER, Parts
 from spherenorm.core import Rule, State, Update
+from spherenorm.rules._blocks import Blocks
 
 Rounding = Literal["stochastic", "nearest"]
 _LOW = torch.bfloat16
@@ -86,7 +87,7 @@ class Stored(Rule):
             first one, should not be among them.
 
     Raises:
-        ValueError: the rule has no state of a name.
+        ValueError: the rule has no state of a name, or has `Blocks` within.
 
     Example:
         >>> rule = Stored(sn.rules.HeavyBall(0.9))
@@ -105,6 +106,9 @@ class Stored(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if any(isinstance(each, Blocks) for each in self.rule.tree()):
+            instead = "such as blocks(low_precision(adamw))"
+            raise ValueError(f"Stored: the states of Blocks lie in parts; put it within, {instead}")
         for name in self.only or ():
             if name not in self.rule.keys:
                 known = ", ".join(key for key in self.rule.keys if key != COUNTER)

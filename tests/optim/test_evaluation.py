@@ -174,3 +174,16 @@ def test_a_wrapper_around_a_weight_of_its_own_is_refused(outer, inner):
     """Its steps would not reach the weight that the recipe within reads out."""
     with refuses(outer, "averaged(...)"):
         sn.torch_optimizer(f"{outer}({inner})")([torch.ones(3, 2)])
+
+
+def test_a_schedule_that_switches_a_rule_leaves_the_average():
+    weight, after = torch.randn(3, dtype=torch.float64), []
+    given = {"lr": 0.5, "momentum": 0.9, "decay": 1}
+    optimizer = sn.torch_optimizer("averaged(sgd)")([weight], **given)
+    for _ in range(4):
+        weight.grad = torch.randn(3, dtype=torch.float64)
+        optimizer.step()
+        after.append(weight.clone())
+    optimizer.param_groups[0]["momentum"] = 0.0  # a rule with a state less
+    with optimizer.evaluating():
+        torch.testing.assert_close(weight, torch.stack(after).mean(0), rtol=0, atol=1e-14)

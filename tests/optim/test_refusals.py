@@ -113,6 +113,7 @@ def test_an_entry_that_has_no_effect_is_a_warning():
         ("momentum", "adamp", {"momentum": 0.5}),
         ("weight_decy", "adamp", {"weight_decy": 0.5}),
         ("betas", "sgd", {"betas": (0.9, 0.9), "recipe": "sgd"}),
+        ("shares", "adamp", {"shares": (4, 1, 1)}),
     ):
         with pytest.warns(UserWarning, match=f"{name}=.*{recipe}.*weight_decay") as caught:
             optim.AdamP([{"params": [weight()], **given}])

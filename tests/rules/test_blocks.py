@@ -87,6 +87,8 @@ def test_what_has_no_blocks_is_refused():
     for within in ("averaged(adamw)", "prodigy"):
         with refuses("Blocks", "around"):
             sn.bind(f"blocks({within})").rule  # noqa: B018
+    with refuses("Stored", "blocks(low_precision(adamw))"):
+        sn.bind("low_precision(blocks(adamw))").rule  # noqa: B018
     with refuses("manifold"):
         sn.bind("blocks(sgdg)").rule  # noqa: B018
     with refuses("blocks(adamw)", "shapes", by=sn.ExportError):
