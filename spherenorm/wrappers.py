@@ -56,13 +56,14 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
 
 @wrapper
-def blocks(base: Rule, shares: tuple[int, ...] = (1,), dims: int = 1) -> Chain:
+def blocks(base: Rule, shares: tuple[int, ...] | None = None, dims: int = 1) -> Chain:
     """Any optimizer, for tensors whose blocks of rows are weights of their own.
 
     Args:
         base: a recipe, or its name; without averages, or sums over all weights.
         shares: of the rows that each block has: (4, 1, 1) for fused queries, keys and values with
-            four heads of queries for one of keys.
+            four heads of queries for one of keys. None is (1, 1, 1), or (1,) where `dims` is more
+            than 1.
         dims: how many leading dimensions count the rows: 2 for a stack (layers, experts, m, n),
             which `base` takes as (layers experts, m, n), with matrices where its view is "channel".
 
@@ -79,7 +80,11 @@ def blocks(base: Rule, shares: tuple[int, ...] = (1,), dims: int = 1) -> Chain:
 
     Source: see `rules.Blocks`.
     """
-    shares = tuple(shares) if isinstance(shares, list | tuple) else (shares,)
+    if shares is None:
+        shares = (1, 1, 1) if dims == 1 else (1,)
+    if not isinstance(shares, list | tuple):
+        raise TypeError(f"blocks: shares must be a tuple of whole numbers, got {shares!r}")
+    shares = tuple(shares)
     return chain(r.Blocks(tuple(copy.copy(base) for _ in shares), shares, dims))
 
 

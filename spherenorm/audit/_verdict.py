@@ -293,7 +293,8 @@ def _without_view(name: str, evidence: Evidence, tried: Sequence[Units]) -> Find
     part = max(tried, key=lambda units: float(units.good.sum() / units.seen.sum().clamp(min=1)))
     if part.good.any():
         count = f"{int(part.good.sum())} of {len(part.good)}"
-        why = f"{count} units of view {part.view} are: {_runs(part.good)}; per='unit' tests each"
+        override = f"{{'as': '{part.view}', 'per': 'unit'}}"
+        why = f"{count} units of view {part.view} are: {_runs(part.good)}; override: {override}"
         return part.finding(name, variant, why)
     for units in tried:
         largest = units.largest(evidence.elsewhere)

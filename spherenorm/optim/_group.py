@@ -26,6 +26,8 @@ from spherenorm.core import Rule
 SHARED = {"maximize": False, "backend": "auto"}
 """The arguments of every optimizer beside its hyper-parameters, with their defaults."""
 _OTHER_ENTRIES = ("self", "params", "param_names", "recipe", *SHARED)
+_OTHER_WORDS = ("learning_rate", "wd", "decay")
+"""Those of other libraries for hyper-parameters."""
 _ONE_KERNEL = 'leave it out; backend="auto" steps all weights in one kernel where it can'
 _OF_TORCH = {
     "amsgrad": "this library does not have it",
@@ -142,8 +144,9 @@ def _warn_of_no_effect(group: Mapping[str, Any], recipe: str, known: Collection[
     """Warn of entries that mean to be hyper-parameters. (Others are tags, which torch keeps.)"""
     others = [name for name in group if name not in known and name not in _OTHER_ENTRIES]
     found = hyper_parameter_names() if others else set()
+    meant = [*known, "recipe", *_OTHER_WORDS]
     for name in others:
-        if name in found - _OF_TORCH.keys() or difflib.get_close_matches(name, known):
+        if name in found - _OF_TORCH.keys() or difflib.get_close_matches(name.lower(), meant):
             no_effect = f"{name}={group[name]!r} in a param_group has no effect"
             has = f"the hyper-parameters of {recipe!r} are {', '.join(known)}"
             warnings.warn(f"{no_effect}: {has}", stacklevel=7)

@@ -147,6 +147,8 @@ def named(what: str) -> Iterator[None]:
 def told(error: BaseException) -> str:
     """The kind and the first line of an error, and the rule whose code was running."""
     first = str(error).strip().partition("\n")[0]
+    if "data-dependent control flow" in first:
+        first = "a Python branch on a tensor's values; use torch.where"
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     running = [type(frame.f_locals.get("self")) for frame in frames]
     rules = [cls.__name__ for cls in running if issubclass(cls, Rule) and cls is not Chain]

@@ -114,6 +114,9 @@ def test_an_entry_that_has_no_effect_is_a_warning():
         ("weight_decy", "adamp", {"weight_decy": 0.5}),
         ("betas", "sgd", {"betas": (0.9, 0.9), "recipe": "sgd"}),
         ("shares", "adamp", {"shares": (4, 1, 1)}),
+        ("LR", "adamp", {"LR": 0.1}),
+        ("learning_rate", "adamp", {"learning_rate": 0.1}),
+        ("recpie", "adamp", {"recpie": "sgd"}),
     ):
         with pytest.warns(UserWarning, match=f"{name}=.*{recipe}.*weight_decay") as caught:
             optim.AdamP([{"params": [weight()], **given}])

@@ -17,7 +17,7 @@ RECIPES = {
 CASES = {
     "grouped queries": ((12, 8), {"shares": (4, 1, 1)}),
     "fused": ((12, 8), {"shares": (1, 1, 1)}),
-    "one": ((12, 8), {}),
+    "one": ((12, 8), {"shares": (1,)}),
     "layers and experts": ((2, 3, 6, 4), {"dims": 2, "shares": (1,) * 6}),
     "half of the experts": ((2, 2, 6, 4), {"dims": 2, "shares": (3, 1)}),
     "no row": ((0, 8), {"shares": (4, 1, 1)}),
@@ -78,6 +78,11 @@ def test_what_has_no_blocks_is_refused():
     fused = sn.torch_optimizer("blocks(muon)")
     with refuses("Blocks", "shares=(4, 1, 2)", 7, (12, 8)):
         fused(matrix, shares=(4, 1, 2))
+    with refuses("blocks", "shares", 3, by=TypeError):
+        fused(matrix, shares=3)
+    fused(matrix)  # queries, keys and values alike
+    with refuses("Blocks", "shares=(1, 1, 1)", 3):
+        fused([torch.ones(8, 8)])
     with refuses("Blocks", "shares", (0, 1)):
         fused(matrix, shares=(0, 1))
     with refuses("Blocks", "dims=3", (12, 8)):
