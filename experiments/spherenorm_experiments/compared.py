@@ -140,9 +140,9 @@ class Compared:
             few = "the smoke tier decides nothing"
         level = "" if decision.p is None else f"p = {decision.p:.2g}: "
         reason = reasons.get(decision.verdict, f"({few or level + 'may be chance'})")
-        ends = [x.arm.name for x in self.entries if x.arm.name in (base, ours) and x.marks]
-        if ends:
-            reason += f"; the best value of {' and of '.join(ends)} is the last that was tried"
+        last = [x.arm.name for x in self.entries if x.arm.name in (base, ours) and x.marks]
+        if last:
+            reason += f"; the best value of {' and of '.join(last)} is the last that was tried"
         return Sentence(text, decision.verdict, reason)
 
     @property
