@@ -62,8 +62,8 @@ def _undecayed(cls: type[RecipeOptimizer]) -> Any:
     """The class of a recipe without weight decay, to which timm gives one all the same."""
 
     def make(params: Iterable[Any], **given: Any) -> RecipeOptimizer:
-        groups = [*params]
-        groups = groups if isinstance(groups[0], dict) else [{"params": groups}]
+        each = [*params]
+        groups = [dict(x) for x in (each if isinstance(each[0], dict) else [{"params": each}])]
         for options in (given, *groups):
             if options.pop("weight_decay", 0.0):
                 raise ValueError(f"{cls.__name__} has no weight_decay; pass 0 to timm")
