@@ -46,8 +46,8 @@ def on_lists(function: str) -> str:
             continue
         assert isinstance(line, ast.Assign)
         value, is_list = _on_lists(line.value, lists)
-        if isinstance(target := line.targets[0], ast.Name):
-            lists = lists | {target.id} if is_list else lists - {target.id}
+        if isinstance(target := line.targets[0], ast.Name) and is_list:
+            lists.add(target.id)
         name = formatted(target).strip("()")
         out += f"    {name} = {_laid_out(value, 4, 100 - len(name) - 3)}".splitlines()
     return "\n".join(out)

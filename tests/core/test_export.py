@@ -97,7 +97,19 @@ def imports(text):
     return {each.name for node in found for each in node.names}
 
 
-@pytest.mark.parametrize("recipe", ["adamw", "lion", "ademamix"])
+class Curved(sn.Rule):
+    """Numbers on the left of tensors, and bounds."""
+
+    def update(self, update, state):
+        d = update.direction.clamp(min=-1.0, max=0.9)
+        return update.changed(direction=(0.5 - d) / (1 + 2 / (d * d + 1)) - (-d).abs()), {}
+
+
+def curved(lr=0.1, momentum=0.5):
+    return sn.chain(r.ExponentialAverage(momentum), Curved(), r.StepSize(lr))
+
+
+@pytest.mark.parametrize("recipe", ["adamw", "lion", "ademamix", curved])
 def test_a_step_of_entries_alone_is_one_of_lists(recipe):
     """Weights that had their first gradient at another step take one list for each count."""
     text = sn.export(recipe)

@@ -20,6 +20,7 @@ CASES = {
     "one": ((12, 8), {"shares": (1,)}),
     "layers and experts": ((2, 3, 6, 4), {"dims": 2, "shares": (1,) * 6}),
     "half of the experts": ((2, 2, 6, 4), {"dims": 2, "shares": (3, 1)}),
+    "three dimensions": ((2, 1, 3, 6, 4), {"dims": 3, "shares": (2, 1)}),
     "no row": ((0, 8), {"shares": (4, 1, 1)}),
 }
 
