@@ -50,9 +50,7 @@ NORM = partial(growth, what="norms", early=MIDDLE, late=END)
 
 
 def _claims(task: str) -> list[Claim]:
-    unit = (
-        {"unit": "nats", "margin": WITHIN} if task == "bytes" else {"unit": "pp", "margin": MARGIN}
-    )
+    unit, margin = ("nats", WITHIN) if task == "bytes" else ("pp", MARGIN)
 
     def of(runs: Runs, name: str, key: Key) -> pd.Series:
         return number(runs.every(task, name).set_index("seed"), key, math.inf)
@@ -72,9 +70,9 @@ def _claims(task: str) -> list[Claim]:
               f"AdamW's weights shrink as the rate falls ({task})", ratio=True),
         Claim(f"keeps.{task}", "= 1 ± 0.05", lambda runs: of(runs, "AdamC", NORM),
               f"AdamC's weights keep their norm within 5 % ({task})", ratio=True),
-        Claim(f"score.{task}", "> 0", lambda runs: of(runs, "AdamC", "test")
-              - of(runs, "AdamW", "test"), f"AdamC scores higher than AdamW ({task})", score=True,
-              **unit),
+        Claim(f"score.{task}", "> 0",
+              lambda runs: of(runs, "AdamC", "test") - of(runs, "AdamW", "test"),
+              f"AdamC scores higher than AdamW ({task})", score=True, unit=unit, margin=margin),
     ]  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def one_sided(runs: Runs, arms: Sequence[str]) -> str:
 
 def _against_decay(base: str, control: str) -> list[Claim]:
     arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
-    end, octaves = f"{slug(base)}.{slug(control)}", {"unit": "octaves", "score": True}
+    end = f"{slug(base)}.{slug(control)}"
 
     def minus(runs: Runs, of: Callable[[Runs, str], pd.Series]) -> pd.Series:
         return of(runs, arm) - of(runs, decayed)
@@ -100,11 +100,11 @@ def _against_decay(base: str, control: str) -> list[Claim]:
               note=lambda runs: one_sided(runs, (arm, decayed)), **NATS),
         Claim(f"plateau.{end}", "> 0",
               lambda runs: minus(runs, lambda of, name: over_widths(of, name, plateau)),
-              f"{arm} has a wider plateau than {decayed}", **octaves),
+              f"{arm} has a wider plateau than {decayed}", unit="octaves", score=True),
         Claim(f"drift.{end}", "< 0",
               lambda runs: minus(runs, lambda of, name: drift(of, name).abs()),
               f"{arm} has a best rate that drifts less over widths than {decayed}", primary=True,
-              **octaves),
+              unit="octaves", score=True),
     ]  # fmt: skip
 
 

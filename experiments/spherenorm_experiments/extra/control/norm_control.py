@@ -67,21 +67,21 @@ def _over_rates(runs: Runs, task: str, base: str, control: str, key: Key) -> pd.
 
 
 def _claims(task: str, base: str, control: str) -> Iterator[Claim]:
-    end, who, ratio = slug(f"{control}.{base}.{task}"), f"{base}, {control}", {"ratio": True}
+    end, who = slug(f"{control}.{base}.{task}"), f"{base}, {control}"
     allowed, of = ALLOWED[control], partial(_over_rates, task=task, base=base, control=control)
     within, law = f"= 1 ± {allowed:g}", f"the turn per step is within {allowed:.0%} of its law"
     if (base, control) != ("Muon", "decay"):
         yield Claim(f"turn.{end}", within, partial(of, key=turn_over_law),
-                    f"{who}: {law} ({task})", **ratio)  # fmt: skip
+                    f"{who}: {law} ({task})", ratio=True)  # fmt: skip
     if (base, control) == ("Adam", "Hyperball"):
         yield Claim(f"momentum.{end}", within, partial(of, key=_over_momentum),
-                    f"{who}: {law} with momentum ({task})", **ratio)  # fmt: skip
+                    f"{who}: {law} with momentum ({task})", ratio=True)  # fmt: skip
     if control != "decay":
         yield Claim(f"spread.{end}", "< 1",
                     lambda runs: (of(runs, key=spread_over_layers)
                                   / of(runs, control="decay", key=spread_over_layers)),
                     f"{who}: turns are spread less over layers than under decay ({task})",
-                    **ratio)  # fmt: skip
+                    ratio=True)  # fmt: skip
 
 
 class NormControl(Study):

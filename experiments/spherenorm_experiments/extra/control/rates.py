@@ -40,7 +40,7 @@ def around_best(table: pd.DataFrame) -> list[float]:
     if table.empty:
         return []
     place = int(np.argmin(table.mean()))
-    return table.columns[max(0, place - REACH) : place + REACH + 1].tolist()
+    return list(table.columns[max(0, place - REACH) : place + REACH + 1])
 
 
 def lacking(table: pd.DataFrame) -> int:

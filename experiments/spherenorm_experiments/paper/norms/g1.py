@@ -75,7 +75,7 @@ def _arm(optimizer: str, alpha: float = 0.0, clip: bool = True) -> Arm:
     if optimizer in DECAYS:
         theirs = {"weight_decay": DECAYS[optimizer]}
         return arm(optimizer, name, rates, (), theirs, weight_decay=0.0)
-    momentum = {"momentum": 0.9} if optimizer == "SGDG" else {}
+    momentum: dict[str, Any] = {"momentum": 0.9} if optimizer == "SGDG" else {}
     against = GRASSMANN[optimizer][:1]
     return arm(optimizer, name, rates, against, alpha=alpha, nu=0.1 if clip else None, **momentum)
 

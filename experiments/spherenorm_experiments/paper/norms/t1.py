@@ -175,7 +175,7 @@ def _of_decay() -> list[Claim]:
         Claim("decay.smaller-norm", "< 0", _correlation,
               "Across SGD's weight decays a smaller last norm goes with a higher score: the "
               "correlation over four decays", says("t1.smaller"),
-              paper=f"{np.corrcoef(theirs)[0, 1]:+.3f}", limits=(-1.0, 1.0), score=True),
+              paper=f"{np.corrcoef(np.array(theirs))[0, 1]:+.3f}", limits=(-1.0, 1.0), score=True),
     ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from spherenorm_experiments.pictures import DASHES, Picture, color_of, lines, ro
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, across
 from spherenorm_experiments.study import Study, trials_of
-from spherenorm_experiments.tables import Cell, Row, Table, paper
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
 
 METHODS = {
     "GD": ("sgd", 0.0),
@@ -177,10 +177,8 @@ class F1(Study):
         ]
 
     def tables(self, runs: Runs) -> list[Table]:
-        headings = [
-            *("arm", "max norm", *paper("max norm"), "steps to gap 0.1", *LEVELS[1:]),
-            *("gap at the end", "best rate", "steps to 0.001 there"),
-        ]
+        headings: list[Heading] = ["arm", "max norm", *paper("max norm"), "steps to gap 0.1"]
+        headings += [*LEVELS[1:], "gap at the end", "best rate", "steps to 0.001 there"]
         note = (
             f"At the rate {LR} from the paper's start. The gap is 1 - cos(w, w*); a number of "
             "steps is that after which it stays below."

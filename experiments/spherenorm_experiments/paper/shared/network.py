@@ -194,7 +194,7 @@ def _splits(data: str) -> Splits:
 @functools.cache
 def pool_of(data: str) -> tuple[Tensor, Tensor]:
     """All inputs, flat, and targets; spectra as their means over time."""
-    x, y = (torch.cat([part[i] for part in _splits(data)]) for i in (0, 1))  # type: ignore[index]
+    x, y = (torch.cat([part[i] for part in _splits(data)]) for i in (0, 1))
     if data == "digits":
         return x.flatten(1).double(), F.one_hot(y, 10).double()
     return x.mean(dim=-1).flatten(1).double(), y.double()

@@ -271,7 +271,7 @@ def _best_of_each(runs: Runs) -> Table:
 def _gap_tables(runs: Runs) -> list[Table]:
     """The final gap of each method in each setting, at its best rate."""
     settings, ran = known_settings(runs), {place.arm for place in runs.places}
-    rows = [(name, *(_gap(runs, name, setting) for setting in settings))
+    rows: list[Row] = [(name, *(_gap(runs, name, setting) for setting in settings))
             for name in METHODS if name in ran]  # fmt: skip
     headings = ("arm", *(f"{steps} steps, scale {scale:g}" for steps, scale in settings))
     note = (
