@@ -13,7 +13,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import OURS, Claim, slug
 from spherenorm_experiments.comparison import Comparison, Condition
-from spherenorm_experiments.paper.norms._network import MEASURES, RESNET18, SEEDS, arm, spread_of
+from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Picture, lines
 from spherenorm_experiments.runs import Result, Runs, across, number
@@ -161,7 +161,7 @@ CLAIMS = [
     _beyond("invariant", "< 0", 1,
             "upper end of the scale-invariant weights' lies below the paper's"),
     Claim("accuracy", "< 1",
-          lambda runs: spread_of(_at(runs, "plain", delta).test for delta in ROWS),
+          lambda runs: grid.spread_of(_at(runs, "plain", delta).test for delta in ROWS),
           "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp",
           says("c.performance"), paper="0.17 pp", unit="pp", primary=True, score=True),
 ]  # fmt: skip
@@ -173,7 +173,9 @@ def _condition(network: str) -> Condition:
     headings = {"score": "accuracy", LEFT_ALONE: "variant", PROJECTED: "invariant"}
     theirs = {heading: {_name(delta): row[name] for delta, row in ROWS.items()}
               for heading, name in headings.items()}  # fmt: skip
-    return Condition(network, "network", real=RESNET18, theirs="ResNet-18, ImageNet", paper=theirs)
+    return Condition(
+        network, "network", real=grid.RESNET18, theirs="ResNet-18, ImageNet", paper=theirs
+    )
 
 
 class TableC1(Comparison):
@@ -228,7 +230,8 @@ C1 = TableC1(
     Claims compare thresholds at the rate that each seed chooses at 0.1.
     """,
     arms=[
-        arm("AdamP", _name(delta), theirs={"weight_decay": 1e-6}, delta=delta, weight_decay=0.0)
+        grid.arm("AdamP", _name(delta), theirs={"weight_decay": 1e-6}, delta=delta,
+                 weight_decay=0.0)
         for delta in DELTAS
     ],
     tune={"lr": RATES},
@@ -238,10 +241,10 @@ C1 = TableC1(
     measures={
         LEFT_ALONE: (partial(_right, kind="variant"), ".2f"),
         PROJECTED: (partial(_right, kind="invariant"), ".2f"),
-        **MEASURES,
+        **grid.MEASURES,
     },
     first_seed=600,
-    seeds=SEEDS,
+    seeds=grid.SEEDS,
     departures=(
         ("data, network", "ImageNet, ResNet-18", "digits; four small networks",
          "a small machine; the paper's network has one scale-variant matrix"),

@@ -10,15 +10,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition
-from spherenorm_experiments.paper.norms._network import (
-    DECAYS,
-    MEASURES,
-    NETWORK,
-    RESNET18,
-    SEEDS,
-    arm,
-    gain,
-)
+from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial, choose
@@ -72,12 +64,14 @@ def _name(optimizer: str, alpha: float = 0.0, clip: bool = True) -> str:
 
 def _arm(optimizer: str, alpha: float = 0.0, clip: bool = True) -> Arm:
     name, rates = _name(optimizer, alpha, clip), RATES[optimizer]
-    if optimizer in DECAYS:
-        theirs = {"weight_decay": DECAYS[optimizer]}
-        return arm(optimizer, name, rates, (), theirs, weight_decay=0.0)
+    if optimizer in grid.DECAYS:
+        theirs = {"weight_decay": grid.DECAYS[optimizer]}
+        return grid.arm(optimizer, name, rates, (), theirs, weight_decay=0.0)
     momentum: dict[str, Any] = {"momentum": 0.9} if optimizer == "SGDG" else {}
     against = GRASSMANN[optimizer][:1]
-    return arm(optimizer, name, rates, against, alpha=alpha, nu=0.1 if clip else None, **momentum)
+    return grid.arm(
+        optimizer, name, rates, against, alpha=alpha, nu=0.1 if clip else None, **momentum
+    )
 
 
 def _row_name(row: Mapping[str, Any]) -> str:
@@ -122,14 +116,15 @@ def _claims(
         Claim(f"{slug(name)}.tuning", "> 0", lambda runs: runs.best("", name).test - at(runs),
               f"{name}: tuning its rate raises the score over the recommended rate",
               says("g.essential"), paper=quoted[0], **higher),
-        Claim(f"{slug(name)}.as-baseline", "= 0 ± 1", lambda runs: gain(runs, "", name, baseline),
+        Claim(f"{slug(name)}.as-baseline", "= 0 ± 1",
+              lambda runs: grid.gain(runs, "", name, baseline),
               f"Tuned {name} and tuned {baseline} score alike, within 1 pp", says("g.comparable"),
               paper=quoted[1], primary=True, **given),
         Claim(f"{slug(name)}.candidates", "> 0",
               lambda runs: runs.best("", ours).test - _best(runs, name, candidates),
               f"{ours} scores higher than {name} at the best of the paper's three rates",
               says("g.lower"), paper=quoted[2], **higher),
-        Claim(f"{slug(name)}.projected", "> 0", lambda runs: gain(runs, "", ours, name),
+        Claim(f"{slug(name)}.projected", "> 0", lambda runs: grid.gain(runs, "", ours, name),
               f"Tuned {ours} scores higher than tuned {name}", says("g.higher"), paper=quoted[3],
               primary=True, **higher),
     ]  # fmt: skip
@@ -142,8 +137,8 @@ class TableG1(Comparison):
         made = super().trials(plan, runs)
         if not plan.real:
             return made
-        fields = {**RESNET18.fields, "options": RESNET18.options, "probe_every": 100}
-        kept = [trial for trial in made if trial.place.arm in DECAYS]
+        fields = {**grid.RESNET18.fields, "options": grid.RESNET18.options, "probe_every": 100}
+        kept = [trial for trial in made if trial.place.arm in grid.DECAYS]
         for row in ROWS:
             elsewhere, sphere, alpha = (float(row[k].value) for k in ("elsewhere", "sphere", "α"))
             point = {"lr": sphere, "alpha": alpha, "nu": row["ν"] and float(row["ν"].value)}
@@ -151,7 +146,7 @@ class TableG1(Comparison):
                 point["momentum"] = 0.9
             rest, place = {**EUCLIDEAN, "lr": elsewhere}, Place("", _row_name(row))
             recipe = row["optimizer"].lower()
-            kept += self.seeded(plan, place, RESNET18.task, recipe, point, rest=rest, **fields)
+            kept += self.seeded(plan, place, grid.RESNET18.task, recipe, point, rest=rest, **fields)
         return kept
 
     def tables(self, runs: Runs) -> list[Table]:
@@ -182,14 +177,14 @@ G1 = TableG1(
     the sphere, and there is one learning rate, not two.
     """,
     arms=[
-        *map(_arm, DECAYS),
+        *map(_arm, grid.DECAYS),
         *(_arm(name, alpha, clip) for name in GRASSMANN for alpha in (0.0, 0.1)
           for clip in (True, False)),
     ],
     tune={"lr": RATES["SGD"]},
     conditions=[
         Condition(
-            "", "network", {"sphere": True}, RESNET18, theirs="ResNet-18, ImageNet",
+            "", "network", {"sphere": True}, grid.RESNET18, theirs="ResNet-18, ImageNet",
             paper={"score": {name: printed(score)[0] for name, score in BEST.items()}},
         )
     ],
@@ -202,11 +197,11 @@ G1 = TableG1(
                   "70.82 - 69.45 = +1.37")),
     ],
     scored=False,
-    measures=MEASURES,
+    measures=grid.MEASURES,
     first_seed=300,
-    seeds=SEEDS,
+    seeds=grid.SEEDS,
     departures=(
-        NETWORK,
+        grid.NETWORK,
         ("classifier", "trained, with a learning rate of its own", "fixed",
          "all rates and seeds train as one sweep of one recipe"),
         ("start", "the sphere's for SGDG and AdamG, He's for the others", "rows of norm 1 for all",

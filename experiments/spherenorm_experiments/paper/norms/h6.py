@@ -8,14 +8,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Comparison, Condition, Setup
-from spherenorm_experiments.paper.norms._network import (
-    MEASURES,
-    NETWORK,
-    SEEDS,
-    arm,
-    gain,
-    real,
-)
+from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, across, mean_over
 from spherenorm_experiments.tables import Cell, gap, printed, table_of
@@ -69,7 +62,7 @@ def _least_step(runs: Runs, kind: str, scaled: bool) -> pd.Series:
 
 
 def _gain(runs: Runs, momentum: float) -> pd.Series:
-    return gain(runs, "Nesterov", *(_name(name, momentum) for name in OPTIMIZERS[::-1]))
+    return grid.gain(runs, "Nesterov", *(_name(name, momentum) for name in OPTIMIZERS[::-1]))
 
 
 def _where(scaled: bool) -> tuple[str, str]:
@@ -147,14 +140,14 @@ H6 = Comparison(
     at the best rate of each.
     """,
     arms=[
-        arm(optimizer, _name(optimizer, momentum), (),
+        grid.arm(optimizer, _name(optimizer, momentum), (),
             [_name("SGD", momentum)] if optimizer == "SGDP" else [], {"weight_decay": 0.0},
             momentum=momentum)
         for optimizer in OPTIMIZERS for momentum in ROWS
     ],
     tune={"lr": RATES},
     conditions=[
-        Condition("Nesterov", "network", Setup(hyper_parameters={"nesterov": True}), real(),
+        Condition("Nesterov", "network", Setup(hyper_parameters={"nesterov": True}), grid.real(),
                   paper={"score": _numbers("SGD", "SGDP"),
                          "norm last": _numbers("SGD norm", "SGDP norm")}),
         Condition("heavy ball", "network", Setup(hyper_parameters={"nesterov": False}),
@@ -162,11 +155,11 @@ H6 = Comparison(
     ],
     claims=CLAIMS,
     scored=False,
-    measures={FACTOR: ("growth_over_moves", ".4g"), **MEASURES},
+    measures={FACTOR: ("growth_over_moves", ".4g"), **grid.MEASURES},
     first_seed=400,
-    seeds=SEEDS,
+    seeds=grid.SEEDS,
     departures=(
-        NETWORK,
+        grid.NETWORK,
         ("momentum", "Nesterov", "Nesterov, and heavy ball", "Corollary 2.3 is heavy ball's"),
         ("learning rate", "0.1", "0.1, and 0.01 / (1 - β) constant; tuned for scores and tables",
          "a larger momentum is a larger step at one rate"),

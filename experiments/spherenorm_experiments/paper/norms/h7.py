@@ -7,7 +7,7 @@ from typing import Any
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition
-from spherenorm_experiments.paper.norms._network import DECAYS, MEASURES, SEEDS, arm, gain
+from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import gap, table_of
@@ -44,8 +44,8 @@ def _arm(name: str) -> Arm:
     if optimizer.startswith("Adam"):
         baseline, rates = "AdamW", (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
     against = () if optimizer == baseline else (baseline,)
-    theirs = {"weight_decay": DECAYS[optimizer]}
-    return arm(
+    theirs = {"weight_decay": grid.DECAYS[optimizer]}
+    return grid.arm(
         optimizer, name, rates, against, theirs, length=0.92 if comma else 1.0, weight_decay=0.0
     )
 
@@ -55,10 +55,10 @@ def _claims(row: Mapping[str, Any], baseline: str, ours: str) -> list[Claim]:
     where, name = f" ({place} network)" * bool(place), ".".join(filter(None, [slug(ours), place]))
     given: dict[str, Any] = {"unit": "pp", "margin": MARGIN, "spread": SPREAD, "score": True}
     return [
-        Claim(f"still-higher.{name}", "> 0", lambda runs: gain(runs, place, fewer, baseline),
+        Claim(f"still-higher.{name}", "> 0", lambda runs: grid.gain(runs, place, fewer, baseline),
               f"{fewer} of the epochs scores higher than {baseline}{where}".replace(",", " with"),
               says("h7.still"), paper=gap(row[fewer], row[baseline]), **given),
-        Claim(f"reduced.{name}", "> 0", lambda runs: gain(runs, place, ours, fewer),
+        Claim(f"reduced.{name}", "> 0", lambda runs: grid.gain(runs, place, ours, fewer),
               f"{ours} scores lower with 92 % of the epochs than with all: all minus 92 %{where}",
               says("h7.reduced"), paper=gap(row[ours], row[fewer]), **given),
     ]  # fmt: skip
@@ -82,9 +82,9 @@ H7 = Comparison(
         for claim in _claims(row, *pair)
     ],
     scored=False,
-    measures=MEASURES,
+    measures=grid.MEASURES,
     first_seed=500,
-    seeds=SEEDS,
+    seeds=grid.SEEDS,
     departures=(
         ("data, network", "ImageNet; MobileNetV2, ResNet-18, ResNet-50",
          "digits; three hidden layers of 16, 32 and 64 units, beside these in the order of their "

@@ -9,17 +9,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.norms._network import (
-    MEASURES,
-    RESNET18,
-    SEEDS,
-    arm,
-    gain,
-    grown,
-    grown_over,
-    paths,
-    spread_of,
-)
+from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Line, Picture, curves, drawn
 from spherenorm_experiments.runs import Result, Runs, across
@@ -67,7 +57,7 @@ def _name(optimizer: str, decay: str = "0", ratio: float = 0.1) -> str:
 def _arm(optimizer: str, decay: str = "0", ratio: float = 0.1) -> Arm:
     projected, value = optimizer.endswith("P"), float(decay)
     baseline = _name("SGD", decay) if optimizer == "SGDP" else "AdamW"
-    return arm(
+    return grid.arm(
         optimizer, _name(optimizer, decay, ratio),
         SGD_RATES if optimizer.startswith("SGD") else ADAM_RATES,
         (baseline,) if projected else (), {"weight_decay": value},
@@ -117,7 +107,7 @@ def _claims() -> list[Claim]:
         *_of_pair("digits", "AdamW", "AdamP", "1.73 / 8.71 = 0.20"),
         *_of_pair("tagging", "AdamW", "AdamP", "0.32 / 4.21 = 0.08"),
         Claim("growth.tagging.factor", f"< {2 / 13.2!r}",
-              lambda runs: runs.equal("tagging", ("AdamP", "AdamW"), number=grown_over),
+              lambda runs: runs.equal("tagging", ("AdamP", "AdamW"), number=grid.grown_over),
               "Tagging: AdamP's growth is less than twice 1 / 13.2 of Adam's at equal rates: the "
               "median of the rates", says("t1.tagging"), ratio=True, paper="0.32 / 4.21 = 0.08"),
         Claim("growth.adam.steps", "> 2",
@@ -138,11 +128,11 @@ def _of_pair(place: str, baseline: str, ours: str, theirs: str) -> list[Claim]:
     first, second = where + baseline, where + ours
     return [
         Claim(f"growth.{slug(second)}", "< 0.5",
-              lambda runs: runs.equal(place, (ours, baseline), number=grown_over),
+              lambda runs: runs.equal(place, (ours, baseline), number=grid.grown_over),
               f"{second} grows its norm less than half as much as {first} at equal rates: the "
               "median of the rates", says("t1.restrain"), ratio=True, paper=theirs, primary=True),
         Claim(f"path.{slug(second)}", "> 1",
-              lambda runs: runs.equal(place, (ours, baseline), number=paths),
+              lambda runs: runs.equal(place, (ours, baseline), number=grid.paths),
               f"{second} travels further on the sphere than {first} at equal rates: the median of "
               "the rates", says("3.steps"), ratio=True, primary=True),
     ]  # fmt: skip
@@ -151,7 +141,7 @@ def _of_pair(place: str, baseline: str, ours: str, theirs: str) -> list[Claim]:
 def _score(place: str, first: str, second: str, end: str, cites: str = "t1.score") -> Claim:
     rows, where = PAPER[place], "" if place == "digits" else f"{place}: "
     return Claim(
-        f"score.{end}", "> 0", lambda runs: gain(runs, place, second, first),
+        f"score.{end}", "> 0", lambda runs: grid.gain(runs, place, second, first),
         f"{where}{second} scores higher than {where}{first}, each at its best rate", says(cites),
         unit="pp", margin=MARGIN, score=True, paper=gap(rows[second]["score"],
                                                         rows[first]["score"]),
@@ -165,7 +155,7 @@ def _of_decay() -> list[Claim]:
               for key in ("last", "score")]  # fmt: skip
     return [
         Claim("decay.mitigates", "< 0",
-              lambda runs: grown(_with(runs, "SGD", "1e-4")) - grown(_with(runs, "SGD", "0")),
+              lambda runs: grid.grown_more(_with(runs, "SGD", "1e-4"), _with(runs, "SGD", "0")),
               "Weight decay mitigates SGD's growth: with 1e-4 minus without", says("t1.mitigates"),
               paper=gap(gap(strong["last"], strong["first"]), gap(none["last"], none["first"]))),
         Claim("decay.sgd-score", "> 0",
@@ -185,11 +175,11 @@ def _of_ratio(ratio: float) -> list[Claim]:
 
     def norms(runs: Runs, name: str, share: float = 0.1) -> pd.Series:
         norms = (_with(runs, name, decay, share).norm_last for decay in SHARED)
-        return spread_of(norms, ratio=True)
+        return grid.spread_of(norms, ratio=True)
 
     return [
         Claim(f"growth.sgdp.decay.ratio-{ratio:g}", "< 0",
-              lambda runs: runs.equal("digits", *pairs, number=lambda a, b: grown(a) - grown(b)),
+              lambda runs: runs.equal("digits", *pairs, number=grid.grown_more),
               "SGDP grows its norm less than SGD with a decay of 1e-6 and 1e-5 at equal rates: the "
               f"median of the rates and decays, wd ratio {ratio:g}", says("t1.restrain"),
               paper="-2.01 and -1.40"),
@@ -200,7 +190,7 @@ def _of_ratio(ratio: float) -> list[Claim]:
               ratio=True, paper="(2.10 / 1.19) / (4.34 / 2.70) = 1.10",
               note="the paper's own numbers say so of differences, not of ratios"),
         Claim(f"decay.sgdp-score.ratio-{ratio:g}", "< 1",
-              lambda runs: spread_of(_with(runs, "SGDP", decay, ratio).test for decay in SHARED),
+              lambda runs: grid.spread_of(_with(runs, "SGDP", d, ratio).test for d in SHARED),
               f"SGDP's score varies by less than 1 pp from 0 to 1e-5, wd ratio {ratio:g}",
               says("t1.stable"), paper="0.36", unit="pp", score=True),
     ]  # fmt: skip
@@ -256,13 +246,17 @@ T1 = Table1(
     ],
     tune={"lr": SGD_RATES},
     conditions=[
-        _condition("digits", "ResNet-18, ImageNet", RESNET18),
+        _condition("digits", "ResNet-18, ImageNet", grid.RESNET18),
         _condition("tagging", "Harmonic CNN, MagnaTagATune", TAGGING),
     ],
     claims=_claims(),
     scored=False,
-    measures={"norm¹": ("norm_first_epoch", ".3g"), "growth": (_growth_of, "+.3f"), **MEASURES},
-    seeds=SEEDS,
+    measures={
+        "norm¹": ("norm_first_epoch", ".3g"),
+        "growth": (_growth_of, "+.3f"),
+        **grid.MEASURES,
+    },
+    seeds=grid.SEEDS,
     departures=(
         ("data", "ImageNet; MagnaTagATune", "1,797 digits of 8 x 8 pixels; synthetic clips",
          "a small machine"),

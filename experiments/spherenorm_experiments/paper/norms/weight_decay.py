@@ -12,16 +12,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.norms._network import (
-    MEASURES,
-    NETWORK,
-    SEEDS,
-    arm,
-    grown_over,
-    paths,
-    real,
-    spread_of,
-)
+from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Key, Result, Runs, choose, mean_over, number
 
@@ -48,7 +39,7 @@ def _arm(optimizer: str, relative: float, ratio: float = 0.1) -> Arm:
     against = [_name(a, relative) for a, b in PAIRS if b == optimizer]
     rates = SGD_RATES if optimizer.startswith("SGD") else ADAM_RATES
     share = {"wd_ratio": ratio} if optimizer.endswith("P") else {}
-    return arm(
+    return grid.arm(
         optimizer, _name(optimizer, relative, ratio), rates, against,
         {"weight_decay": relative * 1e-4}, weight_decay=relative * REFERENCE[optimizer], **share,
     )  # fmt: skip
@@ -61,7 +52,7 @@ def _condition(part: str, pair: tuple[str, str]) -> Condition:
         names += [_name(pair[1], decay, 1.0) for decay in LOW[1:]]
     schedule = "step" if part == "step" else "cosine"
     setup, place = Setup(fields={"schedule": schedule}), _place(pair[0], part)
-    return Condition(place, "network", setup, real(schedule=schedule), arms=tuple(names))
+    return Condition(place, "network", setup, grid.real(schedule=schedule), arms=tuple(names))
 
 
 def _of(
@@ -104,14 +95,14 @@ POINTS: dict[str, Any] = {"unit": "pp", "margin": MARGIN, "score": True}
 def _of_part(part: str, pair: tuple[str, str]) -> list[Claim]:
     baseline, ours = pair
     place, pairs = _place(ours, part), [(_name(ours, x), _name(baseline, x)) for x in LOW]
-    since_start = partial(grown_over, since="norm_start")
+    since_start = partial(grid.grown_over, since="norm_start")
     return [
         Claim(f"growth.{slug(ours)}.{part}", "< 0.5",
               lambda runs: runs.equal(place, pairs[0], number=since_start),
               f"Without weight decay {ours}'s norm grows less than half as much as {baseline}'s "
               f"at equal rates, {part}: the median of the rates", says("f.prevent"), ratio=True),
         Claim(f"path.{slug(ours)}.{part}", "> 1",
-              lambda runs: runs.equal(place, *pairs, number=paths),
+              lambda runs: runs.equal(place, *pairs, number=grid.paths),
               f"{ours} keeps larger effective steps than {baseline} at equal rates, {part}: ratio "
               "of the paths, the median of the rates and of decays up to the reference",
               says("f.prevent"), ratio=True, primary=True),
@@ -148,7 +139,7 @@ def _of_scores(baseline: str, ours: str) -> list[Claim]:
 def _of_dependence(baseline: str, ours: str, ratio: float) -> list[Claim]:
     def varies(runs: Runs, name: str, key: Key, share: float = 0.1) -> pd.Series:
         parts = (_of(runs, key, name, x, ratio=share) for x in LOW)
-        return spread_of(parts, ratio=key == "norm_last")
+        return grid.spread_of(parts, ratio=key == "norm_last")
 
     return [
         Claim(f"score.{slug(ours)}.varies.ratio-{ratio:g}", "< 1",
@@ -217,11 +208,11 @@ WEIGHT_DECAY = Comparison(
     ],
     claims=list(_claims()),
     scored=False,
-    measures=MEASURES,
+    measures=grid.MEASURES,
     first_seed=200,
-    seeds=SEEDS,
+    seeds=grid.SEEDS,
     departures=(
-        NETWORK,
+        grid.NETWORK,
         ("reference", "1e-4, the baseline's best", "1e-2 (SGD), 1e-1 (AdamW)",
          "a run of 240 steps would not feel 1e-4"),
         ("learning rate", "0.1 (SGD), 0.001 (Adam)", "tuned, for claims about decay at the "

@@ -12,32 +12,9 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import Claim, Decision, slug, undecided
-from spherenorm_experiments.paper.shared.starts import (
-    PAPERS_START,
-    beside,
-    from_papers_start,
-    is_at_edge,
-)
-from spherenorm_experiments.paper.sphere._descents import (
-    FLOOR,
-    METHODS,
-    PAIRS,
-    PAPER_MAX_NORM,
-    REFERENCE,
-    SETTINGS,
-    Pair,
-    all_gaps,
-    at_best_gap,
-    every_peak,
-    gains,
-    known_settings,
-    peak,
-    points,
-    search_place,
-    searched,
-    surge,
-)
-from spherenorm_experiments.paper.sphere._sphere import draw_sphere
+from spherenorm_experiments.paper.shared import starts
+from spherenorm_experiments.paper.sphere import search
+from spherenorm_experiments.paper.sphere.sphere import draw_sphere
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Picture, add_crosses, color_of, lines
 from spherenorm_experiments.plan import Plan
@@ -60,10 +37,10 @@ TIMED: dict[str, Any] = {"score": True, "deterministic": True}
 
 def _largest_norm(method: str, statement: str) -> Claim:
     """The claim about the largest norm from the paper's start, at the reference."""
-    theirs = PAPER_MAX_NORM[method]
+    theirs = search.PAPER_MAX_NORM[method]
 
     def norm(runs: Runs) -> float | None:
-        item = from_papers_start(at_best_gap(runs, method, papers_rates=True))
+        item = starts.from_papers_start(search.at_best_gap(runs, method, papers_rates=True))
         return None if item is None else item.summary["max_norm"]
 
     return Claim(
@@ -76,7 +53,7 @@ def _largest_norm(method: str, statement: str) -> Claim:
 def _norms(large: str, small: str, statement: str) -> Claim:
     return Claim(
         f"norms.{slug(large)}.{slug(small)}", "> 1",
-        lambda runs: peak(runs, large) / peak(runs, small),
+        lambda runs: search.peak(runs, large) / search.peak(runs, small),
         f"{large} grows its norm to more than {small} does: ratio of the largest norms",
         says(statement), ratio=True, primary=True, deterministic=True,
     )  # fmt: skip
@@ -84,17 +61,17 @@ def _norms(large: str, small: str, statement: str) -> Claim:
 
 def _keeps_norm(method: str) -> Claim:
     return Claim(
-        f"keeps-norm.{slug(method)}", "< 1e-6", lambda runs: (peak(runs, method) - 1).abs(),
+        f"keeps-norm.{slug(method)}", "< 1e-6", lambda runs: (search.peak(runs, method) - 1).abs(),
         f"{method} keeps the norm: |largest / first - 1| below 1e-6", says("g.norm"),
         deterministic=True,
     )  # fmt: skip
 
 
-def _closer(pair: Pair) -> Claim:
+def _closer(pair: search.Pair) -> Claim:
     at = ", at the paper's rates" * pair.papers_rates
     return Claim(
         f"closer.{slug(pair.ahead)}.{slug(pair.behind)}", "> 0",
-        lambda runs: mean_over(gains(runs, pair)),
+        lambda runs: mean_over(search.gains(runs, pair)),
         f"{pair.ahead} ends closer to the optimum than {pair.behind}{at}: log₁₀ of the ratio "
         "of the gaps", pair.cites, unit="decades", primary=pair.primary,
         note=partial(_in_each_setting, pair=pair), **TIMED,
@@ -103,10 +80,10 @@ def _closer(pair: Pair) -> Claim:
 
 def _equally_close(a: str, b: str) -> Claim:
     """The claim that the paper calls two methods alike, at its rates."""
-    pair = Pair(b, a, says("g.quickly"), papers_rates=True)
+    pair = search.Pair(b, a, says("g.quickly"), papers_rates=True)
     return Claim(
         f"equally-close.{slug(b)}.{slug(a)}", f"< {math.log10(2)!r}",
-        lambda runs: across(gain.abs() for gain in gains(runs, pair)).max(axis=1),
+        lambda runs: across(gain.abs() for gain in search.gains(runs, pair)).max(axis=1),
         f"{b} ends as close to the optimum as {a}, at the paper's rates: gaps within a "
         "factor of 2 everywhere", pair.cites, unit="decades", **TIMED,
     )  # fmt: skip
@@ -114,7 +91,7 @@ def _equally_close(a: str, b: str) -> Claim:
 
 def _sooner(other: str) -> Claim:
     def steps(runs: Runs, method: str) -> pd.Series:
-        return beside(at_best_gap(runs, method), "steps_to_1")
+        return starts.beside(search.at_best_gap(runs, method), "steps_to_1")
 
     return Claim(
         f"sooner.gdp.{slug(other)}", "< 1", lambda runs: steps(runs, "GDP") / steps(runs, other),
@@ -123,13 +100,13 @@ def _sooner(other: str) -> Claim:
     )  # fmt: skip
 
 
-def _means(runs: Runs, pair: Pair) -> list[float]:
+def _means(runs: Runs, pair: search.Pair) -> list[float]:
     """The mean gain of a pair in each setting where it has one."""
-    every = [gain[np.isfinite(gain)] for gain in gains(runs, pair)]
+    every = [gain[np.isfinite(gain)] for gain in search.gains(runs, pair)]
     return [mean(gain.tolist()) for gain in every if len(gain)]
 
 
-def _in_each_setting(runs: Runs, pair: Pair) -> str:
+def _in_each_setting(runs: Runs, pair: search.Pair) -> str:
     if not (means := _means(runs, pair)):
         return ""
     count, ends = sum(value > 0 for value in means), f"{min(means):+.2f} to {max(means):+.2f}"
@@ -139,22 +116,22 @@ def _in_each_setting(runs: Runs, pair: Pair) -> str:
 CLAIMS = [
     _largest_norm("GDM", "3.2.gdm-norm"),
     _largest_norm("GDP", "3.2.subdues"),
-    Claim("surge.gdm-wd", "> 1", surge,
+    Claim("surge.gdm-wd", "> 1", search.surge,
           "No weight decay of the search keeps GDM's norm as small as GDP's, at the paper's "
           "highest rate, at which both end closest: the least of the largest norms over GDP's",
           says("3.2.surge"), ratio=True, primary=True, paper="2.53 / 1.12 = 2.26",
-          note=every_peak, deterministic=True),
+          note=search.every_peak, deterministic=True),
     _norms("GDM", "GDP", "3.2.subdues"),
     _norms("GDM", "GDM + WD", "3.2.wd"),
     _norms("Adam", "AdamP", "h.mitigate"),
     _norms("Adam", "Adam + WD", "h.mitigate"),
     *map(_keeps_norm, ("SGDG", "AdamG")),
-    *map(_closer, PAIRS),
+    *map(_closer, search.PAIRS),
     _equally_close("GDP", "SGDG, no clip"),
     _equally_close("AdamP", "AdamG, no clip"),
     *map(_sooner, ("GDM", "GDM + WD")),
     Claim("momentum-does-not-arrive", "> -1",
-          lambda runs: across(all_gaps(runs, "GDM")).min(axis=1),
+          lambda runs: across(search.all_gaps(runs, "GDM")).min(axis=1),
           "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
           says("3.2.gdm"), unit="decades", **TIMED),
 ]  # fmt: skip
@@ -187,16 +164,16 @@ class F3(Study):
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         reference = self.budget(plan, "rosenbrock").epochs
         trials = []
-        for name, method in METHODS.items():
-            for steps, scale in SETTINGS if plan.tier != "smoke" else (REFERENCE,):
-                setting = {**method.setting, **points(method, plan.budgets)}
+        for name, method in search.METHODS.items():
+            for steps, scale in search.SETTINGS if plan.tier != "smoke" else (search.REFERENCE,):
+                setting = {**method.setting, **search.points(method, plan.budgets)}
                 trials += self.seeded(
-                    plan, search_place(name, (steps, scale)), "rosenbrock", method.recipe, setting,
-                    range(STARTS[plan.budgets]), epochs=steps * reference // REFERENCE[0],
+                    plan, search.place(name, (steps, scale)), "rosenbrock", method.recipe, setting,
+                    range(STARTS[plan.budgets]), epochs=steps * reference // search.REFERENCE[0],
                     batch_size=1, schedule="linear", probes=(), options={"scale": scale},
                 )  # fmt: skip
-        for name in METHODS:  # the best of each search once more, with its path
-            item = from_papers_start(at_best_gap(runs, name, papers_rates=True))
+        for name in search.METHODS:  # the best of each search once more, with its path
+            item = starts.from_papers_start(search.at_best_gap(runs, name, papers_rates=True))
             if item is not None and item.summary["final_gap"] is not None:
                 spec = replace(item.spec, options={**item.spec.options, "path": True})
                 trials.append(Trial(Place(SHOWN, name), spec))
@@ -226,7 +203,7 @@ class F3(Study):
 
     def evaluated(self, runs: Runs) -> list[Decision]:
         """A mean over the settings decides only if each of them has the same sign."""
-        every, pairs = super().evaluated(runs), {_closer(pair).name: pair for pair in PAIRS}
+        every, pairs = super().evaluated(runs), {_closer(pair).name: pair for pair in search.PAIRS}
         for place, decision in enumerate(every):
             if pair := pairs.get(decision.claim.name):
                 signs = {value > 0 for value in _means(runs, pair)}
@@ -234,8 +211,8 @@ class F3(Study):
         return every
 
 
-COLORS = {name: color_of(method.recipe) for name, method in METHODS.items()}
-DASHES = {name: method.dash for name, method in METHODS.items()}
+COLORS = {name: color_of(method.recipe) for name, method in search.METHODS.items()}
+DASHES = {name: method.dash for name, method in search.METHODS.items()}
 LOG: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": DASHES}
 
 
@@ -256,7 +233,7 @@ def _best_of_each(runs: Runs) -> Table:
             Cell(point["lr"], ".3g"),
             Cell(point.get("weight_decay"), ".3g", missing=""),
             Cell(summary["max_norm"], ".2f"),
-            Cell(PAPER_MAX_NORM.get(name), ".2f", missing=""),
+            Cell(search.PAPER_MAX_NORM.get(name), ".2f", missing=""),
             Cell(summary["last_norm"], ".2f"),
             Cell(summary["final_gap"], ".2g"),
             *(Cell(summary[f"steps_to_{level}"], ".0f") for level in LEVELS),
@@ -270,9 +247,9 @@ def _best_of_each(runs: Runs) -> Table:
 
 def _gap_tables(runs: Runs) -> list[Table]:
     """The final gap of each method in each setting, at its best rate."""
-    settings, ran = known_settings(runs), {place.arm for place in runs.places}
+    settings, ran = search.known_settings(runs), {place.arm for place in runs.places}
     rows: list[Row] = [(name, *(_gap(runs, name, setting) for setting in settings))
-            for name in METHODS if name in ran]  # fmt: skip
+            for name in search.METHODS if name in ran]  # fmt: skip
     headings = ("arm", *(f"{steps} steps, scale {scale:g}" for steps, scale in settings))
     note = (
         "Geometric means over the starts at the side of the paper's [least, largest], at the rate "
@@ -282,14 +259,14 @@ def _gap_tables(runs: Runs) -> list[Table]:
 
 
 def _gap(runs: Runs, name: str, setting: tuple[int, float]) -> Cell:
-    every, best = searched(runs, name, setting), at_best_gap(runs, name, setting)
+    every, best = search.searched(runs, name, setting), search.at_best_gap(runs, name, setting)
     if best.empty:
         return Cell(None)
-    gaps = beside(best, "final_gap")
-    known = gaps[np.isfinite(gaps)].clip(lower=FLOOR)
+    gaps = starts.beside(best, "final_gap")
+    known = gaps[np.isfinite(gaps)].clip(lower=search.FLOOR)
     center = math.exp(mean(np.log(known))) if len(known) else None
     ends = (known.min(), known.max()) if len(known) > 1 else None
-    unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if is_at_edge(every, best) else ''})"
+    unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if starts.is_at_edge(every, best) else ''})"
     return Cell(center, ".2g", None, ends, len(known), len(gaps) - len(known), unit=unit)
 
 
@@ -297,9 +274,9 @@ def _searches(runs: Runs) -> Picture:
     """Draw the searches over learning rates alone; points that diverged are crosses on top."""
     series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
     failed: list[tuple[float, str, int, str]] = []
-    for name in (name for name, method in METHODS.items() if not method.decays):
-        every = searched(runs, name)
-        first = every[every.seed == PAPERS_START].sort_values("lr")
+    for name in (name for name, method in search.METHODS.items() if not method.decays):
+        every = search.searched(runs, name)
+        first = every[every.seed == starts.PAPERS_START].sort_values("lr")
         lost = ~np.isfinite(first.final_gap)
         if len(first):
             known = first[~lost]

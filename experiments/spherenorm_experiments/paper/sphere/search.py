@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import OURS, Statement
-from spherenorm_experiments.paper.shared.starts import PAPERS_START, at_best, at_rate, beside
+from spherenorm_experiments.paper.shared import starts
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import DASHES
 from spherenorm_experiments.runs import Place, Runs
@@ -97,7 +97,7 @@ PAIRS = (
 )
 
 
-def search_place(method: str, setting: Setting = REFERENCE) -> Place:
+def place(method: str, setting: Setting = REFERENCE) -> Place:
     """The search of a method."""
     steps, scale = setting
     return Place(f"{steps} steps, scale {scale:g}", method)
@@ -115,7 +115,7 @@ def points(method: Method, tier: str) -> dict[str, list[float]]:
 
 def searched(runs: Runs, method: str, setting: Setting = REFERENCE) -> pd.DataFrame:
     """All runs of the search of a method."""
-    return runs.every(*search_place(method, setting))
+    return runs.every(*place(method, setting))
 
 
 def at_best_gap(
@@ -123,13 +123,13 @@ def at_best_gap(
 ) -> pd.DataFrame:
     """The runs at the point with the lowest final gap from the paper's start."""
     rates = PAPER_RATES if papers_rates else (0.0, math.inf)
-    return at_best(searched(runs, method, setting), "final_gap", rates)
+    return starts.at_best(searched(runs, method, setting), "final_gap", rates)
 
 
 def known_settings(runs: Runs) -> list[Setting]:
     """The settings of which there are runs; the reference without any."""
     ran = {place.condition for place in runs.places}
-    return [s for s in SETTINGS if search_place("", s).condition in ran] or [REFERENCE]
+    return [s for s in SETTINGS if place("", s).condition in ran] or [REFERENCE]
 
 
 def all_gaps(runs: Runs, method: str, *, papers_rates: bool = False) -> list[pd.Series]:
@@ -141,7 +141,7 @@ def all_gaps(runs: Runs, method: str, *, papers_rates: bool = False) -> list[pd.
     settings = [setting for setting in known_settings(runs)
                 if not papers_rates or setting[1] == REFERENCE[1]]  # fmt: skip
     every = (at_best_gap(runs, method, setting, papers_rates=papers_rates) for setting in settings)
-    return [np.log10(beside(best, "final_gap").clip(lower=FLOOR)) for best in every]
+    return [np.log10(starts.beside(best, "final_gap").clip(lower=FLOOR)) for best in every]
 
 
 def gains(runs: Runs, pair: Pair) -> list[pd.Series]:
@@ -152,26 +152,26 @@ def gains(runs: Runs, pair: Pair) -> list[pd.Series]:
 
 def peak(runs: Runs, method: str) -> pd.Series:
     """The largest norm by start, at the best one of the paper's rates."""
-    return beside(at_best_gap(runs, method, papers_rates=True), "max_norm")
+    return starts.beside(at_best_gap(runs, method, papers_rates=True), "max_norm")
 
 
 def of_each_decay(runs: Runs) -> pd.DataFrame:
     """GDM's descents with each decay at the paper's highest rate; infinite norms if it diverged."""
-    near = at_rate(searched(runs, "GDM + WD"), PAPER_RATES[1])
+    near = starts.at_rate(searched(runs, "GDM + WD"), PAPER_RATES[1])
     return near.assign(max_norm=near.max_norm.astype(float).fillna(math.inf))
 
 
 def surge(runs: Runs) -> pd.Series:
     """The least over decays of GDM's largest norm, over GDP's, by start."""
-    every, gdp = of_each_decay(runs), at_rate(searched(runs, "GDP"), PAPER_RATES[1])
-    least = every[every.seed != PAPERS_START].groupby("seed").max_norm.min()
-    return least / beside(gdp, "max_norm")
+    every, gdp = of_each_decay(runs), starts.at_rate(searched(runs, "GDP"), PAPER_RATES[1])
+    least = every[every.seed != starts.PAPERS_START].groupby("seed").max_norm.min()
+    return least / starts.beside(gdp, "max_norm")
 
 
 def every_peak(runs: Runs) -> str:
     """The largest norms from the paper's start, with each weight decay."""
     own = of_each_decay(runs)
-    own = own[own.seed == PAPERS_START]
+    own = own[own.seed == starts.PAPERS_START]
     peaks = zip(own.max_norm, own.get("weight_decay", ()), strict=True)
     shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for norm, decay in peaks)
     return f"from the paper's start, where it has 2.53: {shown}" if shown else ""

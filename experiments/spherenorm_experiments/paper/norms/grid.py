@@ -76,6 +76,11 @@ def grown(frame: pd.DataFrame, since: str = "norm_first_epoch") -> pd.Series:
     return (frame.norm_last - frame[since]).mask(frame.norm_last == math.inf, math.inf)
 
 
+def grown_more(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
+    """The growth of one minus that of another."""
+    return grown(ours) - grown(theirs)
+
+
 def grown_over(
     ours: pd.DataFrame, theirs: pd.DataFrame, since: str = "norm_first_epoch"
 ) -> pd.Series:
