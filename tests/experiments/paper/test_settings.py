@@ -14,7 +14,7 @@ from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Runs
 
 HEAD = ("study", "condition", "arm", "lr", "decay", "momentum", "batch", "epochs", "schedule",
-        "regime", "tex")  # fmt: skip
+        "more", "tex")  # fmt: skip
 TABLE = """
 t1  digits   SGD                        0.1     0       0.9N       256    100  cosine         -                     373, 888, 893
 t1  digits   SGD, wd 1e-6               0.1     1e-6    0.9N       256    100  cosine         -                     374, 888, 893
@@ -42,15 +42,15 @@ t3  ssd.*                AdamP?         1e-4    1e-5    0.9/0.999  64     110  s
 t4  music tags           Adam[WP]       1e-4    0       0.9/0.999  16     100  cosine         -                     962
 t4  keywords             Adam[WP]       1e-4    0       0.9/0.999  16     30   cosine         -                     962
 t4  sound events         Adam[WP]       1e-4    0       0.9/0.999  16     30   cosine         -                     962
-t4  .*                   Adam . SGD     1e-4    1e-4    0.9/0.999  16     200  constant       then=0.3:1e-04,0.4:1e-05,0.5:1e-06  959
+t4  .*                   Adam . SGD     1e-4    1e-4    0.9/0.999  16     200  constant       -                     959
 t5  .*                   Adam[WP]       2.5e-4  0       0.9/0.999  60     17   cosine         clip_norm=0.25        -
-t6  .*                   Adam[WP]       1e-4    0       0.9/0.999  120    60   halving        frozen=('embedding.trunk.', 5.0)  979
+t6  .*                   Adam[WP]       1e-4    0       0.9/0.999  120    60   halving        -                     979
 f4  .*                   AdamP?         0.01    2e-4    0.9/0.999  128    200  step-50-75     -                     910
 c1  plain                δ = .*         0.001   1e-6    0.9/0.999  256    100  cosine         -                     751, 889, 893, 1043
 d1  digits, rho .*       AdamP?         0.001   1e-4    0.9/0.999  256    80   step-25-50-75  -                     940-941
 d1  stripes, rho .*      AdamP?         0.001   1e-4    0.9/0.999  128    120  cosine         -                     940-941
-d2  .*                   baseline       0.001   1e-4    0.9/0.999  512    400  cosine         warmup=5.0 ema=0.9999 label_smoothing=0.1  -
-d2  .*                   AdamP          0.001   1e-6    0.9/0.999  512    400  cosine         warmup=5.0 ema=0.9999 label_smoothing=0.1  -
+d2  .*                   baseline       0.001   1e-4    0.9/0.999  512    400  cosine         warmup=5.0 label_smoothing=0.1  -
+d2  .*                   AdamP          0.001   1e-6    0.9/0.999  512    400  cosine         warmup=5.0 label_smoothing=0.1  -
 d3  batch 32             AdamW          0.001   1e-4    0.9/0.999  4096   100  cosine         micro_batches=16      823, 828, 889
 d3  batch 32             AdamP          0.001   1e-6    0.9/0.999  4096   100  cosine         micro_batches=16      823, 828, 889
 d3  batch 96             AdamW          0.001   1e-4    0.9/0.999  8192   100  cosine         micro_batches=32      823, 829, 889
@@ -102,6 +102,7 @@ of MobileNetV2 was searched (891), those of SGDP and AdamP elsewhere are ResNet-
 departures say so."""
 
 ROWS = [dict(zip(HEAD, re.split(r"  +", line), strict=True)) for line in TABLE.strip().split("\n")]
+MORE = ("warmup", "micro_batches", "clip_norm", "label_smoothing")
 GRASSMANN = """
 sgdg   0.1  0.1   0.01    0.2    1131
 sgdg   0    0.1   0.01    0.2    1132
@@ -132,12 +133,10 @@ def trials_of(name):
     return find_study(name).trials(Plan("full", seeds=(0,), real=True), Runs())
 
 
-def regime_of(spec):
-    """The regime in words; of optimizers that follow their places and rates."""
-    given = spec.regime.to_json()
-    if "then" in given:
-        given["then"] = ",".join(f"{each['after']:g}:{each['lr']:.0e}" for each in given["then"])
-    return " ".join(f"{name}={value}" for name, value in given.items()) or "-"
+def more_of(spec):
+    """Options of the run, or of its task, that the paper speaks of."""
+    given = {**spec.options, **spec.regime.to_json()}
+    return " ".join(f"{name}={given[name]}" for name in MORE if name in given) or "-"
 
 
 def settings_of(spec):
@@ -156,14 +155,14 @@ def settings_of(spec):
         spec.batch_size,
         spec.epochs,
         spec.schedule,
-        regime_of(spec),
+        more_of(spec),
     )
 
 
 def paper_of(row):
     sizes = int(row["batch"]), int(row["epochs"])
     rates = float(row["lr"]), float(row["decay"])
-    return *rates, row["momentum"], *sizes, row["schedule"], row["regime"]
+    return *rates, row["momentum"], *sizes, row["schedule"], row["more"]
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -198,6 +197,13 @@ def test_each_row_of_table_g1_has_its_two_rates():
         assert (rest["recipe"], rest["momentum"], rest["nesterov"]) == ("sgd", 0.9, True)
     theirs = [" ".join(line.split()[:-1]) for line in GRASSMANN.strip().split("\n")]
     assert found == theirs
+
+
+def test_retrieval_trains_the_last_layer_alone_for_five_epochs():
+    """Line 979."""
+    for spec in (trial.spec for trial in trials_of("t6")):
+        given = {**spec.options, **spec.regime.to_json()}
+        assert 5.0 in (given.get("frozen_epochs"), given.get("frozen", "--")[1])
 
 
 def test_a_wrong_rate_of_table_h7_is_noticed():
