@@ -14,6 +14,7 @@ import pandas as pd
 from spherenorm_experiments.claims import OURS, Claim, slug
 from spherenorm_experiments.comparison import Comparison, Condition
 from spherenorm_experiments.paper.norms import grid
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Picture, lines
 from spherenorm_experiments.runs import Result, Runs, across, number
@@ -230,8 +231,9 @@ C1 = TableC1(
     Claims compare thresholds at the rate that each seed chooses at 0.1.
     """,
     arms=[
-        grid.arm("AdamP", _name(delta), theirs={"weight_decay": 1e-6}, delta=delta,
-                 weight_decay=0.0)
+        grid.arm(
+            "AdamP", _name(delta), theirs={"weight_decay": 1e-6}, delta=delta, weight_decay=0.0
+        )
         for delta in DELTAS
     ],
     tune={"lr": RATES},
@@ -245,13 +247,5 @@ C1 = TableC1(
     },
     first_seed=600,
     seeds=grid.SEEDS,
-    departures=(
-        ("data, network", "ImageNet, ResNet-18", "digits; four small networks",
-         "a small machine; the paper's network has one scale-variant matrix"),
-        ("thresholds", "1 to 0.01", "1 to 0.000001", "float32 does not err in the paper's range"),
-        ("learning rate", "0.001", "tuned", "Adam's best here is larger"),
-        ("weight decay", "1e-6 (caption)", "0; with --data the paper's", "a run of 240 steps"),
-        ("detection", "not defined", "projected steps, in percent of weights and steps after "
-         "the tenth", "the first steps have no radial part"),
-    ),
-)  # fmt: skip
+    departures=departures("c1"),
+)

@@ -11,6 +11,7 @@ import pandas as pd
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition
 from spherenorm_experiments.paper.norms import grid
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial, choose
@@ -178,41 +179,51 @@ G1 = TableG1(
     """,
     arms=[
         *map(_arm, grid.DECAYS),
-        *(_arm(name, alpha, clip) for name in GRASSMANN for alpha in (0.0, 0.1)
-          for clip in (True, False)),
+        *(
+            _arm(name, alpha, clip)
+            for name in GRASSMANN
+            for alpha in (0.0, 0.1)
+            for clip in (True, False)
+        ),
     ],
     tune={"lr": RATES["SGD"]},
     conditions=[
         Condition(
-            "", "network", {"sphere": True}, grid.RESNET18, theirs="ResNet-18, ImageNet",
+            "",
+            "network",
+            {"sphere": True},
+            grid.RESNET18,
+            theirs="ResNet-18, ImageNet",
             paper={"score": {name: printed(score)[0] for name, score in BEST.items()}},
         )
     ],
     claims=[
-        *_claims("SGDG", 0.2, (0.2, 2.0, 0.1),
-                 ("70.39 - 67.85 = +2.54", "70.39 against 70.47", "70.70 - 69.74 = +0.96",
-                  "70.70 - 70.39 = +0.31")),
-        *_claims("AdamG", 0.05, (0.05, 0.005, 0.001),
-                 ("69.45 - 68.43 = +1.02", "69.45 against 70.39", "70.82 - 68.43 = +2.39",
-                  "70.82 - 69.45 = +1.37")),
+        *_claims(
+            "SGDG",
+            0.2,
+            (0.2, 2.0, 0.1),
+            (
+                "70.39 - 67.85 = +2.54",
+                "70.39 against 70.47",
+                "70.70 - 69.74 = +0.96",
+                "70.70 - 70.39 = +0.31",
+            ),
+        ),
+        *_claims(
+            "AdamG",
+            0.05,
+            (0.05, 0.005, 0.001),
+            (
+                "69.45 - 68.43 = +1.02",
+                "69.45 against 70.39",
+                "70.82 - 68.43 = +2.39",
+                "70.82 - 69.45 = +1.37",
+            ),
+        ),
     ],
     scored=False,
     measures=grid.MEASURES,
     first_seed=300,
     seeds=grid.SEEDS,
-    departures=(
-        grid.NETWORK,
-        ("classifier", "trained, with a learning rate of its own", "fixed",
-         "all rates and seeds train as one sweep of one recipe"),
-        ("start", "the sphere's for SGDG and AdamG, He's for the others", "rows of norm 1 for all",
-         "one start for every optimizer"),
-        ("on the sphere (--data too)", "convolutions, chosen by name",
-         "every scale-invariant matrix", "the audit finds them"),
-        ("weight decay off the sphere (--data)", "not given", "1e-4, Nesterov SGD",
-         "Table 2's; the Euclidean half of AdamG is Nesterov SGD in its authors' code"),
-        ("learning rates", "nine rows, by hand", "eight for each of all optimizers, and more "
-         "where a best is at an end", "equal tuning"),
-        ("weight decay", "1e-4 (SGD, AdamW), less for SGDP and AdamP", "none",
-         "the sphere has none"),
-    ),
-)  # fmt: skip
+    departures=departures("g1"),
+)

@@ -28,9 +28,6 @@ MEASURES: Mapping[str, tuple[Key, str]] = {"path on sphere": ("path", ".3g")}
 RESNET18 = on_imagenet("resnet18", task="classification", epochs=100, batch_size=256)
 """The paper's runs: Table 2's setting."""
 
-NETWORK = ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine")
-"""A departure."""
-
 
 def real(**fields: Any) -> Setup:
     """The paper's runs with other fields of `Spec`."""

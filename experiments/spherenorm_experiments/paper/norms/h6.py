@@ -9,6 +9,7 @@ import pandas as pd
 from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Comparison, Condition, Setup
 from spherenorm_experiments.paper.norms import grid
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, across, mean_over
 from spherenorm_experiments.tables import Cell, gap, printed, table_of
@@ -140,30 +141,40 @@ H6 = Comparison(
     at the best rate of each.
     """,
     arms=[
-        grid.arm(optimizer, _name(optimizer, momentum), (),
-            [_name("SGD", momentum)] if optimizer == "SGDP" else [], {"weight_decay": 0.0},
-            momentum=momentum)
-        for optimizer in OPTIMIZERS for momentum in ROWS
+        grid.arm(
+            optimizer,
+            _name(optimizer, momentum),
+            (),
+            [_name("SGD", momentum)] if optimizer == "SGDP" else [],
+            {"weight_decay": 0.0},
+            momentum=momentum,
+        )
+        for optimizer in OPTIMIZERS
+        for momentum in ROWS
     ],
     tune={"lr": RATES},
     conditions=[
-        Condition("Nesterov", "network", Setup(hyper_parameters={"nesterov": True}), grid.real(),
-                  paper={"score": _numbers("SGD", "SGDP"),
-                         "norm last": _numbers("SGD norm", "SGDP norm")}),
-        Condition("heavy ball", "network", Setup(hyper_parameters={"nesterov": False}),
-                  paper={FACTOR: _numbers("law")}),
+        Condition(
+            "Nesterov",
+            "network",
+            Setup(hyper_parameters={"nesterov": True}),
+            grid.real(),
+            paper={
+                "score": _numbers("SGD", "SGDP"),
+                "norm last": _numbers("SGD norm", "SGDP norm"),
+            },
+        ),
+        Condition(
+            "heavy ball",
+            "network",
+            Setup(hyper_parameters={"nesterov": False}),
+            paper={FACTOR: _numbers("law")},
+        ),
     ],
     claims=CLAIMS,
     scored=False,
     measures={FACTOR: ("growth_over_moves", ".4g"), **grid.MEASURES},
     first_seed=400,
     seeds=grid.SEEDS,
-    departures=(
-        grid.NETWORK,
-        ("momentum", "Nesterov", "Nesterov, and heavy ball", "Corollary 2.3 is heavy ball's"),
-        ("learning rate", "0.1", "0.1, and 0.01 / (1 - β) constant; tuned for scores and tables",
-         "a larger momentum is a larger step at one rate"),
-        ("norm", "not defined; 8.53 here, 4.34 in Table 1 for the same setting",
-         "mean of the 2-norms of all scale-invariant rows", ""),
-    ),
-)  # fmt: skip
+    departures=departures("h6"),
+)

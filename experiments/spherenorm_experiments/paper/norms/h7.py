@@ -8,6 +8,7 @@ from typing import Any
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition
 from spherenorm_experiments.paper.norms import grid
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import gap, table_of
@@ -85,13 +86,5 @@ H7 = Comparison(
     measures=grid.MEASURES,
     first_seed=500,
     seeds=grid.SEEDS,
-    departures=(
-        ("data, network", "ImageNet; MobileNetV2, ResNet-18, ResNet-50",
-         "digits; three hidden layers of 16, 32 and 64 units, beside these in the order of their "
-         "parameters", "a small machine"),
-        ("fewer epochs", "92 %, as a step takes 8 % more time on four V100 GPUs",
-         "92 %, whatever a step takes", "the time of a step is the machine's"),
-        ("learning rate", "0.1, 0.001", "tuned", "equal tuning"),
-        ("weight decay", "of Table 2", "0; with --data of Table 2", "a run of 240 steps"),
-    ),
-)  # fmt: skip
+    departures=departures("h7"),
+)

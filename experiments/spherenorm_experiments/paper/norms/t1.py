@@ -10,6 +10,7 @@ import pandas as pd
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.norms import grid
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Line, Picture, curves, drawn
 from spherenorm_experiments.runs import Result, Runs, across
@@ -257,14 +258,5 @@ T1 = Table1(
         **grid.MEASURES,
     },
     seeds=grid.SEEDS,
-    departures=(
-        ("data", "ImageNet; MagnaTagATune", "1,797 digits of 8 x 8 pixels; synthetic clips",
-         "a small machine"),
-        ("network", "ResNet-18; Harmonic CNN", "three hidden layers with BatchNorm",
-         "all rates and seeds train as one sweep"),
-        ("learning rate", "0.1 (SGD), 0.001 (Adam)", "tuned", "equal tuning for every optimizer"),
-        ("batch, length", "256, 100 epochs", "64, 15 epochs", "the data are a thousandth"),
-        ("weight decay", "1e-6 to 1e-4", "100 times that", "a run is 2000 times shorter"),
-        ("norm", "not defined", "mean of the 2-norms of all scale-invariant rows", ""),
-    ),
-)  # fmt: skip
+    departures=departures("t1"),
+)

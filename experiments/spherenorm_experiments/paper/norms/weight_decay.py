@@ -13,6 +13,7 @@ import pandas as pd
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.norms import grid
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Key, Result, Runs, choose, mean_over, number
 
@@ -211,13 +212,5 @@ WEIGHT_DECAY = Comparison(
     measures=grid.MEASURES,
     first_seed=200,
     seeds=grid.SEEDS,
-    departures=(
-        grid.NETWORK,
-        ("reference", "1e-4, the baseline's best", "1e-2 (SGD), 1e-1 (AdamW)",
-         "a run of 240 steps would not feel 1e-4"),
-        ("learning rate", "0.1 (SGD), 0.001 (Adam)", "tuned, for claims about decay at the "
-         "reference", "equal tuning for every optimizer"),
-        ("wd ratio", "0.1, in the released code only", "0.1 and 1", "what holds the norm is the "
-         "projection or the smaller decay"),
-    ),
-)  # fmt: skip
+    departures=departures("weight-decay"),
+)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.starts import (
     PAPERS_START,
     at_best,
@@ -159,12 +160,7 @@ class F1(Study):
 
     name = "f1"
     claims = CLAIMS
-    departures = (
-        ("loss", "cos(w, w*), minimized", "-cos(w, w*)", "as printed its start is the optimum"),
-        ("learning rate", "not given", f"{LR}, and each method's best of {len(RATES)}",
-         f"{LR} gives the paper's norm of 2.93 at momentum 0.9"),
-        ("start", "(0.001, 1)", "the same, and six at its side", "one run cannot vary"),
-    )  # fmt: skip
+    departures = departures("f1")
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         steps = self.budget(plan, "cosine").epochs

@@ -13,6 +13,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim, Decision, slug, undecided
 from spherenorm_experiments.paper.shared import starts
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.sphere import search
 from spherenorm_experiments.paper.sphere.sphere import draw_sphere
 from spherenorm_experiments.paper.statements import says
@@ -150,16 +151,7 @@ class F3(Study):
 
     name = "f3"
     claims = CLAIMS
-    departures = (
-        ("loss", "as printed", "times 1e-5, 1e-4 or 1e-3", "as printed these rates explode: the "
-         "gradient at the start is 3e4 long; at 1e-4 GDM's norm is the paper's 3.2"),
-        ("steps", "not given", "1000 and 3000", "which optimizer is ahead depends on it"),
-        ("learning rates", "0.001 to 0.1", "0.0001 to 10", "some best rates are at the paper's "
-         "edge"),
-        ("weight decay", "not given", "0.0001 to 1, searched", "the paper tuned it by hand"),
-        ("angle", "ψ = arccos(x / z)", "ψ = atan2(x, z)", "as printed it is no angle"),
-        ("start", "(-2, 2)", "the same, and six at its side", "one run cannot vary"),
-    )  # fmt: skip
+    departures = departures("f3")
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         reference = self.budget(plan, "rosenbrock").epochs
