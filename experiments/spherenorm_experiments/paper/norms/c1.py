@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import OURS, Claim, slug
-from spherenorm_experiments.comparison import Comparison, Condition
+from spherenorm_experiments.comparison import Condition
 from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Picture, lines
 from spherenorm_experiments.runs import Result, Runs, across, number
@@ -179,7 +178,7 @@ def _condition(network: str) -> Condition:
     )
 
 
-class TableC1(Comparison):
+class TableC1(grid.Grid):
     """Table C.1, with the cosines of weights and gradients, and a picture of the test's errors."""
 
     def tables(self, runs: Runs) -> list[Table]:
@@ -239,13 +238,9 @@ C1 = TableC1(
     tune={"lr": RATES},
     conditions=list(map(_condition, NETWORKS)),
     claims=CLAIMS,
-    scored=False,
     measures={
         LEFT_ALONE: (partial(_right, kind="variant"), ".2f"),
         PROJECTED: (partial(_right, kind="invariant"), ".2f"),
-        **grid.MEASURES,
     },
     first_seed=600,
-    seeds=grid.SEEDS,
-    departures=departures("c1"),
 )

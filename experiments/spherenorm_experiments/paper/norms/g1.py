@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
-from spherenorm_experiments.comparison import Arm, Comparison, Condition
+from spherenorm_experiments.comparison import Arm, Condition
 from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial, choose
@@ -131,7 +130,7 @@ def _claims(
     ]  # fmt: skip
 
 
-class TableG1(Comparison):
+class TableG1(grid.Grid):
     """Table G.1, with the scores at the paper's values; with its data, each of its rows."""
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
@@ -221,9 +220,5 @@ G1 = TableG1(
             ),
         ),
     ],
-    scored=False,
-    measures=grid.MEASURES,
     first_seed=300,
-    seeds=grid.SEEDS,
-    departures=departures("g1"),
 )

@@ -11,7 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from spherenorm_experiments.comparison import Arm, Setup
+from spherenorm_experiments.comparison import Arm, Comparison, Setup
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.runs import Key, Runs, across
 
@@ -23,10 +24,24 @@ DECAYS = {"SGD": 1e-4, "SGDP": 1e-5, "AdamW": 1e-4, "AdamP": 1e-6}
 
 SEEDS = {"smoke": 2, "small": 6, "evidence": 12, "full": 12}
 
-MEASURES: Mapping[str, tuple[Key, str]] = {"path on sphere": ("path", ".3g")}
-
 RESNET18 = on_imagenet("resnet18", task="classification", epochs=100, batch_size=256)
 """The paper's runs: Table 2's setting."""
+
+
+class Grid(Comparison):
+    """A comparison on the digits' network, whose claims are all its own.
+
+    Args:
+        measures: beside the path on the sphere.
+        design: other arguments of a comparison.
+    """
+
+    def __init__(
+        self, name: str, about: str, measures: Mapping[str, tuple[Key, str]] = {}, **design: Any
+    ) -> None:
+        measures = {**measures, "path on sphere": ("path", ".3g")}
+        own = {"measures": measures, "seeds": SEEDS, "departures": departures(name)}
+        super().__init__(name, about, scored=False, **own, **design)
 
 
 def real(**fields: Any) -> Setup:

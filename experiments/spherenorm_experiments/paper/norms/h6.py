@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
-from spherenorm_experiments.comparison import Comparison, Condition, Setup
+from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, across, mean_over
 from spherenorm_experiments.tables import Cell, gap, printed, table_of
@@ -43,6 +43,18 @@ def _numbers(of_sgd: str, of_sgdp: str = "") -> dict[str, Cell]:
     return {_name(optimizer, momentum): row.get(column, one)
             for optimizer, column in zip(OPTIMIZERS, (of_sgd, of_sgdp), strict=True)
             for momentum, row in ROWS.items()}  # fmt: skip
+
+
+def _arm(optimizer: str, momentum: float) -> Arm:
+    against = [_name("SGD", momentum)] if optimizer == "SGDP" else []
+    theirs, name = {"weight_decay": 0.0}, _name(optimizer, momentum)
+    return grid.arm(optimizer, name, (), against, theirs, momentum=momentum)
+
+
+def _condition(kind: str, paper: Mapping[str, Mapping[str, Cell]]) -> Condition:
+    nesterov = kind == "Nesterov"
+    setup = Setup(hyper_parameters={"nesterov": nesterov})
+    return Condition(kind, "network", setup, grid.real() if nesterov else None, paper=paper)
 
 
 def _at(
@@ -130,7 +142,7 @@ CLAIMS = [
           "SGDP's mean gain over all momenta", unit="pp", score=True),
 ]  # fmt: skip
 
-H6 = Comparison(
+H6 = grid.Grid(
     "h6",
     """Table H.6: the larger the momentum, the more the projection matters
 
@@ -140,41 +152,14 @@ H6 = Comparison(
     at 0.9). Claims compare norms at one rate for all, and at one value of lr / (1 - beta); scores
     at the best rate of each.
     """,
-    arms=[
-        grid.arm(
-            optimizer,
-            _name(optimizer, momentum),
-            (),
-            [_name("SGD", momentum)] if optimizer == "SGDP" else [],
-            {"weight_decay": 0.0},
-            momentum=momentum,
-        )
-        for optimizer in OPTIMIZERS
-        for momentum in ROWS
-    ],
+    arms=[_arm(optimizer, momentum) for optimizer in OPTIMIZERS for momentum in ROWS],
     tune={"lr": RATES},
     conditions=[
-        Condition(
-            "Nesterov",
-            "network",
-            Setup(hyper_parameters={"nesterov": True}),
-            grid.real(),
-            paper={
-                "score": _numbers("SGD", "SGDP"),
-                "norm last": _numbers("SGD norm", "SGDP norm"),
-            },
-        ),
-        Condition(
-            "heavy ball",
-            "network",
-            Setup(hyper_parameters={"nesterov": False}),
-            paper={FACTOR: _numbers("law")},
-        ),
+        _condition("Nesterov", {"score": _numbers("SGD", "SGDP"),
+                                "norm last": _numbers("SGD norm", "SGDP norm")}),
+        _condition("heavy ball", {FACTOR: _numbers("law")}),
     ],
     claims=CLAIMS,
-    scored=False,
-    measures={FACTOR: ("growth_over_moves", ".4g"), **grid.MEASURES},
+    measures={FACTOR: ("growth_over_moves", ".4g")},
     first_seed=400,
-    seeds=grid.SEEDS,
-    departures=departures("h6"),
-)
+)  # fmt: skip

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
-from spherenorm_experiments.comparison import Arm, Comparison, Condition
+from spherenorm_experiments.comparison import Arm, Condition
 from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import gap, table_of
@@ -65,7 +64,7 @@ def _claims(row: Mapping[str, Any], baseline: str, ours: str) -> list[Claim]:
     ]  # fmt: skip
 
 
-H7 = Comparison(
+H7 = grid.Grid(
     "h7",
     """Table H.7: the projected optimizers with 92 % of the epochs
 
@@ -82,9 +81,5 @@ H7 = Comparison(
         for pair in (("SGD", "SGDP"), ("AdamW", "AdamP"))
         for claim in _claims(row, *pair)
     ],
-    scored=False,
-    measures=grid.MEASURES,
     first_seed=500,
-    seeds=grid.SEEDS,
-    departures=departures("h7"),
 )

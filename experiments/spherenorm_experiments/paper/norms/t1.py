@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
-from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
+from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Line, Picture, curves, drawn
 from spherenorm_experiments.runs import Result, Runs, across
@@ -202,7 +201,7 @@ def _growth_of(item: Result) -> float | None:
     return None if last is None or first is None else float(last - first)
 
 
-class Table1(Comparison):
+class Table1(grid.Grid):
     """Table 1, with a table for the terminal, and two pictures at one rate."""
 
     def pictures(self, runs: Runs) -> list[Picture]:
@@ -251,12 +250,8 @@ T1 = Table1(
         _condition("tagging", "Harmonic CNN, MagnaTagATune", TAGGING),
     ],
     claims=_claims(),
-    scored=False,
     measures={
         "norm¹": ("norm_first_epoch", ".3g"),
         "growth": (_growth_of, "+.3f"),
-        **grid.MEASURES,
     },
-    seeds=grid.SEEDS,
-    departures=departures("t1"),
 )

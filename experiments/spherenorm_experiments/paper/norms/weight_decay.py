@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
-from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
+from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Key, Result, Runs, choose, mean_over, number
 
@@ -187,7 +186,7 @@ def _claims() -> Iterator[Claim]:
         yield from _of_high(baseline)
 
 
-WEIGHT_DECAY = Comparison(
+WEIGHT_DECAY = grid.Grid(
     "weight-decay",
     """Figures F.1 to F.6: weight decay holds the norm too, but everything then depends on its value
 
@@ -208,9 +207,5 @@ WEIGHT_DECAY = Comparison(
         *(_condition("high decay", pair) for pair in PAIRS),
     ],
     claims=list(_claims()),
-    scored=False,
-    measures=grid.MEASURES,
     first_seed=200,
-    seeds=grid.SEEDS,
-    departures=departures("weight-decay"),
 )
