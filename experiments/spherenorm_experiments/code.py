@@ -30,7 +30,7 @@ SHOWS = (
             *("campaign", "claims", "compared", "comparing", "comparison", "convert", "design"),
             *("errors", "exports", "jobs", "page", "pictures", "plan", "sections", "shown"),
             *("stats", "store", "study", "tables", "paper.statements", "paper.findings"),
-            *("paper.opening", "paper.pages", "paper.thirteen", "paper.shared.detection"),
+            *("paper.pages", "paper.thirteen", "paper.shared.detection"),
         )
     ),
 )

@@ -22,8 +22,7 @@ from spherenorm.support import one_line
 from spherenorm_experiments.claims import slug
 from spherenorm_experiments.errors import RecipeError
 from spherenorm_experiments.lookup import places
-from spherenorm_experiments.paper.findings import findings, rules, summary
-from spherenorm_experiments.paper.opening import opening
+from spherenorm_experiments.paper.findings import findings, opening, rules, summary
 from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.runs import Runs

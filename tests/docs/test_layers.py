@@ -32,7 +32,7 @@ ROOMS = {
         *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "stats", "tables"),
         *("runs", "claims", "pictures", "plan", "study", "design", "shown"),
         *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
-        *("exports", "paper", "extra", "paper.opening", "page", "paper.pages"),
+        *("exports", "paper", "extra", "page", "paper.pages"),
         *("compared", "convert", "cli"),
     ),
 }

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from spherenorm import metrics
 from spherenorm.functional import Sweep
 from spherenorm_experiments.paper.shared.digits import Digits
+from spherenorm_experiments.paper.shared.network import normalize
 from spherenorm_experiments.streams import generator
 from spherenorm_experiments.task import Budget, PureTask
 
@@ -66,8 +67,8 @@ class Mlp(PureTask):
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         images, labels, last_layer = batch[0]
-        hidden = torch.relu(_normalize(images @ params["first"].T))
-        hidden = torch.relu(_normalize(hidden @ params["second"].T))
+        hidden = torch.relu(normalize(images @ params["first"].T))
+        hidden = torch.relu(normalize(hidden @ params["second"].T))
         return cross_entropy(hidden @ last_layer, labels)
 
     def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
@@ -147,8 +148,3 @@ class Mlp(PureTask):
 
     def fingerprint(self) -> str:
         return Digits().fingerprint()
-
-
-def _normalize(x: Tensor) -> Tensor:
-    centered = x - x.mean(dim=0)
-    return centered / (centered.square().mean(dim=0) + 1e-12).sqrt()
