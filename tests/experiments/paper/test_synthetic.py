@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from spherenorm_experiments.lookup import find_task, find_task_class
-from spherenorm_experiments.paper.audio import spoken, street
+from spherenorm_experiments.paper.audio import synthetic
 from spherenorm_experiments.paper.debiasing import biased
 from spherenorm_experiments.paper.detection import scenes
 from spherenorm_experiments.paper.language import texts
@@ -61,7 +61,7 @@ def test_a_seed_gives_the_same_bytes_and_another_seed_others(draw):
     assert not np.array_equal(first[0], other[0])
 
 
-@pytest.mark.parametrize("draw", [spoken.spoken_words, street.street_sounds])
+@pytest.mark.parametrize("draw", [synthetic.spoken_words, synthetic.street_sounds])
 def test_sounds_are_the_same_each_time(draw):
     for first, again in zip(draw(), draw.__wrapped__(), strict=True):
         assert all(map(torch.equal, first, again))
@@ -100,8 +100,8 @@ def test_each_split_of_a_retrieval_has_classes_of_its_own(monkeypatch, name):
 
 
 def test_speakers_and_modules_are_in_one_split():
-    clips = [len(part[0]) for part in spoken.spoken_words()]
-    assert clips == [len(spoken.WORDS) * people for people in spoken.SPEAKERS]  # one by one
+    clips = [len(part[0]) for part in synthetic.spoken_words()]
+    assert clips == [len(synthetic.WORDS) * people for people in synthetic.SPEAKERS]  # one by one
     assert apart([set(modules) for modules in texts.MODULES.values()])
 
 

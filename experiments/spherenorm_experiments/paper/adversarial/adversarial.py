@@ -11,7 +11,6 @@ import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -19,19 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
-from spherenorm_experiments.paper.adversarial import cifar
+from spherenorm_experiments.paper.adversarial.cifar import cifar10
 from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
 from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
-CHARACTERS, SIZE = "ABEHKRSXZ3", 12
-TRAIN, VALIDATION, TEST = 640, 200, 400
-AUDITED = 16
-"""Images of CIFAR-10 that the audit sees: it computes in float64, and WRN-34-10 is large."""
-
-HELD_OUT = 1000
-"""Training images of CIFAR-10 on which hyper-parameters are chosen."""
+CHARACTERS, SIZE, COUNTS = "ABEHKRSXZ3", 12, (640, 200, 400)
 APPEARANCE = glyphs.Appearance(angle=5.0, scale=(0.85, 1.0), contrast=150.0)
+"""Of the embedded data: glyphs of training, validation and test."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +102,7 @@ class Threat:
 
 def _norms(x: Tensor) -> Tensor:
     """The norm of each image, of shape (n, 1, 1, 1)."""
-    norms: Tensor = torch.linalg.vector_norm(x, dim=(1, 2, 3), keepdim=True)
-    return norms
+    return torch.linalg.vector_norm(x, dim=(1, 2, 3), keepdim=True)  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -164,7 +157,7 @@ class Adversarial(Task):
     }
 
     def data(self) -> Splits:
-        return _glyphs() if self.data_set == "glyphs" else _cifar10()
+        return _glyphs() if self.data_set == "glyphs" else cifar10()
 
     def model(self) -> nn.Module:
         return WideResNet(self.depth, self.width, len(CHARACTERS), self.stem)
@@ -189,7 +182,8 @@ class Adversarial(Task):
         return found
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        count = AUDITED if self.data_set == "cifar10" else 4 * AUDITED
+        """Of CIFAR-10 few: the audit computes in float64, and WRN-34-10 is large."""
+        count = 16 if self.data_set == "cifar10" else 64
         return tuple(self.first_batch(self.data().train, count)[:-1])
 
     @property
@@ -210,16 +204,5 @@ class Adversarial(Task):
 @functools.cache
 def _glyphs() -> Splits:
     how = {"size": SIZE, "characters": CHARACTERS, "appearance": APPEARANCE}
-    drawn = glyphs.by_fonts(glyphs.glyph_images, (TRAIN, VALIDATION, TEST), **how)
+    drawn = glyphs.by_fonts(glyphs.glyph_images, COUNTS, **how)
     return Splits(*((images.float() / 255, labels) for images, labels in drawn))
-
-
-@cifar.LAYOUT.reader
-def _cifar10(folder: Path) -> Splits:
-    images, labels = cifar.read_cifar10(folder, train=True)
-    held = min(HELD_OUT, len(labels) // 2)
-    return Splits(
-        cifar.CifarImages(images[:-held], labels[:-held], augment=True),
-        cifar.CifarImages(images[-held:], labels[-held:]),
-        cifar.CifarImages(*cifar.read_cifar10(folder, train=False)),
-    )

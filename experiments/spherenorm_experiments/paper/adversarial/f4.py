@@ -12,6 +12,7 @@ import pandas as pd
 from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import of_metric, projection, scores
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Result, Runs
@@ -152,25 +153,6 @@ def _share_until(item: Result, reached: Mapping[int, float]) -> float:
     return float((there[0] + 1 + skipped) / len(item.metrics)) if len(there) else 1.0
 
 
-DEPARTURES = (
-    ("data", "CIFAR-10", "640 glyphs of 12 x 12 pixels; other fonts in validation, and "
-     "others in the test", "a small machine"),
-    ("network", "WRN-34-10", "WRN-10-1 with half as many channels, 20,000 parameters",
-     "a small machine"),
-    ("threats", "linf 4/255 and 8/255, l2 80/255; 7 or 10 steps",
-     "linf 8/255 and 16/255, l2 1/2; 2 steps", "glyphs are easier, and steps cost"),
-    ("length of a step", "not given", "2.5 radius / steps; with --data 2/255 for linf, as "
-     "Madry et al.", "for l2 along the normalized gradient; public copies of the code that the "
-     "paper used step along its sign"),
-    ("attack (--data too)", "start and mode are not given", "a random start; BatchNorm in "
-     "evaluation mode", "Madry et al."),
-    ("learning rate", "0.01", "tuned", "equal tuning"),
-    ("length", "200 epochs of 50,000, steps at 1/2 and 3/4", "9 epochs of 640, cosine",
-     "a small machine"),
-    ("validation", "none", "200 glyphs of fonts that no other set has; with --data 1,000 training "
-     "images are held out", "rates are not chosen on the test set"),
-)  # fmt: skip
-
 F4 = Comparison(
     "f4",
     """Figure 4 and Table E.2: adversarial training
@@ -208,5 +190,5 @@ F4 = Comparison(
     ],
     first_seed=400,
     measures=DETECTED,
-    departures=DEPARTURES,
+    departures=departures("f4"),
 )

@@ -8,15 +8,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-GROUPS, BLOCK_CONVOLUTIONS, OTHER_LAYERS = 3, 2, 4
-"""Depth counts both convolutions of each block, the stem, two shortcuts and the classifier."""
-
 
 class WideResNet(nn.Module):
     """WRN-depth-width: a stem, three groups of residual blocks, mean over pixels, a linear layer.
 
     Group k = 0, 1, 2 has (depth - 4) / 6 blocks of 2^k `stem` `width` channels; the second and the
-    third halve the image. Takes images of shape (n, 3, height, width), returns logits.
+    third halve the image. Depth counts both convolutions of each block, the stem, two shortcuts and
+    the classifier. Takes images of shape (n, 3, height, width), returns logits.
 
     Args:
         depth: 4 more than a multiple of 6; WRN-34-10 has 34.
@@ -34,12 +32,12 @@ class WideResNet(nn.Module):
 
     def __init__(self, depth: int = 34, width: int = 10, classes: int = 10, stem: int = 16) -> None:
         super().__init__()
-        blocks, rest = divmod(depth - OTHER_LAYERS, GROUPS * BLOCK_CONVOLUTIONS)
+        blocks, rest = divmod(depth - 4, 6)
         if rest or blocks < 1:
             raise ValueError(f"depth must be 10, 16, 22, 28, 34, ..., got {depth}")
         self.stem = _conv3(3, stem)
         layers, channels = [], stem
-        for group in range(GROUPS):
+        for group in range(3):
             for block in range(blocks):
                 outputs, stride = stem * width * 2**group, 2 if group and not block else 1
                 layers.append(_Block(channels, outputs, stride))

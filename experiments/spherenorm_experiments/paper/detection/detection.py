@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Collected, Statistic
-from spherenorm_experiments.paper.detection._average_precision import average_precision
+from spherenorm_experiments.paper.detection.boxes import average_precision
 from spherenorm_experiments.paper.detection.centernet import (
     CenterNet,
     centernet_detections,
@@ -43,11 +43,11 @@ from spherenorm_experiments.paper.shared.resnet import ResNet
 from spherenorm_experiments.streams import preserved_randomness, seed_everything
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
-SIDE, SIDES = 32, {"centernet": 512, "ssd": 300}
-"""Pixels of an image's side, on glyphs and on coco."""
+SIDES = {("centernet", "coco"): 512, ("ssd", "coco"): 300}
+"""Pixels of an image's side; 32 on glyphs."""
 
-TRAIN, VALIDATION, TEST = 1024, 128, 384
-"""Scenes of glyphs; the fonts of the test are not those of training and validation."""
+SCENES = (1024, 128, 384)
+"""Of glyphs, in training, validation and test; each set has fonts of its own."""
 
 PUBLISHED = {"centernet": "resnet18.pth", "ssd": "vgg16_bn.pth"}
 """Files of torchvision's models in the folder "pretrained" of that of `--data`."""
@@ -59,14 +59,8 @@ STAGES = ((8,), (16, 16), (32, 32), (64,))
 SSD_BOXES = {"coco": (SSD300, CANDIDATES), "glyphs": (SMALL, 60)}
 """Default boxes, and detections of a class before suppression."""
 
-AUDITED = 8
-"""Images of the audit's batch: it takes a dozen passes in float64."""
-
-PRETRAINED: dict[str, Any] = {"characters": "BDHMPTZ4", "fonts": TRAIN_FONTS, "size": 24}
-"""The glyphs of the embedded pretrained start; none of these characters is an object."""
-
-COUNT, BATCH, EPOCHS, RATE = 1600, 32, 4, 3e-3
-"""Of the training for that start, by Adam."""
+CHARACTERS, COUNT, BATCH, EPOCHS = "BDHMPTZ4", 1600, 32, 4
+"""The glyphs of the embedded pretrained start, of which none is an object, and its training."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +102,14 @@ class Detection(Task):
         return _scenes(self._side)
 
     def model(self) -> nn.Module:
-        if self.data_set == "coco":
-            model = CenterNet(CLASSES) if self.detector == "centernet" else SSD(CLASSES)
+        if self.data_set == "glyphs":
+            model = _small(self.detector)
             if self.start == "pretrained":
-                load_published(_trunk(model), self._published)
+                nn.ModuleList(_trunk(model)).load_state_dict(_pretrained(self.detector))
             return model
-        model = _SMALL[self.detector][0]()
+        model = CenterNet(CLASSES) if self.detector == "centernet" else SSD(CLASSES)
         if self.start == "pretrained":
-            nn.ModuleList(_trunk(model)).load_state_dict(_pretrained(self.detector))
+            load_published(_trunk(model), self._published)
         return model
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -144,7 +138,7 @@ class Detection(Task):
         return torch.stack(images), padded
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        return (self.first_batch(self.data().train, AUDITED)[0],)
+        return (self.first_batch(self.data().train, 8)[0],)
 
     def shards(self, model: nn.Module) -> Sequence[nn.Module]:
         if isinstance(model, CenterNet):  # the trunk is not called as a whole
@@ -163,8 +157,7 @@ class Detection(Task):
 
     @property
     def _side(self) -> int:
-        usual = SIDE if self.data_set == "glyphs" else SIDES[self.detector]
-        return usual if self.side is None else self.side
+        return self.side or SIDES.get((self.detector, self.data_set), 32)
 
 
 def _stride(side: int, maps: Tensor) -> float:
@@ -189,38 +182,31 @@ def _trunk(model: nn.Module) -> list[nn.Module]:
     return list(model.stages)
 
 
-_SMALL: dict[str, tuple[Callable[[], CenterNet | SSD], nn.Module]] = {
-    "centernet": (
-        lambda: CenterNet(
-            len(OBJECTS), ResNet("basic", (1, 1, 1), 16, stem="halving"), widths=(32,), head=32
-        ),
-        nn.Identity(),
-    ),
-    "ssd": (
-        lambda: SSD(len(OBJECTS), STAGES, hidden=64, dilation=2, extras=(), defaults=SMALL),
-        nn.MaxPool2d(2),
-    ),
-}
-"""The small detectors, and what follows a module of their trunks in a classifier."""
+def _small(detector: str) -> CenterNet | SSD:
+    if detector == "ssd":
+        return SSD(len(OBJECTS), STAGES, hidden=64, dilation=2, extras=(), defaults=SMALL)
+    trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
+    return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
 
 
 @functools.cache
 def _pretrained(detector: str) -> dict[str, Tensor]:
     """The state of a small trunk, as a `ModuleList`, after a short training; always the same.
 
-    The means over the last maps are classified.
+    The means over the last maps are classified, on glyphs of characters that are no objects.
     """
-    make, pool = _SMALL[detector]
     with preserved_randomness(), torch.enable_grad():
         seed_everything(0)
-        trunk = nn.ModuleList(_trunk(make()))
-        drawn = glyph_images(COUNT, 7, **PRETRAINED, grounds=photographs())
-        pixels, labels = map(torch.from_numpy, drawn)
-        images, head = standardized(pixels), nn.LazyLinear(len(PRETRAINED["characters"]))
+        trunk = nn.ModuleList(_trunk(_small(detector)))
+        how = {"characters": CHARACTERS, "fonts": TRAIN_FONTS, "size": 24}
+        drawn = glyph_images(COUNT, 7, **how, grounds=photographs())  # type: ignore[arg-type]
+        images, labels = map(torch.from_numpy, drawn)
+        images, head = standardized(images), nn.LazyLinear(len(CHARACTERS))
+        pool = nn.MaxPool2d(2) if detector == "ssd" else nn.Identity()
         parts = [module for part in trunk for module in (part, pool)]
         network = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
         network(images[:2])  # the head's number of inputs
-        optimizer = torch.optim.Adam(network.parameters(), RATE)
+        optimizer = torch.optim.Adam(network.parameters(), 3e-3)
         steps = EPOCHS * (COUNT // BATCH)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         for _ in range(EPOCHS):
@@ -235,5 +221,5 @@ def _pretrained(detector: str) -> dict[str, Tensor]:
 
 @functools.lru_cache(maxsize=2)
 def _scenes(side: int) -> Splits:
-    drawn = by_fonts(glyph_scenes, (TRAIN, VALIDATION, TEST), size=side)
+    drawn = by_fonts(glyph_scenes, SCENES, size=side)
     return Splits(*((standardized(pixels), objects) for pixels, objects in drawn))

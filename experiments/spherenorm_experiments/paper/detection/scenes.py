@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.paper.shared.glyphs import (
-    TRAIN_FONTS,
-    blend,
-    crop,
-    mask,
-    photographs,
-    textures,
-)
+from spherenorm_experiments.paper.shared import glyphs
+from spherenorm_experiments.paper.shared.glyphs import Image
 
 OBJECTS = "AKS"
 """The characters that are objects, the classes."""
@@ -25,16 +18,10 @@ MOST, EXTENT = 2, (0.3, 0.6)
 ANGLE, CONTRAST, TRIES = 15.0, 60.0, 20
 """The largest rotation; the least difference in brightness; places that are tried."""
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
 
 def glyph_scenes(
-    count: int,
-    seed: int,
-    *,
-    size: int = 32,
-    fonts: Sequence[str] = TRAIN_FONTS,
-) -> tuple[Array, Array]:
+    count: int, seed: int, *, size: int = 32, fonts: Sequence[str] = glyphs.TRAIN_FONTS
+) -> tuple[Image, Image]:
     """Draw scenes: one or two glyphs whose boxes don't overlap, filled with textures.
 
     Args:
@@ -55,65 +42,47 @@ def glyph_scenes(
     random = np.random.default_rng(seed)
     images = np.empty((count, 3, size, size), dtype=np.uint8)
     objects = np.full((count, MOST, 6), -1, dtype=np.float32)
-    for i in range(count):
-        scene = crop(_one_of(photographs(), random), size, size, random)
-        placed = 0
+    for image, rows in zip(images, objects, strict=True):
+        scene, placed = _part_of_one(glyphs.photographs(), size, size, random).copy(), 0
         for _ in range(int(random.integers(1, MOST + 1))):
             label = int(random.integers(len(OBJECTS)))
-            alpha = mask(
-                OBJECTS[label],
-                str(random.choice(fonts)),
-                size * random.uniform(*EXTENT),
-                angle=random.uniform(-ANGLE, ANGLE),
-            )
-            box = _free_place(alpha, size, objects[i, :placed], random)
-            if box is None:
-                continue
-            scene = _drawn(scene, alpha, box, random)
-            objects[i, placed] = (*box, label, 0)
-            placed += 1
-        images[i] = scene.transpose(2, 0, 1)
+            font, extent = str(random.choice(fonts)), size * random.uniform(*EXTENT)
+            alpha = glyphs.mask(OBJECTS[label], font, extent, angle=random.uniform(-ANGLE, ANGLE))
+            for _ in range(TRIES):
+                box = _box(alpha, size, random)
+                if all((box[:2] >= other[2:4]).any() or (box[2:] <= other[:2]).any()
+                       for other in rows[:placed]):  # fmt: skip
+                    _draw(scene, alpha, box, random)
+                    rows[placed] = (*box, label, 0)
+                    placed += 1
+                    break
+        image[:] = scene.transpose(2, 0, 1)
     return images, objects
 
 
-def _one_of(images: Sequence[Array], random: np.random.Generator) -> Array:
-    chosen: Array = images[int(random.integers(len(images)))]
-    return chosen
+def _part_of_one(
+    images: Sequence[Image], height: int, width: int, random: np.random.Generator
+) -> Image:
+    return glyphs.crop(images[int(random.integers(len(images)))], height, width, random)
 
 
-def _free_place(
-    alpha: Array, size: int, taken: Array, random: np.random.Generator
-) -> tuple[int, int, int, int] | None:
-    """A box of the glyph's size that overlaps none that is taken; None if none was found."""
+def _box(alpha: Image, size: int, random: np.random.Generator) -> Image:
+    """A random box of the glyph's size."""
     height, width = alpha.shape
-    for _ in range(TRIES):
-        left = int(random.integers(size - width + 1))
-        top = int(random.integers(size - height + 1))
-        right, bottom = left + width, top + height
-        apart = (
-            (taken[:, 0] >= right)
-            | (taken[:, 2] <= left)
-            | (taken[:, 1] >= bottom)
-            | (taken[:, 3] <= top)
-        )
-        if apart.all():
-            return left, top, right, bottom
-    return None
+    left, top = (int(random.integers(size - side + 1)) for side in (width, height))
+    return np.array([left, top, left + width, top + height])
 
 
-def _drawn(
-    scene: Array, alpha: Array, box: tuple[int, int, int, int], random: np.random.Generator
-) -> Array:
-    """The scene with a glyph in the box, whose texture is brighter or darker than the ground."""
+def _draw(scene: Image, alpha: Image, box: Image, random: np.random.Generator) -> None:
+    """Draw a glyph in the box, whose texture is brighter or darker than the ground."""
     left, top, right, bottom = box
-    ground = scene[top:bottom, left:right].astype(np.float32)
-    fill = crop(_one_of(textures(), random), bottom - top, right - left, random)
+    part = scene[top:bottom, left:right]
+    ground = part.astype(np.float32)
+    fill = _part_of_one(glyphs.textures(), *alpha.shape, random)
     level = ground.mean()
-    room = np.array([level, 255 - level]) - CONTRAST  # below, above
-    above = bool(room[1] > 0 and (room[0] <= 0 or random.random() < 0.5))
-    shift = CONTRAST + random.uniform(0, max(0.0, room[int(above)]))
+    below, above = level - CONTRAST, 255 - level - CONTRAST  # the room for a shift
+    up = bool(above > 0 and (below <= 0 or random.random() < 0.5))
+    shift = CONTRAST + random.uniform(0, max(0.0, above if up else below))
     tint = random.uniform(-30, 30, 3)
-    filled = level + (shift if above else -shift) + tint + 0.5 * (fill - fill.mean())
-    drawn: Array = scene.copy()
-    drawn[top:bottom, left:right] = blend(ground, np.clip(filled, 0, 255), alpha)
-    return drawn
+    filled = level + (shift if up else -shift) + tint + 0.5 * (fill - fill.mean())
+    part[:] = glyphs.blend(ground, np.clip(filled, 0, 255), alpha)

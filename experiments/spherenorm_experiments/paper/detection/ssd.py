@@ -28,6 +28,10 @@ from spherenorm_experiments.paper.detection.boxes import (
 VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 """The widths of VGG-16's convolutions, by stage."""
 
+EXTRAS = ((256, 512, 2), (128, 256, 2), (128, 256, 1), (128, 256, 1))
+"""Of each further map channels, outputs and stride: a 1 x 1 convolution and a 3 x 3 one, with
+padding if it has a stride."""
+
 VARIANCES = (0.1, 0.2)
 """The units of the offsets: of centers in sizes of the default box, of sizes in logarithms."""
 
@@ -89,8 +93,7 @@ class SSD(nn.Module):
         widths: of VGG's stages. The last but one gives the first map.
         hidden: channels of the two convolutions after VGG, which give the second map.
         dilation: of the first of them.
-        extras: for each further map (channels, outputs, stride): a 1 x 1 convolution and a 3 x 3
-            one, with padding if it has a stride.
+        extras: of each further map; see `EXTRAS`.
         defaults: the default boxes of the maps.
 
     Example:
@@ -106,19 +109,15 @@ class SSD(nn.Module):
         widths: Sequence[Sequence[int]] = VGG16,
         hidden: int = 1024,
         dilation: int = 6,
-        extras: Sequence[tuple[int, int, int]] = (
-            *((256, 512, 2), (128, 256, 2)),
-            *((128, 256, 1), (128, 256, 1)),
-        ),
+        extras: Sequence[tuple[int, int, int]] = EXTRAS,
         defaults: Defaults = SSD300,
     ) -> None:
         super().__init__()
         self.stages = nn.ModuleList(vgg_stages(widths))
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
-        last = widths[-1][-1]
         self.hidden = nn.Sequential(
             nn.MaxPool2d(3, 1, padding=1),
-            *(nn.Conv2d(last, hidden, 3, padding=dilation, dilation=dilation), nn.ReLU()),
+            *(nn.Conv2d(widths[-1][-1], hidden, 3, 1, dilation, dilation), nn.ReLU()),
             *(nn.Conv2d(hidden, hidden, 1), nn.ReLU()),
         )
         self.extras = nn.ModuleList()
@@ -194,17 +193,14 @@ def default_boxes(
         Shape (n, 4), in the order of maps, rows, columns and sizes.
     """
     boxes = []
-    for level, (rows, columns) in enumerate(shapes):
-        y, x = (
-            (torch.arange(n, device=device) + 0.5) * defaults.steps.get(n, 1 / n)
-            for n in (rows, columns)
+    for level, shape in enumerate(shapes):
+        y, x = ((torch.arange(n) + 0.5) * defaults.steps.get(n, 1 / n) for n in shape)
+        center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1).flatten(0, 1)
+        size = torch.tensor(defaults.sizes(level))
+        boxes.append(
+            torch.cat([center.repeat_interleave(len(size), 0), size.repeat(len(center), 1)], 1)
         )
-        center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)  # rows, columns, 2
-        size = torch.tensor(defaults.sizes(level), device=device)
-        shape = (rows, columns, len(size), 2)
-        parts = center[:, :, None].expand(shape), size.expand(shape)
-        boxes.append(torch.cat(parts, dim=-1).flatten(0, 2))
-    return torch.cat(boxes)
+    return torch.cat(boxes).to(device)
 
 
 def encoded(boxes: Tensor, defaults: Tensor) -> Tensor:
@@ -241,8 +237,7 @@ def matched(boxes: Tensor, labels: Tensor, defaults: Tensor) -> Tensor:
     overlap = torch.where(labels[..., None] >= 0, overlap, -1.0)
     most, taken = overlap.max(dim=1)
     taken = torch.where(most >= MATCHED, taken, -1)
-    every = torch.arange(len(boxes), device=boxes.device)
-    best = overlap.argmax(dim=2)
+    every, best = torch.arange(len(boxes), device=boxes.device), overlap.argmax(dim=2)
     for k in range(labels.shape[1]):
         place = every, best[:, k]
         taken[place] = torch.where(labels[:, k] >= 0, k, taken[place])
@@ -251,17 +246,18 @@ def matched(boxes: Tensor, labels: Tensor, defaults: Tensor) -> Tensor:
 
 def _joined(maps: Maps, defaults: Defaults) -> tuple[Tensor, Tensor, Tensor]:
     """Offsets (images, n, 4), logits (images, n, classes + 1) and the n default boxes."""
-    shapes = [(x.shape[2], x.shape[3]) for x, _ in maps]
     counts = [len(defaults.sizes(level)) for level in range(len(maps))]
-
-    def rows(x: Tensor, count: int) -> Tensor:
-        places = x.view(len(x), count, -1, *x.shape[2:]).permute(0, 3, 4, 1, 2)
-        return places.flatten(1, 3).float()
-
     offsets, logits = (
-        torch.cat([rows(pair[part], count) for pair, count in zip(maps, counts, strict=True)], 1)
-        for part in (0, 1)
+        torch.cat(
+            [
+                x.unflatten(1, (count, -1)).permute(0, 3, 4, 1, 2).flatten(1, 3).float()
+                for x, count in zip(of_levels, counts, strict=True)
+            ],
+            dim=1,
+        )
+        for of_levels in zip(*maps, strict=True)
     )
+    shapes = [(x.shape[2], x.shape[3]) for x, _ in maps]
     return offsets, logits, default_boxes(shapes, defaults, offsets.device)
 
 
@@ -278,16 +274,14 @@ def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int, defaults: Def
         side: pixels of an image's side.
     """
     offsets, logits, places = _joined(maps, defaults)
-    boxes = boxes / boxes.new_tensor(side)
+    boxes = boxes / side
     found = matched(boxes, labels, places)
-    taken = found >= 0
-    index = found.clamp(min=0)
+    taken, index = found >= 0, found.clamp(min=0)
     truth = boxes.gather(1, index[..., None].expand(-1, -1, 4))
     wanted = encoded(centered(truth)[taken], places.expand_as(truth)[taken])
     off = F.smooth_l1_loss(offsets[taken], wanted, reduction="sum")
     target = torch.where(taken, labels.gather(1, index) + 1, 0)
-    entropy = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
-    entropy = entropy.view_as(target)
+    entropy = F.cross_entropy(logits.transpose(1, 2), target, reduction="none")
     rank = torch.where(taken, -1.0, entropy.detach()).argsort(1, descending=True).argsort(1)
     hard = ~taken & (rank < NEGATIVES * taken.sum(1, keepdim=True))
     return (off + entropy[taken | hard].sum()) / taken.sum().clamp(min=1)
@@ -308,18 +302,15 @@ def ssd_detections(maps: Maps, side: int, defaults: Defaults, candidates: int) -
     """
     offsets, logits, places = _joined(maps, defaults)
     shares = logits.softmax(-1)[..., 1:].transpose(1, 2)
-    boxes = cornered(decoded(offsets, places)).clamp(0, 1) * side
-    return [_of_image(*pair, candidates) for pair in zip(boxes, shares, strict=True)]
-
-
-def _of_image(boxes: Tensor, shares: Tensor, candidates: int) -> Tensor:
-    """The detections of one image, of boxes (n, 4) and shares (classes, n)."""
-    scores, index = shares.topk(min(candidates, shares.shape[1]))
-    used = int((scores >= LEAST).sum(1).max())
-    scores, index = scores[:, :used], index[:, :used]
-    label = torch.arange(len(shares), device=index.device)[:, None].expand_as(index)
-    boxes = boxes[index]
-    keep = (scores >= LEAST) & ~suppressed(boxes, label, SUPPRESSED)
-    ranked, order = scores.flatten().sort(descending=True, stable=True)
-    boxes, label, keep = (x.flatten(0, 1)[order][None] for x in (boxes, label, keep))
-    return detections(boxes, ranked[None], label, keep)[0]
+    every = cornered(decoded(offsets, places)).clamp(0, 1) * side
+    found = []
+    for image, of_class in zip(every, shares, strict=True):
+        scores, index = of_class.topk(min(candidates, of_class.shape[1]))
+        used = int((scores >= LEAST).sum(1).max())
+        scores, boxes = scores[:, :used], image[index[:, :used]]
+        label = torch.arange(len(scores), device=scores.device)[:, None].expand_as(scores)
+        keep = (scores >= LEAST) & ~suppressed(boxes, label, SUPPRESSED)
+        ranked, order = scores.flatten().sort(descending=True, stable=True)
+        boxes, label, keep = (x.flatten(0, 1)[order][None] for x in (boxes, label, keep))
+        found += detections(boxes, ranked[None], label, keep)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,18 +12,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.paper.language.texts import PARTS, Windows, corpus, source_corpus
+from spherenorm_experiments.paper.language.texts import PARTS, corpus, source_corpus, windows
 from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 CUTOFFS = {"wikitext-103": (20_000, 40_000, 200_000), "library": (16, 40)}
 """The first token of each cluster of the adaptive softmax; those within the vocabulary hold."""
-
-AUDITED = 4
-"""Windows of the audit's batch."""
-
-LARGEST = 700.0
-"""The exponent of a float64 ends at 709."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +59,16 @@ class Language(Task):
     }
 
     def data(self) -> Splits:
-        if self.data_set == "wikitext-103":
-            return Splits(*_windows(corpus()[1], self.memory, self.segment))
-        return _stacked(self.memory, self.segment)
+        texts = self._corpus[1]
+        return Splits(*(
+            (windows(texts[part], self.memory, self.segment, complete=part == "train"),)
+            for part in PARTS
+        ))  # fmt: skip
 
     def model(self) -> nn.Module:
-        on_disk = self.data_set == "wikitext-103"
-        count, _ = corpus() if on_disk else source_corpus()
+        count, _ = self._corpus
+        # A checkpoint would not hold the memories of several processes.
+        alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
         return TransformerXL(
             count,
             layers=self.layers,
@@ -81,19 +77,16 @@ class Language(Task):
             inner=self.inner,
             cutoffs=[cutoff for cutoff in CUTOFFS[self.data_set] if cutoff < count],
             memory=self.memory,
-            recurrent=self.recurrent and not _is_one_of_several(),
+            recurrent=self.recurrent and alone,
             dropout=self.dropout,
             weight_norm=self.weight_norm,
         )
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        (windows,) = batch
-        losses: Tensor = model(windows)
-        return losses.mean()
+        return model(batch[0]).mean()  # type: ignore[no-any-return]
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
-        (windows,) = batch
-        losses = model(windows)[windows[:, self.memory + 1 :] >= 0]
+        losses = model(batch[0])[batch[0][:, self.memory + 1 :] >= 0]
         return {
             "minus perplexity": Mean(losses, then=lambda mean: -_perplexity(mean)),
             "perplexity": Mean(losses, then=_perplexity),
@@ -108,29 +101,17 @@ class Language(Task):
         return torch.cat([rows.T.flatten(), torch.arange(batch_size * steps, count)])
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        return tuple(self.first_batch(self.data().train, AUDITED))
+        return tuple(self.first_batch(self.data().train, 4))
 
     def shards(self, model: nn.Module) -> Sequence[nn.Module]:
         """The layers; the vocabulary, whose methods the model calls, is sharded with the model."""
         assert isinstance(model, TransformerXL)
         return list(model.layers)
 
-
-def _is_one_of_several() -> bool:
-    """True in one of several processes, whose memories a checkpoint would not hold."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    @property
+    def _corpus(self) -> tuple[int, Mapping[str, Tensor]]:
+        return corpus() if self.data_set == "wikitext-103" else source_corpus()
 
 
 def _perplexity(mean: float) -> float:
-    return math.exp(min(mean, LARGEST))
-
-
-def _windows(tokens: Mapping[str, Tensor], memory: int, segment: int) -> list[Windows]:
-    return [Windows(tokens[part], memory, segment, complete=part == "train") for part in PARTS]
-
-
-@functools.lru_cache(maxsize=4)
-def _stacked(memory: int, segment: int) -> Splits:
-    """The windows of the library's source as tensors, which need no loader."""
-    windows = _windows(source_corpus()[1], memory, segment)
-    return Splits(*((torch.stack([part[k][0] for k in range(len(part))]),) for part in windows))
+    return math.exp(min(mean, 700.0))  # float64 ends at exp(709)

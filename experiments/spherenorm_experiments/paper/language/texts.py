@@ -9,15 +9,16 @@ Source: S. Merity et al., *Pointer Sentinel Mixture Models*, 2016.
 from __future__ import annotations
 
 import functools
-import hashlib
 import sysconfig
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.paper.shared.layout import Layout
 
@@ -54,11 +55,12 @@ LENGTHS = {"train": 20_000, "valid": 8_000, "test": 8_000}
 """Tokens of each module that are read."""
 
 
-class Windows:
-    """The segments of a text, each after the tokens that precede it.
+def windows(tokens: Tensor, memory: int, length: int, *, complete: bool) -> Tensor:
+    """The segments of a text, each after the tokens that precede it; shape (segments, size).
 
-    Item k is a tuple of one tensor: `memory` tokens, the `length` that are scored from them on, and
-    one more, the target of the last. What precedes the text is filled with its end-of-line token.
+    A window is `memory` tokens, the `length` that are scored from them on, and one more, the target
+    of the last. What precedes the text is filled with its end-of-line token. It is a view: a token
+    is in memory once.
 
     Args:
         tokens: of the text, shape (count,).
@@ -67,29 +69,12 @@ class Windows:
     Raises:
         ValueError: the text is too short for one segment.
     """
-
-    def __init__(self, tokens: Tensor, memory: int, length: int, *, complete: bool) -> None:
-        targets = len(tokens) - 1  # nothing predicts the first token
-        self.count = targets // length if complete else -(-targets // length)
-        if self.count < 1:
-            raise ValueError(f"segments of {length} need a longer text, got {len(tokens)} tokens")
-        before = tokens.new_zeros(memory)
-        after = tokens.new_full((max(0, self.count * length - targets),), -1)
-        self.tokens, self.length = torch.cat([before, tokens, after]), length
-        self.size = memory + length + 1
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> tuple[Tensor]:
-        start = index * self.length
-        return (self.tokens[start : start + self.size].long(),)
-
-    def fingerprint(self) -> str:
-        """A hash of the tokens and of how they are divided."""
-        digest = hashlib.sha256(str((self.size, self.length, self.count)).encode())
-        digest.update(self.tokens.numpy().tobytes())
-        return digest.hexdigest()
+    targets = len(tokens) - 1  # nothing predicts the first token
+    count = targets // length if complete else -(-targets // length)
+    if count < 1:
+        raise ValueError(f"segments of {length} need a longer text, got {len(tokens)} tokens")
+    padded = F.pad(F.pad(tokens, (memory, 0)), (0, max(0, count * length - targets)), value=-1)
+    return padded.unfold(0, memory + length + 1, length)[:count]
 
 
 def _vocabulary(lines: Iterable[Sequence[str]], *special: str) -> dict[str, int]:
@@ -97,12 +82,8 @@ def _vocabulary(lines: Iterable[Sequence[str]], *special: str) -> dict[str, int]
 
     Words that are equally frequent keep the order in which they first appear.
     """
-    counts: Counter[str] = Counter()
-    for line in lines:
-        counts.update(line)
-    for word in special:
-        counts.pop(word, None)
-    words = [*special, *(word for word, _ in counts.most_common())]
+    counts = Counter(chain.from_iterable(lines))
+    words = [*special, *(word for word, _ in counts.most_common() if word not in special)]
     return {word: number for number, word in enumerate(words)}
 
 
@@ -110,12 +91,11 @@ def _encoded(lines: Iterable[Sequence[str]], numbers: Mapping[str, int]) -> Tens
     """The tokens of the lines, each followed by `<eos>`; int32."""
     tokens, unknown = array("i"), numbers.get(UNKNOWN)
     for line in lines:
-        for word in line:
+        for word in (*line, END):
             number = numbers.get(word, unknown)
             if number is None:
                 raise ValueError(f"the word {word!r} is not in the vocabulary, nor is {UNKNOWN}")
             tokens.append(number)
-        tokens.append(numbers[END])
     return torch.frombuffer(tokens, dtype=torch.int32).clone()
 
 
@@ -137,11 +117,10 @@ def source_corpus() -> tuple[int, Mapping[str, Tensor]]:
 
     The text depends on the version of Python, and so does the fingerprint of the data.
     """
-    every = (line for module in MODULES["train"] for line in _source(module))
-    numbers = _vocabulary(every, END, UNKNOWN)
+    numbers = _vocabulary(chain.from_iterable(map(_source, MODULES["train"])), END, UNKNOWN)
     return len(numbers), {
-        part: torch.cat([_encoded(_source(module), numbers)[: LENGTHS[part]] for module in modules])
-        for part, modules in MODULES.items()
+        part: torch.cat([_encoded(_source(each), numbers)[: LENGTHS[part]] for each in own]).long()
+        for part, own in MODULES.items()
     }
 
 

@@ -5,7 +5,8 @@
 The length of W f + b is divided out, so that only the direction of W and b together matters, of the
 layer as a whole: no row of W is scale-invariant by itself. With a bias W alone is not either.
 
-Source: S. Kim et al., *Proxy Anchor Loss for Deep Metric Learning*, 2020, and its released code.
+Source: S. Kim et al., *Proxy Anchor Loss for Deep Metric Learning*, 2020, and its released code;
+F. Schroff et al., *FaceNet*, 2015.
 """
 
 from __future__ import annotations
@@ -59,9 +60,7 @@ class Embedding(nn.Module):
         """As every module's, but for frozen statistics."""
         super().train(mode)
         if self.frozen_statistics:
-            for module in self.trunk.modules():
-                if isinstance(module, nn.BatchNorm2d):
-                    module.eval()
+            self.trunk.eval()  # which has no other layer with a mode
         return self
 
 
@@ -70,12 +69,9 @@ class Learner(nn.Module):
 
     Args:
         embedding: of images.
-        objective: triplet or proxy-anchor.
+        objective: triplet or proxy-anchor; the losses are those of pytorch-metric-learning.
         classes: proxies.
         dimension: of the embedding.
-
-    Source: F. Schroff et al., *FaceNet*, 2015; S. Kim et al., *Proxy Anchor Loss for Deep Metric
-    Learning*, 2020. The losses are those of pytorch-metric-learning.
     """
 
     def __init__(self, embedding: Embedding, objective: str, classes: int, dimension: int) -> None:
@@ -104,5 +100,4 @@ class Learner(nn.Module):
             if embeddings.dtype in (torch.float16, torch.bfloat16):
                 embeddings = embeddings.float()  # the library would cast the proxies to the half
             triplets = None if self.miner is None else self.miner(embeddings, labels)
-            loss: Tensor = self.criterion(embeddings, labels, triplets)
-        return loss
+            return self.criterion(embeddings, labels, triplets)  # type: ignore[no-any-return]

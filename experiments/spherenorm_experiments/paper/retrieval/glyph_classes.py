@@ -1,15 +1,10 @@
-"""Glyphs for retrieval: characters of training, validation and test are different ones.
-
-Four protocols stand for the paper's four data sets: few classes with many images (CUB), the same
-seen from more angles (Cars-196), queries and a gallery (In-Shop), many classes with few images
-(SOP).
-"""
+"""Glyphs for retrieval: characters of training, validation and test are different ones."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,8 +38,7 @@ PLAIN = (np.full((32, 32, 3), 128, dtype=np.uint8),)
 """Grounds of one colour: on textures no network learns enough in seconds."""
 
 
-@dataclass(frozen=True)
-class Protocol:
+class Protocol(NamedTuple):
     """The division of glyphs into sets.
 
     Attributes:
@@ -62,10 +56,10 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "few-classes": Protocol((24, 12, 24), 25),
-    "turned": Protocol((24, 12, 24), 25, appearance=TURNED),
-    "queries": Protocol((40, 20, 40), 12, queries=5),
-    "few-images": Protocol((60, 20, 32), 8),
+    "few-classes": Protocol((24, 12, 24), 25),  # as CUB
+    "turned": Protocol((24, 12, 24), 25, appearance=TURNED),  # as Cars-196
+    "queries": Protocol((40, 20, 40), 12, queries=5),  # as In-Shop
+    "few-images": Protocol((60, 20, 32), 8),  # as SOP
 }
 
 
@@ -77,24 +71,21 @@ def glyph_classes(name: str, size: int) -> Splits:
         name: of a protocol.
         size: pixels of a side.
     """
-    protocol = PROTOCOLS[name]
-    seed = list(PROTOCOLS).index(name)
+    protocol, seed = PROTOCOLS[name], list(PROTOCOLS).index(name)
     order = np.random.default_rng(seed).permutation(len(ALPHABET))
-    ends = list(accumulate(protocol.classes))
     splits = []
-    for part, (count, end) in enumerate(zip(protocol.classes, ends, strict=True)):
-        characters = [ALPHABET[place] for place in order[end - count : end]]
+    for part, end in enumerate(accumulate(protocol.classes)):
+        count = protocol.classes[part]
         images, labels = glyph_images(
             count * protocol.images,
             10 * seed + part,
             size=size,
-            characters=characters,
+            characters=[ALPHABET[place] for place in order[end - count : end]],
             fonts=FONTS,
             grounds=PLAIN,
             appearance=protocol.appearance,
         )
-        pixels, classes = (torch.from_numpy(x) for x in (images, labels))
-        pixels = (pixels.float() - 127.5) / 70
+        pixels, classes = (torch.from_numpy(images).float() - 127.5) / 70, torch.from_numpy(labels)
         splits.append((pixels, classes, _roles(classes, protocol.queries)))
     return Splits(*splits)
 

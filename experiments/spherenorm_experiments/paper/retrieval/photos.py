@@ -8,9 +8,8 @@ et al., *Deep Metric Learning via Lifted Structured Feature Embedding*, 2016.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.shared.augmentation import central, varied
@@ -24,17 +23,11 @@ SHARE = 224 / 256
 SHOWN = 5_000
 """Training images that are the validation set: they show no more than that the loss works."""
 
+TRAIN = -1
+"""The role of a training image."""
 
-class Listed(NamedTuple):
-    """The images of a data set.
-
-    Attributes:
-        train: paths relative to its folder, and classes, which are numbered from 0.
-        test: paths, classes and roles.
-    """
-
-    train: Sequence[tuple[str, int]]
-    test: Sequence[tuple[str, int, int]]
+Row = tuple[str, int, int]
+"""The path of an image in the data set's folder, its class, which counts from 0, and its role."""
 
 
 def photos(data_set: str, side: int) -> Splits:
@@ -45,107 +38,83 @@ def photos(data_set: str, side: int) -> Splits:
         side: pixels of an image's side.
 
     Raises:
-        ValueError: no folder was given, it has another layout, or its lists contradict themselves.
+        ValueError: no folder was given, or it has another layout.
     """
     return _splits(SOURCES[data_set][0].folder(), data_set, side)
 
 
 @functools.lru_cache(maxsize=8)
 def _splits(folder: Path, data_set: str, side: int) -> Splits:
-    listed = SOURCES[data_set][1](folder)
-    train, both = listed.train, [BOTH] * len(listed.train)
-    test, roles = [row[:2] for row in listed.test], [role for *_, role in listed.test]
-    return Splits(
-        Pictures(folder, train, varied(side), both),
-        Pictures(folder, train[:SHOWN], central(side, SHARE), both[:SHOWN]),
-        Pictures(folder, test, central(side, SHARE), roles),
-    )
+    rows = list(SOURCES[data_set][1](folder))
+    train = [(path, label, BOTH) for path, label, role in rows if role == TRAIN]
+    test, crop = [row for row in rows if row[2] != TRAIN], central(side, SHARE)
+    parts = (train, varied(side)), (train[:SHOWN], crop), (test, crop)
+    return Splits(*(
+        Pictures(folder, [row[:2] for row in part], view, [row[2] for row in part])
+        for part, view in parts
+    ))  # fmt: skip
 
 
-def _divided(images: Sequence[tuple[str, int]], trained: int) -> Listed:
+def _fields(file: Path) -> list[list[str]]:
+    """The words of each line that has some."""
+    return [line.split() for line in file.read_text().splitlines() if line.strip()]
+
+
+def _divided(images: Iterable[tuple[str, int]], trained: int) -> Iterator[Row]:
     """The first `trained` classes are for training; of the others every image is both."""
-    return Listed(
-        [(path, label) for path, label in images if label < trained],
-        [(path, label, BOTH) for path, label in images if label >= trained],
-    )
+    return ((path, label, TRAIN if label < trained else BOTH) for path, label in images)
 
 
-def _cub(folder: Path) -> Listed:
-    def columns(name: str) -> dict[str, str]:
-        lines = (folder / name).read_text().splitlines()
-        return dict(line.split() for line in lines if line.strip())
-
-    paths, labels = columns("images.txt"), columns("image_class_labels.txt")
-    if without := sorted(paths.keys() - labels.keys()):
-        raise CUB.error(folder, f"has no class of image {without[0]}")
-    images = [(f"images/{path}", int(labels[number]) - 1) for number, path in paths.items()]
-    return _divided(images, 100)
+def _cub(folder: Path) -> Iterator[Row]:
+    labels = dict(_fields(folder / "image_class_labels.txt"))
+    images = _fields(folder / "images.txt")
+    return _divided([(f"images/{path}", int(labels[n]) - 1) for n, path in images], 100)
 
 
-def _cars(folder: Path) -> Listed:
+def _cars(folder: Path) -> Iterator[Row]:
     from scipy.io import loadmat
 
-    rows: Any = loadmat(folder / "cars_annos.mat", squeeze_me=True).get("annotations")
-    if rows is None or not {"relative_im_path", "class"} <= set(rows.dtype.names or ()):
-        raise CARS.error(folder, "has no annotations of path and class in cars_annos.mat")
+    rows = loadmat(folder / "cars_annos.mat", squeeze_me=True)["annotations"]
     columns = zip(rows["relative_im_path"], rows["class"], strict=True)
     return _divided([(str(path), int(label) - 1) for path, label in columns], 98)
 
 
 PARTITION = "Eval/list_eval_partition.txt"
-ROLES = {"query": QUERY, "gallery": GALLERY}
+ROLES = {"train": TRAIN, "query": QUERY, "gallery": GALLERY}
 
 
-def _in_shop(folder: Path) -> Listed:
+def _in_shop(folder: Path) -> Iterator[Row]:
     """The classes are the items, in the order of the list; those of training come first."""
-    first, _, *lines = (folder / PARTITION).read_text().splitlines()
-    rows = [line.split() for line in lines if line.strip()]
-    if len(rows) != int(first):
-        raise IN_SHOP.error(folder, f"has {len(rows)} images in {PARTITION}, which says {first}")
-    for *_, status in rows:
-        if status not in ("train", *ROLES):
-            raise IN_SHOP.error(folder, f"has the status {status!r} in {PARTITION}")
+    (count,), _, *rows = _fields(folder / PARTITION)
+    if len(rows) != int(count):
+        raise IN_SHOP.error(folder, f"has {len(rows)} images in {PARTITION}, which says {count}")
     items: dict[str, int] = {}
-    rows.sort(key=lambda row: row[2] != "train")
-    images = [(f"Img/{path}", items.setdefault(item, len(items)), s) for path, item, s in rows]
-    return Listed(
-        [(path, label) for path, label, status in images if status == "train"],
-        [(path, label, ROLES[status]) for path, label, status in images if status in ROLES],
-    )
+    for path, item, status in sorted(rows, key=lambda row: row[2] != "train"):
+        yield f"Img/{path}", items.setdefault(item, len(items)), ROLES[status]
 
 
-def _products(folder: Path) -> Listed:
-    def rows(name: str) -> list[tuple[str, int]]:
-        heading, *lines = (folder / name).read_text().splitlines()
-        if heading.split() != ["image_id", "class_id", "super_class_id", "path"]:
-            raise PRODUCTS.error(folder, f"has the heading {heading!r} in {name}")
-        columns = (line.split() for line in lines if line.strip())
-        return [(path, int(label) - 1) for _, label, _, path in columns]
-
-    return Listed(rows("Ebay_train.txt"), [(*row, BOTH) for row in rows("Ebay_test.txt")])
+def _products(folder: Path) -> Iterator[Row]:
+    for name, role in (("Ebay_train.txt", TRAIN), ("Ebay_test.txt", BOTH)):
+        for _, label, _, path in _fields(folder / name)[1:]:
+            yield path, int(label) - 1, role
 
 
 def _statistics(
-    listing: Callable[[Path], Listed],
-    train_classes: int,
-    test_classes: int,
-    train_images: int,
-    **test_images: int,
+    read: Callable[[Path], Iterator[Row]], train_classes: int, test_classes: int, **images: int
 ) -> dict[str, tuple[int, Count]]:
-    """The numbers of classes and images in a list; of the test's images those of each role."""
+    """The numbers of classes, and of images of each role, in a list."""
 
-    def classes(rows: Sequence[tuple[Any, ...]]) -> int:
-        return len({label for _, label, *_ in rows})
+    def classes(training: bool) -> Count:
+        return lambda folder: len({k for _, k, role in read(folder) if (role == TRAIN) == training})
 
-    def of_role(role: int) -> Callable[[Path], int]:
-        return lambda folder: sum(row[2] == role for row in listing(folder).test)
+    def of_role(role: int) -> Count:
+        return lambda folder: sum(own == role for *_, own in read(folder))
 
-    roles = {"test": BOTH, **ROLES}
+    roles = {**ROLES, "test": BOTH}
     return {
-        "train classes": (train_classes, lambda folder: classes(listing(folder).train)),
-        "test classes": (test_classes, lambda folder: classes(listing(folder).test)),
-        "train images": (train_images, lambda folder: len(listing(folder).train)),
-        **{f"{name} images": (x, of_role(roles[name])) for name, x in test_images.items()},
+        "train classes": (train_classes, classes(True)),
+        "test classes": (test_classes, classes(False)),
+        **{f"{name} images": (count, of_role(roles[name])) for name, count in images.items()},
     }
 
 
@@ -159,7 +128,7 @@ cub/                         the content of CUB_200_2011.tgz
   images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg ...
 """,
     paths=("images.txt", "image_class_labels.txt", "images"),
-    statistics=_statistics(_cub, 100, 100, 5_864, test=5_924),
+    statistics=_statistics(_cub, 100, 100, train=5_864, test=5_924),
     source="Wah et al. 2011: CUB_200_2011",
 )
 
@@ -172,7 +141,7 @@ cars-196/
   car_ims/000001.jpg ...
 """,
     paths=("cars_annos.mat", "car_ims"),
-    statistics=_statistics(_cars, 98, 98, 8_054, test=8_131),
+    statistics=_statistics(_cars, 98, 98, train=8_054, test=8_131),
     source="Krause et al. 2013: car_ims.tgz and cars_annos.mat",
 )
 
@@ -186,7 +155,7 @@ in-shop/
   Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg ...
 """,
     paths=(PARTITION, "Img/img"),
-    statistics=_statistics(_in_shop, 3_997, 3_985, 25_882, query=14_218, gallery=12_612),
+    statistics=_statistics(_in_shop, 3_997, 3_985, train=25_882, query=14_218, gallery=12_612),
     source="Liu et al. 2016: the In-shop Clothes Retrieval Benchmark of DeepFashion",
 )
 
@@ -200,11 +169,11 @@ sop/                                  the content of Stanford_Online_Products.zi
   bicycle_final/111085122871_0.JPG ...
 """,
     paths=("Ebay_train.txt", "Ebay_test.txt"),
-    statistics=_statistics(_products, 11_318, 11_316, 59_551, test=60_502),
+    statistics=_statistics(_products, 11_318, 11_316, train=59_551, test=60_502),
     source="Song et al. 2016: Stanford_Online_Products",
 )
 
-SOURCES: dict[str, tuple[Layout, Callable[[Path], Listed]]] = {
+SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Row]]]] = {
     "cub": (CUB, _cub),
     "cars-196": (CARS, _cars),
     "in-shop": (IN_SHOP, _in_shop),

@@ -25,18 +25,6 @@ from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
 from spherenorm_experiments.task import Batch, Budget, Splits, Task, are_tensors
 
-PUBLISHED = Path("pretrained") / "resnet50.pth"
-"""The file of torchvision's model in the folder of `--data`."""
-
-SIDE = 16
-"""Pixels of a glyph's image."""
-
-AUDITED = 32
-"""Images of the audit's batch."""
-
-CHUNK = 4096
-"""Queries whose neighbours are looked for at a time."""
-
 
 @dataclass(frozen=True)
 class Retrieval(Task):
@@ -46,7 +34,8 @@ class Retrieval(Task):
     than the margin. ProxyAnchor has a vector for each class, which is trained with them.
 
     Attributes:
-        data_set: glyphs, divided in one of four ways, or one of the paper's data sets.
+        data_set: glyphs of 16 x 16 pixels, divided in one of four ways, or one of the paper's data
+            sets.
         objective: triplet or proxy-anchor.
         network: small (two blocks) or resnet50.
         dimension: of the embedding.
@@ -85,7 +74,7 @@ class Retrieval(Task):
 
     def data(self) -> Splits:
         if self.data_set in PROTOCOLS:
-            return glyph_classes(self.data_set, SIDE)
+            return glyph_classes(self.data_set, 16)
         return photos(self.data_set, self.side)
 
     def model(self) -> nn.Module:
@@ -100,8 +89,7 @@ class Retrieval(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels, _ = batch
-        loss: Tensor = model(images, labels)
-        return loss
+        return model(images, labels)  # type: ignore[no-any-return]
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, labels, roles = batch
@@ -120,7 +108,7 @@ class Retrieval(Task):
 
     def audit_inputs(self) -> tuple[Any, ...]:
         """Images; and classes where proxies matter. Mining triplets is no smooth function."""
-        images, labels, _ = self.first_batch(self.data().train, AUDITED)
+        images, labels, _ = self.first_batch(self.data().train, 32)
         return (images,) if self.objective == "triplet" else (images, labels)
 
     def shards(self, model: nn.Module) -> Sequence[nn.Module]:
@@ -140,14 +128,14 @@ class Retrieval(Task):
 
     @property
     def _published(self) -> Path:
-        return data_folder("the pretrained start") / PUBLISHED
+        return data_folder("the pretrained start") / "pretrained" / "resnet50.pth"
 
 
 def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
     """The percentage of queries whose nearest image of the gallery has their class.
 
     An image that is both query and gallery does not find itself. Queries without an image to find
-    do not count.
+    do not count. It is the precision@1 of pytorch-metric-learning.
 
     Args:
         embeddings: vectors of length 1, shape (items, dimension).
@@ -155,20 +143,21 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
         roles: QUERY, GALLERY or BOTH, shape (items).
 
     Returns:
-        nan if there is nothing to find.
+        nan without a gallery, and for embeddings that are not finite.
     """
-    queries, gallery = ((roles != other).nonzero()[:, 0] for other in (GALLERY, QUERY))
-    hits = found = 0
-    if not len(gallery):  # a rehearsal's few items may be queries alone
+    from pytorch_metric_learning.distances import CosineSimilarity
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+    from pytorch_metric_learning.utils.inference import CustomKNN
+
+    queries, gallery = roles != GALLERY, roles != QUERY
+    if not gallery.any() or not embeddings.isfinite().all():  # a rehearsal may have queries alone
         return float("nan")
-    for chunk in torch.split(queries, CHUNK):
-        likeness = embeddings[chunk] @ embeddings[gallery].T
-        itself = chunk[:, None] == gallery
-        same = (labels[chunk, None] == labels[gallery]) & ~itself
-        nearest = likeness.masked_fill(itself, -torch.inf).argmax(dim=1, keepdim=True)
-        hits += int(same.gather(1, nearest).sum())
-        found += int(same.any(dim=1).sum())
-    return 100 * hits / found if found else float("nan")
+    neighbours = CustomKNN(CosineSimilarity(), batch_size=4096)
+    found = AccuracyCalculator(include=("precision_at_1",), k=1, knn_func=neighbours).get_accuracy(
+        *(embeddings[queries], labels[queries], embeddings[gallery], labels[gallery]),
+        ref_includes_query=torch.equal(queries, gallery),
+    )
+    return 100 * float(found["precision_at_1"])
 
 
 def balanced(
@@ -179,20 +168,19 @@ def balanced(
     Classes are drawn without replacement, until all have been drawn; so are the images of a class
     that has enough.
     """
+
     members = [(labels == label).nonzero()[:, 0] for label in torch.unique(labels)]
     wanted = -(-batch_size // per_class)
     found: list[Tensor] = []
     for _ in range(-(-count // batch_size)):
-        rounds = -(-wanted // len(members))
-        chosen = [torch.randperm(len(members), generator=random) for _ in range(rounds)]
-        drawn = [
-            _drawn(members[int(label)], per_class, random) for label in torch.cat(chosen)[:wanted]
-        ]
-        found.append(torch.cat(drawn)[:batch_size])
+        rounds = range(-(-wanted // len(members)))
+        order = torch.cat([torch.randperm(len(members), generator=random) for _ in rounds])
+        batch = [_some(members[int(label)], per_class, random) for label in order[:wanted]]
+        found.append(torch.cat(batch)[:batch_size])
     return torch.cat(found)[:count]
 
 
-def _drawn(members: Tensor, count: int, random: torch.Generator) -> Tensor:
+def _some(members: Tensor, count: int, random: torch.Generator) -> Tensor:
     if len(members) >= count:
         return members[torch.randperm(len(members), generator=random)[:count]]
     return members[torch.randint(len(members), (count,), generator=random)]

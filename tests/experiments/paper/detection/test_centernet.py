@@ -8,14 +8,12 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.paper.detection.centernet import (
+    DeformableConv2d,
     centernet_detections,
     centernet_loss,
+    deformable_convolution,
     heat,
     radius,
-)
-from spherenorm_experiments.paper.detection.deformable import (
-    DeformableConv2d,
-    deformable_convolution,
 )
 
 

@@ -17,11 +17,27 @@ from torch import Tensor, nn
 
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
-Featured = tuple[Tensor, Tensor]
-"""Logits of shape (n, classes), and features of shape (n, channels)."""
+
+class Featured(nn.Module):
+    """The means of a body's maps over the image, and a linear classifier of them.
+
+    Args:
+        body: of images of shape (n, 3, height, width).
+        channels: of its maps.
+        classes: of the logits.
+    """
+
+    def __init__(self, body: nn.Module, channels: int, classes: int) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Linear(channels, classes)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of shape (n, classes), and features of shape (n, channels)."""
+        features = self.body(images).mean((2, 3))
+        return self.head(features), features
 
 
-class ConvStack(nn.Module):
+class ConvStack(Featured):
     """Convolutions with BatchNorm and ReLU, the mean over pixels, a linear classifier.
 
     Args:
@@ -37,21 +53,15 @@ class ConvStack(nn.Module):
     def __init__(
         self, kernel: int, widths: Sequence[int] = (16, 32, 64, 128), classes: int = 10
     ) -> None:
-        super().__init__()
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise((3, *widths)):
             conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
             nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
             layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(widths[-1], classes)
-
-    def forward(self, images: Tensor) -> Featured:
-        features = self.body(images).mean((2, 3))
-        return self.head(features), features
+        super().__init__(nn.Sequential(*layers), widths[-1], classes)
 
 
-class BagNet18(nn.Module):
+class BagNet18(Featured):
     """ResNet-18 in which nearly every 3 x 3 kernel is 1 x 1 and nothing is padded.
 
     The stem is a 1 x 1 and a 3 x 3 convolution; of the blocks only the first has a 3 x 3 kernel. So
@@ -63,24 +73,13 @@ class BagNet18(nn.Module):
     """
 
     def __init__(self, classes: int = 9, widths: Sequence[int] = (64, 128, 256, 512)) -> None:
-        super().__init__()
         stem = widths[0]
-        self.stem = nn.Sequential(
-            _conv(3, stem, 1),
-            _conv(stem, stem, 3),
-            nn.BatchNorm2d(stem, momentum=0.001),
-            nn.ReLU(),
-        )
-        blocks: list[nn.Module] = []
+        layers = [_conv(3, stem, 1), _conv(stem, stem, 3)]
+        layers += [nn.BatchNorm2d(stem, momentum=0.001), nn.ReLU()]
         groups = zip(pairwise((stem, *widths)), (3, 1, 1, 1), (2, 2, 2, 1), strict=True)
         for (inputs, outputs), kernel, stride in groups:
-            blocks += [_Block(inputs, outputs, kernel, stride), _Block(outputs, outputs)]
-        self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(widths[-1], classes)
-
-    def forward(self, images: Tensor) -> Featured:
-        features = self.blocks(self.stem(images)).mean((2, 3))
-        return self.head(features), features
+            layers += [_Block(inputs, outputs, kernel, stride), _Block(outputs, outputs)]
+        super().__init__(nn.Sequential(*layers), widths[-1], classes)
 
 
 class _Block(nn.Module):
@@ -92,11 +91,8 @@ class _Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            _conv(inputs, outputs, kernel, stride),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-            _conv(outputs, outputs, 1),
-            nn.BatchNorm2d(outputs),
+            *(_conv(inputs, outputs, kernel, stride), nn.BatchNorm2d(outputs), nn.ReLU()),
+            *(_conv(outputs, outputs, 1), nn.BatchNorm2d(outputs)),
         )
         self.shortcut: nn.Module = nn.Identity()
         if inputs != outputs or stride > 1:
@@ -122,7 +118,7 @@ class FeaturedResNet(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, images: Tensor) -> Featured:
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         maps = self.network.trunk(images)
         return self.network.head(maps), maps.mean((2, 3))
 
