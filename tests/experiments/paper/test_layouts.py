@@ -16,13 +16,12 @@ from miniatures import (
 )
 
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.cifar import read_cifar10
+from spherenorm_experiments.paper.adversarial.adversarial import read_cifar10
 from spherenorm_experiments.paper.audio.recordings import PARTS, WORDS, recordings
 from spherenorm_experiments.paper.debiasing.biased import read_mnist
 from spherenorm_experiments.paper.debiasing.nine_class import SYNSETS
 from spherenorm_experiments.paper.detection import coco
-from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
-from spherenorm_experiments.paper.retrieval.photos import PARTITION
+from spherenorm_experiments.paper.retrieval.images import BOTH, GALLERY, PARTITION, QUERY
 from spherenorm_experiments.paper.shared.imagenet import imagenet
 from spherenorm_experiments.paper.shared.layout import FOLDER, checked, layouts
 from spherenorm_experiments.task import Splits, fingerprint_of

@@ -7,10 +7,10 @@ import torch
 from spherenorm_experiments.lookup import find_task, find_task_class
 from spherenorm_experiments.paper.audio import synthetic
 from spherenorm_experiments.paper.debiasing import biased
-from spherenorm_experiments.paper.detection import scenes
-from spherenorm_experiments.paper.language import texts
-from spherenorm_experiments.paper.retrieval import glyph_classes
-from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, QUERY
+from spherenorm_experiments.paper.detection import detection as scenes
+from spherenorm_experiments.paper.language import language
+from spherenorm_experiments.paper.retrieval import images as glyph_classes
+from spherenorm_experiments.paper.retrieval.images import BOTH, QUERY
 from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.task import splits_of
 
@@ -102,7 +102,7 @@ def test_each_split_of_a_retrieval_has_classes_of_its_own(monkeypatch, name):
 def test_speakers_and_modules_are_in_one_split():
     clips = [len(part[0]) for part in synthetic.spoken_words()]
     assert clips == [len(synthetic.WORDS) * people for people in synthetic.SPEAKERS]  # one by one
-    assert apart([set(modules) for modules in texts.MODULES.values()])
+    assert apart([set(modules) for modules in language.MODULES.values()])
 
 
 def test_no_writer_is_in_two_parts():

@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.parametrizations import weight_norm
 
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.language.texts import corpus, windows
+from spherenorm_experiments.paper.language.language import corpus, windows
 from spherenorm_experiments.paper.language.transformer_xl import (
     AdaptiveVocabulary,
     Projection,

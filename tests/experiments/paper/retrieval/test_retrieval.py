@@ -10,9 +10,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.retrieval.embedding import Embedding
-from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
-from spherenorm_experiments.paper.retrieval.retrieval import balanced, recall_at_1
+from spherenorm_experiments.paper.retrieval.images import BOTH, GALLERY, QUERY
+from spherenorm_experiments.paper.retrieval.retrieval import Embedding, balanced, recall_at_1
 from spherenorm_experiments.paper.shared.resnet import ResNet
 from spherenorm_experiments.spec import Regime, Spec
 from spherenorm_experiments.train import Training
