@@ -17,7 +17,7 @@ from miniatures import (
 
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.adversarial.adversarial import read_cifar10
-from spherenorm_experiments.paper.audio.recordings import PARTS, WORDS, recordings
+from spherenorm_experiments.paper.audio.recordings import PARTS, WORDS
 from spherenorm_experiments.paper.debiasing.biased import read_mnist
 from spherenorm_experiments.paper.debiasing.nine_class import SYNSETS
 from spherenorm_experiments.paper.detection import coco
@@ -96,11 +96,11 @@ def read_coco(splits, _):
 
 def read_dcase(splits, _):
     """A tenth of each event is held out."""
-    train, validation, test = recordings("dcase2017", 3200, chunks=2)
+    train, validation, test = splits
     assert set(train.columns[0]).isdisjoint(validation.columns[0])
     events = torch.cat([train.columns[1], validation.columns[1]]).sum(0)
     assert torch.all(validation.columns[1].sum(0) >= events / 10)
-    assert (train[0][0].shape, test[0][0].shape) == ((3200,), (2, 3200))
+    assert (train[0][0].shape, test[0][0].shape) == ((80_000,), (16, 80_000))
     assert test[1][1].tolist() == [float(k == 1) for k in range(17)]
 
 
@@ -119,15 +119,15 @@ def read_imagenet(splits, folder):
     assert [int((part.labels == 3).sum()) for part in (train, validation)] == [92, 10]
 
 
-def read_tags(_, folder):
+def read_tags(splits, _):
     """Folders divide the clips; tags are the 50 most frequent; empty files are left out."""
-    train, validation, test = recordings("magnatagatune", 4000, chunks=3)
+    train, validation, test = splits
     # Clip 16, in folder 0, has no tag; clip 17 is the second of folder 1; clip 3 is empty.
     names = [name.decode() for name in train.columns[0]]
     assert names == [f"{k % 16:x}/clip-{k}.mp3" for k in [0, 1, 2, *range(4, 12), 17]]
     assert b"".join(n[:1] for n in (*validation.columns[0], *test.columns[0])) == b"cdef"
     wave, tags = train[0]
-    assert (wave.shape, tags.shape, test[0][0].shape) == ((4000,), (50,), (3, 4000))
+    assert (wave.shape, tags.shape, test[0][0].shape) == ((80_000,), (50,), (16, 80_000))
     assert tags.sum() == 17  # every third of the 50
     assert all(train.columns[1].sum(0) > 0)
 
@@ -146,9 +146,9 @@ def read_nine(splits, _):
     assert {validation[k][2] for k in (0, 41)} == {2}
 
 
-def read_words(_, folder):
+def read_words(splits, _):
     """The official lists divide the speakers."""
-    for speaker, part in enumerate(recordings("speech_commands", 16_384, chunks=1)):
+    for speaker, part in enumerate(splits):
         paths = [part.path(k) for k in range(len(part))]
         assert [path.name for path in paths] == [f"{speaker:08x}_nohash_0.wav"] * 35
         assert [path.parent.name for path in paths] == [*WORDS]

@@ -7,9 +7,9 @@ import torch
 from spherenorm_experiments.lookup import find_task, find_task_class
 from spherenorm_experiments.paper.audio import synthetic
 from spherenorm_experiments.paper.debiasing import biased
-from spherenorm_experiments.paper.detection import detection as scenes
+from spherenorm_experiments.paper.detection.detection import OBJECTS, glyph_scenes
 from spherenorm_experiments.paper.language import language
-from spherenorm_experiments.paper.retrieval import images as glyph_classes
+from spherenorm_experiments.paper.retrieval import images
 from spherenorm_experiments.paper.retrieval.images import BOTH, QUERY
 from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.task import splits_of
@@ -49,7 +49,7 @@ def test_splits_have_their_sizes_and_no_label_is_rare(name):
     "draw",
     [
         lambda seed: glyphs.glyph_images(20, seed, size=16),
-        lambda seed: scenes.glyph_scenes(6, seed),
+        lambda seed: glyph_scenes(6, seed),
         lambda seed: [biased.stripe_strokes(torch.zeros(4, 32, 32), torch.arange(4), seed)],
         lambda seed: [biased.draw_grounds(torch.arange(100) % 10, 0.5, 10, seed)],
     ],
@@ -79,20 +79,20 @@ def test_each_split_of_glyphs_has_fonts_of_its_own():
     assert apart(used)
 
 
-@pytest.mark.parametrize("name", glyph_classes.PROTOCOLS)
+@pytest.mark.parametrize("name", images.PROTOCOLS)
 def test_each_split_of_a_retrieval_has_classes_of_its_own(monkeypatch, name):
-    protocol, used, whole = glyph_classes.PROTOCOLS[name], [], glyph_classes.glyph_images
+    protocol, used, whole = images.PROTOCOLS[name], [], images.glyph_images
 
     def noted(count, seed, *, characters, **how):
         used.append(set(characters))
         return whole(count, seed, characters=characters, **how)
 
-    monkeypatch.setattr(glyph_classes, "glyph_images", noted)
-    splits = glyph_classes.glyph_classes.__wrapped__(name, 8)
+    monkeypatch.setattr(images, "glyph_images", noted)
+    splits = images.glyph_classes.__wrapped__(name, 8)
     assert [len(each) for each in used] == list(protocol.classes)
     assert apart(used)
-    for count, (images, labels, roles) in zip(protocol.classes, splits, strict=True):
-        assert images.shape == (count * protocol.images, 3, 8, 8)
+    for count, (pictures, labels, roles) in zip(protocol.classes, splits, strict=True):
+        assert pictures.shape == (count * protocol.images, 3, 8, 8)
         assert labels.bincount().tolist() == [protocol.images] * count
         queries = [int((roles[labels == label] == QUERY).sum()) for label in range(count)]
         assert queries == [protocol.queries] * count
@@ -122,9 +122,9 @@ def test_no_writer_is_in_two_parts():
 
 
 def test_boxes_of_scenes_are_inside_apart_and_of_the_size_that_is_asked():
-    images, objects = scenes.glyph_scenes(60, 0, size=40)
+    images, objects = glyph_scenes(60, 0, size=40)
     assert images.shape == (60, 3, 40, 40)
-    assert set(objects[..., 4].flatten().tolist()) == {-1, *range(len(scenes.OBJECTS))}
+    assert set(objects[..., 4].flatten().tolist()) == {-1, *range(len(OBJECTS))}
     for rows in objects:
         real = rows[rows[:, 4] >= 0]
         assert len(real)

@@ -68,25 +68,21 @@ def crop(wave: Tensor, samples: int, chunks: int | None) -> Tensor:
     return parts if chunks else parts[0]
 
 
-def recordings(data_set: str, samples: int, chunks: int) -> Splits:
+def recordings(data_set: str) -> Splits:
     """Random crops for training, chunks for validation and test.
 
     Args:
         data_set: a key of `SOURCES`.
-        samples: of a crop, at 16 kHz.
-        chunks: crops of a clip of the validation or test set.
 
     Raises:
         ValueError: no folder was given, it has another layout, or lacks a clip.
     """
-    layout, divided = SOURCES[data_set]
+    layout, divided, samples, chunks = SOURCES[data_set]
     folder, splits = layout.folder(), list[Items]()
     for names, targets in divided(folder):
         lost = next((name for name in names if not (folder / name).is_file()), None)
         if lost is not None:
             raise layout.error(folder, f"lacks {lost}")
-        if not names:
-            raise layout.error(folder, "has a split without a clip")
         form = (samples, chunks if splits else None)
 
         def load(path: Path, target: Tensor, form: Any = form) -> tuple[Tensor, Tensor]:
@@ -272,8 +268,10 @@ dcase2017/
     source="dcase.community/challenge2017/task-large-scale-sound-event-detection",
 )
 
-SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Part]]]] = {
-    "magnatagatune": (MAGNATAGATUNE, _music),
-    "speech_commands": (SPEECH_COMMANDS, _words),
-    "dcase2017": (DCASE, _sounds),
+SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Part]], int, int]] = {
+    "magnatagatune": (MAGNATAGATUNE, _music, 80_000, 16),
+    "speech_commands": (SPEECH_COMMANDS, _words, 16_384, 1),
+    "dcase2017": (DCASE, _sounds, 80_000, 16),
 }
+"""The layout, the reader, samples of a crop at 16 kHz and crops of a clip that are averaged in
+evaluation: the authors' 5 s. Of a word's 16,000 samples the six poolings by two leave no frame."""

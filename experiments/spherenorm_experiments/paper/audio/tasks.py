@@ -18,21 +18,11 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from spherenorm_experiments.metrics import Collected, Mean, Statistic, cross_entropy
-from spherenorm_experiments.paper.audio import recordings, synthetic
-from spherenorm_experiments.paper.audio.harmonic_cnn import (
-    POOLS,
-    WIDTHS,
-    HarmonicCNN,
-    HarmonicFilters,
-)
+from spherenorm_experiments.paper.audio import harmonic_cnn, synthetic
+from spherenorm_experiments.paper.audio.harmonic_cnn import POOLS, WIDTHS, HarmonicCNN
+from spherenorm_experiments.paper.audio.recordings import EVENTS, TAGS, WORDS, recordings
 from spherenorm_experiments.paper.shared import clips
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
-
-CROP = {"samples": 80_000, "chunks": 16}
-"""The authors' crop, 5 s at 16 kHz, and crops of a clip that are averaged in evaluation."""
-
-WORD = {"samples": 16_384, "chunks": 1}
-"""Of one second, 16,000 samples, the six poolings by two leave no frame."""
 
 THRESHOLD = 0.1
 """The paper's, of the probability of an event."""
@@ -41,12 +31,10 @@ SOURCES: dict[str, tuple[Callable[[], Splits], int]] = {
     "clips": (clips.clips, len(clips.TAGS)),
     "spoken": (synthetic.spoken_words, len(synthetic.WORDS)),
     "street": (synthetic.street_sounds, len(synthetic.SOUNDS)),
-    "magnatagatune": (partial(recordings.recordings, "magnatagatune", **CROP), recordings.TAGS),
-    "speech_commands": (
-        partial(recordings.recordings, "speech_commands", **WORD), len(recordings.WORDS)
-    ),
-    "dcase2017": (partial(recordings.recordings, "dcase2017", **CROP), len(recordings.EVENTS)),
-}  # fmt: skip
+    "magnatagatune": (partial(recordings, "magnatagatune"), TAGS),
+    "speech_commands": (partial(recordings, "speech_commands"), len(WORDS)),
+    "dcase2017": (partial(recordings, "dcase2017"), len(EVENTS)),
+}
 """The splits of each data set, and the outputs of its network."""
 
 
@@ -78,7 +66,9 @@ class _Listening(Task):
             widths = [(self.width or WIDTHS[0]) * each // WIDTHS[0] for each in WIDTHS]
             return HarmonicCNN(outputs, widths=widths, pools=POOLS[self.data_set])
         first = self.width or 8
-        filters = HarmonicFilters(rate=8000, window=256, harmonics=4, per_semitone=1, lowest=47)
+        filters = harmonic_cnn.HarmonicFilters(
+            rate=8000, window=256, harmonics=4, per_semitone=1, lowest=47
+        )
         widths = [first, first, 2 * first, 2 * first]
         return HarmonicCNN(outputs, widths=widths, pools=(2,) * 4, filters=filters, dropout=0.0)
 

@@ -1,5 +1,8 @@
 """Boxes, (left, top, right, bottom) along the last dimension, detections, and their score.
 
+Of a batch, `boxes` have the shape (images, n, 4) and `labels`, their classes, (images, n), below 0
+where there is no object. A model's `maps` are what it returns, `side` is the images' in pixels.
+
 Source: T.-Y. Lin et al., *Microsoft COCO: Common Objects in Context*, ECCV 2014, and the
 evaluation code that belongs to it, as faster-coco-eval has it.
 """

@@ -176,12 +176,7 @@ def heat(boxes: Tensor, labels: Tensor, classes: int, rows: int, columns: int) -
     around the place of the map that the center falls in, with r the `radius` of the object's sides,
     rounded up.
 
-    Args:
-        boxes: shape (images, n, 4), in places of the map.
-        labels: shape (images, n); those below 0 are no objects.
-
-    Returns:
-        Shape (images, classes, rows, columns).
+    Boxes are in places of the map; the result has the shape (images, classes, rows, columns).
     """
     target = boxes.new_zeros(len(boxes), classes, rows, columns)
     reach = radius((boxes[..., 2:] - boxes[..., :2]).ceil())[..., None, None]
@@ -209,24 +204,30 @@ def _at(maps: Tensor, index: Tensor) -> Tensor:
     return maps.flatten(2).gather(2, index[:, None].expand(-1, 2, -1)).transpose(1, 2)
 
 
-def centernet_loss(maps: Maps, boxes: Tensor, labels: Tensor, stride: float) -> Tensor:
+def _stride(maps: Maps, side: int) -> float:
+    """Pixels to a place of the maps."""
+    places = maps[0].shape[-1]
+    if side % places:  # a side was rounded up on the way down: maps reach beyond the image
+        wrong = f"{side} pixels, which the {places} places of its maps do not divide"
+        raise ValueError(f"side must be a multiple of the trunk's stride, got {wrong}")
+    return side / places
+
+
+def centernet_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int) -> Tensor:
     """The focal loss of the heat map + 0.1 L1 of the sizes + L1 of the shifts.
 
     With p = sigmoid(logits), Y the target and N objects in the batch:
 
         -1/N sum of (1 - p)^2 log p where Y = 1, of (1 - Y)^4 p^2 log(1 - p) elsewhere.
 
-    Both L1 are means over objects and coordinates, as released.
+    Both L1 are means over objects and coordinates, as released. Boxes are in pixels.
 
-    Args:
-        maps: of the model.
-        boxes: shape (images, n, 4), in pixels of the images.
-        labels: shape (images, n), below 0 where there is no object.
-        stride: pixels to a place of the maps.
+    Raises:
+        ValueError: a side that the places of the maps do not divide.
     """
     logits, sizes, shifts = (x.float() for x in maps)
     rows, columns = logits.shape[2:]
-    boxes = boxes / stride
+    boxes = boxes / _stride(maps, side)
     target = heat(boxes, labels, logits.shape[1], rows, columns)
     share = logits.sigmoid()
     hit = (1 - share) ** 2 * F.logsigmoid(logits)
@@ -241,24 +242,15 @@ def centernet_loss(maps: Maps, boxes: Tensor, labels: Tensor, stride: float) -> 
     return -torch.where(target == 1, hit, miss).sum() / count + 0.1 * off_size + off_shift
 
 
-def centernet_detections(maps: Maps, stride: float, count: int = DETECTED) -> list[Tensor]:
-    """The detections: peaks of the heat map, no lower than their eight neighbours.
-
-    Args:
-        maps: of the model.
-        stride: pixels to a place of the maps.
-        count: the highest peaks of an image that are kept.
-
-    Returns:
-        For each image a tensor of shape (K, 6); see `detections`.
-    """
+def centernet_detections(maps: Maps, side: int) -> list[Tensor]:
+    """The peaks of the heat map, no lower than their eight neighbours; see `detections`."""
     logits, sizes, shifts = (x.float() for x in maps)
     share = logits.sigmoid()
     peaks = torch.where(F.max_pool2d(share, 3, 1, 1) == share, share, 0.0)
-    scores, index = peaks.flatten(1).topk(min(count, peaks[0].numel()))
+    scores, index = peaks.flatten(1).topk(min(DETECTED, peaks[0].numel()))
     rows, columns = logits.shape[2:]
     label, place = index // (rows * columns), index % (rows * columns)
     corner = torch.stack([place % columns, place // columns], dim=-1)
     center, size = corner + _at(shifts, place), _at(sizes, place).clamp(min=0)
-    boxes = cornered(torch.cat([center, size], dim=-1)) * stride
+    boxes = cornered(torch.cat([center, size], dim=-1)) * _stride(maps, side)
     return detections(boxes, scores, label, scores > 0)

@@ -15,54 +15,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Collected, Statistic
+from spherenorm_experiments.paper.detection import centernet, ssd
 from spherenorm_experiments.paper.detection.boxes import average_precision
-from spherenorm_experiments.paper.detection.centernet import (
-    CenterNet,
-    centernet_detections,
-    centernet_loss,
-)
+from spherenorm_experiments.paper.detection.centernet import CenterNet
 from spherenorm_experiments.paper.detection.coco import CLASSES, coco
-from spherenorm_experiments.paper.detection.ssd import (
-    CANDIDATES,
-    SSD,
-    SSD300,
-    Defaults,
-    ssd_detections,
-    ssd_loss,
-)
+from spherenorm_experiments.paper.detection.ssd import SSD, Defaults
 from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.paper.shared.augmentation import standardized
-from spherenorm_experiments.paper.shared.glyphs import (
-    TRAIN_FONTS,
-    Image,
-    by_fonts,
-    glyph_images,
-    photographs,
-)
+from spherenorm_experiments.paper.shared.glyphs import Image
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet
 from spherenorm_experiments.streams import preserved_randomness, seed_everything
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
-SIDES = {("centernet", "coco"): 512, ("ssd", "coco"): 300}
-"""Pixels of an image's side; 32 on glyphs."""
-
-SCENES = (1024, 128, 384)
-"""Of glyphs, in training, validation and test; each set has fonts of its own."""
+LOSSES = {"centernet": centernet.centernet_loss, "ssd": ssd.ssd_loss}
+DETECTIONS = {"centernet": centernet.centernet_detections, "ssd": ssd.ssd_detections}
+SIDES = {"centernet": 512, "ssd": 300}
+"""Pixels of an image's side, on coco."""
 
 PUBLISHED = {"centernet": "resnet18.pth", "ssd": "vgg16_bn.pth"}
 """Files of torchvision's models in the folder "pretrained" of that of `--data`."""
-
-SMALL = Defaults((0.25, 0.4, 0.6), ((1.5,), (1.5,)))
-STAGES = ((8,), (16, 16), (32, 32), (64,))
-"""Of the small SSD: default boxes and widths."""
-
-SSD_BOXES = {"coco": (SSD300, CANDIDATES), "glyphs": (SMALL, 60)}
-"""Default boxes, and detections of a class before suppression."""
-
-CHARACTERS, COUNT, BATCH, EPOCHS = "BDHMPTZ4", 1600, 32, 4
-"""The glyphs of the embedded pretrained start, of which none is an object, and its training."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +73,8 @@ class Detection(Task):
 
     def data(self) -> Splits:
         if self.data_set == "coco":
-            return coco(self.detector, self._side)
-        return _scenes(self._side)
+            return coco(self.detector, self.side or SIDES[self.detector])
+        return _scenes(self.side or 32)
 
     def model(self) -> nn.Module:
         if self.data_set == "glyphs":
@@ -116,18 +89,12 @@ class Detection(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, objects = batch
-        boxes, labels, maps = objects[..., :4], objects[..., 4].long(), model(images)
-        if self.detector == "centernet":
-            return centernet_loss(maps, boxes, labels, _stride(self._side, maps[0]))
-        return ssd_loss(maps, boxes, labels, self._side, SSD_BOXES[self.data_set][0])
+        boxes, labels = objects[..., :4], objects[..., 4].long()
+        return LOSSES[self.detector](model(images), boxes, labels, images.shape[-1])
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, objects = batch
-        maps = model(images)
-        if self.detector == "centernet":
-            detected = centernet_detections(maps, _stride(self._side, maps[0]))
-        else:
-            detected = ssd_detections(maps, self._side, *SSD_BOXES[self.data_set])
+        detected = DETECTIONS[self.detector](model(images), images.shape[-1])
         truth = [rows[rows[:, 4] >= 0] for rows in objects.cpu()]
         return {"AP": Collected(average_precision, detected, truth)}
 
@@ -157,24 +124,6 @@ class Detection(Task):
     def _published(self) -> Path:
         return data_folder("the pretrained start") / "pretrained" / PUBLISHED[self.detector]
 
-    @property
-    def _side(self) -> int:
-        return self.side or SIDES.get((self.detector, self.data_set), 32)
-
-
-def _stride(side: int, maps: Tensor) -> float:
-    """Pixels to a place of the maps.
-
-    Raises:
-        ValueError: the trunk has rounded a side up on its way down, so that on its way up the maps
-            reach beyond the image: a place is no longer where its pixels are.
-    """
-    places = maps.shape[-1]
-    if side % places:
-        wrong = f"{side} pixels, which the {places} places of its maps do not divide"
-        raise ValueError(f"side must be a multiple of the trunk's stride, got {wrong}")
-    return side / places
-
 
 def _trunk(model: nn.Module) -> list[nn.Module]:
     """The modules of a detector that are a classifier's, in order."""
@@ -186,22 +135,30 @@ def _trunk(model: nn.Module) -> list[nn.Module]:
 
 def _small(detector: str) -> CenterNet | SSD:
     if detector == "ssd":
-        return SSD(len(OBJECTS), STAGES, hidden=64, dilation=2, extras=(), defaults=SMALL)
+        stages, defaults = (
+            ((8,), (16, 16), (32, 32), (64,)),
+            Defaults((0.25, 0.4, 0.6), ((1.5,),) * 2),
+        )
+        return SSD(len(OBJECTS), stages, hidden=64, dilation=2, extras=(), defaults=defaults)
     trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
     return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
+
+
+CHARACTERS, COUNT, BATCH, EPOCHS = "BDHMPTZ4", 1600, 32, 4
+"""The glyphs of the embedded pretrained start, of which none is an object, and its training."""
 
 
 @functools.cache
 def _pretrained(detector: str) -> dict[str, Tensor]:
     """The state of a small trunk, as a `ModuleList`, after a short training; always the same.
 
-    The means over the last maps are classified, on glyphs of characters that are no objects.
+    The means over the last maps are classified.
     """
     with preserved_randomness(), torch.enable_grad():
         seed_everything(0)
         trunk = nn.ModuleList(_trunk(_small(detector)))
-        how = {"characters": CHARACTERS, "fonts": TRAIN_FONTS, "size": 24}
-        drawn = glyph_images(COUNT, 7, **how, grounds=photographs())  # type: ignore[arg-type]
+        how = {"characters": CHARACTERS, "fonts": glyphs.TRAIN_FONTS, "size": 24}
+        drawn = glyphs.glyph_images(COUNT, 7, **how, grounds=glyphs.photographs())  # type: ignore[arg-type]
         images, labels = map(torch.from_numpy, drawn)
         images, head = standardized(images), nn.LazyLinear(len(CHARACTERS))
         pool = nn.MaxPool2d(2) if detector == "ssd" else nn.Identity()
@@ -221,14 +178,11 @@ def _pretrained(detector: str) -> dict[str, Tensor]:
     return trunk.state_dict()
 
 
-@functools.lru_cache(maxsize=2)
-def _scenes(side: int) -> Splits:
-    drawn = by_fonts(glyph_scenes, SCENES, size=side)
-    return Splits(*((standardized(pixels), objects) for pixels, objects in drawn))
-
-
 OBJECTS = "AKS"
 """The characters that are objects, the classes."""
+
+SCENES = (1024, 128, 384)
+"""Of training, validation and test; each set has fonts of its own."""
 
 MOST, EXTENT = 2, (0.3, 0.6)
 """Objects of an image; the least and largest share of it that a glyph's longer side takes."""
@@ -304,3 +258,9 @@ def _draw(scene: Image, alpha: Image, box: Image, random: np.random.Generator) -
     tint = random.uniform(-30, 30, 3)
     filled = level + (shift if up else -shift) + tint + 0.5 * (fill - fill.mean())
     part[:] = glyphs.blend(ground, np.clip(filled, 0, 255), alpha)
+
+
+@functools.lru_cache(maxsize=2)
+def _scenes(side: int) -> Splits:
+    drawn = glyphs.by_fonts(glyph_scenes, SCENES, size=side)
+    return Splits(*((standardized(pixels), objects) for pixels, objects in drawn))

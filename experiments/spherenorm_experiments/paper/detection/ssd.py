@@ -43,10 +43,12 @@ NEGATIVES = 3
 
 CANDIDATES, LEAST, SUPPRESSED = 400, 0.01, 0.45
 """Detections of a class in an image before suppression, the least score, and the overlap that
-suppresses."""
+suppresses. One number for all classes would let the copies of one object, of which there are
+dozens before suppression, keep out other classes."""
 
-Maps = Sequence[tuple[Tensor, Tensor]]
-"""For each level the offsets and the logits of its default boxes."""
+Maps = tuple[Tensor, Tensor, Tensor]
+"""Offsets (images, n, 4) and logits (images, n, classes + 1) of default boxes, and these, (n, 4):
+x, y, width and height as shares of the image, in the order of maps, rows, columns and sizes."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,8 @@ class SSD(nn.Module):
     Example:
         >>> defaults = Defaults((0.2, 0.4, 0.8), ((), (2,)))
         >>> model = SSD(3, ((8,), (16,)), hidden=16, extras=(), defaults=defaults)
-        >>> [(tuple(a.shape), tuple(b.shape)) for a, b in model(torch.randn(2, 3, 16, 16))]
-        [((2, 8, 16, 16), (2, 8, 16, 16)), ((2, 16, 8, 8), (2, 16, 8, 8))]
+        >>> [tuple(x.shape) for x in model(torch.randn(2, 3, 16, 16))]
+        [(2, 768, 4), (2, 768, 4), (768, 4)]
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class SSD(nn.Module):
         defaults: Defaults = SSD300,
     ) -> None:
         super().__init__()
+        self.defaults = defaults
         self.stages = nn.ModuleList(vgg_stages(widths))
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
         self.hidden = nn.Sequential(
@@ -140,12 +143,7 @@ class SSD(nn.Module):
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def forward(self, images: Tensor) -> Maps:
-        """The raw maps of images of shape (images, 3, height, width).
-
-        Returns:
-            Shapes (images, 4 boxes, rows, columns) and (images, (classes + 1) boxes, rows,
-            columns) for each level; the background is the first class.
-        """
+        """Of images of shape (images, 3, height, width); the background is the first class."""
         x = self.stages[0](images)
         for stage in self.stages[1:-1]:
             x = stage(F.max_pool2d(x, 2, ceil_mode=True))  # 75 rows become 38
@@ -153,8 +151,16 @@ class SSD(nn.Module):
         maps = [first, self.hidden(self.stages[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
         for extra in self.extras:
             maps.append(extra(maps[-1]))
-        heads = zip(maps, self.offsets, self.scores, strict=True)
-        return [(offsets(x), scores(x)) for x, offsets, scores in heads]
+
+        def joined(heads: nn.ModuleList) -> Tensor:
+            rows = []
+            for level, (x, head) in enumerate(zip(maps, heads, strict=True)):
+                places = head(x).unflatten(1, (len(self.defaults.sizes(level)), -1))
+                rows.append(places.permute(0, 3, 4, 1, 2).flatten(1, 3))
+            return torch.cat(rows, dim=1).float()
+
+        places = default_boxes([(x.shape[2], x.shape[3]) for x in maps], self.defaults)
+        return joined(self.offsets), joined(self.scores), places.to(images.device)
 
 
 def vgg_stages(widths: Sequence[Sequence[int]] = VGG16) -> list[nn.Sequential]:
@@ -181,26 +187,20 @@ def vgg_stages(widths: Sequence[Sequence[int]] = VGG16) -> list[nn.Sequential]:
     return stages
 
 
-def default_boxes(
-    shapes: Sequence[tuple[int, int]], defaults: Defaults, device: torch.device | str = "cpu"
-) -> Tensor:
-    """(x, y, width, height) of all default boxes, as shares of the image.
+def default_boxes(shapes: Sequence[tuple[int, int]], defaults: Defaults) -> Tensor:
+    """(x, y, width, height) of all default boxes, as shares of the image; shape (n, 4).
 
     Args:
         shapes: (rows, columns) of each map.
-
-    Returns:
-        Shape (n, 4), in the order of maps, rows, columns and sizes.
     """
     boxes = []
     for level, shape in enumerate(shapes):
         y, x = ((torch.arange(n) + 0.5) * defaults.steps.get(n, 1 / n) for n in shape)
-        center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1).flatten(0, 1)
+        center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)[:, :, None]
         size = torch.tensor(defaults.sizes(level))
-        boxes.append(
-            torch.cat([center.repeat_interleave(len(size), 0), size.repeat(len(center), 1)], 1)
-        )
-    return torch.cat(boxes).to(device)
+        both = center.expand(*shape, len(size), 2), size.expand(*shape, len(size), 2)
+        boxes.append(torch.cat(both, dim=-1).flatten(0, 2))
+    return torch.cat(boxes)
 
 
 def encoded(boxes: Tensor, defaults: Tensor) -> Tensor:
@@ -226,8 +226,7 @@ def matched(boxes: Tensor, labels: Tensor, defaults: Tensor) -> Tensor:
     object has the default box that overlaps it most; if two objects have the same, the later one.
 
     Args:
-        boxes: shape (images, n, 4), cornered, as shares of the image.
-        labels: shape (images, n), below 0 where there is no object.
+        boxes: cornered, as shares of the image.
         defaults: shape (m, 4), centered.
 
     Returns:
@@ -244,36 +243,13 @@ def matched(boxes: Tensor, labels: Tensor, defaults: Tensor) -> Tensor:
     return taken
 
 
-def _joined(maps: Maps, defaults: Defaults) -> tuple[Tensor, Tensor, Tensor]:
-    """Offsets (images, n, 4), logits (images, n, classes + 1) and the n default boxes."""
-    counts = [len(defaults.sizes(level)) for level in range(len(maps))]
-    offsets, logits = (
-        torch.cat(
-            [
-                x.unflatten(1, (count, -1)).permute(0, 3, 4, 1, 2).flatten(1, 3).float()
-                for x, count in zip(of_levels, counts, strict=True)
-            ],
-            dim=1,
-        )
-        for of_levels in zip(*maps, strict=True)
-    )
-    shapes = [(x.shape[2], x.shape[3]) for x, _ in maps]
-    return offsets, logits, default_boxes(shapes, defaults, offsets.device)
-
-
-def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int, defaults: Defaults) -> Tensor:
+def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int) -> Tensor:
     """Smooth L1 of the offsets + cross-entropy of the classes, over the N matched default boxes.
 
     The cross-entropy counts those N, and of the others in each image the three for each matched
-    one that it is largest for.
-
-    Args:
-        maps: of the model.
-        boxes: shape (images, n, 4), in pixels of the images.
-        labels: shape (images, n), below 0 where there is no object.
-        side: pixels of an image's side.
+    one that it is largest for. Boxes are in pixels.
     """
-    offsets, logits, places = _joined(maps, defaults)
+    offsets, logits, places = maps
     boxes = boxes / side
     found = matched(boxes, labels, places)
     taken, index = found >= 0, found.clamp(min=0)
@@ -287,20 +263,12 @@ def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int, defaults: Def
     return (off + entropy[taken | hard].sum()) / taken.sum().clamp(min=1)
 
 
-def ssd_detections(maps: Maps, side: int, defaults: Defaults, candidates: int) -> list[Tensor]:
-    """The detections: the default boxes' classes with the best scores, without suppressed ones.
+def ssd_detections(maps: Maps, side: int, candidates: int = CANDIDATES) -> list[Tensor]:
+    """The default boxes' classes with the best scores, without suppressed ones; see `detections`.
 
-    Args:
-        maps: of the model.
-        side: pixels of an image's side; boxes are cut at the images' edges.
-        candidates: detections of each class in an image before suppression, those with the best
-            scores. One number for all classes would let the copies of one object, of which there
-            are dozens before suppression, keep out other classes.
-
-    Returns:
-        For each image a tensor of shape (K, 6); see `detections`.
+    Boxes are cut at the images' edges; `candidates` of a class are there before suppression.
     """
-    offsets, logits, places = _joined(maps, defaults)
+    offsets, logits, places = maps
     shares = logits.softmax(-1)[..., 1:].transpose(1, 2)
     every = cornered(decoded(offsets, places)).clamp(0, 1) * side
     found = []

@@ -18,18 +18,7 @@ from torch.nn import functional as F  # noqa: N812
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
 from spherenorm_experiments.paper.imagenet.networks import FULL, SCALES, SMALL, Scale
-from spherenorm_experiments.paper.shared.augmentation import (
-    cutmix,
-    normalized,
-    rand_augment,
-    standardized,
-)
-from spherenorm_experiments.paper.shared.glyphs import (
-    CHARACTERS,
-    Appearance,
-    by_fonts,
-    glyph_images,
-)
+from spherenorm_experiments.paper.shared import augmentation, glyphs
 from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
 from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
@@ -46,8 +35,8 @@ Name = Literal[
     "rexnet-1.3",
 ]
 
-GLYPHS, COUNTS = CHARACTERS[:10], (1920, 480, 960)
-APPEARANCE = Appearance(angle=12.0, scale=(0.75, 0.95), shift=0.5, contrast=90.0)
+GLYPHS, COUNTS = glyphs.CHARACTERS[:10], (1920, 480, 960)
+APPEARANCE = glyphs.Appearance(angle=12.0, scale=(0.75, 0.95), shift=0.5, contrast=90.0)
 """Glyphs on which a small network learns something in 200 steps, and optimizers still differ."""
 
 MAGNITUDE = 4.0
@@ -91,7 +80,7 @@ class Classification(Task):
         if self.data_set == "glyphs":
             return _glyphs(self.side or 12, augmented)
         side = self.side or SCALES.get(self.network, Scale()).side
-        return imagenet(side, rand_augment if augmented else None)
+        return imagenet(side, augmentation.rand_augment if augmented else None)
 
     def model(self) -> nn.Module:
         given = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
@@ -102,7 +91,7 @@ class Classification(Task):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
         if self.cutmix and torch.rand(()) < self.cutmix:
-            images, labels = cutmix(images, F.one_hot(labels, self._classes).float())
+            images, labels = augmentation.cutmix(images, F.one_hot(labels, self._classes).float())
         return cross_entropy(model(images), labels)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
@@ -122,11 +111,12 @@ class Classification(Task):
 @functools.lru_cache(maxsize=4)
 def _glyphs(side: int, augmented: bool) -> Splits:
     how = {"size": side, "characters": GLYPHS, "appearance": APPEARANCE}
-    drawn = by_fonts(glyph_images, COUNTS, **how)
-    splits = Splits(*((standardized(images), labels) for images, labels in drawn))
+    drawn = glyphs.by_fonts(glyphs.glyph_images, COUNTS, **how)
+    splits = Splits(*((augmentation.standardized(images), labels) for images, labels in drawn))
     return splits._replace(train=Items(_augmented, *drawn[0])) if augmented else splits
 
 
 def _augmented(image: Tensor, label: Tensor) -> tuple[Tensor, int]:
     picture = require_extra("PIL.Image", "augmentation").fromarray(image.permute(1, 2, 0).numpy())
-    return normalized(rand_augment(picture, MAGNITUDE)), int(label)
+    changed = augmentation.rand_augment(picture, MAGNITUDE)
+    return augmentation.normalized(changed), int(label)
