@@ -87,7 +87,7 @@ def read_coco(splits, _):
     assert sorted([*chosen[0], *chosen[1]]) == list(range(20))
     for name, pictures in zip(coco.PARTS, (chosen[0], chosen[2]), strict=True):
         for n in pictures:
-            objects = coco.annotations(name).of(n)
+            objects = coco.annotated(name).of(n)
             objects = objects[objects[:, 4].argsort()]
             boxes = [[x, y, x + w, y + h] for x, y, w, h in BOXES[n % 4]]
             torch.testing.assert_close(objects[:, :4], torch.tensor(boxes).reshape(-1, 4))

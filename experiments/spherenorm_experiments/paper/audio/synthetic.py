@@ -194,14 +194,15 @@ def _skid(draw: Draw) -> Tensor:
     spectrum = torch.fft.rfft(draw.noise(SAMPLES))
     hz = torch.linspace(0, RATE / 2, spectrum.shape[1])
     band = torch.exp(-(((hz - draw.ratio(1500, 3000)) / 150) ** 2))
-    return torch.fft.irfft(spectrum * band, SAMPLES)
+    return torch.fft.irfft(spectrum * band, SAMPLES)  # type: ignore[no-any-return]
 
 
 def _rattle(draw: Draw) -> Tensor:
     """Clicks at random times, each of 3 ms."""
     clicks = (draw.noise(SAMPLES).abs() > 2.9).float() * draw.noise(SAMPLES)
     decay = torch.exp(-seconds(SAMPLES) / 0.003) * draw.noise(SAMPLES)
-    return torch.fft.irfft(torch.fft.rfft(clicks) * torch.fft.rfft(decay), SAMPLES)
+    spectrum = torch.fft.rfft(clicks) * torch.fft.rfft(decay)
+    return torch.fft.irfft(spectrum, SAMPLES)  # type: ignore[no-any-return]
 
 
 SOUNDS = (_siren, _two_tones, _horn, _beeps, _engine, _scream, _skid, _rattle)

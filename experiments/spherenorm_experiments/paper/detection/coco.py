@@ -95,12 +95,12 @@ def coco(way: Way, side: int) -> Splits:
         ValueError: no folder was given, or it has another layout.
     """
     folder = LAYOUT.folder()
-    count = len(annotations(PARTS[0]).files)
+    count = len(annotated(PARTS[0]).files)
     held = min(HELD_OUT, max(1, count // 10))
     out = np.arange(held) * count // held
 
     def items(part: str, chosen: np.ndarray[Any, Any], training: bool) -> Items:
-        known = annotations(part)
+        known = annotated(part)
 
         def load(path: Path, picture: int) -> tuple[Tensor, Tensor]:
             with require_extra("PIL.Image", "reading pictures").open(path) as opened:
@@ -113,12 +113,12 @@ def coco(way: Way, side: int) -> Splits:
     return Splits(
         items(PARTS[0], np.setdiff1d(np.arange(count), out), training=True),
         items(PARTS[0], out, training=False),
-        items(PARTS[1], np.arange(len(annotations(PARTS[1]).files)), training=False),
+        items(PARTS[1], np.arange(len(annotated(PARTS[1]).files)), training=False),
     )
 
 
 @LAYOUT.reader
-def annotations(folder: Path, part: str) -> Annotations:
+def annotated(folder: Path, part: str) -> Annotations:
     """The pictures and objects of a part of the data set.
 
     Raises:

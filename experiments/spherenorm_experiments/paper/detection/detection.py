@@ -250,7 +250,7 @@ def _draw(scene: Image, alpha: Image, box: Image, random: np.random.Generator) -
     left, top, right, bottom = box
     part = scene[top:bottom, left:right]
     ground = part.astype(np.float32)
-    fill = _part_of_one(glyphs.textures(), *alpha.shape, random)
+    fill = _part_of_one(glyphs.textures(), bottom - top, right - left, random)
     level = ground.mean()
     below, above = level - CONTRAST, 255 - level - CONTRAST  # the room for a shift
     up = bool(above > 0 and (below <= 0 or random.random() < 0.5))

@@ -288,7 +288,7 @@ FULL: dict[str, Callable[..., nn.Module]] = {
     **{f"rexnet-{width}": partial(rexnet, width) for width in (1.0, 1.3)},
 }
 _TINY: dict[str, Any] = {"stem": 8, "stem_stride": 1, "features": 64}
-_FEW = {"stages": ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2)), "divisor": 2, "dropout": 0.2}
+_FEW: dict[str, Any] = {"stages": ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2)), "divisor": 2, "dropout": 0.2}
 SMALL: dict[str, Callable[..., nn.Module]] = {
     "mobilenetv2": partial(
         mobilenet_v2, ((1, 3, 8, 1, 1), (4, 3, 16, 1, 2), (4, 3, 24, 1, 2)), **_TINY

@@ -60,7 +60,10 @@ def _t2_condition(row: dict[str, Any]) -> Condition:
     ours, theirs = (
         {"cutmix": float(row[name].value)} if row[name] else {} for name in ("ours", "theirs")
     )
-    budget = {"epochs": int(row["epochs"].value), "batch_size": int(row["batch"].value)}
+    budget: dict[str, Any] = {
+        "epochs": int(row["epochs"].value),
+        "batch_size": int(row["batch"].value),
+    }
     longer = Setup(fields={"epochs": 9}) if row["row"] == "ResNet-18" else None
     return Condition(
         row["row"],

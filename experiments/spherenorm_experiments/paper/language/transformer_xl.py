@@ -161,7 +161,7 @@ class Layer(nn.Module):
         length, reach = x.shape[1], context.shape[1]
 
         def by_head(y: Tensor) -> Tensor:
-            return y.unflatten(-1, (self.heads, -1))
+            return y.reshape(*y.shape[:-1], self.heads, -1)
 
         query, distance = by_head(self.query(x)), by_head(self.position(positions))
         key, value = map(by_head, self.key_value(context).chunk(2, dim=-1))
