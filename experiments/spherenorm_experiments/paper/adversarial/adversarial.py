@@ -10,8 +10,7 @@ Layers of Features from Tiny Images*, 2009.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -75,7 +74,9 @@ class Threat:
         """
         if isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module  # it must not expect a backward pass for each of these calls
-        with _evaluating(model), torch.enable_grad():
+        training = model.training
+        model.eval()
+        with torch.enable_grad():
             now = (images + self._start(images)).clamp(0, 1)
             for _ in range(self.steps):
                 now = now.detach().requires_grad_()
@@ -83,6 +84,7 @@ class Threat:
                 (grad,) = torch.autograd.grad(loss, now)
                 moved = now.detach() + self.step * self._ascent(grad)
                 now = (images + self._project(moved - images)).clamp(0, 1)
+        model.train(training)
         return now.detach()
 
     def _start(self, images: Tensor) -> Tensor:
@@ -107,18 +109,6 @@ class Threat:
 def _norms(x: Tensor) -> Tensor:
     """The norm of each image, of shape (n, 1, 1, 1)."""
     return torch.linalg.vector_norm(x, dim=(1, 2, 3), keepdim=True)  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Hold the model in eval mode; then each module is in its own again, a frozen one in eval."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 class WideResNet(nn.Module):
