@@ -144,3 +144,45 @@ def test_digits_are_stratified_and_standardized():
     assert np.ptp(shares, axis=0).max() < 0.01
     assert splits.train[0].mean().abs() < 1e-5
     assert abs(splits.train[0].std() - 1) < 1e-5
+
+
+# Parameters of the small networks, by task and options.
+SMALL = [
+    ("adversarial", {}, 19_858),
+    ("classification", {"network": "mobilenetv2"}, 7_370),
+    ("classification", {"network": "resnet18"}, 19_954),
+    ("classification", {"network": "resnet50"}, 8_974),
+    ("classification", {"network": "efficientnet-b0"}, 4_134),
+    ("classification", {"network": "efficientnet-b3"}, 12_343),
+    ("classification", {"network": "rexnet-1.0"}, 11_758),
+    ("classification", {"network": "rexnet-1.3"}, 18_384),
+    ("debiasing", {"data_set": "digits"}, 11_188),
+    ("debiasing", {"data_set": "stripes"}, 6_876),
+    ("detection", {"detector": "centernet"}, 155_922),
+    ("detection", {"detector": "ssd"}, 105_264),
+    ("events", {}, 7_865),
+    ("keywords", {}, 7_933),
+    ("language", {}, 74_882),
+    ("language", {"weight_norm": True}, 75_906),
+    ("retrieval", {}, 11_964),
+    ("retrieval", {"objective": "proxy-anchor", "data_set": "few-images"}, 13_884),
+    ("tagging", {}, 7_899),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "parameters"), SMALL)
+def test_a_small_network_has_its_size(name, options, parameters):
+    model = find_task(name, options).model()
+    if name == "language":  # the characters that Python's version has used
+        parameters += 65 * language.source_corpus()[0]
+    assert sum(weight.numel() for weight in model.parameters()) == parameters
+
+
+def test_scenes_texts_and_biased_digits_have_their_sizes():
+    sizes = {
+        "detection": (1024, 128, 384),
+        "language": (1249, 167, 167),
+        "debiasing": (1100, 2 * 258, 2 * 382),
+    }
+    for name, expected in sizes.items():
+        assert tuple(len(part[0]) for part in splits_of(find_task_class(name)())) == expected

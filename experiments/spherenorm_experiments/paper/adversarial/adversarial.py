@@ -120,9 +120,6 @@ class WideResNet(nn.Module):
 
     Args:
         depth: 4 more than a multiple of 6; WRN-34-10 has 34.
-        width: the widening factor.
-        classes: of the logits.
-        stem: channels of the first convolution.
 
     Raises:
         ValueError: a depth that no number of blocks has.
@@ -189,7 +186,6 @@ def _glyphs() -> Splits:
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN, TEST = tuple(f"data_batch_{k}.bin" for k in range(1, 6)), ("test_batch.bin",)
-PADDING = 4
 
 HELD_OUT = 1000
 """Training images on which hyper-parameters are chosen."""
@@ -243,14 +239,9 @@ def cifar10(folder: Path) -> Splits:
 
 
 def shifted(image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """The image padded by 4 black pixels, cropped at a random place, flipped with probability 1/2.
-
-    Args:
-        image: bytes of shape (3, 32, 32).
-        label: of the image.
-    """
-    top, left = torch.randint(2 * PADDING + 1, (2,)).tolist()
-    image = F.pad(image, (PADDING,) * 4)[:, top : top + 32, left : left + 32]
+    """The image with 4 black pixels around it, cropped at a random place and flipped or not."""
+    top, left = torch.randint(9, (2,)).tolist()
+    image = F.pad(image, (4,) * 4)[:, top : top + 32, left : left + 32]
     return (image.flip(2) if torch.rand(()) < 0.5 else image).float() / 255, label
 
 

@@ -129,11 +129,8 @@ class HarmonicCNN(nn.Module):
     """Harmonic filters, blocks of 3 x 3 convolutions with max-pooling, and two linear layers.
 
     Args:
-        classes: outputs.
-        widths: channels of each block.
         pools: of each block, over (bands, frames).
         filters: the paper's at 16 kHz, if None.
-        dropout: between the two linear layers.
 
     Example:
         >>> net = HarmonicCNN(35, pools=POOLS["speech_commands"])

@@ -117,9 +117,7 @@ def _music(folder: Path) -> Iterator[Part]:
 def _annotations(folder: Path) -> Part:
     """The paths of all clips, and flags of shape (clips, tags) of the most frequent tags."""
     with (folder / ANNOTATIONS).open(newline="") as file:
-        head, *rows = csv.reader(file, delimiter="\t")
-    if (head[0], head[-1]) != ("clip_id", "mp3_path"):
-        raise MAGNATAGATUNE.error(folder, f"has no clip_id and mp3_path in {ANNOTATIONS}")
+        _, *rows = csv.reader(file, delimiter="\t")
     flags = torch.tensor([[int(x) for x in row[1:-1]] for row in rows]).reshape(len(rows), -1)
     frequent = flags.sum(dim=0).argsort(descending=True, stable=True)[:TAGS]
     return [row[-1] for row in rows], flags[:, frequent]

@@ -89,11 +89,6 @@ def _splits(
     """Training images and classes; of the other parts images, classes, `UNBIASED` or `BIASED`.
 
     Each image of validation and test is there twice, without bias and with nothing else.
-
-    Args:
-        rho: the share of training images whose ground tells the class.
-        parts: strokes and classes.
-        paint: images from strokes, the kinds of their grounds and a seed.
     """
     kinds, splits = len(COLOURS), list[Split]()
     for seed, (strokes, labels) in enumerate(parts):
@@ -137,15 +132,12 @@ def draw_grounds(labels: Tensor, rho: float, kinds: int, seed: int) -> Tensor:
 
 
 def colour_strokes(strokes: Tensor, grounds: Tensor, seed: int = 0) -> Tensor:
-    """White strokes on grounds of the ten colours.
+    """White strokes on grounds of the ten colours; bytes of shape (n, 3, height, width).
 
     Args:
         strokes: shape (n, height, width); 0 is ground, any other value is stroke.
         grounds: shape (n,).
         seed: of nothing here.
-
-    Returns:
-        Bytes of shape (n, 3, height, width).
     """
     colours = torch.tensor(COLOURS, dtype=torch.uint8)[grounds][:, :, None, None]
     return torch.where(strokes[:, None] != 0, torch.full_like(colours, 255), colours)
@@ -155,15 +147,7 @@ def stripe_strokes(strokes: Tensor, grounds: Tensor, seed: int) -> Tensor:
     """Strokes in one gray over stripes of ten kinds: five directions, two widths.
 
     A patch of a few pixels tells the stripes, but not the shape of the strokes. Phase, brightness
-    and contrast are random.
-
-    Args:
-        strokes: shape (n, height, width); 0 is ground, any other value is stroke.
-        grounds: shape (n,).
-        seed: of all that is random.
-
-    Returns:
-        Bytes of shape (n, 3, height, width), gray.
+    and contrast are random, by the seed. Else as `colour_strokes`.
     """
     random = torch.Generator().manual_seed(seed)
     n, height, width = strokes.shape

@@ -32,8 +32,7 @@ class CenterNet(nn.Module):
     """The detector; 14,437,349 parameters with ResNet-18 and 80 classes.
 
     Args:
-        classes: of objects.
-        trunk: a residual network; its classifier is dropped.
+        trunk: its classifier is dropped.
         widths: channels of the steps up, each of which doubles the maps.
         head: channels of each head's hidden layer.
 

@@ -95,8 +95,6 @@ class SSD(nn.Module):
         widths: of VGG's stages. The last but one gives the first map.
         hidden: channels of the two convolutions after VGG, which give the second map.
         dilation: of the first of them.
-        extras: of each further map; see `EXTRAS`.
-        defaults: the default boxes of the maps.
 
     Example:
         >>> defaults = Defaults((0.2, 0.4, 0.8), ((), (2,)))

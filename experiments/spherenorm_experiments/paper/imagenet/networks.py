@@ -110,15 +110,9 @@ class InvertedNetwork(nn.Module):
     """A convolution, inverted residuals, a 1 x 1 convolution, and a linear classifier.
 
     Args:
-        rows: the blocks.
         drops: the rate of stochastic depth of each block.
-        stem: channels of the first convolution.
-        features: channels before the classifier.
-        activation: of the convolutions.
+        stem, features: channels of the first and of the last convolution.
         widens: blocks are ReXNet's.
-        stem_stride: 2, or 1 for small images.
-        classes: outputs.
-        dropout: the rate before the classifier.
     """
 
     def __init__(
@@ -216,11 +210,9 @@ def scaled(
 
     Args:
         stages: rows of expansion, kernel, channels, blocks and stride.
-        squeeze: see `Block`.
         divisor: of all numbers of channels.
         stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
         behind: blocks behind the last, the last of which would have that rate.
-        **options: of `InvertedNetwork`.
     """
 
     def wide(channels: int) -> int:
@@ -250,8 +242,6 @@ def rexnet(
     Args:
         width: a factor of all channels.
         channels: of the first block and, beyond these, of the last: they grow from block to block.
-        stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
-        **options: of `InvertedNetwork`.
     """
     shapes = [
         (6 if number else 1, 1 if place else stride, 2 if squeezed else 0)

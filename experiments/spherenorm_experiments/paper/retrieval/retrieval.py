@@ -43,8 +43,6 @@ class Embedding(nn.Module):
 
     Args:
         trunk: its classifier is taken off.
-        dimension: of the embedding.
-        bias: has the linear layer one.
         frozen_statistics: BatchNorm keeps its statistics in training. The convolutions below it
             are then not scale-invariant.
     """
@@ -81,14 +79,7 @@ class Embedding(nn.Module):
 
 
 class Learner(nn.Module):
-    """An embedding with its loss: in training the loss of a batch, else its embeddings.
-
-    Args:
-        embedding: of images.
-        objective: triplet or proxy-anchor; the losses are those of pytorch-metric-learning.
-        classes: proxies.
-        dimension: of the embedding.
-    """
+    """An embedding with one of two losses of pytorch-metric-learning."""
 
     def __init__(self, embedding: Embedding, objective: str, classes: int, dimension: int) -> None:
         super().__init__()
@@ -103,12 +94,7 @@ class Learner(nn.Module):
             self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Embeddings of shape (items, dimension), or with labels the loss.
-
-        Args:
-            images: shape (items, 3, height, width).
-            labels: classes, shape (items).
-        """
+        """Embeddings of shape (items, dimension), or with labels, of shape (items), the loss."""
         embeddings: Tensor = self.embedding(images)
         if labels is None:
             return embeddings
