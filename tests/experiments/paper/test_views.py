@@ -7,12 +7,12 @@ import torch
 
 from spherenorm import audit
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
+from spherenorm_experiments.paper.adversarial.adversarial import WideResNet
 from spherenorm_experiments.paper.detection.centernet import CenterNet
 from spherenorm_experiments.paper.detection.ssd import SSD, Defaults
 from spherenorm_experiments.paper.imagenet.networks import FULL, SMALL
 from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
-from spherenorm_experiments.paper.retrieval.embedding import Embedding
+from spherenorm_experiments.paper.retrieval.retrieval import Embedding
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
 NONE = "(?!)"

@@ -11,11 +11,15 @@ from miniatures import BOXES, SIZE, write_coco
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from spherenorm_experiments.paper.detection._average_precision import average_precision
-from spherenorm_experiments.paper.detection.coco import coco
+from spherenorm_experiments.paper.detection.boxes import average_precision
+from spherenorm_experiments.paper.detection.coco import (
+    coco,
+    overlapping_window,
+    scaled_window,
+    within,
+)
 from spherenorm_experiments.paper.detection.detection import Detection, _trunk
 from spherenorm_experiments.paper.detection.ssd import vgg_stages
-from spherenorm_experiments.paper.detection.windows import overlapping_window, scaled_window, within
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import FOLDER
 from spherenorm_experiments.paper.shared.resnet import resnet18

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
+from spherenorm_experiments.paper.adversarial.adversarial import WideResNet
 from spherenorm_experiments.paper.imagenet.classification import GLYPHS, Name
 from spherenorm_experiments.paper.imagenet.networks import FULL, divisible
 from spherenorm_experiments.paper.shared.augmentation import cutmix
