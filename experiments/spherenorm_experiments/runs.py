@@ -314,6 +314,8 @@ def _record(item: Result) -> dict[str, Any]:
     point = tuple((name, float(x)) for name, x in given.items() if is_number(x))
     scored = "validation" not in summary or _is_finite(summary["validation"])
     numbers = {n: x for n, x in summary.items() if is_number(x) or x is None}
+    if "total_effective_step" in numbers:  # what sweeps call a path
+        numbers["path"] = numbers["total_effective_step"]
     metrics = {f"test.{name}": x for name, x in (summary.get("test_metrics") or {}).items()}
     place = {"condition": item.place.condition, "arm": item.place.arm, "seed": item.spec.seed}
     lost = item.diverged or not scored

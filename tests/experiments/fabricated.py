@@ -83,7 +83,7 @@ def scores(ours, baseline, margin=MARGIN, **more):
 
 
 def compared(study, plan, lost=lambda trial: False):
-    """The results of a comparison, with scores by chance.
+    """The results of a comparison, with scores by chance; with the keys of a run on batches.
 
     Args:
         lost: of a trial; where it is true the run diverged.
@@ -97,10 +97,11 @@ def compared(study, plan, lost=lambda trial: False):
             summary = {**dict.fromkeys(summary), "test_metrics": {}, "diverged_at": 3}
         summary |= {"metric": "accuracy (%)", "norm_start": start, "invariant_share": 0.5}
         summary |= {"total_effective_step": path, "views": {"a": "channel", "b": None}}
+        summary |= {"shapes": {"a": [3, 4], "b": [2, 4]}, "norm_first_epoch": start}
         summary |= {"steps_per_epoch": 2}
-        keys = ("norm", "effective_step", "loss", "validation")
-        records = [{"step": step, **dict.fromkeys(keys, score + step)} for step in range(1, 5)]
-        spec = replace(trial.spec, probes=("norms",))
+        keys, last = ("norm", "effective_step", "loss", "validation"), 30 if plan.real else 4
+        records = [{"step": s, **dict.fromkeys(keys, score + s)} for s in range(1, last + 1)]
+        spec = trial.spec if plan.real else replace(trial.spec, probes=("norms",))
         items.append(result(trial.place, 0, spec, records, f"run-{number}", **summary))
     return Runs(items)
 

@@ -17,8 +17,8 @@ from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Row, Table
 
 ARTIFACTS = (
-    ("Figure 1, norms of Appendix B", "f1"),
-    ("Figure 2", "f2"),
+    ("Figure 1 and its video, norms of Appendix B", "f1"),
+    ("Figure 2, the sketch of Section 2.2", "f2"),
     ("Figures 3, H.1, G.1, G.2", "f3"),
     ("Table 1", "t1"),
     ("Tables 2, H.1", "t2"),
@@ -27,7 +27,7 @@ ARTIFACTS = (
     ("Tables 4, H.2", "t4"),
     ("Tables 5, H.3", "t5"),
     ("Tables 6, H.4", "t6"),
-    ("Table C.1", "c1"),
+    ("Table C.1 (B.1 in the source)", "c1"),
     ("Tables D.1, H.5", "d1"),
     ("Table D.2", "d2"),
     ("Table D.3", "d3"),

@@ -14,6 +14,8 @@ import pandas as pd
 from spherenorm_experiments.claims import OURS, Claim, slug
 from spherenorm_experiments.comparison import Condition
 from spherenorm_experiments.paper.norms import grid
+from spherenorm_experiments.paper.shared.detection import percent_right, statistics_of
+from spherenorm_experiments.paper.shared.network import COSINE_BATCHES
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Picture, lines
 from spherenorm_experiments.runs import Result, Runs, across, number
@@ -61,9 +63,27 @@ def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
 
 
 def _right(item: Result, kind: str) -> float | None:
-    """Percent of the weights of a kind and steps that the test gets right."""
+    """Percent of the weights of a kind and steps that the test gets right.
+
+    By the steps themselves; of a run on batches by the gradients that the probe has seen.
+    """
     share: float | None = item.summary.get(f"projected_{kind}")
-    return share if share is None or kind == "invariant" else 100 - share
+    if share is None:
+        delta = item.spec.hyper_parameters["delta"]
+        return percent_right(delta, invariant=kind == "invariant")(item)
+    return share if kind == "invariant" else 100 - share
+
+
+def _cosines(item: Result, kind: str) -> np.ndarray:
+    """|cos(w, g)| at the end of training: of whole variant weights, of an invariant's rows."""
+    if f"cosines_{kind}" in item.arrays:
+        return item.arrays[f"cosines_{kind}"]
+    found = []
+    for each in statistics_of(item, invariant=kind == "invariant"):
+        sizes = item.summary["shapes"][each.name]
+        rows, dim = (each.channels, sizes[1:]) if kind == "invariant" else (each.layer, sizes)
+        found.append(rows[-COSINE_BATCHES:].max(axis=1) / math.sqrt(math.prod(dim)))
+    return np.nan_to_num(found)
 
 
 def _least(runs: Runs, network: str, kind: str, deltas: Iterable[float]) -> pd.Series:
@@ -77,7 +97,7 @@ def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
     own = runs.of(network, _name(USUAL))
     found: dict[str, tuple[float, float]] = {}
     for kind in PAPER_COSINES if len(own) else ():
-        cosines = [item.arrays[f"cosines_{kind}"] for item in own.run[own.lr == own.lr.min()]]
+        cosines = [_cosines(item, kind) for item in own.run[own.lr == own.lr.min()]]
         low, high = np.quantile(cosines, (0.005, 0.995))
         found[kind] = float(low), float(high)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -74,10 +74,9 @@ def _arm(optimizer: str, alpha: float = 0.0, clip: bool = True) -> Arm:
     )
 
 
-def _row_name(row: Mapping[str, Any]) -> str:
-    """The arm of a row of the paper's, with its data."""
-    rates = f"lr {row['elsewhere']} and {row['sphere']}"
-    return f"{row['optimizer']}, α {row['α']}, ν {row['ν']}, {rates}"
+def _of_row(row: dict[str, Any]) -> str:
+    """The arm of a row of the paper's, which is a point of it."""
+    return _name(row["optimizer"], float(row["α"].value), row["ν"] is not None)
 
 
 def _best(runs: Runs, name: str, among: Collection[float]) -> pd.Series:
@@ -144,7 +143,7 @@ class TableG1(grid.Grid):
             point = {"lr": sphere, "alpha": alpha, "nu": row["ν"] and float(row["ν"].value)}
             if row["optimizer"] == "SGDG":
                 point["momentum"] = 0.9
-            rest, place = {**EUCLIDEAN, "lr": elsewhere}, Place("", _row_name(row))
+            rest, place = {**EUCLIDEAN, "lr": elsewhere}, Place("", _of_row(row))
             recipe = row["optimizer"].lower()
             kept += self.seeded(plan, place, grid.RESNET18.task, recipe, point, rest=rest, **fields)
         return kept
@@ -152,19 +151,20 @@ class TableG1(grid.Grid):
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for row in ROWS:
-            label = _name(row["optimizer"], float(row["α"].value), row["ν"] is not None)
-            of_both = (
-                runs.at("", name, lr=float(row["sphere"].value)).test
-                for name in (_row_name(row), label)  # with the paper's data, and embedded
-            )
-            if scores := [each for each in of_both if len(each)]:
+            own = runs.at("", _of_row(row), lr=float(row["sphere"].value))
+            elsewhere = (item.spec.rest and item.spec.rest["lr"] for item in own.run)
+            own = own[[rate in (None, float(row["elsewhere"].value)) for rate in elsewhere]]
+            if len(own):
                 *settings, theirs = row.values()
                 shown = ("None" if cell is None else cell for cell in settings)
-                rows.append((*shown, mean_of(scores[0], ".2f"), theirs))
+                rows.append((*shown, mean_of(own.test, ".2f"), theirs))
         headings = ("optimizer", "α", "ν", "lr Euclidean (--data)", "lr Grassmann", "accuracy")
         note = "Rows whose rate on the sphere is one of our eight."
         table = Table("At the paper's values", [*headings, *paper("accuracy")], rows, note)
-        return [*super().tables(runs), *([table] if rows else [])]
+        tables = super().tables(runs)
+        if any(item.spec.rest for item in runs):  # of two rates, equal ones are not equal points
+            tables = [each for each in tables if each.title != "At equal points"]
+        return [*tables, *([table] if rows else [])]
 
 
 G1 = TableG1(

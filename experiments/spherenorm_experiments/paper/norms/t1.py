@@ -206,10 +206,11 @@ class Table1(grid.Grid):
 
     def pictures(self, runs: Runs) -> list[Picture]:
         at_one_rate = [
-            Line(name, name.lower(), list(runs.at("digits", name, lr=rate).run))
+            Line(name, name.lower(), list((at if len(at) else runs.best("digits", name)).run))
             for name, rate in zip(OPTIMIZERS, (0.1, 0.1, 0.01, 0.01), strict=True)
+            for at in [runs.at("digits", name, lr=rate)]
         ]
-        norm = "Digits without weight decay at one rate: norm of the scale-invariant rows."
+        norm = "Without weight decay at one rate: norm of the scale-invariant rows."
         step = "The effective step sizes of the same runs."
         first = [
             curves(at_one_rate, "norm", "norm ‖w‖", norm),

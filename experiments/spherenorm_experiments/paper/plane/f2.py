@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from spherenorm_experiments.claims import Claim, Statement
 from spherenorm_experiments.paper.plane.f1 import LR, METHODS, descent
+from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs, Trial
@@ -78,6 +79,7 @@ class F2(Study):
     """
 
     name = "f2"
+    departures = departures("f2")
     claims = (
         _claim("gradient-orthogonal", "< 1e-6", lambda step: abs(_cosine(step.w, step.gradient)),
                "The gradient is orthogonal to the weight: |cosine|", "Section 2, Lemma 2.1", 1e-7),
