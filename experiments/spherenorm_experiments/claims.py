@@ -81,8 +81,13 @@ class Statement:
             lack = "a statement of the paper needs its place and its wording"
             raise ValueError(f"{lack}, got {self.place!r} and {self.quotation!r}")
 
+    @property
+    def words(self) -> str:
+        """The quotation in its marks; numbers of a table are none."""
+        return self.quotation if self.place.startswith("Table ") else f"“{self.quotation}”"
+
     def __str__(self) -> str:
-        return f"{self.place}: “{self.quotation}”" if self.quotation else self.place
+        return f"{self.place}: {self.words}" if self.quotation else self.place
 
 
 OURS = Statement("ours", "ours")
@@ -331,7 +336,7 @@ class Decision:
             "text": claim.text,
             "kind": self.kind,
             "place": claim.cites.place,
-            "quotation": claim.cites.quotation,
+            "quotation": claim.cites.words if claim.cites.quotation else "",
             "verdict": self.verdict,
             "ours": self.ours,
             "numbers": [_as_json(cell) for cell in self.numbers],

@@ -287,9 +287,12 @@ def _metrics_on(condition: Condition, entries: Sequence[Entry]) -> list[str]:
 
 
 def _about_scores(study: Design, entries: Sequence[Entry], pairs: list[str]) -> str:
-    places = "; ".join(f"{each.label}: {each.theirs}" for each in study.conditions if each.theirs)
-    specs = (run.spec for entry in entries for run in entry.runs)
-    ran = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule} schedule" for x in specs}
+    places = "; ".join(f"{each.place}: {each.theirs}" for each in study.conditions if each.theirs)
+    ran = set()
+    for run in (run for entry in entries for run in entry.runs):
+        unit = "epochs" if "steps_per_epoch" in run.summary else "steps"  # of a sweep
+        size, schedule = run.spec.batch_size, run.spec.schedule
+        ran.add(f"{run.spec.epochs} {unit} of batches of {size}, {schedule} schedule")
     return " ".join(
         [
             *([f"The paper's: {places}."] if places else []),
@@ -326,11 +329,12 @@ def _norms(study: Design, entries: Sequence[Entry]) -> Table:
         share = mean_of(number(entry.chosen, invariant_share), ".1f")
         place, views = str(entry.place), _views_of(entry.runs)
         rows.append([place, share, views, *means, *entry.quoted(quoted)])
-    note = (
-        "The norm is the mean over the scale-invariant units. Views: in how many weights of two or "
-        "more dimensions the audit finds invariance channel by channel, of the whole layer, and "
-        "none."
-    )
+    note = "The norm is the mean over the scale-invariant units."
+    if any(row[2] for row in rows):
+        note += (
+            " Views: in how many weights of two or more dimensions the audit finds invariance "
+            "channel by channel, of the whole layer, and none."
+        )
     headings: list[Heading] = ["arm", "invariant share (%)", "views", *keys, *paper(*quoted)]
     known = [any(_is_known(row[i]) for row in rows) for i in range(len(headings))]
     kept = [list(itertools.compress(row, known)) for row in rows]

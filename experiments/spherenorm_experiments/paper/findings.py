@@ -51,14 +51,16 @@ LEAST_SHARE = 0.5
 """Of the claims that these runs can decide, so many have to support a statement."""
 
 RULE = """A statement is *supported* if no claim of it is decided against it and at least half of
-those that these runs can decide are decided for it; all of its claims, if it speaks of every case.
-It is *mixed* if some are decided for it and some against it. If some are decided against it and
-none for it, it is *contradicted* where the scale is not the difference: a toy problem in the
-paper's own setting, a law of norms or steps, a count; else it is *not seen at this scale*: our
-networks, data and runs are smaller than the paper's, and that may be the reason. It is *open*
-otherwise: the runs are too few, or too noisy for the paper's effect. Two kinds are not tested: what
-is *true by construction* holds by definition, or by a free number that was chosen so that the
-paper's number comes out; what is *not tested* has no claim or no runs."""
+those that these runs can decide are decided for it, so one of two; all of its claims, if it speaks
+of every case. A claim is decided against it if it is contradicted, or equivalent. It is *mixed* if
+some are decided for it and some against it. If some are decided against it and none for it, it is
+*contradicted* where the scale is not the difference: a toy problem in the paper's own setting
+(whose rates, lengths and scales of the loss are ours where the paper gives none), a law of norms or
+steps, a count; else it is *not seen at this scale*: our networks, data and runs are smaller than
+the paper's, and that may be the reason. It is *open* otherwise: the runs are too few, or too noisy
+for the paper's effect. Two kinds are not tested: what is *true by construction* holds by
+definition, or by a free number that was chosen so that the paper's number comes out; what is *not
+tested* has no claim or no runs."""
 
 
 def outcome(
@@ -185,11 +187,13 @@ def findings(sections: Sequence[Section]) -> list[Finding]:
     for name, statement in STATEMENTS.items():
         every = cited.get(statement, [])
         known = [(label, each) for label, each in every if each.has_results or each.out_of_reach]
+        if known and name in EVERY:
+            known = every
         claims = [{**each.to_json(), "study": label, "anchor": label,
-                   "label": f"{label}.{each.claim.name}"} for label, each in known]  # fmt: skip
-        verdicts: list[str] = [each.verdict for _, each in known]
-        if name in EVERY:
-            verdicts += [""] * (len(every) - len(known))
+                   "label": f"{label}.{each.claim.name}",
+                   "verdict": each.verdict if each.has_results or each.out_of_reach
+                   else "no results"} for label, each in known]  # fmt: skip
+        verdicts: list[str] = [claim["verdict"] for claim in claims]
         found = outcome(
             statement.kind, verdicts, at_any_scale=name in AT_ANY_SCALE, every=name in EVERY
         )
@@ -265,6 +269,9 @@ def rules() -> list[str]:
         f"{POWER:g}: (t(1 - {LEVEL:g} / 2) + t({POWER:g})) s / √n, with the n - 1 degrees of "
         "freedom of n seeds of standard deviation s. If s as earlier runs have it makes that more "
         f"than {OUT_OF_REACH:g} times the paper's effect, the claim *cannot be decided here*, "
-        "whatever the runs say, and takes no part in the family.",
+        "whatever the runs say, and takes no part in the family; so it is where a spread was known "
+        "beforehand. A claim without a p-value has numbers that are all equal, or one number.",
+        "Claims in bold are those that a study is made for. A tolerance, a factor or a number of "
+        "points in a claim is ours, unless the column of the paper's numbers has it.",
         RULE.replace("\n", " "),
     ]

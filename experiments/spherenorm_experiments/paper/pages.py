@@ -110,8 +110,8 @@ def _not_run(sections: Sequence[Section]) -> list[str]:
 def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for claim in claims:
-        quoted = f": “{claim['quotation']}”" if claim["quotation"] else ""
-        p = f"{claim['p']:.2g}" if claim["p"] is not None and claim["seeds"] else ""
+        quoted = f": {claim['quotation']}" if claim["quotation"] else ""
+        p = f"{claim['p']:.2g}" if claim["p"] and claim["seeds"] else ""
         text = claim["text"] + (f" ({claim['detail']})" if claim["detail"] else "")
         label = f"**{claim['label']}**" if claim["primary"] else claim["label"]
         found = claim["detectable"]

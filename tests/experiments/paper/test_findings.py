@@ -62,8 +62,8 @@ def test_a_score_is_never_contradicted():
 
 
 @pytest.fixture
-def world(monkeypatch):
-    """The outcomes of statements about all benchmarks, given the verdict of each claim."""
+def world():
+    """The findings about all benchmarks by name, given the verdict of each claim."""
 
     def made(verdict):
         sections = []
@@ -80,23 +80,23 @@ def world(monkeypatch):
             ]
             object.__setattr__(section, "decisions", decisions)
             sections.append(section)
-        return {each.name: each.outcome for each in findings(sections)}
+        return {each.name: each for each in findings(sections)}
 
     return made
 
 
 def test_gains_on_some_benchmarks_are_not_uniform(world):
     """With eleven benchmarks that never ran, and with one loss."""
-    assert world(lambda name: True)["abstract.uniform"] == "open"
-    assert world(lambda name: "stripes" not in name)["abstract.uniform"] == "mixed"
-    assert world(lambda name: False)["abstract.uniform"] == "not seen at this scale"
+    assert world(lambda name: True)["abstract.uniform"].outcome == "open"
+    assert world(lambda name: "stripes" not in name)["abstract.uniform"].outcome == "mixed"
+    assert world(lambda name: False)["abstract.uniform"].outcome == "not seen at this scale"
 
 
 def test_a_statement_about_all_needs_all(world):
     """Table 6's four data sets; ImageNet-A, which has no embedded pictures, leaves D.1 open."""
     found = world(lambda name: True)
-    assert found["t6.outperforms"] == "supported"
-    assert found["d1.outperforms"] == "open"
+    assert found["t6.outperforms"].outcome == "supported"
+    assert found["d1.outperforms"].outcome == "open"
 
 
 def test_no_number_supports_two_readings_of_table_5():
@@ -145,6 +145,47 @@ def test_the_grassmann_optimizers_are_compared_at_the_papers_rates():
     assert found["equally-close.sgdg-no-clip.gdp"] == "supported"
 
 
+@pytest.mark.parametrize(("gap", "verdict"), [(1e-6, "supported"), (0.7, "supported"),
+                                              (1.5, "contradicted")])  # fmt: skip
+def test_a_grassmann_optimizer_that_ends_closer_is_no_contradiction(gap, verdict):
+    runs = Runs([
+        *descents("GDP", "sgdp", [1.1], {0.1: 0.6}),
+        *descents("SGDG, no clip", "sgdg", [1.0], {0.1: gap}),
+    ])  # fmt: skip
+    found = {each.claim.name: each.verdict for each in find_study("f3").decided(runs)}
+    assert found["equally-close.sgdg-no-clip.gdp"] == verdict
+    assert "g.quickly" in EVERY  # it speaks of both
+
+
+def test_every_decay_counts_where_the_paper_speaks_of_all_settings():
+    """SGDP grows less and moves further without decay, and not at the reference."""
+    runs = Runs([
+        result(Place("SGD, step", f"{name}, wd × {decay}"), seed,
+               Spec("network", name.lower(), {"lr": 0.1}, seed=seed), validation=1.0, test=1.0,
+               norm_start=1.0, norm_first_epoch=1.0, path=path + seed / 100,
+               norm_last=last + seed / 100)
+        for name, decay, last, path in [
+            ("SGD", 0, 3.0, 1.0), ("SGDP", 0, 1.5, 2.0), ("SGD", 0.1, 2.0, 1.0),
+            ("SGDP", 0.1, 1.5, 2.0), ("SGD", 1, 1.0, 2.0), ("SGDP", 1, 1.4, 1.0)]
+        for seed in range(8)
+    ])  # fmt: skip
+    found = {each.claim.name: each.verdict for each in find_study("weight-decay").decided(runs)}
+    assert found["growth.sgdp.step"] == "supported"
+    assert found["growth.sgdp.step.decay"] == found["path.sgdp.step"] == "contradicted"
+
+
+def test_a_case_without_results_is_listed_with_those_that_have_some(world):
+    found = world(lambda name: True)["d1.outperforms"]
+    listed = {each["label"]: each["verdict"] for each in found.claims}
+    assert listed.pop("d1.stripes-rho-0.5.imagenet-a-accuracy.adamp.adam") == "no results"
+    assert {*listed.values()} == {"supported"}
+
+
+def test_numbers_of_a_table_are_no_quotation():
+    assert str(STATEMENTS["h6.sgd"]).startswith("Table H.6: SGD, norm at the last epoch: 7.60")
+    assert str(STATEMENTS["b.fails"]).endswith("“the momentum gradient method fails to optimize”")
+
+
 def test_weight_decay_does_not_preclude_the_surge():
     """At any decay; also if the search would choose one that makes the norm collapse."""
     peaks = [3.2, 2.2, 200.0]
@@ -155,6 +196,8 @@ def test_weight_decay_does_not_preclude_the_surge():
     assert surge.verdict == "supported"
     assert surge.numbers[0].number == pytest.approx(2.0)
     assert "2.20 (wd 0.05)" in surge.detail
+    assert "the rate 0.1" in surge.claim.text
+    assert "with the search's own decay, 0.0001 at the rate 0.1" in surge.detail
 
 
 def test_the_papers_cosines_are_tested_not_only_quoted():

@@ -15,7 +15,7 @@ from spherenorm_experiments.paper.shared.claims import ratio_at_equal_rates
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
-from tests.experiments.fabricated import fabricated, result
+from tests.experiments.fabricated import compared, fabricated, result
 
 WORLDS = 80
 STUDIES = ("t1", "weight-decay", "g1", "h6", "c1", "f1", "f3")
@@ -129,6 +129,18 @@ def test_the_projected_optimizers_have_92_percent_of_the_steps():
     steps = {trial.place.arm: trial.spec.epochs for trial in trials}
     assert steps["SGD"] == steps["AdamP"] == 240
     assert steps["SGDP, 92 %"] == steps["AdamP, 92 %"] == round(0.92 * 240)
+
+
+def test_the_length_of_a_run_is_in_its_own_unit():
+    """A sweep counts steps, a run on batches epochs."""
+    about = {
+        real: next(t.about for t in find_study("h7").tables(runs) if t.title == "Scores")
+        for real, runs in ((False, fabricated("h7", 0)),
+                           (True, compared(find_study("h7"), Plan("small", real=True))))
+    }  # fmt: skip
+    assert "Each run: 221 steps of batches of 64" in about[False]
+    assert "100 epochs of batches of 256" in about[True]
+    assert ": :" not in about[False]
 
 
 def test_the_laws_of_momentum_stand_beside_the_numbers():

@@ -82,13 +82,15 @@ class F2(Study):
     departures = departures("f2")
     claims = (
         _claim("gradient-orthogonal", "< 1e-6", lambda step: abs(_cosine(step.w, step.gradient)),
-               "The gradient is orthogonal to the weight: |cosine|", "Section 2, Lemma 2.1", 1e-7),
+               "The gradient is orthogonal to the weight: cosine, without its sign",
+               "Section 2.1, Equation 4", 1e-7),
         _claim("momentum-outward", "> 0", lambda step: _cosine(step.w, -step.momentum),
                "The momentum step points outward: cosine", "Section 2, Lemma 2.2", 0.01),
         _claim("projected-tangent", "< 1e-6", lambda step: abs(_cosine(step.w, step.projected)),
-               "The projected step is tangent: |cosine|", "Section 3.1, Equation 9", 1e-7),
-        _claim("projected-turns-further", "> 1", _turn,
-               "It turns the weight to the same side, and further: ratio of the angles",
+               "The projected step is tangent: cosine, without its sign",
+               "Section 3.1, Equation 9", 1e-7),
+        _claim("projected-turns-alike", "> 0", _turn,
+               "It turns the weight to the same side: ratio of the angles, 0 if to the other",
                "Section 3.1, Proposition 3.1", 1e-6),
     )  # fmt: skip
     """They cannot fail."""

@@ -43,8 +43,8 @@ def projection(on: Sequence[Condition], *pairs: Pair) -> Iterator[Claim]:
         )  # fmt: skip
     for name in dict.fromkeys(ours for _, ours in pairs):
         yield Claim(
-            f"precision.{slug(name)}", "> 99", partial(_left_alone, on=on, name=name),
-            f"The test leaves scale-variant weights of {name} alone, more than 99 % of the time, "
+            f"precision.{slug(name)}", "> 99.9", partial(_left_alone, on=on, name=name),
+            f"The test leaves scale-variant weights of {name} alone, more than 99.9 % of the time, "
             "mean over the conditions", says("3.delta"), unit="%", limits=(0.0, 100.0),
         )  # fmt: skip
 

@@ -174,4 +174,16 @@ def every_peak(runs: Runs) -> str:
     own = own[own.seed == starts.PAPERS_START]
     peaks = zip(own.max_norm, own.get("weight_decay", ()), strict=True)
     shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for norm, decay in peaks)
-    return f"from the paper's start, where it has 2.53: {shown}" if shown else ""
+    of_each = f"from the paper's start, where it has 2.53: {shown}; " if shown else ""
+    return of_each + of_search(runs)
+
+
+def of_search(runs: Runs) -> str:
+    """The largest norm with the decay that the search picks, from the paper's start."""
+    item = starts.from_papers_start(at_best_gap(runs, "GDM + WD", papers_rates=True))
+    if item is None:
+        return ""
+    point, norm = item.spec.hyper_parameters, item.summary["max_norm"]
+    at = f"{point['weight_decay']:.2g} at the rate {point['lr']:.2g}"
+    surge = "its norm never rises" if norm < 1 + 1e-3 else f"its largest norm is {norm:.2f}"
+    return f"with the search's own decay, {at}, {surge}"
