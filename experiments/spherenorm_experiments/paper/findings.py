@@ -262,9 +262,10 @@ def rules() -> list[str]:
         f"difference has a verdict for or against with a probability of at most {LEVEL:g}. Where "
         "nothing is random, equal numbers decide.",
         "*Supported*: the number lies where the claim has it, and the test excludes the bound; a "
-        "note says if the interval lies below or above the paper's effect. *Contradicted*: the "
-        "same on the other side. *Equivalent*: the difference is shown to be within a margin that "
-        "is at most the paper's effect, so that it is denied.",
+        "note says if the interval lies below or above the paper's effect, which is of other data "
+        "and another network. *Contradicted*: the same on the other side. *Equivalent*: the "
+        "difference is shown to be within a margin that is at most the paper's effect, so that it "
+        "is denied.",
         "Detectable is the effect that these runs find with a probability of "
         f"{POWER:g}: (t(1 - {LEVEL:g} / 2) + t({POWER:g})) s / √n, with the n - 1 degrees of "
         "freedom of n seeds of standard deviation s. If s as earlier runs have it makes that more "

@@ -100,6 +100,19 @@ def test_gains_are_those_of_the_tables(name):
     assert gains == GAINS[name].split()
 
 
+def test_numbers_that_are_of_no_optimizer_pair_stand_beside_ours():
+    """Tables D.2 (lines 808-813), E.2 (932) and D.1 (786-788)."""
+
+    def column(study, heading):
+        found = [c.paper[heading] for c in find_study(study).conditions if heading in c.paper]
+        return [" ".join(map(str, own.values())) for own in found]
+
+    authors = column("d2", "accuracy, by the network's authors")
+    assert authors == ["77.1", "79.1", "80.1", "81.6", "77.9", "79.5"]
+    assert column("f4", "attacked, Madry et al.") == ["45.8"]
+    assert {*column("d1", "mean over rho")} == {"61.9 68.0"}
+
+
 def test_the_threats_are_those_of_appendix_e():
     radius, threats = 1 / 255, {}
     for condition in find_study("f4").conditions:

@@ -69,13 +69,15 @@ def _over_rates(runs: Runs, task: str, base: str, control: str, key: Key) -> pd.
 def _claims(task: str, base: str, control: str) -> Iterator[Claim]:
     end, who = slug(f"{control}.{base}.{task}"), f"{base}, {control}"
     allowed, of = ALLOWED[control], partial(_over_rates, task=task, base=base, control=control)
-    within, law = f"= 1 ± {allowed:g}", f"the turn per step is within {allowed:.0%} of its law"
+    within, law = f"= 1 ± {allowed:g}", f"of its law, within {allowed:.0%}"
     if (base, control) != ("Muon", "decay"):
         yield Claim(f"turn.{end}", within, partial(of, key=turn_over_law),
-                    f"{who}: {law} ({task})", ratio=True)  # fmt: skip
-    if (base, control) == ("Adam", "Hyperball"):
+                    f"{who}: the turn per step is that {law}, the mean over the rates ({task})",
+                    ratio=True)  # fmt: skip
+    if control == "Hyperball":
         yield Claim(f"momentum.{end}", within, partial(of, key=_over_momentum),
-                    f"{who}: {law} with momentum ({task})", ratio=True)  # fmt: skip
+                    f"{who}: the turn per step is that {law}, with momentum, the mean over the "
+                    f"rates ({task})", ratio=True)  # fmt: skip
     if control != "decay":
         yield Claim(f"spread.{end}", "< 1",
                     lambda runs: (of(runs, key=spread_over_layers)

@@ -146,7 +146,8 @@ def _apart(network: str, **more: Any) -> Claim:
     return Claim(
         f"cosines-apart.{slug(network)}", "> 0", decades,
         "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
-        f"the upper end of the invariant ({network})", margin=0.5, paper="2.8", **more,
+        f"the upper end of the invariant ({network})", margin=0.5, paper="2.8",
+        note="at the end of training, all seeds together", **more,
     )  # fmt: skip
 
 
@@ -158,8 +159,8 @@ def _beyond(kind: str, relation: str, end: int, words: str) -> Claim:
         lambda runs: _decades(_ends(runs, "plain").get(kind, (0.0, 0.0))[end], bound),
         f"Of 99 % of the cosines the {words} {bound:g} (plain): log₁₀ of ours over it",
         says("c.cosines"), margin=0.5, unit="decades",
-        note="of one network at the end of training, all seeds together; the ends of the paper's "
-        "intervals that keep the kinds apart",
+        note="at the end of training, all seeds together; the ends of the paper's intervals that "
+        "keep the kinds apart",
     )  # fmt: skip
 
 

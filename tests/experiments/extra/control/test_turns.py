@@ -151,7 +151,7 @@ def test_turns_on_their_law_are_told_from_others(law, off, verdict):
         )
         items.append(made(trial.place))
     found = {each.claim.name: each.verdict for each in study.decided(Runs(items))}
-    assert len(found) == 20
+    assert len(found) == 22
     assert set(found.values()) == {verdict}
     (table,) = study.tables(Runs(items))
     assert len(table.rows) == 2 * len(BASES) * len(CONTROLS) * 3  # tasks, arms, rates
