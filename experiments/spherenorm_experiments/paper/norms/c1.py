@@ -76,14 +76,15 @@ def _right(item: Result, kind: str) -> float | None:
 
 def _cosines(item: Result, kind: str) -> np.ndarray:
     """|cos(w, g)| at the end of training: of whole variant weights, of an invariant's rows."""
-    if f"cosines_{kind}" in item.arrays:
-        return item.arrays[f"cosines_{kind}"]
-    found = []
+    kept: np.ndarray | None = item.arrays.get(f"cosines_{kind}")
+    if kept is not None:
+        return kept
+    found: list[np.ndarray] = []
     for each in statistics_of(item, invariant=kind == "invariant"):
-        sizes = item.summary["shapes"][each.name]
-        rows, dim = (each.channels, sizes[1:]) if kind == "invariant" else (each.layer, sizes)
-        found.append(rows[-COSINE_BATCHES:].max(axis=1) / math.sqrt(math.prod(dim)))
-    return np.nan_to_num(found)
+        shape = item.summary["shapes"][each.name]
+        rows, size = (each.layer, shape) if kind == "variant" else (each.channels, shape[1:])
+        found.append(rows[-COSINE_BATCHES:].max(axis=1) / math.sqrt(math.prod(size)))
+    return np.nan_to_num(np.array(found))
 
 
 def _least(runs: Runs, network: str, kind: str, deltas: Iterable[float]) -> pd.Series:
@@ -113,7 +114,8 @@ PERCENT: dict[str, Any] = {"unit": "%", "limits": (0.0, 100.0)}
 
 
 def _detects(network: str, kind: str, said: str) -> Claim:
-    cites, at, deltas = says("c.discriminates"), "From δ = 0.05 to 0.2", (0.2, 0.1, 0.05)
+    cites, at = says("c.discriminates"), "From δ = 0.05 to 0.2"
+    deltas: tuple[float, ...] = (0.2, 0.1, 0.05)
     if network == "prenorm":  # one that the paper has not; of its usual threshold
         cites, at, deltas = says("3.delta"), f"At δ = {USUAL}", (USUAL,)
     return Claim(

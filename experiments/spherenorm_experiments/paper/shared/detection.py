@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
     return [each for each in found if (each.view is not None) == invariant]
 
 
-def percent_right(delta: float, *, invariant: bool) -> Key:
+def percent_right(delta: float, *, invariant: bool) -> Callable[[Result], float | None]:
     """The percentage of weights and steps that the single-step test gets right, as a key.
 
     Args:
