@@ -10,10 +10,10 @@ A. Mesaros et al., *DCASE 2017 Challenge Setup: Tasks, Datasets and Baseline Sys
 from __future__ import annotations
 
 import csv
+import functools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,12 +84,13 @@ def recordings(data_set: str) -> Splits:
         if lost is not None:
             raise layout.error(folder, f"lacks {lost}")
         form = (samples, chunks if splits else None)
-
-        def load(path: Path, target: Tensor, form: Any = form) -> tuple[Tensor, Tensor]:
-            return crop(read_wave(path), *form), target
-
+        load = functools.partial(_load, *form)
         splits.append(Items(load, names, targets, folder=folder, form=form))
     return Splits(*splits)
+
+
+def _load(samples: int, chunks: int | None, path: Path, target: Tensor) -> tuple[Tensor, Tensor]:
+    return crop(read_wave(path), samples, chunks), target
 
 
 Part = tuple[list[str], Tensor]
@@ -213,14 +214,13 @@ def _sounds(folder: Path) -> Iterator[Part]:
     ordered = sorted(developed, key=lambda name: name.rpartition("/")[2])
     tenths = ([name for name in ordered if e in developed[name]][::TENTH] for e in EVENTS)
     held = {name for tenth in tenths for name in tenth}
-    tested = _heard(folder, "evaluation")
-    for names in (
-        [name for name in developed if name not in held],
-        [name for name in developed if name in held],
-        list(tested),
+    for heard in (
+        {name: events for name, events in developed.items() if name not in held},
+        {name: events for name, events in developed.items() if name in held},
+        _heard(folder, "evaluation"),
     ):
-        heard = developed | tested
-        yield names, torch.tensor([[float(e in heard[name]) for e in EVENTS] for name in names])
+        flags = [[float(event in events) for event in EVENTS] for events in heard.values()]
+        yield list(heard), torch.tensor(flags)
 
 
 def _list_of(part: str) -> str:
