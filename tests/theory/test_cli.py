@@ -1,5 +1,8 @@
 """`spherenorm theory`, as a newcomer uses it, and the forms of its reports."""
 
+import subprocess
+import sys
+
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -41,14 +44,20 @@ def test_a_recipe_and_its_files(tmp_path):
 def test_the_run_is_that_of_the_settings(name):
     """Its decay settles it, unless it is set, too."""
     values = {"momentum": 0.8} if name == "sgdw" else {"betas": (0.8, 0.95)}
-    (row,) = (each for each in equilibrium_rows(find_recipe(name), {"lr": 0.03, **values}, {
-        "lr": 0.03, **values}) if each.name == "Run")  # fmt: skip
+    _, row = equilibrium_rows(find_recipe(name), {"lr": 0.03, **values})
     assert "lr=0.03" in row.content
     assert all(f"{n}={x}" in row.content for n, x in values.items())
-    assert row.good, row
-    (slow,) = (each for each in equilibrium_rows(find_recipe(name), {"weight_decay": 1e-4}, {
-        "weight_decay": 1e-4}) if each.name == "Run")  # fmt: skip
+    assert row.status.startswith("checked on runs"), row
+    assert row.good
+    _, slow = equilibrium_rows(find_recipe(name), {"weight_decay": 1e-4})
     assert "not checked" in slow.status
+
+
+@pytest.mark.parametrize("name", ["sgdp", "adamp"])
+def test_a_decay_of_0_by_default_is_chosen_for_the_run(name):
+    _, row = equilibrium_rows(find_recipe(name), {})
+    assert row.status.startswith("checked on runs"), row
+    assert "weight_decay" in row.content
 
 
 def test_two_recipes_side_by_side():
@@ -109,6 +118,12 @@ def test_mistakes(arguments, message):
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_reader_that_stops_is_no_error():
+    command = f"{sys.executable} -m spherenorm theory sgdg | head -3; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_failed_row_fails_the_command(monkeypatch):
     assert report(monkeypatch, Row("s", "n", "f", "FAILS", good=False)).exit_code == 1
 
@@ -131,4 +146,4 @@ def test_markup_is_text_and_reports_escape(monkeypatch):
     rows = [Row("a_b", "n", "|w|^2", "100 % & _")]
     assert r"a\_b" in to_latex(rows)
     assert r"100 \% \& \_" in to_latex(rows)
-    assert "`|w|^2`" in to_markdown(rows)
+    assert "```text\nn. 100 % & _\n    |w|^2\n```" in to_markdown(rows)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -25,14 +27,23 @@ from spherenorm_theory.report import (
 )
 
 FAILED, USAGE = 1, 2
-console = Console()
+
+
+class Output(Console):
+    """Standard output, which a reader may close, as in `spherenorm theory adamp | head -3`."""
+
+    def on_broken_pipe(self) -> None:
+        """End without an error."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+        raise SystemExit(0)
+
+
+console = Output()
 errors = Console(stderr=True)
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 
 SET = "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, 0.99)."
-
-
-JSON = {"true": True, "false": False, "null": None}
 
 
 def theory(arguments: Sequence[str]) -> None:
@@ -56,17 +67,17 @@ def _theory(
     """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
     on_interrupt()
     torch.set_num_threads(1)  # small tensors: more threads only wait
-    reports = [(latex, to_latex), (markdown, to_markdown)]
-    outputs = [(path, render) for path, render in reports if path is not None]
+    outputs = {
+        path: render for path, render in ((latex, to_latex), (markdown, to_markdown)) if path
+    }
     try:
-        given = _parse(hold or [], recipes or [])
-        for path, _ in outputs:
+        for path in outputs:
             _refuse_unless_writable(path)
-        jobs = _jobs(recipes or [], given)
+        jobs = _jobs(recipes or [], dict(map(_setting, hold or [])))
     except (ValueError, TypeError) as error:
         _exit(" ".join(str(error).split()))
-    rows = [*_printed(jobs or paper_jobs())]
-    for path, render in outputs:
+    rows = [*_printed(jobs)]
+    for path, render in outputs.items():
         try:
             write_whole(path, render(rows))
         except OSError as error:
@@ -77,10 +88,15 @@ def _theory(
 
 
 def _jobs(recipes: list[str], given: dict[str, Any]) -> list[Job]:
-    """The reports on recipes: each by itself; two side by side first."""
+    """The reports on recipes: two side by side; others each by itself; or the paper's."""
+    if given and not recipes:
+        raise ValueError(
+            "--set holds a hyper-parameter of a recipe: name one, "
+            "as in `spherenorm theory sgdp --set momentum=0.9`"
+        )
     if len(recipes) == 2:
         return comparison_jobs(*recipes, **given)
-    return [job for recipe in recipes for job in recipe_jobs(recipe, **given)]
+    return [job for recipe in recipes for job in recipe_jobs(recipe, **given)] or paper_jobs()
 
 
 def _printed(jobs: list[Job]) -> Iterator[Row]:
@@ -101,36 +117,20 @@ def _exit(message: str) -> NoReturn:
     raise typer.Exit(USAGE)
 
 
-def _parse(settings: list[str], recipes: list[str]) -> dict[str, Any]:
-    """The hyper-parameters that --set holds."""
-    given = dict(map(_setting, settings))
-    if given and not recipes:
-        raise ValueError(
-            "--set holds a hyper-parameter of a recipe: name one, "
-            "as in `spherenorm theory sgdp --set momentum=0.9`"
-        )
-    return given
-
-
 def _setting(text: str) -> tuple[str, Any]:
+    """A hyper-parameter that --set holds: a value of JSON or of Python, or a word."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
-    plain = value.strip()
-    if plain in JSON:
-        return name.strip(), JSON[plain]
-    try:
-        return name.strip(), ast.literal_eval(plain)
-    except (ValueError, SyntaxError):
-        return name.strip(), value
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError):
+            return name.strip(), read(value.strip())
+    return name.strip(), value
 
 
 def _refuse_unless_writable(path: Path) -> None:
     """Refuse a path that cannot be written, before minutes of computing."""
-    folder = path.parent
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a folder")
-    if not folder.is_dir():
-        raise ValueError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(f"cannot write {path}: the folder {folder} is not writable")
+    why = "it is a folder" if path.is_dir() else ""
+    why = why or (f"there is no folder {path.parent}" if not path.parent.is_dir() else "")
+    if why or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ValueError(f"cannot write {path}: {why or 'its folder is not writable'}")

@@ -2,15 +2,13 @@
 
 | report | names |
 |---|---|
-| one recipe | `recipe_jobs` |
+| one recipe; the paper | `recipe_jobs`, `paper_jobs` |
 | two recipes side by side; growth in words | `comparison_jobs`, `describe_growth` |
-| the paper | `paper_jobs` |
 | the forms | `to_text`, `to_markdown`, `to_latex` |
 """
 
 from spherenorm_theory.report.comparison import comparison_jobs, describe_growth
-from spherenorm_theory.report.paper import paper_jobs
-from spherenorm_theory.report.recipe import recipe_jobs
+from spherenorm_theory.report.recipe import paper_jobs, recipe_jobs
 from spherenorm_theory.report.rows import Job, Row, to_latex, to_markdown, to_text
 
 __all__ = [

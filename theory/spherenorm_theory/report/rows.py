@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from spherenorm_theory.algebra.claims import Claim, Refutation
 from spherenorm_theory.algebra.printing import latex, show
 from spherenorm_theory.algebra.statement import Statement, escape_latex, paragraph, wrapped
 
@@ -34,17 +33,6 @@ class Row:
     content: Any
     status: str
     good: bool = True
-
-    @staticmethod
-    def of(section: str, name: str, claim: Claim | Refutation) -> Row:
-        """The row of a claim, or of another reading that is refuted."""
-        return Row(section, name, claim.relation, claim.how, claim.holds)
-
-    @property
-    def text(self) -> str:
-        """The content in text."""
-        plain = isinstance(self.content, (str, Statement))
-        return str(self.content) if plain else show(self.content)
 
 
 @dataclass(frozen=True)
@@ -75,14 +63,6 @@ class Job:
             return [Row(self.section, self.name, "", status, good=False)]
 
 
-def by_section(rows: list[Row]) -> dict[str, list[Row]]:
-    """The rows of each section, in order."""
-    sections: dict[str, list[Row]] = {}
-    for row in rows:
-        sections.setdefault(row.section, []).append(row)
-    return sections
-
-
 def to_text(row: Row) -> str:
     """A row in lines of 80 columns.
 
@@ -91,33 +71,25 @@ def to_text(row: Row) -> str:
         a sum. proved
             1 + 1 = 2
     """
-    if "\n" in row.text:
-        return row.text if not row.status else f"{row.text}\n{paragraph('Check', row.status)}"
-    return "\n".join([paragraph(row.name, row.status), *(wrapped(row.text) if row.text else ())])
+    plain = isinstance(row.content, (str, Statement))
+    text = str(row.content) if plain else show(row.content)
+    if "\n" in text:
+        return f"{text}\n{paragraph('Check', row.status)}" if row.status else text
+    return "\n".join([paragraph(row.name, row.status), *(wrapped(text) if text else ())])
 
 
-def to_markdown(rows: list[Row]) -> str:
-    """The rows as Markdown, one list per section.
+def to_markdown(rows: Iterable[Row]) -> str:
+    """The text of the rows as Markdown, a heading per section.
 
     Example:
-        >>> print(to_markdown([Row("ours", "a sum", "1 + 1 = 2", "proved")]).splitlines()[-1])
-        - **a sum**: proved: `1 + 1 = 2`
+        >>> print(to_markdown([Row("ours", "a sum", "1 + 1 = 2", "proved")]).splitlines()[-3])
+        a sum. proved
     """
-    lines = ["# Laws and their status"]
-    for section, own in by_section(rows).items():
-        lines += ["", f"## {_escape_markdown(section)}", ""]
-        for row in own:
-            line = f"- **{_escape_markdown(row.name)}**: {_escape_markdown(row.status)}"
-            if "\n" in row.text:
-                lines += ["```text", row.text, "```", ""]
-            else:
-                lines.append(f"{line}: `{row.text}`" if row.text else line)
-    return "\n".join(lines)
-
-
-def _escape_markdown(text: str) -> str:
-    """Text without marks of Markdown."""
-    return re.sub(r"([\\`*_<|\[\]])", r"\\\1", text)
+    parts = ["# Laws and their status"]
+    for section, own in groupby(rows, lambda row: row.section):
+        parts.append(f"## {section}")
+        parts += [f"```text\n{to_text(row)}\n```" for row in own]
+    return "\n\n".join(parts)
 
 
 HEAD = r"""\documentclass{article}
@@ -129,7 +101,7 @@ HEAD = r"""\documentclass{article}
 \section*{Laws and their status}"""
 
 
-def to_latex(rows: list[Row]) -> str:
+def to_latex(rows: Iterable[Row]) -> str:
     r"""The rows as a standalone LaTeX document.
 
     Example:
@@ -137,18 +109,18 @@ def to_latex(rows: list[Row]) -> str:
         \subsection*{ours}
     """
     lines = [HEAD]
-    for section, own in by_section(rows).items():
+    for section, own in groupby(rows, lambda row: row.section):
         lines.append(f"\\subsection*{{{escape_latex(section)}}}")
-        for row in own:
-            lines += [*_latex_lines(row), ""]
+        lines += [line for row in own for line in (*_latex_lines(row), "")]
     return "\n".join([*lines, "\\end{document}", ""])
 
 
-def _latex_lines(row: Row) -> list[str]:
+def _latex_lines(row: Row) -> Iterator[str]:
     if isinstance(row.content, Statement):
-        return [row.content.latex()]
-    head = f"\\paragraph{{{escape_latex(row.name)}}} {escape_latex(row.status)}"
+        yield row.content.latex()
+        return
+    yield f"\\paragraph{{{escape_latex(row.name)}}} {escape_latex(row.status)}"
     if not isinstance(row.content, str):
-        return [head, f"\\[{latex(row.content)}\\]"]
-    shown = " ".join(row.content.split())
-    return [head, f"\\texttt{{{escape_latex(shown)}}}"] if shown else [head]
+        yield f"\\[{latex(row.content)}\\]"
+    elif row.content:
+        yield f"\\begin{{verbatim}}\n{row.content}\n\\end{{verbatim}}"
