@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from spherenorm import find_recipe
 from spherenorm_theory.cli import app
-from spherenorm_theory.report import Job, Row, to_latex, to_markdown
+from spherenorm_theory.report import Job, Row, to_latex
 from spherenorm_theory.report.recipe import equilibrium_rows
 
 
@@ -29,15 +29,14 @@ def narrow(monkeypatch):
     monkeypatch.setattr("spherenorm_theory.cli.console", Console(width=80))
 
 
-def test_a_recipe_and_its_files(tmp_path):
-    tex, md = tmp_path / "laws.tex", tmp_path / "laws.md"
-    result = invoke("sgdw", "--set", "dampening=0.0", "--latex", str(tex), "--markdown", str(md))
+def test_a_recipe_and_its_file(tmp_path):
+    tex = tmp_path / "laws.tex"
+    result = invoke("sgdw", "--set", "dampening=0.0", "--latex", str(tex))
     assert result.exit_code == 0, result.output
     for text in ("Proposition (sgdw)", "by induction", "checked on runs", "Equilibrium (sgdw)"):
         assert text in result.output
     assert all(len(line) <= 80 for line in result.output.splitlines() if "wrote" not in line)
     assert r"\begin{proposition}[sgdw]" in tex.read_text()
-    assert "Proposition (sgdw)" in md.read_text()
 
 
 @pytest.mark.parametrize("name", ["sgdw", "adamw"])
@@ -105,8 +104,8 @@ def test_settings(text, shown):
         (["adam", "--set", "betas=0.9"], "betas takes 2 numbers"),
         (["--set", "lr=0.1"], "--set holds a hyper-parameter of a recipe"),
         (["muonsphere"], "units interact: SpectralPin"),
-        (["sgdp", "--latex", "/nonexistent/x.tex"], "there is no folder /nonexistent"),
-        (["sgdp", "--markdown", "/"], "cannot write /: it is a folder"),
+        (["sgdp", "--latex", "/nonexistent/x.tex"], "cannot write /nonexistent/x.tex"),
+        (["sgdp", "--latex", "/"], "cannot write /: give a file"),
         (["nowhere:recipe"], "no module 'nowhere'"),
     ],
 )
@@ -146,4 +145,4 @@ def test_markup_is_text_and_reports_escape(monkeypatch):
     rows = [Row("a_b", "n", "|w|^2", "100 % & _")]
     assert r"a\_b" in to_latex(rows)
     assert r"100 \% \& \_" in to_latex(rows)
-    assert "```text\nn. 100 % & _\n    |w|^2\n```" in to_markdown(rows)
+    assert "\\begin{verbatim}\n|w|^2\n\\end{verbatim}" in to_latex(rows)

@@ -14,7 +14,7 @@ or `spherenorm theory sgdp` in a shell. The way from a recipe to a law, one room
 3. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
    `Proof` from such laws.
 4. `spherenorm_theory.checks`: `check` and its like hold a law against float64 runs of the recipe.
-5. `spherenorm_theory.report`: all of it as tables, Markdown or LaTeX.
+5. `spherenorm_theory.report`: all of it as text or LaTeX.
 
 Each room imports only from the rooms above it in this list.
 """

@@ -22,7 +22,6 @@ from spherenorm_theory.report import (
     paper_jobs,
     recipe_jobs,
     to_latex,
-    to_markdown,
     to_text,
 )
 
@@ -62,27 +61,23 @@ def _theory(
     ] = None,
     hold: Annotated[list[str] | None, typer.Option("--set", help=SET, show_default=False)] = None,
     latex: Annotated[Path | None, typer.Option(help="Write the report as LaTeX.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
 ) -> None:
     """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
     on_interrupt()
     torch.set_num_threads(1)  # small tensors: more threads only wait
-    outputs = {
-        path: render for path, render in ((latex, to_latex), (markdown, to_markdown)) if path
-    }
     try:
-        for path in outputs:
-            _refuse_unless_writable(path)
+        if latex is not None and (latex.is_dir() or not os.access(latex.parent, os.W_OK)):
+            raise ValueError(f"cannot write {latex}: give a file in a folder that is writable")
         jobs = _jobs(recipes or [], dict(map(_setting, hold or [])))
     except (ValueError, TypeError) as error:
         _exit(" ".join(str(error).split()))
     rows = [*_printed(jobs)]
-    for path, render in outputs.items():
+    if latex is not None:
         try:
-            write_whole(path, render(rows))
+            write_whole(latex, to_latex(rows))
         except OSError as error:
-            _exit(f"cannot write {path}: {error.strerror}")
-        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+            _exit(f"cannot write {latex}: {error.strerror}")
+        console.print(f"wrote {latex}", markup=False, highlight=False, soft_wrap=True)
     if not all(row.good for row in rows):
         raise typer.Exit(FAILED)
 
@@ -126,11 +121,3 @@ def _setting(text: str) -> tuple[str, Any]:
         with suppress(ValueError, SyntaxError):
             return name.strip(), read(value.strip())
     return name.strip(), value
-
-
-def _refuse_unless_writable(path: Path) -> None:
-    """Refuse a path that cannot be written, before minutes of computing."""
-    why = "it is a folder" if path.is_dir() else ""
-    why = why or (f"there is no folder {path.parent}" if not path.parent.is_dir() else "")
-    if why or not os.access(path.parent, os.W_OK | os.X_OK):
-        raise ValueError(f"cannot write {path}: {why or 'its folder is not writable'}")

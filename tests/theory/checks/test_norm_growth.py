@@ -87,7 +87,7 @@ def test_a_norm_holds_where_the_step_mixes_units(name):
     assert check(name, "toy-3d", steps=40, law=law_of(name)).passed
     result = check(name, steps=10, law=law_of(name))
     assert result.passed, result
-    assert all("one unit" in each.outside for each in result.weights.values())
+    assert all("one unit" in each.notes[0] for each in result.weights.values())
     assert "no step compared" in str(result)
     other_view = check(name, "convolutions", steps=10, law=law_of(name))
     assert not other_view.weights["transposed"].passed
@@ -118,9 +118,8 @@ def test_laws_with_numbers_in_the_state_hold(recipe):
 def test_broken_assumptions_are_named(problem, failed, holds):
     result = check("sgdp", problem, steps=40, law=law_of("sgdp"), **BUSY)
     assert any(failed in c for c in result.failed_assumptions), result
-    assert result.broken
+    assert PROBLEMS[problem].broken in str(result)
     assert result.passed is holds
-    assert result.broken in str(result)
 
 
 def test_the_weights_for_which_a_law_holds_come_first():
@@ -157,7 +156,7 @@ def test_the_recipe_that_is_given_runs(fault, reference, numbers):
     result = check(fault, steps=30, law=law_of(reference), momentum=0.9, **numbers)
     assert not result.passed
     assert any("the run that of" in each for each in result.failed_assumptions)
-    assert min(each.step_error for each in result.weights.values()) > 1e-6
+    assert min(max(each.step_errors) for each in result.weights.values()) > 1e-6
     assert result.weights["bn"].residual > 1e-6
 
 
@@ -167,7 +166,7 @@ def test_the_drive_is_that_of_the_law():
     wrong = dataclasses.replace(law, drive=law.drive * sp.Rational(3, 2))
     result = check("sgd", steps=20, law=wrong)
     assert not result.passed
-    assert min(each.step_error for each in result.weights.values()) > 1e-6
+    assert min(max(each.step_errors) for each in result.weights.values()) > 1e-6
 
 
 def test_rules_are_switched_on():

@@ -49,57 +49,48 @@ SCHEDULES: dict[str, Schedule] = {
 """Schedules by name: a linear warm-up over the first quarter, half a cosine down to 0."""
 
 
+Step = tuple[Inputs, Tensor, Values]
+"""The inputs of a step of a run, the weight after it, and its numbers unit by unit."""
+
+
 @dataclass(frozen=True)
 class WeightCheck:
-    """One weight of a check: the run, the law, and the numbers behind its assumptions.
+    """One weight of a check.
 
     Attributes:
         measured, predicted: |w_t|^2 of the run and of the law, of shape (steps + 1, units).
-        step_error: the greatest relative difference of the law's own step to the rule's, over some
-            steps; inf where none was compared and the norm alone shows nothing.
-        compared: the number of these steps.
-        outside: the reason why the law gives no step of its own in some of them.
-        cosine: the greatest |<w, g>| of the run, relative to its greatest |w| |g|.
-        units: the views of the rule and of the weight, where they differ.
+        step_errors: the relative differences of the law's own step to the rule's, for some steps.
+        notes: the assumptions that fail for the weight, with numbers.
+        applies: the rule acts on the units of the weight, and not on others.
+        identity: |w_t|^2 is an identity in the steps, which shows nothing without one of them.
     """
 
     measured: Array = field(repr=False)
     predicted: Array = field(repr=False)
-    step_error: float
-    compared: int
-    outside: str
-    cosine: float
-    units: str
+    step_errors: tuple[float, ...]
+    notes: tuple[str, ...]
+    applies: bool
+    identity: bool
 
     @property
     def residual(self) -> float:
         """The greatest relative difference of |w_t|^2 to the prediction."""
-        return float(np.nan_to_num(np.abs(self.predicted / self.measured - 1), nan=np.inf).max())
+        return float(np.nan_to_num(np.abs(self.predicted / self.measured - 1), nan=inf).max())
 
     @property
     def error(self) -> float:
-        """The greatest relative difference, of the norms and of the steps."""
-        return max(self.residual, self.step_error)
+        """The greatest relative difference, of the norms and of the steps; inf if none is shown."""
+        nothing = self.identity and not self.step_errors
+        return inf if nothing else max(self.residual, *self.step_errors, 0.0)
 
     @property
     def passed(self) -> bool:
         """True if the law holds up to rounding, for the norms and for the steps."""
         return self.error <= TOLERANCE
 
-    @property
-    def failed_assumptions(self) -> list[str]:
-        """The assumptions that failed, with numbers."""
-        found = []
-        if self.cosine > NOT_ORTHOGONAL:
-            found.append(f"<w, g> = 0 fails: |cos(w, g)| up to {self.cosine:.1e}")
-        elif self.outside:
-            found.append(f"the law says no step here: {self.outside}")
-        if not self.passed and self.units:
-            found.append(f"a unit may not move as if it were alone: {self.units}")
-        return found
-
     def __str__(self) -> str:
-        steps = f"steps to {self.step_error:.1e}" if self.compared else "no step compared"
+        compared = f"steps to {max(self.step_errors, default=0):.1e}"
+        steps = compared if self.step_errors else "no step compared"
         grew = float((self.measured[-1] / self.measured[0]).max())
         return f"norms to {self.residual:.1e}, {steps}, |w|^2 grew {grew:.3g}-fold at most"
 
@@ -112,10 +103,9 @@ class Check:
         law: the law. If its cross term is open, that is measured: of the norm then only the
             identity |(1 - kappa) w + s|^2 is checked, beside the steps.
         run: the recipe, the problem and the schedule, in words.
-        weights: the numbers of each weight.
         hyper_parameters: of the run.
+        weights: the check of each weight.
         differences: the respects in which the run is another one than the law's.
-        broken: the assumption that the problem breaks on purpose.
 
     Example:
         >>> found = check("sgdp", "toy-3d", steps=50, momentum=0.9)
@@ -125,10 +115,9 @@ class Check:
 
     law: Law
     run: str
-    weights: Mapping[str, WeightCheck]
     hyper_parameters: Mapping[str, Any]
+    weights: Mapping[str, WeightCheck]
     differences: tuple[str, ...]
-    broken: str
 
     @property
     def residual(self) -> float:
@@ -143,8 +132,8 @@ class Check:
     @property
     def failed_assumptions(self) -> list[str]:
         """The assumptions that failed, with numbers."""
-        of_weights = ((n, why) for n, x in self.weights.items() for why in x.failed_assumptions)
-        return [*self.differences, *(f"{name}: {why}" for name, why in of_weights)]
+        notes = [f"{name}: {note}" for name, each in self.weights.items() for note in each.notes]
+        return [*self.differences, *notes]
 
     @property
     def verdict(self) -> str:
@@ -162,10 +151,9 @@ class Check:
         open_cross = " (identity only: the cross term is open, and measured)"
         kind = open_cross if self.law.open_because else ""
         lines = [f"checked on runs: law of {self.law.name}, {self.run}{kind}: {self.verdict}"]
-        lines += [f"  with {', '.join(f'{n}={v}' for n, v in self.hyper_parameters.items())}"]
-        lines += [f"  {name}: {each}" for name, each in self.weights.items()]
-        lines += [f"  assumption broken on purpose: {self.broken}"] if self.broken else []
-        return "\n".join([*lines, *(f"  {failed}" for failed in self.failed_assumptions)])
+        lines += [f"with {', '.join(f'{n}={v}' for n, v in self.hyper_parameters.items())}"]
+        lines += [f"{name}: {each}" for name, each in self.weights.items()]
+        return "\n  ".join([*lines, *self.failed_assumptions])
 
     __repr__ = __str__
 
@@ -227,12 +215,19 @@ def check(
             f"{sorted(present)}: at the number 0 a recipe may leave a rule out, hold the same "
             "hyper-parameters at 0"
         )
-    task = PROBLEMS[problem] if isinstance(problem, str) else problem
+    task, name = PROBLEMS[problem] if isinstance(problem, str) else problem, bind(function).name
+    differences = [f"broken on purpose: {task.broken}"] if task.broken else []
+    if own.name != name:
+        differences.append(f"the law is that of {own.name}, the run that of {name}")
+    differences += [
+        f"the law was derived for {n} = {x!r}, the run has {used[n]!r}"
+        for n, x in own.step.traced.structure.items()
+        if n in used and used[n] != x
+    ]
     other = schedule if isinstance(schedule, str) else "own"
-    run = f"{bind(function).name} on {label}" + f", {other} schedule" * (other != "constant")
-    weights = _weights(own, task, function, numbers, seed)
-    differences = () if law is None else _differences(law, function, used)
-    return Check(own, run, weights, used, differences, task.broken)
+    run = f"{name} on {label}" + f", {other} schedule" * (other != "constant")
+    weights = _check_weights(own, task, function, numbers, seed)
+    return Check(own, run, used, weights, tuple(differences))
 
 
 def switch_on(recipe: Recipe, traced: Trace) -> dict[str, float]:
@@ -258,39 +253,45 @@ def _at_rate(used: Mapping[str, Any], factor: float) -> dict[str, Any]:
     return {**used, "lr": factor * used["lr"]}
 
 
-def _weights(
+def _check_weights(
     law: Law, problem: Problem, recipe: Recipe, numbers: list[dict[str, Any]], seed: int
 ) -> dict[str, WeightCheck]:
     """The check of each weight of a run."""
-    traced, runs = law.step.traced, dict[str, list[tuple[Inputs, Tensor, Values]]]()
+    traced = law.step.traced
     known = bind(traced.recipe).defaults.keys() - traced.structure.keys()
     views = {name: as_view(view) for name, (_, view) in problem.weights.items()}
+    runs: dict[str, list[Step]] = {name: [] for name in views}
     run = simulate((recipe(**each) for each in numbers), problem, seed)
     for each, steps in zip(numbers, run, strict=True):
         values = traced.numbers(**{name: x for name, x in each.items() if name in known})
         for name, (made, new) in steps.items():
             inputs = replace(made, values=values)
-            told = inputs, new, read_step(law, views[name], inputs, new)
-            runs.setdefault(name, []).append(told)
+            runs[name].append((inputs, new, read_step(law, views[name], inputs, new)))
     return {name: _check_weight(law, views[name], run) for name, run in runs.items()}
 
 
-def _check_weight(law: Law, view: View, run: list[tuple[Inputs, Tensor, Values]]) -> WeightCheck:
+def _check_weight(law: Law, view: View, run: list[Step]) -> WeightCheck:
     numbers = [each for _, _, each in run]
     w, g = (np.stack([each.scalar(Norm(name)) for each in numbers]) for name in "wg")
     measured = np.concatenate([w, numbers[-1].scalar(Norm("w'"))[None]]) ** 2
     # Not the greatest cosine: a gradient that consists of rounding errors has any direction.
     radial = np.stack([np.abs(each.scalar(Inner("w", "g"))) for each in numbers]).max(0)
     longest = (w * g).max(0)
-    views = law.step.traced.views
-    units = f"the rule acts on units of the view {', '.join(map(str, views))}, the weight has "
-    return WeightCheck(
-        measured,
-        _predict(law, measured, numbers),
-        *_compare_steps(law, view, run),
-        float((radial / np.where(longest > 0, longest, 1)).max()),
-        f"{units}those of {view}" if views and view not in views else "",
-    )
+    cosine = float((radial / np.where(longest > 0, longest, 1)).max())
+    errors, outside = _compare_steps(law, view, run)
+    predicted, views = _predict(law, measured, numbers), law.step.traced.views
+    notes, applies = [], not views or view in views
+    if cosine > NOT_ORTHOGONAL:
+        notes.append(f"<w, g> = 0 fails: |cos(w, g)| up to {cosine:.1e}")
+    elif outside:
+        notes.append(f"the law says no step here: {outside}")
+    found = WeightCheck(measured, predicted, errors, (), applies, bool(law.open_because))
+    if not found.passed and not applies:
+        units = f"the rule acts on units of the view {', '.join(map(str, views))}"
+        notes.append(
+            f"a unit may not move as if it were alone: {units}, the weight has those of {view}"
+        )
+    return replace(found, notes=tuple(notes))
 
 
 def _predict(law: Law, measured: Array, run: list[Values]) -> Array:
@@ -316,11 +317,9 @@ def _predict(law: Law, measured: Array, run: list[Values]) -> Array:
     return np.stack(predicted)
 
 
-def _compare_steps(
-    law: Law, view: View, run: list[tuple[Inputs, Tensor, Values]]
-) -> tuple[float, int, str]:
-    """The steps that a law says, against some of those of a run, as `WeightCheck` has them."""
-    error, compared, outside, last = 0.0, 0, "", len(run) - 1
+def _compare_steps(law: Law, view: View, run: list[Step]) -> tuple[tuple[float, ...], str]:
+    """The errors of steps that a law says, for some of a run, and why it says none in others."""
+    errors, outside, last = list[float](), "", len(run) - 1
     for time in sorted({0, min(1, last), *np.linspace(0, last, SAMPLES).astype(int).tolist()}):
         inputs, after, _ = run[time]
         if not all(view.rows(x).any(1).all() for x in (inputs.weight, inputs.grad)):
@@ -329,23 +328,9 @@ def _compare_steps(
             if law.constant:  # a norm that is held is so with several units, too; a step is not
                 law.agreement.require(law.name, inputs.weight)
             new, _ = evaluate(law.split_step, view, inputs)
+            off = view.norm(new - after) / view.norm(after)
+            errors.append(float(off.nan_to_num(nan=inf).max()))
         except ValueError as refusal:
             # The first step may be of another kind.
             outside = outside or str(refusal) if time else ""
-            continue
-        off = view.norm(new - after) / view.norm(after)
-        error, compared = max(error, float(off.nan_to_num(nan=inf).max())), compared + 1
-    nothing = bool(law.open_because) and not compared
-    return inf if nothing else error, compared, outside
-
-
-def _differences(law: Law, recipe: Recipe, used: Mapping[str, Any]) -> tuple[str, ...]:
-    """The respects in which a run is another one than the law's."""
-    run = bind(recipe).name
-    other = [f"the law is that of {law.name}, the run that of {run}"] if law.name != run else []
-    held = (
-        f"the law was derived for {name} = {value!r}, the run has {used[name]!r}"
-        for name, value in law.step.traced.structure.items()
-        if name in used and used[name] != value
-    )
-    return (*other, *held)
+    return tuple(errors), outside

@@ -94,17 +94,16 @@ class Problem:
 class RandomGradients:
     """Random gradients, orthogonal to their units, of one weight "w".
 
+    Their length is sqrt(d - 1) / |w| in the mean, as that of a scale-invariant loss is.
+
     Attributes:
         shape: of the weight.
         view: of its units.
-        relative: gradients have the length sqrt(d - 1) / |w| in the mean, as those of a
-            scale-invariant loss do; else the length 1.
         norm: of each unit at the start.
     """
 
     shape: tuple[int, ...]
     view: str = "channel"
-    relative: bool = True
     norm: float = 1.0
 
     def start(self, generator: Generator) -> Weights:
@@ -117,7 +116,7 @@ class RandomGradients:
         view, weight = as_view(self.view), weights["w"]
         grad = _normal(*weight.shape, generator=generator)
         grad = grad - view.radial_coefficient(weight, grad) * weight
-        return {"w": grad / view.norm(weight if self.relative else grad)}
+        return {"w": grad / view.norm(weight)}
 
 
 def _network(eps: float = TINY, decay: float = 0.0) -> Loss:

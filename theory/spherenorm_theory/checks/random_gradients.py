@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from spherenorm import Recipe, Rule, as_view, bind
 from spherenorm_theory.algebra.hyper_parameters import resolve_recipe, structure_of_run
@@ -68,31 +67,17 @@ class RunCheck:
 
 
 def _measure(
-    rule: Rule,
-    source: RandomGradients,
-    span: tuple[int, int],
-    seed: int,
-    quantities: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]],
-) -> list[float]:
-    """Means over units, and over the steps after a warm-up, of functions of w, g and w'."""
-    warm_up, steps = span
-    run = islice(simulate(repeat(rule, warm_up + steps), source, seed), warm_up, None)
-    found = [quantities(x.weight, x.grad, new) for x, new in (each["w"] for each in run)]
-    return [float(np.mean([x.mean().item() for x in each])) for each in zip(*found, strict=True)]
-
-
-def _measure_rest(
-    rule: Rule, source: RandomGradients, span: tuple[int, int], seed: int
-) -> tuple[float, ...]:
-    """The root mean squares of |w|, of the effective step and of |w| |g|."""
-    view = as_view(source.view)
-
-    def squares(weight: Tensor, grad: Tensor, new: Tensor) -> tuple[Tensor, ...]:
-        turned = new / view.norm(new) - weight / view.norm(weight)
-        squared = view.inner(weight, weight)
-        return squared, view.inner(turned, turned), view.inner(grad, grad) * squared
-
-    return tuple(math.sqrt(x) for x in _measure(rule, source, span, seed, squares))
+    rule: Rule, source: RandomGradients, warm_up: int, steps: int, seed: int
+) -> tuple[float, float, float]:
+    """Root mean squares of |w|, of the effective step and of |w| |g| over units and steps."""
+    view, found = as_view(source.view), list[list[float]]()
+    for each in islice(simulate(repeat(rule, warm_up + steps), source, seed), warm_up, None):
+        inputs, new = each["w"]
+        turned = new / view.norm(new) - inputs.weight / view.norm(inputs.weight)
+        norm, turn, grad = (view.inner(x, x) for x in (inputs.weight, turned, inputs.grad))
+        found.append([x.mean().item() for x in (norm, turn, norm * grad)])
+    norm, turn, gamma = np.sqrt(np.mean(found, 0)).tolist()
+    return norm, turn, gamma
 
 
 def check_equilibrium(
@@ -131,7 +116,7 @@ def check_equilibrium(
     view = "layer" if whole else "channel"
     source = RandomGradients(shape, view, norm=math.sqrt(expected / 2))
     rule = law.traced.recipe(**hyper_parameters)
-    norm, turn, gamma = _measure_rest(rule, source, (warm_up, steps), seed)
+    norm, turn, gamma = _measure(rule, source, warm_up, steps, seed)
     pairs = {
         "|w|": (law.squared_norm(values, unit, gamma) ** 0.5, norm),
         "effective step": (law.rotation(values, shape), turn),
@@ -169,5 +154,5 @@ def check_turn(
         hyper_parameters = {"view": view, **hyper_parameters}
     predicted = turn_at_rest(recipe, shape=shape, **hyper_parameters)
     rule, source = function(**hyper_parameters), RandomGradients(shape, view)
-    _, chord, _ = _measure_rest(rule, source, (warm_up, steps), seed)
+    _, chord, _ = _measure(rule, source, warm_up, steps, seed)
     return RunCheck(f"{recipe}", {"turn": (predicted, 2 * math.asin(chord / 2))}, TOLERANCE)

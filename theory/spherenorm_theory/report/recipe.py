@@ -54,7 +54,7 @@ def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
     def trained(problem: str) -> list[Row]:
         result = check(function, problem, law=law, steps=STEPS, **running)
         # A law does not apply where units are others than the rule's; other weights still check it.
-        good = all(each.passed or each.units for each in result.weights.values())
+        good = all(each.passed or not each.applies for each in result.weights.values())
         kind = "; identity only, the cross term was measured" if law.open_because else ""
         why = f"; {'; '.join(result.failed_assumptions)}" if not result.passed else ""
         status = f"{Kind.CHECKED}: {result.verdict} in {STEPS} steps{kind}{why}"

@@ -1,4 +1,4 @@
-"""The rows of a report, and their three forms: text of 80 columns, Markdown, LaTeX."""
+"""The rows of a report, and their two forms: text of 80 columns and LaTeX."""
 
 from __future__ import annotations
 
@@ -76,20 +76,6 @@ def to_text(row: Row) -> str:
     if "\n" in text:
         return f"{text}\n{paragraph('Check', row.status)}" if row.status else text
     return "\n".join([paragraph(row.name, row.status), *(wrapped(text) if text else ())])
-
-
-def to_markdown(rows: Iterable[Row]) -> str:
-    """The text of the rows as Markdown, a heading per section.
-
-    Example:
-        >>> print(to_markdown([Row("ours", "a sum", "1 + 1 = 2", "proved")]).splitlines()[-3])
-        a sum. proved
-    """
-    parts = ["# Laws and their status"]
-    for section, own in groupby(rows, lambda row: row.section):
-        parts.append(f"## {section}")
-        parts += [f"```text\n{to_text(row)}\n```" for row in own]
-    return "\n\n".join(parts)
 
 
 HEAD = r"""\documentclass{article}
