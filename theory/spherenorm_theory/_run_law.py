@@ -31,6 +31,10 @@ class RunLaw:
     """The norm and the turn that the law of a weight's recipe says. Made by `run_law`.
 
     It reads the hyper-parameters that the optimizer has at the moment, so that schedules count.
+
+    Example:
+        >>> isinstance(run_law(torch.optim.SGD([torch.eye(2)], lr=0.1)), RunLaw)
+        True
     """
 
     def __init__(self, optimizer: Any, names: Mapping[str, Tensor]) -> None:
