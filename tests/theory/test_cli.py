@@ -20,7 +20,7 @@ def invoke(*arguments):
 def report(monkeypatch, *rows):
     """The report of the command on rows in place of the paper's."""
     jobs = [Job("s", "j", lambda: list(rows))]
-    monkeypatch.setattr("spherenorm_theory.cli.paper_jobs", lambda: jobs)
+    monkeypatch.setattr("spherenorm_theory.report.paper_jobs", lambda: jobs)
     return invoke()
 
 
@@ -132,7 +132,7 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
         raise ArithmeticError("one\ntwo")
 
     jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
-    monkeypatch.setattr("spherenorm_theory.cli.paper_jobs", lambda: jobs)
+    monkeypatch.setattr("spherenorm_theory.report.paper_jobs", lambda: jobs)
     result = invoke()
     assert result.exit_code == 1
     assert "fine" in result.stdout

@@ -15,15 +15,7 @@ import typer
 from rich.console import Console
 
 from spherenorm.support import on_interrupt, write_whole
-from spherenorm_theory.report import (
-    Job,
-    Row,
-    comparison_jobs,
-    paper_jobs,
-    recipe_jobs,
-    to_latex,
-    to_text,
-)
+from spherenorm_theory import report
 
 FAILED, USAGE = 1, 2
 
@@ -74,7 +66,7 @@ def _theory(
     rows = [*_printed(jobs)]
     if latex is not None:
         try:
-            write_whole(latex, to_latex(rows))
+            write_whole(latex, report.to_latex(rows))
         except OSError as error:
             _exit(f"cannot write {latex}: {error.strerror}")
         console.print(f"wrote {latex}", markup=False, highlight=False, soft_wrap=True)
@@ -82,7 +74,7 @@ def _theory(
         raise typer.Exit(FAILED)
 
 
-def _jobs(recipes: list[str], given: dict[str, Any]) -> list[Job]:
+def _jobs(recipes: list[str], given: dict[str, Any]) -> list[report.Job]:
     """The reports on recipes: two side by side; others each by itself; or the paper's."""
     if given and not recipes:
         raise ValueError(
@@ -90,11 +82,12 @@ def _jobs(recipes: list[str], given: dict[str, Any]) -> list[Job]:
             "as in `spherenorm theory sgdp --set momentum=0.9`"
         )
     if len(recipes) == 2:
-        return comparison_jobs(*recipes, **given)
-    return [job for recipe in recipes for job in recipe_jobs(recipe, **given)] or paper_jobs()
+        return report.comparison_jobs(*recipes, **given)
+    jobs = [job for recipe in recipes for job in report.recipe_jobs(recipe, **given)]
+    return jobs or report.paper_jobs()
 
 
-def _printed(jobs: list[Job]) -> Iterator[Row]:
+def _printed(jobs: list[report.Job]) -> Iterator[report.Row]:
     """The rows of jobs, printed as they are made."""
     section = ""
     for row in (row for job in jobs for row in job.run()):
@@ -102,7 +95,9 @@ def _printed(jobs: list[Job]) -> Iterator[Row]:
             section = row.section
             console.print(f"\n{section}\n", style="bold", markup=False, highlight=False)
         style = "" if row.good else "red"
-        console.print(to_text(row), style=style, markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            report.to_text(row), style=style, markup=False, highlight=False, soft_wrap=True
+        )
         console.print()
         yield row
 

@@ -207,7 +207,10 @@ def check(
         function, **{**switch_on(function, own.step.traced), **hyper_parameters}
     ).hyper_parameters
     factor = SCHEDULES[schedule] if isinstance(schedule, str) else schedule
-    numbers = [_at_rate(used, factor(time / steps)) for time in range(steps)]
+    factors = [factor(time / steps) for time in range(steps)]
+    if "lr" not in used and any(x != 1 for x in factors):
+        raise ValueError(f"{bind(function).name} has no hyper-parameter lr to schedule")
+    numbers = [{**used, "lr": x * used["lr"]} if x != 1 else dict(used) for x in factors]
     present, known = function(**used).keys, own.step.traced.states
     if {*present} != {*known}:
         raise ValueError(
@@ -242,15 +245,6 @@ def switch_on(recipe: Recipe, traced: Trace) -> dict[str, float]:
     defaults = bind(recipe).defaults
     off = (n for n, x in defaults.items() if n in traced.symbols and x == 0 and x is not False)
     return {name: 0.9 if traced.intervals[name].high == 1 else 0.01 for name in off}
-
-
-def _at_rate(used: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """The hyper-parameters with another learning rate."""
-    if factor == 1:
-        return dict(used)
-    if "lr" not in used:
-        raise ValueError(f"the recipe has no hyper-parameter lr to schedule; it has {[*used]}")
-    return {**used, "lr": factor * used["lr"]}
 
 
 def _check_weights(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -25,39 +24,6 @@ TINY = 1e-30
 
 Scale invariance is exact without eps.
 """
-
-
-class Source(Protocol):
-    """A source of gradients for a simulation."""
-
-    def start(self, generator: Generator, /) -> Weights:
-        """The initial weights."""
-
-    def gradients(self, weights: Weights, generator: Generator) -> Weights:
-        """The gradient of each weight."""
-
-
-def simulate(
-    rules: Iterable[Rule], source: Source, seed: int
-) -> Iterator[dict[str, tuple[Inputs, Tensor]]]:
-    """Run a rule on a source of gradients: the inputs of each weight's step, and the new weight.
-
-    Args:
-        rules: the rule of each step, of one recipe, as under a schedule.
-        source: gives the initial weights, and the gradients at each step.
-        seed: of the generator that the source draws from.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    weights, states = source.start(generator), dict[str, State]()
-    for rule in rules:
-        grads, steps = source.gradients(weights, generator), {}
-        for name, weight in weights.items():
-            state = states.get(name) or rule.init(weight)
-            with torch.no_grad():  # as optimizers take their steps
-                new, states[name] = rule.step(weight, grads[name], state)
-            steps[name] = Inputs(weight, grads[name], state, {}), new
-        yield steps
-        weights = {name: new for name, (_, new) in steps.items()}
 
 
 def _normal(*shape: int, generator: Generator) -> Tensor:
@@ -182,3 +148,26 @@ PROBLEMS: dict[str, Problem] = {
     "l2-in-loss": Problem(NETWORK, _network(decay=1e-2), DECAY),
 }
 """Problems by name: three on which the assumptions hold, and two that break one each."""
+
+
+def simulate(
+    rules: Iterable[Rule], source: Problem | RandomGradients, seed: int
+) -> Iterator[dict[str, tuple[Inputs, Tensor]]]:
+    """Run a rule on a source of gradients: the inputs of each weight's step, and the new weight.
+
+    Args:
+        rules: the rule of each step, of one recipe, as under a schedule.
+        source: gives the initial weights, and the gradients at each step.
+        seed: of the generator that the source draws from.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights, states = source.start(generator), dict[str, State]()
+    for rule in rules:
+        grads, steps = source.gradients(weights, generator), {}
+        for name, weight in weights.items():
+            state = states.get(name) or rule.init(weight)
+            with torch.no_grad():  # as optimizers take their steps
+                new, states[name] = rule.step(weight, grads[name], state)
+            steps[name] = Inputs(weight, grads[name], state, {}), new
+        yield steps
+        weights = {name: new for name, (_, new) in steps.items()}

@@ -60,13 +60,8 @@ class Side:
             rest = equilibrium(recipe, **structure_of(own), **without_eps(recipe))
         settings = {n: x for n, x in known.items() if (is_number(x) and x != 0) or are_numbers(x)}
         settings |= {n: x for n, x in SWITCHED_ON.items() if known.get(n) == 0}
-        settings = {**settings, **own, **without_eps(recipe)}
+        settings = {"lr": 0.1, **settings, **own, **without_eps(recipe)}
         return Side(law, rest, settings, trace(recipe, **structure_of_run(recipe, settings)))
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the settings."""
-        return float(self.settings.get("lr", 0.1))
 
     def turn(self, lr: float) -> float:
         """The turn per step at rest, at a learning rate; nan where there is none."""
@@ -122,8 +117,8 @@ def _cells(side: Side) -> Iterator[tuple[str, str]]:
     yield "growth", describe_growth(law) + (f"; <w, s> = {show(law.cross)}" if shown else "")
     yield "|w| at rest", "held" if law.constant and not lines else norm
     others = ", ".join(f"{n}={x}" for n, x in side.settings.items() if n not in ("lr", "eps"))
-    turn, square = side.turn(side.lr), lines.get("turn^2", "")
-    number = f"{turn:.4g} rad a step at lr={side.lr:g}, {others}"
+    turn, square = side.turn(side.settings["lr"]), lines.get("turn^2", "")
+    number = f"{turn:.4g} rad a step at lr={side.settings['lr']:g}, {others}"
     number = "no number" if math.isnan(turn) else number
     formula = lines.get("turn", f"sqrt({square})" if 0 < len(square) < 60 else "")
     yield "turn", f"{formula}; {number}" if formula else number
@@ -156,9 +151,10 @@ def _equal_turns(a: Side, b: Side) -> list[str]:
         equal = f"equal turns for small lr where {show(sp.Eq(*forms, evaluate=False))}"
         lines += _fill(f"{equal} (1: {a.law.name}, 2: {b.law.name})")
     for of, to in ((a, b), (b, a)):
-        turn = of.turn(of.lr)
+        lr = of.settings["lr"]
+        turn = of.turn(lr)
         if not math.isnan(found := _rate_of_turn(to, turn)):
-            at = f"{of.law.name} does at lr={of.lr:g} ({turn:.4g} rad a step)"
+            at = f"{of.law.name} does at lr={lr:g} ({turn:.4g} rad a step)"
             lines += _fill(f"{to.law.name} turns as {at} where its own lr is {found:.4g}")
     return lines or ["no settings of equal turns: one of the two has no turn at rest"]
 

@@ -56,8 +56,9 @@ def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
         # A law does not apply where units are others than the rule's; other weights still check it.
         good = all(each.passed or not each.applies for each in result.weights.values())
         kind = "; identity only, the cross term was measured" if law.open_because else ""
-        why = f"; {'; '.join(result.failed_assumptions)}" if not result.passed else ""
-        status = f"{Kind.CHECKED}: {result.verdict} in {STEPS} steps{kind}{why}"
+        off = ((n, x) for n, x in result.weights.items() if not x.passed)
+        why = [kind, *(f"; {n}: {note}" for n, x in off for note in x.notes)]
+        status = f"{Kind.CHECKED}: {result.verdict} in {STEPS} steps{''.join(why)}"
         return [Row(name, f"{name} on {problem}", "", status, good)]
 
     problems = PROBLEMS if not law.step.traced.letters else ()
