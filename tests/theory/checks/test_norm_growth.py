@@ -4,6 +4,7 @@ import dataclasses
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import sympy as sp
 import torch
@@ -118,7 +119,6 @@ def test_laws_with_numbers_in_the_state_hold(recipe):
 def test_broken_assumptions_are_named(problem, failed, holds):
     result = check("sgdp", problem, steps=40, law=law_of("sgdp"), **BUSY)
     assert any(failed in c for c in result.failed_assumptions), result
-    assert PROBLEMS[problem].broken in str(result)
     assert result.passed is holds
 
 
@@ -263,17 +263,14 @@ def test_growth_ratios(name, hypers, predicted):
     values = law.step.traced.values(**hypers)
     keep = 1 - float(drop_transients(law.kappa, law.step).subs(values))
     weight = torch.randn(16, 256, dtype=torch.float64)
-    state, sums = rule.init(weight), torch.zeros(3, dtype=torch.float64)
+    state, sums = rule.init(weight), np.zeros(3)
     for time in range(warm_up + 400):
-        grad = torch.randn_like(weight)
-        grad -= (grad * weight).sum(1, keepdim=True) / weight.square().sum(1, keepdim=True) * weight
-        before = weight
+        radial = (noise := torch.randn_like(weight)) * weight / weight.square().sum(1, keepdim=True)
+        grad, before = noise - radial.sum(1, keepdim=True) * weight, weight
         weight, state = rule.step(before, grad / grad.norm(dim=1, keepdim=True), state)
-        if time >= warm_up:
-            sums += torch.stack(
-                [x.square().sum() for x in (weight, weight - keep * before, before)]
-            )
-    after, moved, before = sums.tolist()
+        squares = [float(x.square().sum()) for x in (weight, weight - keep * before, before)]
+        sums += np.array(squares) * (time >= warm_up)
+    after, moved, before = sums
     lengths = {Norm("w"): math.sqrt(before), Norm("s"): math.sqrt(moved)}
     expected = float(growth_ratio(law).subs(values).subs(lengths))
     measured = (after - keep**2 * before) / moved
@@ -282,35 +279,28 @@ def test_growth_ratios(name, hypers, predicted):
     assert predicted is None or expected == pytest.approx(predicted, rel=1e-4)
 
 
-def count_flags(delta=0.1, dimension=64, channels=1, view="channel", trials=10_000):
-    """The share of Gaussian gradients that the test takes for orthogonal, and its deviation."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = (channels, dimension), (trials, channels, dimension)
-    weight, grads = (torch.randn(x, dtype=torch.float64, generator=generator) for x in shapes)
+@pytest.mark.parametrize(
+    ("delta", "shape", "view"),
+    [
+        (0.1, (1, 2), "channel"),
+        (0.1, (1, 64), "channel"),
+        (1.0, (3, 8), "channel"),
+        (0.1, (4, 16), "layer"),
+    ],
+)
+def test_false_positives(delta, shape, view):
+    """The share of Gaussian gradients that the test takes for orthogonal."""
+    weight, *grads = torch.randn(10_001, *shape, dtype=torch.float64)
     rule = r.ScaleInvarianceTest(delta, views=(view,))
 
     def flag(grad):
         update, _ = rule.update(sn.Update(weight, grad, grad), {})
         return update.invariance.flags[0].any()
 
-    unit, units = (channels * dimension, 1) if view == "layer" else (dimension, channels)
+    share = float(torch.func.vmap(flag)(torch.stack(grads)).double().mean())
+    unit, units = (math.prod(shape), 1) if view == "layer" else (shape[1], shape[0])
     rate = false_positive_rate(delta, unit, units)
-    deviation = max((rate * (1 - rate) / trials) ** 0.5, 1 / trials)
-    return rate, torch.func.vmap(flag)(grads).double().mean().item(), deviation
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"dimension": 2},
-        {"dimension": 64},
-        {"dimension": 8, "channels": 3, "delta": 1.0},
-        {"dimension": 16, "channels": 4, "view": "layer"},
-    ],
-    ids=str,
-)
-def test_false_positives(case):
-    rate, share, deviation = count_flags(**case)
+    deviation = (rate * (1 - rate) / 10_000) ** 0.5
     assert abs(share - rate) < 4 * deviation  # a true law is further off in one of 16000 seeds
     assert abs(share - rate / 1.3) > 4 * deviation
 
@@ -325,19 +315,10 @@ def test_false_positive_rate():
             false_positive_rate(**{name: bad})
 
 
-WRONG = {
-    "the rotation of SGDM without its 1 + beta": (
-        lambda: check_equilibrium("sgd", steps=200, warm_up=400, shape=(16, 256), **NOISE),
-        "effective step",
-        (2 * 0.1 * 0.1) ** 0.5,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_prediction_would_be_noticed(name):
-    made, quantity, wrong = WRONG[name]
-    result = made()
-    _, measured = result.values[quantity]
+def test_a_wrong_prediction_would_be_noticed():
+    """The rotation of SGDM without its 1 + beta."""
+    result = check_equilibrium("sgd", steps=200, warm_up=400, shape=(16, 256), **NOISE)
+    _, measured = result.values["effective step"]
     assert result.passed
-    assert not replace(result, values={quantity: (wrong, measured)}).passed
+    wrong = (2 * 0.1 * 0.1) ** 0.5, measured
+    assert not replace(result, values={"effective step": wrong}).passed

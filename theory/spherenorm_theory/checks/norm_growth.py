@@ -200,7 +200,9 @@ def check(
         raise unknown_name("problem", problem, PROBLEMS)
     if isinstance(schedule, str) and schedule not in SCHEDULES:
         raise unknown_name("schedule", schedule, SCHEDULES)
-    function, label = resolve_recipe(recipe), problem if isinstance(problem, str) else "problem"
+    label = problem if isinstance(problem, str) else "a problem of its own"
+    task = PROBLEMS[problem] if isinstance(problem, str) else problem
+    function = resolve_recipe(recipe)
     bind(function, **hyper_parameters)  # refuses what it does not have
     own = law or norm_growth(function, **structure_of(hyper_parameters))
     used = bind(
@@ -218,8 +220,7 @@ def check(
             f"{sorted(present)}: at the number 0 a recipe may leave a rule out, hold the same "
             "hyper-parameters at 0"
         )
-    task, name = PROBLEMS[problem] if isinstance(problem, str) else problem, bind(function).name
-    differences = [f"broken on purpose: {task.broken}"] if task.broken else []
+    name, differences = bind(function).name, list[str]()
     if own.name != name:
         differences.append(f"the law is that of {own.name}, the run that of {name}")
     differences += [
@@ -227,7 +228,7 @@ def check(
         for n, x in own.step.traced.structure.items()
         if n in used and used[n] != x
     ]
-    other = schedule if isinstance(schedule, str) else "own"
+    other = schedule if isinstance(schedule, str) else "a"
     run = f"{name} on {label}" + f", {other} schedule" * (other != "constant")
     weights = _check_weights(own, task, function, numbers, seed)
     return Check(own, run, used, weights, tuple(differences))

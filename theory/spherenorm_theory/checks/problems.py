@@ -38,12 +38,10 @@ class Problem:
         weights: for each weight, its shape and the view whose units are (meant to be)
             scale-invariant.
         loss: the loss of the weights, with noise from a generator.
-        broken: the assumption that it breaks on purpose; empty if it breaks none.
     """
 
     weights: Mapping[str, tuple[tuple[int, ...], str]]
     loss: Loss
-    broken: str = ""
 
     def start(self, generator: Generator) -> Weights:
         """Gaussian weights."""
@@ -137,17 +135,19 @@ CONVOLUTIONS = {
     "transposed": ((4, 3, 2, 2), "dim=1"),
     "ln": ((5, 3), "layer"),
 }
-EPS = "the normalization layers have eps = 1e-5"
-DECAY = "coupled decay: (0.01 / 2) |w|^2 is part of the loss"
 
 PROBLEMS: dict[str, Problem] = {
     "network": Problem(NETWORK, _network()),
     "convolutions": Problem(CONVOLUTIONS, _convolutions),
     "toy-3d": Problem({"w": ((1, 3), "channel")}, _quotient),
-    "network-eps": Problem(NETWORK, _network(eps=1e-5), EPS),
-    "l2-in-loss": Problem(NETWORK, _network(decay=1e-2), DECAY),
+    "network-eps": Problem(NETWORK, _network(eps=1e-5)),
+    "l2-in-loss": Problem(NETWORK, _network(decay=1e-2)),
 }
-"""Problems by name: three on which the assumptions hold, and two that break one each."""
+"""Problems by name: three on which the assumptions hold, and two that break one on purpose.
+
+Layers with an eps of 1e-5, and coupled decay in the loss, (0.01 / 2) |w|^2, give gradients a part
+along the weight.
+"""
 
 
 def simulate(
