@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import spherenorm as sn
 from spherenorm import find_recipe
 from spherenorm_theory.cli import app
-from spherenorm_theory.report import Job, Row, to_latex
+from spherenorm_theory.report import Row, Section, recipe_report, to_latex
 from spherenorm_theory.report.recipe import equilibrium_rows
 
 
@@ -19,8 +20,7 @@ def invoke(*arguments):
 
 def report(monkeypatch, *rows):
     """The report of the command on rows in place of the paper's."""
-    jobs = [Job("s", "j", lambda: list(rows))]
-    monkeypatch.setattr("spherenorm_theory.report.paper_jobs", lambda: jobs)
+    monkeypatch.setattr("spherenorm_theory.report.paper_report", lambda: [Section("[s]", rows)])
     return invoke()
 
 
@@ -124,25 +124,31 @@ def test_a_reader_that_stops_is_no_error():
 
 
 def test_a_failed_row_fails_the_command(monkeypatch):
-    assert report(monkeypatch, Row("s", "n", "f", "FAILS", good=False)).exit_code == 1
+    assert report(monkeypatch, Row("n", "f", "FAILS", good=False)).exit_code == 1
 
 
-def test_a_job_that_raises_is_a_row(monkeypatch):
-    def fails():
-        raise ArithmeticError("one\ntwo")
+def of_matrices(lr=0.1):
+    class Flat(sn.Rule):
+        def update(self, update, state):
+            if update.weight.ndim > 2:
+                raise ArithmeticError("one\ntwo")
+            return update, state
 
-    jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
-    monkeypatch.setattr("spherenorm_theory.report.paper_jobs", lambda: jobs)
-    result = invoke()
-    assert result.exit_code == 1
-    assert "fine" in result.stdout
-    assert "FAILED: ArithmeticError: one two" in result.stdout
+    return sn.chain(Flat(), sn.rules.StepSize(lr))
+
+
+def test_a_run_that_raises_is_a_row():
+    network, convolutions, toy = [*recipe_report(of_matrices).rows][1:4]
+    assert network.good
+    assert toy.good
+    assert not convolutions.good
+    assert convolutions.status == "FAILED: ArithmeticError: one two"
 
 
 def test_markup_is_text_and_reports_escape(monkeypatch):
-    result = report(monkeypatch, Row("[s]", "[n]", "[f]", "[/t]"))
+    result = report(monkeypatch, Row("[n]", "[f]", "[/t]"))
     assert all(text in result.stdout for text in ("[s]", "[n]", "[f]", "[/t]")), result.output
-    rows = [Row("a_b", "n", "|w|^2", "100 % & _")]
+    rows = [Section("a_b", [Row("n", "|w|^2", "100 % & _")])]
     assert r"a\_b" in to_latex(rows)
     assert r"100 \% \& \_" in to_latex(rows)
     assert "\\begin{verbatim}\n|w|^2\n\\end{verbatim}" in to_latex(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -60,21 +60,21 @@ def _theory(
     try:
         if latex is not None and (latex.is_dir() or not os.access(latex.parent, os.W_OK)):
             raise ValueError(f"cannot write {latex}: give a file in a folder that is writable")
-        jobs = _jobs(recipes or [], dict(map(_setting, hold or [])))
+        sections = _sections(recipes or [], dict(map(_setting, hold or [])))
     except (ValueError, TypeError) as error:
         _exit(" ".join(str(error).split()))
-    rows = [*_printed(jobs)]
+    shown = [*map(_print, sections)]
     if latex is not None:
         try:
-            write_whole(latex, report.to_latex(rows))
+            write_whole(latex, report.to_latex(shown))
         except OSError as error:
             _exit(f"cannot write {latex}: {error.strerror}")
         console.print(f"wrote {latex}", markup=False, highlight=False, soft_wrap=True)
-    if not all(row.good for row in rows):
+    if not all(row.good for section in shown for row in section.rows):
         raise typer.Exit(FAILED)
 
 
-def _jobs(recipes: list[str], given: dict[str, Any]) -> list[report.Job]:
+def _sections(recipes: list[str], given: dict[str, Any]) -> Iterable[report.Section]:
     """The reports on recipes: two side by side; others each by itself; or the paper's."""
     if given and not recipes:
         raise ValueError(
@@ -82,24 +82,20 @@ def _jobs(recipes: list[str], given: dict[str, Any]) -> list[report.Job]:
             "as in `spherenorm theory sgdp --set momentum=0.9`"
         )
     if len(recipes) == 2:
-        return report.comparison_jobs(*recipes, **given)
-    jobs = [job for recipe in recipes for job in report.recipe_jobs(recipe, **given)]
-    return jobs or report.paper_jobs()
+        return [report.comparison_report(*recipes, **given)]
+    return [report.recipe_report(each, **given) for each in recipes] or report.paper_report()
 
 
-def _printed(jobs: list[report.Job]) -> Iterator[report.Row]:
-    """The rows of jobs, printed as they are made."""
-    section = ""
-    for row in (row for job in jobs for row in job.run()):
-        if row.section != section:
-            section = row.section
-            console.print(f"\n{section}\n", style="bold", markup=False, highlight=False)
+def _print(section: report.Section) -> report.Section:
+    """Print the rows of a section as they are made, and keep them."""
+    console.print(f"\n{section.title}\n", style="bold", markup=False, highlight=False)
+    rows = []
+    for row in section.rows:
         style = "" if row.good else "red"
-        console.print(
-            report.to_text(row), style=style, markup=False, highlight=False, soft_wrap=True
-        )
-        console.print()
-        yield row
+        text = report.to_text(row)
+        console.print(f"{text}\n", style=style, markup=False, highlight=False, soft_wrap=True)
+        rows.append(row)
+    return section._replace(rows=rows)
 
 
 def _exit(message: str) -> NoReturn:

@@ -27,7 +27,7 @@ from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.turn import turn_of
-from spherenorm_theory.report.rows import Job, Row
+from spherenorm_theory.report.rows import Row, Section
 
 LABEL = 11
 SWITCHED_ON = {"weight_decay": 0.01, "momentum": 0.9}
@@ -70,15 +70,15 @@ class Side:
         return math.nan
 
 
-def comparison_jobs(first: str | Recipe, second: str | Recipe, **given: Any) -> list[Job]:
-    """The comparison of two recipes, as one job.
+def comparison_report(first: str | Recipe, second: str | Recipe, **given: Any) -> Section:
+    """The comparison of two recipes.
 
     Raises:
         ValueError: no such recipe, or neither has a hyper-parameter that is given.
 
     Example:
-        >>> [job.name for job in comparison_jobs("sgdw", "sgdp")]
-        ['sgdw and sgdp']
+        >>> print(comparison_report("sgdw", "sgdp").title)
+        sgdw and sgdp
     """
     recipes = [resolve_recipe(each) for each in (first, second)]
     known = [bind(each).defaults for each in recipes]
@@ -87,7 +87,7 @@ def comparison_jobs(first: str | Recipe, second: str | Recipe, **given: Any) -> 
         raise ValueError(f"{title} have no hyper-parameter {min(unknown)!r}")
     own = [{n: x for n, x in given.items() if n in each} for each in known]
     sides = [*map(Side.of, recipes, own)]
-    return [Job(title, title, lambda: [Row(title, title, _side_by_side(*sides), "")])]
+    return Section(title, [Row(title, _side_by_side(*sides), "")])
 
 
 def _side_by_side(a: Side, b: Side) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 from spherenorm import Recipe, bind
@@ -13,10 +12,10 @@ from spherenorm_theory.algebra.trace import TraceError
 from spherenorm_theory.checks.norm_growth import check, switch_on
 from spherenorm_theory.checks.random_gradients import check_equilibrium
 from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
-from spherenorm_theory.laws.law import norm_growth
+from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transients
 from spherenorm_theory.proofs import STATEMENTS
-from spherenorm_theory.report.rows import Job, Row
+from spherenorm_theory.report.rows import Row, Section
 
 PROBLEMS = ("network", "convolutions", "toy-3d")
 """The problems on which the assumptions of the laws hold."""
@@ -29,8 +28,8 @@ SETTLES, SLOWEST = 0.01, 0.004
 """kappa of a run, at which 600 steps of warm-up hold several relaxation times; the least one."""
 
 
-def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
-    """The law of one recipe: derived, and checked.
+def recipe_report(recipe: str | Recipe, **given: Any) -> Section:
+    """The law of one recipe, derived at once, and its checks.
 
     Args:
         recipe: a recipe, its registered name, or "module:function".
@@ -40,56 +39,63 @@ def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
         ValueError: no such recipe or hyper-parameter, or its step cannot be traced.
 
     Example:
-        >>> jobs = recipe_jobs("sgdp")
-        >>> print(jobs[0].name, jobs[0].run()[0].good)
-        law of sgdp True
+        >>> first, *checks = recipe_report("sgdp").rows
+        >>> first.name, len(checks)
+        ('law', 5)
     """
     function = resolve_recipe(recipe)
     law = norm_growth(function, **given)
-    name, running = law.name, {**switch_on(function, law.step.traced), **given}
+    return Section(law.name, _recipe_rows(law, function, given))
+
+
+def _recipe_rows(law: Law, function: Recipe, given: dict[str, Any]) -> Iterator[Row]:
     failed = [claim.about for claim in law.claims if not claim.holds]
     status = f"NOT shown: {', '.join(failed)}" if failed else ""
-    stated = Row(name, "law", law.proposition(), status, not failed)
+    yield Row("law", law.proposition(), status, not failed)
+    running = {**switch_on(function, law.step.traced), **given}
+    for problem in PROBLEMS if not law.step.traced.letters else ():
+        yield _training_row(law, function, problem, running)
+    yield from equilibrium_rows(function, given)
 
-    def trained(problem: str) -> list[Row]:
+
+def _training_row(law: Law, function: Recipe, problem: str, running: dict[str, Any]) -> Row:
+    """The check of a law on a problem; a recipe of one's own may take no such weights."""
+    name = f"{law.name} on {problem}"
+    try:
         result = check(function, problem, law=law, steps=STEPS, **running)
-        # A law does not apply where units are others than the rule's; other weights still check it.
-        good = all(each.passed or not each.applies for each in result.weights.values())
-        kind = "; identity only, the cross term was measured" if law.open_because else ""
-        off = ((n, x) for n, x in result.weights.items() if not x.passed)
-        why = [kind, *(f"; {n}: {note}" for n, x in off for note in x.notes)]
-        status = f"{Kind.CHECKED}: {result.verdict} in {STEPS} steps{''.join(why)}"
-        return [Row(name, f"{name} on {problem}", "", status, good)]
-
-    problems = PROBLEMS if not law.step.traced.letters else ()
-    return [
-        Job(name, f"law of {name}", lambda: [stated]),
-        *(Job(name, f"{name} on {each}", partial(trained, each)) for each in problems),
-        Job(name, f"equilibrium of {name}", lambda: equilibrium_rows(function, given)),
-    ]
+    except Exception as error:
+        why = " ".join(str(error).split())
+        return Row(name, "", f"FAILED: {type(error).__name__}: {why}", good=False)
+    # A law does not apply where units are others than the rule's; other weights still check it.
+    good = all(each.passed or not each.applies for each in result.weights.values())
+    kind = "; identity only, the cross term was measured" if law.open_because else ""
+    off = ((n, x) for n, x in result.weights.items() if not x.passed)
+    why = "".join(f"; {n}: {note}" for n, x in off for note in x.notes)
+    return Row(name, "", f"{Kind.CHECKED}: {result.verdict} in {STEPS} steps{kind}{why}", good)
 
 
-def equilibrium_rows(function: Recipe, given: dict[str, Any]) -> list[Row]:
+def equilibrium_rows(function: Recipe, given: dict[str, Any]) -> Iterator[Row]:
     """The equilibrium, and a run of random gradients that checks it.
 
     Args:
         function: the recipe.
         given: hyper-parameters to hold at a value.
     """
-    name, held = bind(function).name, {**structure_of(given), **without_eps(function)}
     try:
-        law = equilibrium(function, **held)
+        law = equilibrium(function, **structure_of(given), **without_eps(function))
     except (NoEquilibriumError, TraceError) as error:
-        return [Row(name, "Equilibrium", "", f"not applicable: {error}")]
-    stated = Row(name, "equilibrium", law.proposition(), "")
+        yield Row("Equilibrium", "", f"not applicable: {error}")
+        return
+    yield Row("equilibrium", law.proposition(), "")
     try:
         values = _values_that_settle(law, given)
         result = check_equilibrium(function, **(MATRIX if law.factor else UNITS), **values)
     except ValueError as error:
-        return [stated, Row(name, "Run", "", f"not checked: {error}")]
+        yield Row("Run", "", f"not checked: {error}")
+        return
     shown = ", ".join(f"{name}={value}" for name, value in values.items())
     status = f"{Kind.CHECKED if result.passed else 'FAILS'}: {result}"
-    return [stated, Row(name, "Run", shown, status, result.passed)]
+    yield Row("Run", shown, status, result.passed)
 
 
 def _values_that_settle(law: Equilibrium, given: dict[str, Any]) -> dict[str, Any]:
@@ -112,32 +118,24 @@ CHECKED = ("sgd", "sgdp", "adamp", "sgdg")
 """The recipes of which the report on the paper has the laws and the runs that check them."""
 
 
-def paper_jobs() -> list[Job]:
+def paper_report() -> Iterator[Section]:
     """The paper's statements, statements beyond them, and the reports on its recipes.
 
     Example:
-        >>> [job.name for job in paper_jobs()][:3]
-        ['equation_4', 'effective_step', 'lemma_2_1']
+        >>> print(next(paper_report()).title)
+        The paper's statements
     """
-
-    def run(recipe: str) -> list[Row]:
-        return [row for job in recipe_jobs(recipe) for row in job.run()]
-
-    proofs = ((section, prove) for section, each in STATEMENTS.items() for prove in each)
-    return [
-        *(Job(name, prove.__name__, partial(_proof_rows, name, prove)) for name, prove in proofs),
-        *(Job(recipe, recipe, partial(run, recipe)) for recipe in CHECKED),
-    ]
+    for title, proofs in STATEMENTS.items():
+        yield Section(title, (row for prove in proofs for row in _proof_rows(prove())))
+    yield from map(recipe_report, CHECKED)
 
 
-def _proof_rows(section: str, prove: Callable[[], Proof]) -> list[Row]:
+def _proof_rows(proof: Proof) -> Iterator[Row]:
     """The statement with its status, then the claims that it rests on and other readings."""
-    proof = prove()
     first, *steps = proof.claims
     note = f"{proof.status}. Note: {proof.remark}" if proof.remark else proof.status
-    parts: list[tuple[str, Claim | Refutation]] = [(f"{proof.name}: ", each) for each in steps]
-    parts += [(f"{proof.name}, another reading: ", each) for each in proof.readings]
-    return [
-        Row(section, f"{proof.name}: {first.about}", first.relation, note, proof.proved),
-        *(Row(section, name + x.about, x.relation, x.how, x.holds) for name, x in parts),
-    ]
+    yield Row(f"{proof.name}: {first.about}", first.relation, note, proof.proved)
+    parts: tuple[Claim | Refutation, ...] = (*steps, *proof.readings)
+    for each in parts:
+        another = ", another reading" if isinstance(each, Refutation) else ""
+        yield Row(f"{proof.name}{another}: {each.about}", each.relation, each.how, each.holds)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from spherenorm_theory.algebra.printing import latex, show
 from spherenorm_theory.algebra.statement import Statement, escape_latex, paragraph, wrapped
@@ -16,58 +15,40 @@ class Row:
     """One statement of a report.
 
     Attributes:
-        section: the heading it belongs under.
         name: of the statement.
         content: a statement in parts, a formula, or text, of which several lines stay as they are.
         status: "proved", "checked to x", "not applicable", ... and why.
         good: False fails the command.
 
     Example:
-        >>> row = Row("ours", "a sum", "1 + 1 = 2", "proved")
+        >>> row = Row("a sum", "1 + 1 = 2", "proved")
         >>> row.good
         True
     """
 
-    section: str
     name: str
     content: Any
     status: str
     good: bool = True
 
 
-@dataclass(frozen=True)
-class Job:
-    """A part of the report.
-
-    Attributes:
-        section: of its rows.
-        name: of the part.
-        rows: makes them.
+class Section(NamedTuple):
+    """A title with rows, which may be made one after the other.
 
     Example:
-        >>> job = Job("ours", "a sum", lambda: [Row("ours", "a sum", "1 + 1 = 2", "proved")])
-        >>> job.run()[0].status
-        'proved'
+        >>> print(Section("ours", [Row("a sum", "1 + 1 = 2", "proved")]).title)
+        ours
     """
 
-    section: str
-    name: str
-    rows: Callable[[], list[Row]]
-
-    def run(self) -> list[Row]:
-        """The rows; of a job that raises, one row with the error, so that the other jobs go on."""
-        try:
-            return self.rows()
-        except Exception as error:
-            status = f"FAILED: {type(error).__name__}: {' '.join(str(error).split())}"
-            return [Row(self.section, self.name, "", status, good=False)]
+    title: str
+    rows: Iterable[Row]
 
 
 def to_text(row: Row) -> str:
     """A row in lines of 80 columns.
 
     Example:
-        >>> print(to_text(Row("ours", "a sum", "1 + 1 = 2", "proved")))
+        >>> print(to_text(Row("a sum", "1 + 1 = 2", "proved")))
         a sum. proved
             1 + 1 = 2
     """
@@ -87,17 +68,18 @@ HEAD = r"""\documentclass{article}
 \section*{Laws and their status}"""
 
 
-def to_latex(rows: Iterable[Row]) -> str:
-    r"""The rows as a standalone LaTeX document.
+def to_latex(sections: Iterable[Section]) -> str:
+    r"""The sections as a standalone LaTeX document.
 
     Example:
-        >>> print(to_latex([Row("ours", "a sum", "1 + 1 = 2", "proved")]).splitlines()[7])
+        >>> ours = Section("ours", [Row("a sum", "1 + 1 = 2", "proved")])
+        >>> print(to_latex([ours]).splitlines()[7])
         \subsection*{ours}
     """
     lines = [HEAD]
-    for section, own in groupby(rows, lambda row: row.section):
-        lines.append(f"\\subsection*{{{escape_latex(section)}}}")
-        lines += [line for row in own for line in (*_latex_lines(row), "")]
+    for title, rows in sections:
+        lines.append(f"\\subsection*{{{escape_latex(title)}}}")
+        lines += [line for row in rows for line in (*_latex_lines(row), "")]
     return "\n".join([*lines, "\\end{document}", ""])
 
 
