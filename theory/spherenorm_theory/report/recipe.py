@@ -22,10 +22,10 @@ PROBLEMS = ("network", "convolutions", "toy-3d")
 STEPS = 60
 """Of a run on one of them."""
 MATRIX: dict[str, Any] = {"shape": (24, 40), "steps": 2000}
-UNITS: dict[str, Any] = {"shape": (32, 256), "steps": 300}
+UNITS: dict[str, Any] = {"shape": (32, 256), "steps": 200, "warm_up": 500}
 """A run of a recipe that orthogonalizes, and of another one."""
 SETTLES, SLOWEST = 0.01, 0.004
-"""kappa of a run, at which 600 steps of warm-up hold several relaxation times; the least one."""
+"""kappa of a run, at which 500 steps of warm-up hold several relaxation times; the least one."""
 
 
 def recipe_report(recipe: str | Recipe, **given: Any) -> Section:
