@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 
 from spherenorm.support import one_line
+from spherenorm_experiments.cli._look import show_page
 from spherenorm_experiments.cli._options import (
     DEFAULT_OUT,
     FAILED,
@@ -24,15 +25,11 @@ from spherenorm_experiments.cli._options import (
     console,
     errors,
     existing_store,
-    require_device,
     say,
     say_error,
-    tell_unusable,
-    usage_errors,
     with_fields,
 )
-from spherenorm_experiments.cli._report import show_page
-from spherenorm_experiments.store import StoreError
+from spherenorm_experiments.store import Store, StoreError
 
 if TYPE_CHECKING:
     from spherenorm_experiments.campaign import Campaign, Pace
@@ -50,7 +47,7 @@ def run(
         str | None,
         typer.Option(
             help="Optimizers that comparisons have beside their own, comma-separated: recipe "
-            "names, or module:function; each needs --search or --like."
+            "names, or module:function; each needs --search."
         ),
     ] = None,
     search: Annotated[
@@ -60,9 +57,6 @@ def run(
             "optimizer:name=low:high is that optimizer's own; may be repeated."
         ),
     ] = None,
-    like: Annotated[
-        str, typer.Option(help="The optimizer as which --optimizers without a range are searched.")
-    ] = "",
     data: Data = None,
     *,
     asked: Request,
@@ -71,26 +65,31 @@ def run(
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
-    from spherenorm_experiments.comparing import parse_names, parse_overrides, parse_ranges
+    from spherenorm_experiments.comparing import (
+        find_study,
+        parse_names,
+        parse_ranges,
+        study_classes,
+    )
     from spherenorm_experiments.paper.shared.layout import use_folder
-    from spherenorm_experiments.plan import Plan
     from spherenorm_experiments.recipes import load_recipe
 
-    with usage_errors():
-        chosen = _chosen(studies, real=data is not None)
-        recipes = None if optimizers is None else tuple(dict.fromkeys(parse_names(optimizers)))
-        for name in recipes or ():
-            load_recipe(name)
-        require_device(asked.device)
-        if data is not None:
-            use_folder(data)
-        settings = parse_overrides(asked.entries)
-        ranges = parse_ranges(search) if search else {}
-        plan = Plan(asked.tier, _seeds_of(asked), recipes, asked.device, data is not None,
-                    settings, ranges, like)  # fmt: skip
-        campaign = _campaign(chosen, plan, asked)
-        if asked.dry_run:
-            return _show_dry_run(campaign, asked.as_json)
+    chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
+    if data is not None:
+        for study in chosen if studies else ():
+            if not study.has_real:
+                lack = "has no runs on the paper's data sets"
+                raise ValueError(f"--data: study {study.name!r} {lack}")
+        chosen = [study for study in chosen if study.has_real]
+        use_folder(data)
+    recipes = None if optimizers is None else tuple(dict.fromkeys(parse_names(optimizers)))
+    for name in recipes or ():
+        load_recipe(name)
+    ranges = parse_ranges(search or [])
+    plan = _plan(asked, optimizers=recipes, real=data is not None, search=ranges)
+    campaign = _campaign(chosen, plan, asked)
+    if asked.dry_run:
+        return _show_dry_run(campaign, asked.as_json)
     failed = _ran([campaign], asked.as_json)
     if not asked.as_json and not failed:
         failed = _show_tables(campaign)
@@ -114,7 +113,6 @@ def compare(
         ),
     ],
     trials: Annotated[int, typer.Option(help="Points of the search, of each optimizer.")] = 8,
-    method: Annotated[str, typer.Option(help="halton or grid.")] = "halton",
     baseline: Annotated[
         str, typer.Option(help="To which the others are compared.", show_default="the first")
     ] = "",
@@ -133,30 +131,25 @@ def compare(
     The store keeps the comparison as it keeps a study: `resume`, `status`, `report` and `export`
     work on it.
     """
-    from spherenorm_experiments.comparing import (
-        Comparing,
-        comparison_of,
-        parse_names,
-        parse_overrides,
-        parse_ranges,
-    )
-    from spherenorm_experiments.plan import Plan, read_requests
+    from spherenorm_experiments.comparing import Comparing, comparison_of
+    from spherenorm_experiments.plan import read_requests
     from spherenorm_experiments.sections import sections
 
-    with usage_errors():
-        ranges, names = parse_ranges(search), parse_names(optimizers)
-        given = parse_overrides(asked.entries)
-        own = {name: given.pop(name) for name in list(given) if ":" in name}
-        request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin, own)
-        study = comparison_of(request)
-        if clash := set(given) & set(request.searched):
-            raise ValueError(f"--set {sorted(clash)[0]!r}: --search tunes it")
-        require_device(asked.device)
-        request.require()
-        plan = Plan(asked.tier, _seeds_of(asked), None, asked.device, overrides=given)
-        campaign = _campaign([study], plan, asked)
-        if asked.dry_run:
-            return _show_dry_run(campaign, asked.as_json)
+    plan = _plan(asked)
+    given = dict(plan.overrides)
+    own = {name: given.pop(name) for name in plan.overrides if ":" in name}
+    request = Comparing(
+        task=task, optimizers=optimizers, search=search, trials=trials,
+        baseline=baseline.strip(), margin=margin, fixed=own,
+    )  # fmt: skip
+    study = comparison_of(request)
+    tuned = {name for arm in study.arms for name in study.search(arm).names}
+    if clash := sorted({*given} & tuned):
+        raise ValueError(f"--set {clash[0]!r}: --search tunes it")
+    request.require()
+    campaign = _campaign([study], _plan(asked, overrides=given), asked)
+    if asked.dry_run:
+        return _show_dry_run(campaign, asked.as_json)
     failed = _ran([campaign], asked.as_json)
     if not asked.as_json:
         store = campaign.resolver.store
@@ -170,15 +163,16 @@ def compare(
 def resume(*, how: Execution) -> None:
     """Finish everything that was ever asked of the store."""
     from spherenorm_experiments.comparing import find_study
+    from spherenorm_experiments.execute import Resolver
     from spherenorm_experiments.jobs import find_backend
     from spherenorm_experiments.plan import read_requests
 
-    with usage_errors():
-        find_backend(how.backend)
-        _ = how.runner
-        requests, unusable = read_requests(existing_store(how.out))
-    left = tell_unusable(unusable)
-    campaigns, resolver = [], how.resolver
+    find_backend(how.backend)
+    _ = how.runner
+    requests, unusable = read_requests(existing_store(how.out))
+    for name, text in unusable.items():
+        say_error(f"plans/{name}: {text}")
+    left, campaigns, resolver = bool(unusable), [], Resolver(Store(how.out, how.accept_code))
     for request in requests:
         try:
             studies = [find_study(name) for name in request.studies]
@@ -195,29 +189,28 @@ def resume(*, how: Execution) -> None:
         raise typer.Exit(FAILED)
 
 
-def _chosen(studies: list[str] | None, *, real: bool) -> list[Study]:
-    """The studies by name; all of them by default, with `--data` those that read its folder.
+def _plan(asked: Request, **more: Any) -> Plan:
+    """The plan of a command, whose device is tried.
 
     Raises:
-        ValueError: an unknown study, or with `--data` one that has no runs on the paper's data.
+        ValueError: an option is wrong, or the device cannot be used.
     """
-    from spherenorm_experiments.comparing import find_study, study_classes
+    import torch
 
-    if not studies:
-        known = map(find_study, study_classes())
-        return [study for study in known if study.has_real or not real]
-    chosen = [find_study(name) for name in dict.fromkeys(studies)]
-    for study in chosen:
-        if real and not study.has_real:
-            raise ValueError(f"--data: study {study.name!r} has no runs on the paper's data sets")
-    return chosen
+    from spherenorm_experiments.comparing import parse_overrides, parse_seeds
+    from spherenorm_experiments.plan import Plan
 
-
-def _seeds_of(asked: Request) -> tuple[int, ...] | None:
-    """The seeds of a command; None for the study's own."""
-    from spherenorm_experiments.comparing import parse_seeds
-
-    return None if asked.seeds is None else parse_seeds(asked.seeds)
+    try:
+        torch.zeros(1, device=asked.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"--device {asked.device!r} cannot be used: {str(error).splitlines()[0]}"
+        ) from None
+    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
+    given = parse_overrides(asked.settings or [])
+    given |= {} if asked.epochs is None else {"epochs": asked.epochs}
+    return Plan(**{"tier": asked.tier, "seeds": seeds, "device": asked.device,
+                   "overrides": given, **more})  # fmt: skip
 
 
 def _campaign(
@@ -225,8 +218,9 @@ def _campaign(
 ) -> Campaign:
     """The campaign, whose first runs are looked up."""
     from spherenorm_experiments.campaign import Campaign
+    from spherenorm_experiments.execute import Resolver
 
-    resolver = resolver or how.resolver
+    resolver = resolver or Resolver(Store(how.out, how.accept_code))
     campaign = Campaign(studies, plan, resolver, how.backend, how.jobs, how.runner)
     campaign.require()
     return campaign
@@ -275,7 +269,9 @@ class _Line(ProgressColumn):
         line = RichTable.grid(padding=(0, 1))
         if pace is not None:
             share, seconds = pace.now()
-            left = "" if seconds is None else f"{duration(seconds)} left"
+            left = ""
+            if seconds is not None:
+                left = f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
             words = f"{pace.ended} of {pace.total} runs"
             line.add_row(words, ProgressBar(1.0, share, width=40), f"{share:4.0%}", left)
         return line
@@ -305,11 +301,6 @@ def _place(job: Job) -> str:
     )
     many = f", {len(job.runs)} runs" if len(job.runs) > 1 else f", seed {spec.seed}"
     return f"{spec.recipe} on {spec.task} ({given}{many})"
-
-
-def duration(seconds: float) -> str:
-    """Seconds, or minutes, as a reader wants them."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _show_tables(campaign: Campaign) -> bool:

@@ -13,7 +13,6 @@ import jinja2
 
 from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import study_classes
-from spherenorm_experiments.exports import to_markdown
 from spherenorm_experiments.page import template_environment
 from spherenorm_experiments.paper.findings import findings, findings_table, rules, summary
 from spherenorm_experiments.paper.opening import opening
@@ -21,7 +20,7 @@ from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import write_file
-from spherenorm_experiments.tables import Row, Table
+from spherenorm_experiments.tables import Row, Table, to_markdown
 
 INDEX = "index.md"
 

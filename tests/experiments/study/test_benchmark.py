@@ -12,7 +12,7 @@ from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
 from spherenorm_experiments.claims import Claim, measure
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import Arm, Condition, Setup
+from spherenorm_experiments.comparison import Arm, Condition, Search, Setup
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import Cell
@@ -125,6 +125,29 @@ def test_studies_without_a_difference_seldom_have_a_verdict(seeds, curvature):
     assert verdicts(seeds, 40, curvature) <= 6
 
 
+def test_search_points_fill_the_ranges_evenly_and_are_the_same_each_time():
+    space = {"lr": (1e-3, 1e-1), "rest": (1e-2, 1.0)}
+    halton = Search(space, 16).points
+    assert halton == Search(space, 16).points
+    assert halton[:8] == Search(space, 8).points  # a larger budget adds to a smaller one
+    for name, (low, high) in space.items():
+        shares = [math.log(point[name] / low) / math.log(high / low) for point in halton]
+        assert all(0 < share < 1 for share in shares)
+        assert all(
+            sum(i / 4 <= share < (i + 1) / 4 for share in shares) in (3, 4, 5) for i in range(4)
+        )
+    rates = [point["lr"] for point in Search({"lr": (1e-3, 1e-1)}, 3).points]
+    assert rates == pytest.approx([1e-3, 1e-2, 1e-1])
+    (middle,) = Search({"lr": (1e-3, 1e-1)}, 1).points
+    assert middle["lr"] == pytest.approx(1e-2)
+
+
+@pytest.mark.parametrize("bounds", [(0.1, 0.01), (0.0, 0.1), (0.1, math.inf)])
+def test_wrong_searches_are_refused(bounds):
+    with refuses("the range of lr must be positive and rising"):
+        Search({"lr": bounds}, 3)
+
+
 def test_the_table_has_means_of_the_chosen_runs_and_paired_differences(ended):
     study, runs = ended
     rows, norms = (_rows(table) for table in study.tables(runs)[:2])
@@ -173,9 +196,8 @@ def test_a_table_that_says_two_things_or_none_is_refused(changed, named):
     ("plan", "named"),
     [
         ({}, "--search"),
-        ({"like": "adam"}, "adam"),
         ({"search": {"beta": (0.1, 1.0)}}, "beta"),
-        ({"search": {"lr": (0.1, 1.0)}, "real": True}, "--like"),
+        ({"search": {"lr": (0.1, 1.0)}, "real": True}, "--data"),
     ],
 )
 def test_an_optimizer_without_a_search_that_fits_is_refused(plan, named):
@@ -184,7 +206,7 @@ def test_an_optimizer_without_a_search_that_fits_is_refused(plan, named):
 
 
 def test_an_added_optimizer_is_tuned_in_as_many_trials_and_adds_to_what_is_there():
-    """Over its own range, or as another one is; the trials of the others stay as they are."""
+    """Over its own range; the trials of the others stay as they are."""
     alone = SMALL_TABLE.trials(Plan("small"), Runs())
     search = {f"{OWN}:lr": (0.5, 2.0), "lr": (0.1, 1.0)}
     names = (OWN, "adamp")
@@ -193,15 +215,10 @@ def test_an_added_optimizer_is_tuned_in_as_many_trials_and_adds_to_what_is_there
     rates = {name: sorted({t.spec.hyper_parameters["lr"] for t in added if t.spec.recipe == name})
              for name in names}  # fmt: skip
     assert rates == {OWN: [0.5, 2.0], "adamp": [pytest.approx(0.1), 1.0]}
-    like = SMALL_TABLE.trials(Plan("small", optimizers=(OWN,), like="SGDP"), Runs())
-    own = [t for t in like if t.spec.recipe == OWN]
-    assert {str(t.place) for t in own} == {"plain: careful (like SGDP)"}
-    assert [t.spec.hyper_parameters for t in own[::3]] == [
-        {"momentum": 0.9, "lr": 0.01}, {"momentum": 0.9, "lr": 0.1}
-    ]  # fmt: skip
-    plan = Plan("small", optimizers=(OWN,), like="SGDP")
+    plan = Plan("small", optimizers=(OWN,), search=search)
+    own = [trial for trial in added if trial.spec.recipe == OWN]
     extended = SMALL_TABLE.extended([plan, plan])
-    assert [arm.name for arm in extended.arms] == ["SGD", "SGDP", "careful (like SGDP)"]
+    assert [arm.name for arm in extended.arms] == ["SGD", "SGDP", "careful (lr=0.5:2)"]
     assert [arm.name for arm in SMALL_TABLE.arms] == ["SGD", "SGDP"]
     assert extended.trials(Plan("small"), Runs())[-len(own) :] == own  # as `report` asks for it
 

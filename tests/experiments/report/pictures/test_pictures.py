@@ -6,8 +6,16 @@ import math
 
 import pytest
 
-from spherenorm_experiments.exports import claims_table, to_csv, to_latex, to_markdown
-from spherenorm_experiments.tables import Cell, Table, paper, printed
+from spherenorm_experiments.claims import claims_table
+from spherenorm_experiments.tables import (
+    Cell,
+    Table,
+    paper,
+    printed,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 from tests.experiments.fabricated import decided
 
 THIRD = 1 / 3
