@@ -34,7 +34,7 @@ from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, S
 from spherenorm_experiments.entries import Entry, entry_of, unit_and_margin
 from spherenorm_experiments.lookup import find_task_class
 from spherenorm_experiments.pictures import Picture
-from spherenorm_experiments.plan import Plan, ranges_of
+from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Key, Place, Runs, Trial
 from spherenorm_experiments.shown import pictures_of, tables_of
@@ -82,8 +82,6 @@ class Comparison(Study):
             values for all in place of those of a search.
     """
 
-    takes_optimizers = True
-
     def __init__(
         self,
         name: str,
@@ -128,8 +126,7 @@ class Comparison(Study):
     def comparisons(self) -> list[tuple[Condition, tuple[Arm, Arm]]]:
         """Every arm after one that it is compared with, on every condition that has both."""
         known = {each.name: each for each in self.arms}
-        own = (each for each in self.arms if not each.added)  # `compare` decides about others
-        pairs = [(known[name], each) for each in own for name in self.against(each)]
+        pairs = [(known[name], each) for each in self.arms for name in self.against(each)]
         every = itertools.product(self.conditions, pairs)
         return [(condition, pair) for condition, pair in every if all(map(condition.has, pair))]
 
@@ -144,16 +141,18 @@ class Comparison(Study):
         tune = self._tune if arm.tune is None else arm.tune
         return tune if isinstance(tune, Search) else Search(tune)
 
-    def extended(self, plans: Iterable[Plan]) -> Comparison:
-        """The same with the optimizers that plans add.
+    def with_arms(self, name: str, *arms: Arm) -> Comparison:
+        """The same with more optimizers, as a study of its own; what the others have run counts.
 
-        Raises:
-            ValueError: a recipe without a search, or that lacks what is tuned.
+        MINE = T6.with_arms("t6-mine", Arm("mine", {"lr": [1e-3, 1e-2]}, recipe="mymodule:mine"))
         """
-        added = [_added(self, plan, name) for plan in plans for name in plan.optimizers or ()]
-        own, made = [arm.name for arm in self.arms], copy.copy(self)
-        new = {arm.name: arm for arm in added if arm.name not in own}
-        made.arms = [*self.arms, *new.values()]
+        made, names = copy.copy(self), [arm.name for arm in arms]
+        made.name, made.found_as, made.arms = name, "", [*self.arms, *arms]
+        made.conditions = tuple(
+            replace(each, arms=[*each.arms, *names] if each.arms else ())
+            for each in self.conditions
+        )
+        _require(made)
         return made
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
@@ -161,14 +160,13 @@ class Comparison(Study):
 
         The smoke tier has one condition alone, the first.
         """
-        own = self.extended([plan])
         on = [each for each in self.conditions if each.runs_in(plan.budgets, real=plan.real)]
         return [
             trial
             for condition in (on[:1] if plan.tier == "smoke" else on)
-            for arm, points in _points(own, plan, condition, runs)
+            for arm, points in _points(self, plan, condition, runs)
             for point in points
-            for trial in _trials(own, plan, condition, arm, point)
+            for trial in _trials(self, plan, condition, arm, point)
         ]
 
     @property
@@ -178,7 +176,7 @@ class Comparison(Study):
         return [*(score_claim(condition, *pair) for condition, pair in on), *self.rows]
 
     def entries(self, runs: Runs) -> list[Entry]:
-        """The arms with a run, by condition; added ones come last."""
+        """The arms with a run, by condition."""
 
         def made() -> list[Entry]:
             every = (
@@ -265,7 +263,7 @@ def _points(
         return [(each, [each.paper]) for each in arms]
     smoke, axes = plan.tier == "smoke", dict[Axis, tuple[float, ...]]()
     if not smoke:
-        own = {arm.name: study.search(arm) for arm in arms if not arm.added}
+        own = {arm.name: study.search(arm) for arm in arms}
         every = {name: runs.every(condition.label, name) for name in own}
         axes = grown(own, every, _seeds(study, plan, condition))
     found: list[tuple[Arm, list[Point]]] = []
@@ -349,25 +347,6 @@ def _require(study: Comparison) -> None:
             if name in own.hyper_parameters:  # no search over one value would be complete
                 lack = f"{condition.label!r} has a value of {name}"
                 raise ValueError(f"{lack}, which {arm.name} searches")
-
-
-def _added(study: Comparison, plan: Plan, recipe: str) -> Arm:
-    """A recipe of `--optimizers` as an arm, with the ranges of `--search`.
-
-    It has as many trials as the baseline.
-    """
-    ranges = ranges_of(plan.search, recipe)
-    if plan.real:
-        raise ValueError(f"--optimizers: {study.name} with --data searches nothing")
-    if not ranges:
-        give = f"--search {recipe}:lr=1e-3:1"
-        raise ValueError(f"--optimizers {recipe!r} has no search in {study.name}; give {give}")
-    require_known(recipe, ranges)
-    count = len(study.search(study.baseline).points)
-    count = min(count, SMOKE_POINTS) if plan.tier == "smoke" else count
-    said = ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in ranges.items())
-    name, against = f"{recipe.rpartition(':')[2]} ({said})", [study.baseline.name]
-    return Arm(name, Search(ranges, count), {}, against, recipe=recipe, added=True)
 
 
 def require_known(recipe: str, names: Iterable[str]) -> None:

@@ -154,7 +154,6 @@ class Arm:
         regime: train options that are its own, a function of its hyper-parameters, such as the
             optimizers that follow it.
         recipe: a recipe's name or `module:function`; the name in lower case if it is empty.
-        added: True for one that a command adds to a study.
     """
 
     name: str
@@ -167,7 +166,6 @@ class Arm:
     length: float = 1.0
     regime: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
     recipe: str = ""
-    added: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "recipe", self.recipe or self.name.lower())
@@ -244,8 +242,8 @@ class Condition:
     spread: float = math.nan
 
     def has(self, arm: Arm) -> bool:
-        """True if it has an arm; it has every one that a command adds."""
-        return not self.arms or arm.added or arm.name in self.arms
+        """True if it has an arm."""
+        return not self.arms or arm.name in self.arms
 
     @property
     def place(self) -> str:

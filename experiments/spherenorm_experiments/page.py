@@ -185,8 +185,11 @@ class Compared:
             return f"No run has ended of {runs.planned}."
         specs = [item.spec for item in runs]
         seeds, trials = len({spec.seed for spec in specs}), [len(e.tried) for e in self.entries]
-        searches = {name: of for e in self.entries for name, of in e.search.over.items()}
-        spans = ", ".join(f"{name} {min(of):g} to {max(of):g}" for name, of in searches.items())
+        searches = (
+            ", ".join(f"{name} {min(of):g} to {max(of):g}" for name, of in e.search.over.items())
+            for e in self.entries
+        )
+        spans = "; ".join(dict.fromkeys(searches))
         return (
             f"{f'Tier {tier}: ' if tier != 'small' else ''}{len(specs)} runs, {seeds} "
             f"seed{'s' * (seeds != 1)}; {training_of(specs)}. Each optimizer is tuned in "

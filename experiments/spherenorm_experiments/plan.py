@@ -39,11 +39,6 @@ class Plan:
     Attributes:
         tier: smoke | small | evidence | full.
         seeds: None for the study's own.
-        optimizers: recipes that a comparison has beside its own; None for
-            none.
-        search: their logarithmic ranges, by hyper-parameter; one that is named `optimizer:name` is
-            that optimizer's own.
-        like: the arm as which those without a range are searched.
         device: a torch device.
         real: the paper's data sets and settings, in place of embedded data; for the studies that
             have them.
@@ -51,32 +46,26 @@ class Plan:
             the recipes.
 
     Raises:
-        ValueError: an unknown tier, or a search of an optimizer that is not added.
+        ValueError: an unknown tier.
     """
 
     tier: str = "small"
     seeds: tuple[int, ...] | None = None
-    optimizers: tuple[str, ...] | None = None
     device: str = "cpu"
     real: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    search: Mapping[str, Range] = field(default_factory=dict)
-    like: str = ""
 
     def __post_init__(self) -> None:
         if self.tier not in TIERS:
             raise unknown_name("tier", self.tier, TIERS)
-        if (self.search or self.like) and not self.optimizers:
-            raise ValueError("--search and --like are of the recipes that --optimizers adds")
-        require_owners("search", self.search, self.optimizers or ())
 
     @property
     def common(self) -> Plan:
-        """The plan without its choice of optimizers and seeds.
+        """The plan without its choice of seeds.
 
         Results of plans that have this in common belong together.
         """
-        return replace(self, seeds=None, optimizers=None, search={}, like="")
+        return replace(self, seeds=None)
 
     @property
     def budgets(self) -> str:
@@ -105,15 +94,11 @@ class Plan:
         Raises:
             KeyError, TypeError, ValueError: the content is of something else.
         """
-        seeds, names = content["seeds"], content["optimizers"]
-        return cls(
-            **{
-                **content,
-                "seeds": None if seeds is None else tuple(seeds),
-                "optimizers": None if names is None else tuple(names),
-                "search": {name: (low, high) for name, (low, high) in content["search"].items()},
-            }
-        )
+        known = {each.name: content[each.name] for each in fields(cls)}
+        if content.get("optimizers"):
+            raise ValueError(f"it adds the optimizers {content['optimizers']}")
+        seeds = known.pop("seeds")
+        return cls(**known, seeds=None if seeds is None else tuple(seeds))
 
 
 def ranges_of(search: Mapping[str, Range], optimizer: str) -> dict[str, Range]:

@@ -16,7 +16,6 @@ from spherenorm.support import one_line
 from spherenorm_experiments.campaign import planned_trials
 from spherenorm_experiments.claims import KINDS, TITLES, VERDICTS, Decision, undecided
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import Comparison
 from spherenorm_experiments.plan import TIERS, Plan, Request
 from spherenorm_experiments.runs import Result, Runs, Trial
 from spherenorm_experiments.store import Store, StoreWarning, spec_name
@@ -37,15 +36,13 @@ class Section:
     """A study under one setting, with the results of all requests for it.
 
     Attributes:
-        plan: the setting: a plan without a choice of optimizers and seeds.
-        whole: True if all of the study's own optimizers were asked for.
+        plan: the setting: a plan without a choice of seeds.
         older: the arms with results of other code than is here.
     """
 
     study: Study
     plan: Plan
     results: Runs
-    whole: bool = True
     older: Sequence[str] = ()
 
     @property
@@ -77,11 +74,11 @@ class Section:
 
     @functools.cached_property
     def decisions(self) -> list[Decision]:
-        """Of all claims of the study; for a partial run, only of those it has results for."""
+        """Of all claims of the study."""
         decided = self.study.decided(self.results)
-        if not self.decides:
-            decided = [undecided(each, "the smoke tier decides nothing") for each in decided]
-        return [decision for decision in decided if self.whole or decision.has_results]
+        if self.decides:
+            return decided
+        return [undecided(each, "the smoke tier decides nothing") for each in decided]
 
 
 def sections(
@@ -110,16 +107,12 @@ def sections(
             if wanted and not {name, study.name} & {*wanted, *(each.lower() for each in wanted)}:
                 continue
             results = _gathered(study, asked, store)
-            if isinstance(study, Comparison):
-                study = study.extended(request.plan for request in asked)
         except Exception as error:  # a user's study may raise anything
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, StoreWarning, stacklevel=2)
             continue
-        whole = any(request.plan.optimizers is None for request in asked)
-        whole |= isinstance(study, Comparison)  # to which they are added
         old = [str(item.place) for item in results if not store.is_current(item.code)]
-        made.append(Section(study, asked[0].plan.common, results, whole, [*dict.fromkeys(old)]))
+        made.append(Section(study, asked[0].plan.common, results, [*dict.fromkeys(old)]))
     return sorted((section for section in made if section.results.planned), key=_order)
 
 

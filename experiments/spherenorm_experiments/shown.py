@@ -210,7 +210,7 @@ def _scores(
         f"The paper's: {theirs}." if theirs else "",
         f"Each run: {ran}." if ran else "",
         "Mean ± SD over the seeds that all optimizers of a condition completed; blank if one "
-        "diverged there. An optimizer that a command added does not narrow the others' seeds. "
+        "diverged there. "
         f"Differences ({', '.join(pairs)}) are of the score, paired by seed, with Student's "
         "95 % intervals. (edge): no value was tried beyond the best one on one side: a wider range "
         "may change the order. Diverged: runs of all trials.",
@@ -291,7 +291,7 @@ def _equal_points(entries: Sequence[Entry]) -> Table:
     rows: list[Row] = []
     for ours, base in pairs:
         names = ours.search.names
-        if ours.arm.added or base is None or base.search.names != names:
+        if base is None or base.search.names != names:
             continue
         if not {*names} <= {*ours.every} & {*base.every}:
             continue
@@ -316,14 +316,7 @@ def _equal_points(entries: Sequence[Entry]) -> Table:
 def _with_means(
     entries: Sequence[Entry], keys: Sequence[tuple[Key, str]]
 ) -> Iterator[tuple[Entry, list[Cell]]]:
-    """Each arm with its means, over the seeds that the arms of its condition share.
-
-    Added ones do not narrow those of the others.
-    """
+    """Each arm with its means, over the seeds that the arms of its condition share."""
     for own in _by_condition(entries):
-        columns = []
-        for key, form in keys:
-            values = [number(entry.chosen, key) for entry in own]
-            narrow = [x for x, e in zip(values, own, strict=True) if not e.arm.added]
-            columns.append(column(values, form, narrow))
+        columns = [column([number(x.chosen, key) for x in own], form) for key, form in keys]
         yield from ((entry, [cells[i] for cells in columns]) for i, entry in enumerate(own))

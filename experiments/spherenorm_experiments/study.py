@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
 from spherenorm_experiments.errors import written
@@ -36,8 +36,6 @@ class Study:
     """The first of them: studies that share a task have different seeds."""
     has_real: bool = False
     """True if the study can run on the paper's data sets; it then reads `plan.real`."""
-    takes_optimizers: ClassVar[bool] = False
-    """True if `trials` reads `plan.optimizers`; a study of fixed methods refuses them."""
     found_as: str = ""
     """The name by which a command finds the study; a class has its own."""
     departures: Sequence[tuple[str, str, str, str]] = ()

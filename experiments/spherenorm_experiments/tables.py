@@ -5,7 +5,6 @@ Means that a reader may compare are made column by column, over the same seeds.
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.stats import deviation, interval, mean, scale_of
 
 Number = float | Decimal
@@ -196,9 +194,7 @@ def _counted(column: Sequence[Cell]) -> Sequence[Cell]:
     return [replace(cell, counted=cell.is_mean) for cell in column]
 
 
-def column(
-    values: Sequence[pd.Series], form: str, narrow: Sequence[pd.Series] | None = None
-) -> list[Cell]:
+def column(values: Sequence[pd.Series], form: str) -> list[Cell]:
     """The means of several arms over the seeds that all of them have ended, with their spread.
 
     An arm that diverged on one of these seeds has no mean: it would be over other seeds, those on
@@ -209,14 +205,10 @@ def column(
         ... )
         >>> str(first), first.n, str(second), str(third)
         ('1.5 ± 0.707107', 2, '4 ± 1.41421', '–')
-
-    Args:
-        narrow: the arms whose seeds count; all by default.
     """
-    ended = [set(series.dropna().index) for series in (values if narrow is None else narrow)]
-    known = [seeds for seeds in ended if seeds]
+    known = [seeds for seeds in (set(series.dropna().index) for series in values) if seeds]
     shared = set.intersection(*known) if known else set()
-    return [mean_of(each[each.index.isin(shared)] if known else each, form) for each in values]
+    return [mean_of(series[series.index.isin(shared)], form) for series in values]
 
 
 def mean_of(series: pd.Series, form: str) -> Cell:
@@ -320,21 +312,6 @@ def to_markdown(table: Table) -> str:
     rule = ["---", *["---:"] * (len(shown.columns) - 1)]
     lines = [shown.columns.str.replace("|", r"\|"), rule, *shown.to_numpy()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def to_parquet(table: Table) -> bytes:
-    """The table in Parquet; extra `data`.
-
-    Raises:
-        MissingExtraError: pyarrow is missing; it is a ValueError too.
-    """
-    require_extra("pyarrow", "the format parquet")
-    frame, buffer = table.numbers, io.BytesIO()
-    for name in frame:
-        if not any(isinstance(value, str) for value in frame[name]):
-            frame[name] = frame[name].astype(float)
-    frame.to_parquet(buffer, engine="pyarrow")
-    return buffer.getvalue()
 
 
 FORMATS = {"csv": to_csv, "latex": to_latex, "markdown": to_markdown}

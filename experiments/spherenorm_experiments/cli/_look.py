@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,7 @@ from spherenorm_experiments.cli._options import (
     say,
     say_error,
 )
-from spherenorm_experiments.store import BULKY, read_progress, write_file
+from spherenorm_experiments.store import BULKY, read_progress
 
 if TYPE_CHECKING:
     from spherenorm_experiments.paper.shared.layout import Layout
@@ -225,41 +224,27 @@ def results(
 
 def export(
     studies: Studies = None,
-    form: Annotated[str, typer.Option("--format", help="csv, latex, markdown or parquet.")] = "csv",
+    form: Annotated[str, typer.Option("--format", help="csv, latex or markdown.")] = "csv",
     out: Out = DEFAULT_OUT,
-    into: Annotated[
-        Path | None,
-        typer.Option(help="The folder of parquet files.", show_default="exports in the store"),
-    ] = None,
 ) -> None:
-    """Export the tables and claims of studies, made of their numbers.
-
-    CSV, LaTeX and Markdown are printed; Parquet files are written to a folder.
-    """
+    """Print the tables and claims of studies, made of their numbers."""
     from spherenorm_experiments.claims import claims_table
-    from spherenorm_experiments.errors import require_extra
-    from spherenorm_experiments.tables import FORMATS, to_parquet
+    from spherenorm_experiments.tables import FORMATS
 
-    if form not in (every := (*FORMATS, "parquet")):
-        raise unknown_name("format", form, every)
-    if form == "parquet":
-        require_extra("pyarrow", "--format parquet")
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
     found, left = _read_sections(studies or (), out)
     for section in found:
         for note in section.notes:
             say_error(f"{section.label}: {note}", NOTE)
         text = ""
         try:
-            tables = section.study.every_table(section.results)
-            for number, table in enumerate([*tables, claims_table(section.decisions)], 1):
-                title = f"{section.label}: {table.title}"
-                if form in FORMATS:
-                    text += f"{COMMENTS[form].format(title)}\n{FORMATS[form](table)}\n"
-                else:
-                    name = re.sub(r"[^\w.=-]+", "-", f"{section.label}-{number}-{table.title}")
-                    path = (into or out / "exports") / f"{name[:120].strip('-')}.parquet"
-                    write_file(path, to_parquet(table))
-                    say(str(path))
+            for table in (
+                *section.study.every_table(section.results),
+                claims_table(section.decisions),
+            ):
+                title = COMMENTS[form].format(f"{section.label}: {table.title}")
+                text += f"{title}\n{FORMATS[form](table)}\n"
         except Exception as error:  # a user's study may raise anything
             left, text = True, ""
             say_error(f"{section.label}: {one_line(error)}")

@@ -43,20 +43,6 @@ TOTAL = "total, shared runs once"
 @with_fields
 def run(
     studies: Studies = None,
-    optimizers: Annotated[
-        str | None,
-        typer.Option(
-            help="Optimizers that comparisons have beside their own, comma-separated: recipe "
-            "names, or module:function; each needs --search."
-        ),
-    ] = None,
-    search: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="name=low:high, the logarithmic range in which --optimizers are tuned; "
-            "optimizer:name=low:high is that optimizer's own; may be repeated."
-        ),
-    ] = None,
     data: Data = None,
     *,
     asked: Request,
@@ -65,14 +51,8 @@ def run(
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
-    from spherenorm_experiments.comparing import (
-        find_study,
-        parse_names,
-        parse_ranges,
-        study_classes,
-    )
+    from spherenorm_experiments.comparing import find_study, study_classes
     from spherenorm_experiments.paper.shared.layout import use_folder
-    from spherenorm_experiments.recipes import load_recipe
 
     chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
     if data is not None:
@@ -82,12 +62,7 @@ def run(
                 raise ValueError(f"--data: study {study.name!r} {lack}")
         chosen = [study for study in chosen if study.has_real]
         use_folder(data)
-    recipes = None if optimizers is None else tuple(dict.fromkeys(parse_names(optimizers)))
-    for name in recipes or ():
-        load_recipe(name)
-    ranges = parse_ranges(search or [])
-    plan = _plan(asked, optimizers=recipes, real=data is not None, search=ranges)
-    campaign = _campaign(chosen, plan, asked)
+    campaign = _campaign(chosen, _plan(asked, real=data is not None), asked)
     if asked.dry_run:
         return _show_dry_run(campaign, asked.as_json)
     failed = _ran([campaign], asked.as_json)

@@ -93,9 +93,7 @@ def _not_run(sections: Sequence[Section]) -> list[str]:
     names = {section.study.name for section in sections}
     missing = [name for name in study_classes() if name not in names]
     partial = [
-        section.label
-        for section in sections
-        if not section.whole or len(section.results) < section.results.planned
+        section.label for section in sections if len(section.results) < section.results.planned
     ]
     lines = [f"Not run: {', '.join(missing)}."] if missing else []
     return lines + ([f"In part: {', '.join(partial)}."] if partial else [])

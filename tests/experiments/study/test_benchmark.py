@@ -20,14 +20,14 @@ from tests.experiments.fabricated import compared, result
 from tests.experiments.study.null_searches import verdicts
 from tests.harness import refuses
 
-OWN, ADDED = "spherenorm_tiny:careful", "careful (lr=0.02:0.2)"
+OWN = Arm("careful", {"lr": [0.02, 0.2]}, recipe="spherenorm_tiny:careful")
 
 
 @pytest.fixture(scope="module")
 def ended():
-    """The study with an optimizer that a command has added, and fabricated results of it."""
-    plan = Plan("smoke", optimizers=(OWN,), search={"lr": (0.02, 0.2)})
-    return SMALL_TABLE.extended([plan]), compared(SMALL_TABLE, plan)
+    """The study with an optimizer more, and fabricated results of it."""
+    study = SMALL_TABLE.with_arms("more", OWN)
+    return study, compared(study, Plan("smoke"))
 
 
 def _grid(runs, arm):
@@ -151,16 +151,16 @@ def test_wrong_searches_are_refused(bounds):
 def test_the_table_has_means_of_the_chosen_runs_and_paired_differences(ended):
     study, runs = ended
     rows, norms = (_rows(table) for table in study.tables(runs)[:2])
-    assert list(rows) == ["plain: SGD", "plain: SGDP", f"plain: {ADDED}"]
+    assert list(rows) == ["plain: SGD", "plain: SGDP", "plain: careful"]
     sgd, sgdp = (_chosen(runs, name) for name in ("SGD", "SGDP"))
     mean = math.fsum(s["test"] for *_, s in sgdp) / len(sgdp)
     assert rows["plain: SGDP"]["accuracy"].number == pytest.approx(mean)
     gap = mean - math.fsum(s["test"] for *_, s in sgd) / len(sgd)
     assert rows["plain: SGDP"]["minus its baseline"].number == pytest.approx(gap)
-    assert rows[f"plain: {ADDED}"]["minus its baseline"].known
+    assert rows["plain: careful"]["minus its baseline"].known
     assert str(rows["plain: SGDP"]["paper accuracy"]) == "70.70"
     assert not any(
-        cell.known for column, cell in rows[f"plain: {ADDED}"].items() if column.startswith("paper")
+        cell.known for column, cell in rows["plain: careful"].items() if column.startswith("paper")
     )
     grown = [s["norm_last"] / s["norm_start"] for *_, s in _chosen(runs, "SGD")]
     assert norms["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))
@@ -192,35 +192,19 @@ def test_a_table_that_says_two_things_or_none_is_refused(changed, named):
         small_table(**changed)
 
 
-@pytest.mark.parametrize(
-    ("plan", "named"),
-    [
-        ({}, "--search"),
-        ({"search": {"beta": (0.1, 1.0)}}, "beta"),
-        ({"search": {"lr": (0.1, 1.0)}, "real": True}, "--data"),
-    ],
-)
-def test_an_optimizer_without_a_search_that_fits_is_refused(plan, named):
-    with refuses(named):
-        SMALL_TABLE.trials(Plan("smoke", optimizers=(OWN,), **plan), Runs())
-
-
-def test_an_added_optimizer_is_tuned_in_as_many_trials_and_adds_to_what_is_there():
-    """Over its own range; the trials of the others stay as they are."""
-    alone = SMALL_TABLE.trials(Plan("small"), Runs())
-    search = {f"{OWN}:lr": (0.5, 2.0), "lr": (0.1, 1.0)}
-    names = (OWN, "adamp")
-    added = SMALL_TABLE.trials(Plan("small", optimizers=names, search=search), Runs())
-    assert [t for t in added if t in alone] == alone
-    rates = {name: sorted({t.spec.hyper_parameters["lr"] for t in added if t.spec.recipe == name})
-             for name in names}  # fmt: skip
-    assert rates == {OWN: [0.5, 2.0], "adamp": [pytest.approx(0.1), 1.0]}
-    plan = Plan("small", optimizers=(OWN,), search=search)
-    own = [trial for trial in added if trial.spec.recipe == OWN]
-    extended = SMALL_TABLE.extended([plan, plan])
-    assert [arm.name for arm in extended.arms] == ["SGD", "SGDP", "careful (lr=0.5:2)"]
-    assert [arm.name for arm in SMALL_TABLE.arms] == ["SGD", "SGDP"]
-    assert extended.trials(Plan("small"), Runs())[-len(own) :] == own  # as `report` asks for it
+def test_an_arm_more_changes_no_trial_of_the_others():
+    """On conditions that name their arms, too."""
+    named = replace(PLAIN, label="named", arms=("SGD",))
+    study = small_table(conditions=[PLAIN, named], claims=())
+    more = study.with_arms("more", OWN)
+    alone, added = (each.trials(Plan("small"), Runs()) for each in (study, more))
+    assert [trial for trial in added if trial in alone] == alone
+    own = [trial for trial in added if trial.spec.recipe == OWN.recipe]
+    assert sorted({trial.spec.hyper_parameters["lr"] for trial in own}) == [0.02, 0.2]
+    assert {str(trial.place) for trial in own} == {"plain: careful", "named: careful"}
+    assert [arm.name for arm in study.arms] == ["SGD", "SGDP"]
+    with refuses("careful"):
+        more.with_arms("twice", OWN)
 
 
 def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so():
