@@ -70,20 +70,27 @@ class Search:
 
     @property
     def points(self) -> list[Point]:
-        """The points, the same each time."""
+        """The points, the same each time; those in ranges to six digits."""
         if self.trials is None:
-            rows = itertools.product(*self.over.values())
-            return [dict(zip(self.over, row, strict=True)) for row in rows]
-        if len(self.over) == 1 and self.trials > 1:
-            ((name, ends),) = self.over.items()
-            return [{name: value} for value in np.geomspace(*ends, self.trials).tolist()]
-        from scipy.stats import qmc  # half a second to import, which workers do without
-
-        # Unscrambled, its first point is the corner 0; the second one on fills the middle first.
-        unit = qmc.Halton(len(self.over), scramble=False).random(self.trials + 1)[1:]
+            every = itertools.product(*self.over.values())
+            return [dict(zip(self.over, row, strict=True)) for row in every]
         ends = np.log([*self.over.values()])
-        rows = np.exp((1 - unit) * ends[:, 0] + unit * ends[:, 1]).tolist()
-        return [dict(zip(self.over, row, strict=True)) for row in rows]
+        unit = np.linspace(0, 1, self.trials)[:, None]
+        if len(self.over) > 1 or self.trials == 1:
+            unit = _halton(len(self.over), self.trials)
+        rows = np.exp((1 - unit) * ends[:, 0] + unit * ends[:, 1])
+        return [
+            {name: float(f"{value:.6g}") for name, value in zip(self.over, row, strict=True)}
+            for row in rows
+        ]
+
+
+def _halton(dimensions: int, count: int) -> np.ndarray:
+    """So many points of Halton's sequence in the unit cube."""
+    from scipy.stats import qmc  # half a second to import, which workers do without
+
+    # Unscrambled, its first point is the corner 0; the second one on fills the middle first.
+    return np.asarray(qmc.Halton(dimensions, scramble=False).random(count + 1)[1:])
 
 
 def grown(

@@ -207,6 +207,6 @@ def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
     for kind in KINDS:
         chosen = [claim for claim in known if claim["kind"] == kind]
         found = [claim["verdict"] for claim in chosen]
-        counts = {v: found.count(v) for v in VERDICTS if v in found or v in VERDICTS[:2]}
-        made += [Group(kind, TITLES[kind], chosen, counts)] if chosen else []
+        counts = [(v, found.count(v)) for v in VERDICTS if v in found or v in VERDICTS[:2]]
+        made += [Group(kind, TITLES[kind], chosen, dict[str, int](counts))] if chosen else []
     return made

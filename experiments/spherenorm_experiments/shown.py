@@ -166,8 +166,8 @@ def _differences(entries: Sequence[Entry], metric: str) -> Picture:
         ticks = {"symbol": "line-ns-open", "size": 12, "color": color}
         ends = {"type": "data", "array": [high - center], "arrayminus": [center - low],
                 "color": color, "thickness": 3}  # fmt: skip
-        seeds, given = [f"seed {seed}" for seed in gaps.index], {"mode": "markers"}
-        given |= {"showlegend": False}
+        seeds = [f"seed {seed}" for seed in gaps.index]
+        given: dict[str, Any] = {"mode": "markers", "showlegend": False}
         figure.add_scatter(x=rounded(gaps), y=[labels[-1]] * len(gaps), marker=ticks,
                            hovertext=seeds, **given)  # fmt: skip
         figure.add_scatter(x=rounded([center]), y=labels[-1:], marker={"size": 11, "color": color},

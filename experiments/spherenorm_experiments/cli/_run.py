@@ -113,10 +113,9 @@ def compare(
     plan = _plan(asked)
     given = dict(plan.overrides)
     own = {name: given.pop(name) for name in plan.overrides if ":" in name}
-    request = Comparing(
-        task=task, optimizers=optimizers, search=search, trials=trials,
-        baseline=baseline.strip(), margin=margin, fixed=own,
-    )  # fmt: skip
+    words: dict[str, Any] = {"task": task, "optimizers": optimizers, "search": search}
+    words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own}
+    request = Comparing.model_validate(words)
     study = comparison_of(request)
     tuned = {name for arm in study.arms for name in study.search(arm).names}
     if clash := sorted({*given} & tuned):
