@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -21,7 +21,6 @@ from spherenorm_experiments.comparison import (
 )
 from spherenorm_experiments.errors import users_code
 from spherenorm_experiments.lookup import find_task_class, named, places
-from spherenorm_experiments.plan import Range, ranges_of, require_owners
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.task import Task
 
@@ -37,28 +36,21 @@ MEASURED = {"probes": ("norms",), "probe_every": 1}
 
 MOST_SEEDS = 10_000
 
+Range = tuple[float, float]
 
-def parse_names(given: Any) -> Any:
-    """The names of "a, b,module:c".
 
-    Raises:
-        ValueError: an empty name.
-    """
-    names = given.split(",") if isinstance(given, str) else given
-    names = tuple(str(name).strip() for name in names)
+def _names(given: Any) -> Any:
+    """The names of "a, b,module:c"."""
+    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
     if "" in names:
         raise ValueError("a name is empty")
     return names
 
 
-def parse_ranges(given: Any) -> Any:
+def _ranges(given: Any) -> Any:
     """The ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
 
     A name may have an optimizer before it, "sgd:lr" or "module:recipe:lr".
-
-    Raises:
-        ValueError: an entry of another form, a name that is there twice, or a range that is not
-            positive and rising.
     """
     if not isinstance(given, list | tuple):
         return given
@@ -76,6 +68,17 @@ def parse_ranges(given: Any) -> Any:
             raise ValueError(f"{entry!r}: {name!r} is there twice")
         ranges[name] = low, high
     return ranges
+
+
+def own(given: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
+    """The entries of an optimizer: those without an owner, or its own in their place.
+
+    >>> own({"lr": (0.1, 1.0), "sgd:lr": (1.0, 2.0), "adam:eps": (0.1, 0.2)}, "sgd")
+    {'lr': (1.0, 2.0)}
+    """
+    split = [(name.rpartition(":"), value) for name, value in given.items()]
+    common = {name: value for (owner, _, name), value in split if not owner}
+    return common | {name: value for (owner, _, name), value in split if owner == optimizer}
 
 
 class Comparing(BaseModel):
@@ -105,8 +108,8 @@ class Comparing(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: str
-    optimizers: Annotated[tuple[str, ...], BeforeValidator(parse_names)]
-    search: Annotated[dict[str, Range], BeforeValidator(parse_ranges)]
+    optimizers: Annotated[tuple[str, ...], BeforeValidator(_names)]
+    search: Annotated[dict[str, Range], BeforeValidator(_ranges)]
     trials: Annotated[int, Field(ge=1)] = 8
     baseline: str = ""
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -120,15 +123,16 @@ class Comparing(BaseModel):
         for name in self.optimizers:
             if self.optimizers.count(name) > 1:
                 raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
-            if not self.ranges_of(name):
+            if not own(self.search, name):
                 right = f"such as {name}:lr=1e-4:1e-1"
                 raise ValueError(f"--search: no range for {name!r}; give one, {right}")
-        require_owners("search", self.search, self.optimizers)
-        require_owners("set", self.fixed, self.optimizers)
-        for name in self.fixed:
-            owner, _, own = name.rpartition(":")
-            if own in self.ranges_of(owner):
-                raise ValueError(f"--set {name!r}: --search tunes it")
+        for name in (*self.search, *self.fixed):
+            owner = name.rpartition(":")[0]
+            if owner and owner not in self.optimizers:
+                raise ValueError(f"{name!r}: {owner!r} is none of --optimizers {listed!r}")
+        for name in self.optimizers:
+            if both := own(self.fixed, name).keys() & own(self.search, name):
+                raise ValueError(f"--set {name}:{min(both)}: --search tunes it")
         if self.baseline and self.baseline not in self.optimizers:
             raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
         return self
@@ -140,15 +144,6 @@ class Comparing(BaseModel):
     def from_text(cls, text: str) -> Comparing:
         """The inverse of `str`."""
         return cls.model_validate_json(text.partition(" ")[2])
-
-    def ranges_of(self, optimizer: str) -> dict[str, Range]:
-        """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
-        return ranges_of(self.search, optimizer)
-
-    def fixed_of(self, optimizer: str) -> dict[str, Any]:
-        """The values that are fixed for one optimizer alone."""
-        split = [(name.rpartition(":"), value) for name, value in self.fixed.items()]
-        return {name: value for (owner, _, name), value in split if owner == optimizer}
 
     def require(self) -> None:
         """Look up the task and the recipes.
@@ -164,7 +159,7 @@ class Comparing(BaseModel):
         if task.evaluate is Task.evaluate:
             raise ValueError(f"--task {self.task!r} has no metric: it does not define `evaluate`")
         for name in self.optimizers:
-            require_known(name, [*self.ranges_of(name), *self.fixed_of(name)])
+            require_known(name, [*own(self.search, name), *own(self.fixed, name)])
 
 
 def comparison_of(asked: Comparing) -> Comparison:
@@ -173,8 +168,8 @@ def comparison_of(asked: Comparing) -> Comparison:
     arms = {
         recipe: Arm(
             name if short.count(name) == 1 else recipe,  # without its module, unless two are alike
-            Search(asked.ranges_of(recipe), asked.trials),
-            asked.fixed_of(recipe),
+            Search(own(asked.search, recipe), asked.trials),
+            own(asked.fixed, recipe),
             recipe=recipe,
         )
         for recipe, name in zip(asked.optimizers, short, strict=True)
@@ -185,7 +180,7 @@ def comparison_of(asked: Comparing) -> Comparison:
         re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{asked.task}"),
         f"{asked.task}: {', '.join(arm.name for arm in every)}, tuned alike\n\n{ABOUT}",
         arms=every,
-        tune=Search(asked.ranges_of(baseline.recipe), asked.trials),
+        tune=Search(own(asked.search, baseline.recipe), asked.trials),
         conditions=[Condition("", asked.task, Setup(fields=MEASURED), margin=asked.margin)],
         seeds=Study.seeds,
     )
@@ -248,13 +243,13 @@ def find_study(name: str) -> Study:
     if ":" in name:
         with users_code("study", name):
             given = look_up("study", name, "study", _is_study)
-            study: Study = given() if isinstance(given, type) else given
     else:
         known = places("STUDIES")
         if name.lower() not in known:
             raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
         given = named("STUDIES", name.lower())
-        study = given() if isinstance(given, type) else given
+    with users_code("study", name):
+        study: Study = given() if isinstance(given, type) else given
     study.found_as = name if ":" in name else study.name
     return study
 

@@ -199,13 +199,9 @@ class Setup:
 
     def updated(self, other: Setup) -> Setup:
         """This setup with the entries of another in place of its own."""
-        return Setup(
-            {**self.options, **other.options},
-            {**self.regime, **other.regime},
-            {**self.hyper_parameters, **other.hyper_parameters},
-            {**self.fields, **other.fields},
-            other.task or self.task,
-        )
+        names = ("options", "regime", "hyper_parameters", "fields")
+        both = {name: {**getattr(self, name), **getattr(other, name)} for name in names}
+        return Setup(**both, task=other.task or self.task)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,6 @@ from spherenorm_experiments.task import Task
 if TYPE_CHECKING:
     from spherenorm_experiments.runs import Place, Trial
 
-Range = tuple[float, float]
-
 REPEAT = "repeat its `run` command: what has finished is kept and not run again"
 LOST_REQUEST = f"what was asked is lost; {REPEAT}"
 
@@ -99,25 +97,6 @@ class Plan:
             raise ValueError(f"it adds the optimizers {content['optimizers']}")
         seeds = known.pop("seeds")
         return cls(**known, seeds=None if seeds is None else tuple(seeds))
-
-
-def ranges_of(search: Mapping[str, Range], optimizer: str) -> dict[str, Range]:
-    """The ranges in which an optimizer is tuned: the common ones, or its own in their place.
-
-    >>> ranges_of({"lr": (0.1, 1.0), "sgd:lr": (1.0, 2.0), "adam:eps": (0.1, 0.2)}, "sgd")
-    {'lr': (1.0, 2.0)}
-    """
-    split = [(name.rpartition(":"), bounds) for name, bounds in search.items()]
-    common = {name: bounds for (owner, _, name), bounds in split if not owner}
-    return common | {name: bounds for (owner, _, name), bounds in split if owner == optimizer}
-
-
-def require_owners(option: str, names: Mapping[str, Any], optimizers: Sequence[str]) -> None:
-    """Refuse an entry named `optimizer:name` of an optimizer that is not among these."""
-    for name in names:
-        owner, listed = name.rpartition(":")[0], ",".join(optimizers)
-        if owner and owner not in optimizers:
-            raise ValueError(f"--{option} {name!r}: {owner!r} is none of --optimizers {listed!r}")
 
 
 @dataclass(frozen=True)

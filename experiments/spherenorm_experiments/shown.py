@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -44,7 +45,7 @@ from spherenorm_experiments.tables import (
 )
 
 MOST_TICKS = 10
-"""The axis of a hyper-parameter names each value that was tried, if they are so few."""
+"""The axis of a hyper-parameter names each value that was tried, if they are few and apart."""
 
 CURVES = (
     ("norm", "norm ‖w‖", "Norm of the scale-invariant units", False),
@@ -143,7 +144,8 @@ def _at_each(entries: Sequence[Entry], name: str, metric: str) -> Picture:
         floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
         figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
     values = sorted({float(value) for each in known for value in each.every[name]})
-    if len(values) <= MOST_TICKS:
+    apart = all(b > 1.2 * a for a, b in itertools.pairwise(values))
+    if len(values) <= MOST_TICKS and apart:
         labels = [f"{value:.3g}" for value in values]
         figure.update_xaxes(tickvals=values, ticktext=labels, tickangle=-45)
     within_percent(figure)

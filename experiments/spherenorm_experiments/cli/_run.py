@@ -34,7 +34,7 @@ from spherenorm_experiments.store import Store, StoreError
 if TYPE_CHECKING:
     from spherenorm_experiments.campaign import Campaign, Pace
     from spherenorm_experiments.plan import Plan
-    from spherenorm_experiments.run import Job, Outcome, Run
+    from spherenorm_experiments.run import Job, Outcome
     from spherenorm_experiments.study import Study
 
 TOTAL = "total, shared runs once"
@@ -293,27 +293,24 @@ def _show_tables(campaign: Campaign) -> bool:
 def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
     """Say for each study and in total what would run, and how long it would take."""
     from spherenorm_experiments.campaign import estimate
+    from spherenorm_experiments.tables import Table
 
-    asked: dict[str, set[str]] = {}
-    left: dict[str, list[Run]] = {}
-    for study in campaign.studies:
-        asked[study.name] = {run.name for _, run in campaign.trials(study)[0]}
-        left[study.name] = campaign.lacking(study)
-    asked[TOTAL] = set().union(*asked.values())
-    left[TOTAL] = [*{run.name: run for runs in left.values() for run in runs}.values()]
+    asked = {study.name: campaign.trials(study)[0] for study in campaign.studies}
+    every = {name: {run.name: run for _, run in planned} for name, planned in asked.items()}
+    left = {x.name: {run.name: run for run in campaign.lacking(x)} for x in campaign.studies}
+    every[TOTAL] = {name: run for runs in every.values() for name, run in runs.items()}
+    left[TOTAL] = {name: run for runs in left.values() for name, run in runs.items()}
     hours = "core hours" if campaign.plan.device == "cpu" else "GPU hours"
-    rows = []
-    for heading, runs in left.items():
-        count, seconds = len(asked[heading]), sum(estimate(campaign.resolver.store, runs).values())
-        row = {"study": heading, "runs": count, "cached": count - len(runs), "to run": len(runs)}
-        row["steps"] = sum(run.steps for run in runs)
-        row |= {"seconds": round(seconds / max(1, campaign.jobs)), hours: round(seconds / 3600, 2)}
-        rows.append(row)
+    rows: list[dict[str, Any]] = []
+    for name, runs in left.items():
+        missing, count = list(runs.values()), len(every[name])
+        seconds = sum(estimate(campaign.resolver.store, missing).values())
+        row = {"study": name, "runs": count, "cached": count - len(runs), "to run": len(runs)}
+        row["steps"] = sum(run.steps for run in missing)
+        row["seconds"] = round(seconds / max(1, campaign.jobs))
+        rows.append({**row, hours: round(seconds / 3600, 2)})
     if as_json:
         return answer(rows)
-    table = RichTable(title="what would run (later stages depend on these)")
-    for column in rows[0]:
-        table.add_column(column, justify="left" if column == "study" else "right")
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    console.print(table)
+    shown = [[str(value) for value in row.values()] for row in rows]
+    table = Table("what would run (later stages depend on these)", [*rows[0]], shown)
+    console.print(as_text(table, table.title))
