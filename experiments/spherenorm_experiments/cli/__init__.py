@@ -41,7 +41,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         except StoreError as error:
             say_error(f"{error}; what was finished is kept")
             raise typer.Exit(STORE) from None
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             say_error(said(error) if isinstance(error, ValidationError) else str(error))
             raise typer.Exit(USAGE) from None
 

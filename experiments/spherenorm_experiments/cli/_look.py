@@ -23,6 +23,7 @@ from spherenorm_experiments.cli._options import (
     as_text,
     console,
     existing_store,
+    flag,
     say,
     say_error,
 )
@@ -129,7 +130,7 @@ def show(
 
 def convert(
     store: Annotated[Path, typer.Argument(help="A store of an earlier version.")],
-    out: Annotated[Path, typer.Option("--out", help="The new store.")] = DEFAULT_OUT,
+    out: Annotated[Path, flag("The new store.", "--out")] = DEFAULT_OUT,
 ) -> None:
     """Copy the results of a store of an earlier version, which then count with --accept-code."""
     from spherenorm_experiments.convert import convert_store
@@ -143,9 +144,7 @@ def convert(
 def report(
     studies: Studies = None,
     out: Out = DEFAULT_OUT,
-    file: Annotated[
-        Path | None, typer.Option(help="The page; report.html in the store by default.")
-    ] = None,
+    file: Annotated[Path | None, flag("The page; report.html in the store by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained page: the scorecard of claims, and the tables and pictures."""
@@ -210,7 +209,7 @@ def _show_claims(found: Sequence[Section], claims: Sequence[Mapping[str, Any]]) 
 def results(
     studies: Studies = None,
     out: Out = DEFAULT_OUT,
-    into: Annotated[Path, typer.Option(help="The folder of the pages.")] = RESULTS,
+    into: Annotated[Path, flag("The folder of the pages.")] = RESULTS,
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
     from spherenorm_experiments.paper.pages import write_results
@@ -224,7 +223,7 @@ def results(
 
 def export(
     studies: Studies = None,
-    form: Annotated[str, typer.Option("--format", help="csv, latex or markdown.")] = "csv",
+    form: Annotated[str, flag("csv, latex or markdown.", "--format")] = "csv",
     out: Out = DEFAULT_OUT,
 ) -> None:
     """Print the tables and claims of studies, made of their numbers."""

@@ -34,18 +34,19 @@ DEFAULT_OUT = Path("runs")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-def _flag(help: str, *names: str, **more: Any) -> Any:
+def flag(help: str, *names: str, **more: Any) -> Any:
+    """An option of a command."""
     return typer.Option(*names, help=help, **more)
 
 
-Out = Annotated[Path, _flag("The store: finished runs, and the report.", "--out")]
-AsJson = Annotated[bool, _flag("One JSON document instead of text.", "--json")]
+Out = Annotated[Path, flag("The store: finished runs, and the report.", "--out")]
+AsJson = Annotated[bool, flag("One JSON document instead of text.", "--json")]
 Studies = Annotated[
     list[str] | None, typer.Argument(help="Which studies; all that there are by default.")
 ]
 Data = Annotated[
     Path | None,
-    _flag("The folder of the paper's data sets, such as DIR with DIR/imagenet: the benchmarks then "
+    flag("The folder of the paper's data sets, such as DIR with DIR/imagenet: the benchmarks then "
           "run the paper's settings (see `data check`). SPHERENORM_DATA does the same for `report` "
           "and `resume`.", "--data"),
 ]  # fmt: skip
@@ -57,27 +58,27 @@ class Execution:
 
     jobs: Annotated[
         int,
-        _flag("How many runs at a time; 0 runs them in this process, as a debugger needs it.",
+        flag("How many runs at a time; 0 runs them in this process, as a debugger needs it.",
               show_default="one per core", min=0),
     ] = CORES  # fmt: skip
-    backend: Annotated[str, _flag("local (processes), slurm or ray.")] = "local"
-    workers: Annotated[int, _flag("Processes that load the items of a run's data set.")] = 0
-    processes: Annotated[int, _flag("Processes that train one run together, by torchrun.")] = 1
-    parallel: Annotated[str, _flag("ddp (all weights in each) or fsdp (sharded).")] = "ddp"
-    tensorboard: Annotated[bool, _flag("Event files while a run trains.", "--tensorboard")] = False
+    backend: Annotated[str, flag("local (processes), slurm or ray.")] = "local"
+    workers: Annotated[int, flag("Processes that load the items of a run's data set.")] = 0
+    processes: Annotated[int, flag("Processes that train one run together, by torchrun.")] = 1
+    parallel: Annotated[str, flag("ddp (all weights in each) or fsdp (sharded).")] = "ddp"
+    tensorboard: Annotated[bool, flag("Event files while a run trains.", "--tensorboard")] = False
     time_limit: Annotated[
-        float | None, _flag("Seconds after which a run that has not ended is stopped.")
+        float | None, flag("Seconds after which a run that has not ended is stopped.")
     ] = None
-    checkpoint_seconds: Annotated[float, _flag("How much work an interruption loses at most.")] = (
+    checkpoint_seconds: Annotated[float, flag("How much work an interruption loses at most.")] = (
         10.0
     )
-    partition: Annotated[str | None, _flag("The queue of a job on Slurm.")] = None
-    gpus: Annotated[int, _flag("Of a job on Slurm or Ray.")] = 0
-    memory: Annotated[float | None, _flag("Of a job on Slurm or Ray, in GB.")] = None
-    minutes: Annotated[int, _flag("The time limit of a job on Slurm.")] = 240
+    partition: Annotated[str | None, flag("The queue of a job on Slurm.")] = None
+    gpus: Annotated[int, flag("Of a job on Slurm or Ray.")] = 0
+    memory: Annotated[float | None, flag("Of a job on Slurm or Ray, in GB.")] = None
+    minutes: Annotated[int, flag("The time limit of a job on Slurm.")] = 240
     accept_code: Annotated[
         bool,
-        _flag("Keep results of other code than is here; else they run again.", "--accept-code"),
+        flag("Keep results of other code than is here; else they run again.", "--accept-code"),
     ] = False
     out: Out = DEFAULT_OUT
     as_json: AsJson = False
@@ -100,23 +101,23 @@ class Request(Execution):
 
     seeds: Annotated[
         str | None,
-        _flag("How many (3), a range (0:10) or a list (1,4,7); the study's own by default."),
+        flag("How many (3), a range (0:10) or a list (1,4,7); the study's own by default."),
     ] = None
     tier: Annotated[
         str,
-        _flag("smoke (seconds; decides nothing), small (minutes on two cores), evidence (more "
+        flag("smoke (seconds; decides nothing), small (minutes on two cores), evidence (more "
               "seeds), full (a GPU)."),
     ] = "small"  # fmt: skip
-    device: Annotated[str, _flag("cpu, cuda, cuda:1, ...")] = "cpu"
+    device: Annotated[str, flag("cpu, cuda, cuda:1, ...")] = "cpu"
     settings: Annotated[
         list[str] | None,
-        _flag("key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
+        flag("key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
               "probe_every, or the regime (warmup, precision, ...); may be repeated.", "--set"),
     ] = None  # fmt: skip
-    epochs: Annotated[int | None, _flag("Short for --set epochs=N.")] = None
+    epochs: Annotated[int | None, flag("Short for --set epochs=N.")] = None
     dry_run: Annotated[
         bool,
-        _flag("What would run, what is there already, how long it would take.", "--dry-run"),
+        flag("What would run, what is there already, how long it would take.", "--dry-run"),
     ] = False
 
 

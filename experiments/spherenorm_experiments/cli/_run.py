@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ from spherenorm_experiments.cli._options import (
     console,
     errors,
     existing_store,
+    flag,
     say,
     say_error,
     with_fields,
@@ -76,26 +78,23 @@ def run(
 
 @with_fields
 def compare(
-    task: Annotated[str, typer.Option(help="A task's name, or module:Class for your own.")],
+    task: Annotated[str, flag("A task's name, or module:Class for your own.")],
     optimizers: Annotated[
-        str, typer.Option(help="Comma-separated: recipe names, or module:function for your own.")
+        str, flag("Comma-separated: recipe names, or module:function for your own.")
     ],
     search: Annotated[
         list[str],
-        typer.Option(
-            help="name=low:high of a hyper-parameter, logarithmic; optimizer:name=low:high is that "
+        flag(
+            "name=low:high of a hyper-parameter, logarithmic; optimizer:name=low:high is that "
             "optimizer's own range; may be repeated."
         ),
     ],
-    trials: Annotated[int, typer.Option(help="Points of the search, of each optimizer.")] = 8,
-    baseline: Annotated[
-        str, typer.Option(help="To which the others are compared.", show_default="the first")
-    ] = "",
+    trials: Annotated[int, flag("Points of the search, of each optimizer.")] = 8,
+    baseline: Annotated[str, flag("To which the others are compared; the first by default.")] = "",
     margin: Annotated[
         float | None,
-        typer.Option(
-            help="Mean scores that differ by less are equivalent.",
-            show_default="1 for a score in percent, else none",
+        flag(
+            "Mean scores that differ by less are equivalent; by default 1 for a score in percent."
         ),
     ] = None,
     *,
@@ -121,7 +120,7 @@ def compare(
     if clash := sorted({*given} & tuned):
         raise ValueError(f"--set {clash[0]!r}: --search tunes it")
     request.require()
-    campaign = _campaign([study], _plan(asked, overrides=given), asked)
+    campaign = _campaign([study], replace(plan, overrides=given), asked)
     if asked.dry_run:
         return _show_dry_run(campaign, asked.as_json)
     failed = _ran([campaign], asked.as_json)
@@ -163,7 +162,7 @@ def resume(*, how: Execution) -> None:
         raise typer.Exit(FAILED)
 
 
-def _plan(asked: Request, **more: Any) -> Plan:
+def _plan(asked: Request, *, real: bool = False) -> Plan:
     """The plan of a command, whose device is tried.
 
     Raises:
@@ -183,8 +182,7 @@ def _plan(asked: Request, **more: Any) -> Plan:
     seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
     given = parse_overrides(asked.settings or [])
     given |= {} if asked.epochs is None else {"epochs": asked.epochs}
-    return Plan(**{"tier": asked.tier, "seeds": seeds, "device": asked.device,
-                   "overrides": given, **more})  # fmt: skip
+    return Plan(asked.tier, seeds, asked.device, real, given)
 
 
 def _campaign(
