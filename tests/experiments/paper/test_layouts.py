@@ -57,6 +57,7 @@ def read_photos(train, test, roles=()):
         image, label, _ = splits.test[0]
         assert (image.shape, label) == ((3, 24, 24), test[0])
         assert torch.equal(splits.test[0][0], image)
+        assert torch.equal(splits.validation[0][0], splits.validation[0][0])
         assert not torch.equal(splits.train[0][0], splits.train[0][0])  # crops are random
 
     return read
@@ -100,6 +101,11 @@ def read_dcase(splits, _):
     assert set(train.columns[0]).isdisjoint(validation.columns[0])
     events = torch.cat([train.columns[1], validation.columns[1]]).sum(0)
     assert torch.all(validation.columns[1].sum(0) >= events / 10)
+    names, heard = validation.columns
+    every = sorted(zip([*names, *train.columns[0]], [*heard, *train.columns[1]], strict=True),
+                   key=lambda row: row[0].rpartition(b"/")[2])  # fmt: skip
+    for event in range(17):  # the first by name is held out
+        assert next(name for name, flags in every if flags[event]) in names
     assert (train[0][0].shape, test[0][0].shape) == ((80_000,), (16, 80_000))
     assert test[1][1].tolist() == [float(k == 1) for k in range(17)]
 

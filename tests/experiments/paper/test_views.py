@@ -59,7 +59,7 @@ ROWS = {
     "ssd": (
         lambda: (SSD(2, ((4,), (4,)), 8, 1, (), Defaults((0.2, 0.45, 0.8), ((2,), ()))),
                  torch.randn(8, 3, 12, 12)),
-        r"stages\.\d\.0", NONE,
+        r"trunk\.\d\.0", NONE,
     ),
     "embedding": (lambda: embedding(bias=False), "trunk.*", "linear"),
     "embedding, bias": (lambda: embedding(bias=True), "trunk.*", NONE),

@@ -22,8 +22,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
 from spherenorm_experiments.paper.shared import glyphs
+from spherenorm_experiments.paper.shared.facts import layout, of_labels
 from spherenorm_experiments.paper.shared.items import Items
-from spherenorm_experiments.paper.shared.layout import Layout, labeled
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 CHARACTERS, SIZE, COUNTS = "ABEHKRSXZ3", 12, (640, 200, 400)
@@ -210,19 +210,7 @@ def read_cifar10(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long()
 
 
-LAYOUT = Layout(
-    name="cifar10",
-    title="CIFAR-10",
-    tree="""
-cifar10/
-  cifar-10-batches-bin/      the binary version
-    data_batch_1.bin ... data_batch_5.bin
-    test_batch.bin
-""",
-    paths=tuple(f"{FOLDER}/{name}" for name in (*TRAIN, *TEST)),
-    statistics=labeled(read_cifar10, 50_000, 10_000),
-    source="https://www.cs.toronto.edu/~kriz/cifar.html",
-)
+LAYOUT = layout("cifar10", of_labels(read_cifar10))
 
 
 @LAYOUT.reader

@@ -11,8 +11,8 @@ import pandas as pd
 from spherenorm_experiments.claims import slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import of_metric, projection, scores
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.detection import DETECTED
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Result, Runs
 from spherenorm_experiments.tables import table_of

@@ -10,16 +10,17 @@ A. Mesaros et al., *DCASE 2017 Challenge Setup: Tasks, Datasets and Baseline Sys
 from __future__ import annotations
 
 import csv
+import functools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.paper.shared.layout import Layout, count_files
 from spherenorm_experiments.task import Splits
@@ -77,19 +78,20 @@ def recordings(data_set: str) -> Splits:
     Raises:
         ValueError: no folder was given, it has another layout, or lacks a clip.
     """
-    layout, divided, samples, chunks = SOURCES[data_set]
-    folder, splits = layout.folder(), list[Items]()
+    official, divided, samples, chunks = SOURCES[data_set]
+    folder, splits = official.folder(), list[Items]()
     for names, targets in divided(folder):
         lost = next((name for name in names if not (folder / name).is_file()), None)
         if lost is not None:
-            raise layout.error(folder, f"lacks {lost}")
+            raise official.error(folder, f"lacks {lost}")
         form = (samples, chunks if splits else None)
-
-        def load(path: Path, target: Tensor, form: Any = form) -> tuple[Tensor, Tensor]:
-            return crop(read_wave(path), *form), target
-
+        load = functools.partial(_load, *form)
         splits.append(Items(load, names, targets, folder=folder, form=form))
     return Splits(*splits)
+
+
+def _load(samples: int, chunks: int | None, path: Path, target: Tensor) -> tuple[Tensor, Tensor]:
+    return crop(read_wave(path), samples, chunks), target
 
 
 Part = tuple[list[str], Tensor]
@@ -123,24 +125,13 @@ def _annotations(folder: Path) -> Part:
     return [row[-1] for row in rows], flags[:, frequent]
 
 
-MAGNATAGATUNE = Layout(
-    name="magnatagatune",
-    title="MagnaTagATune",
-    tree=f"""
-magnatagatune/
-  {ANNOTATIONS}    tab separated: clip_id, 188 tags, mp3_path
-  0/*.mp3                  (mp3.zip.001 to .003, joined and unpacked)
-  ...
-  f/*.mp3
-""",
-    paths=(ANNOTATIONS, *"".join(FOLDERS)),
-    # Table E.1's 21k are the clips with one of the 50 tags.
-    statistics={
-        "clips": (25_863, lambda folder: len(_annotations(folder)[0])),
-        "audio files": (25_863, "[0-9a-f]/*.mp3"),
-        "tags": (TAGS, lambda folder: _annotations(folder)[1].shape[1]),
+MAGNATAGATUNE = layout(
+    "magnatagatune",
+    {
+        "clips": lambda folder: len(_annotations(folder)[0]),  # of which 21k have one of the tags
+        "audio files": "[0-9a-f]/*.mp3",
+        "tags": lambda folder: _annotations(folder)[1].shape[1],
     },
-    source="mirg.city.ac.uk/codeapps/the-magnatagatune-dataset",
 )
 
 WORDS = (
@@ -166,26 +157,15 @@ def _listed(folder: Path, name: str) -> list[str]:
     return (folder / name).read_text().split()
 
 
-SPEECH_COMMANDS = Layout(
-    name="speech_commands",
-    title="Speech Commands v0.02",
-    tree="""
-speech_commands/           (speech_commands_v0.02.tar.gz, unpacked)
-  validation_list.txt      a clip a line: bed/026290a7_nohash_0.wav
-  testing_list.txt
-  _background_noise_/*.wav (not used)
-  backward/*.wav           a folder for each of the 35 words
-  ...
-  zero/*.wav
-""",
-    paths=(*LISTS, *WORDS),
-    statistics={
-        "words": (35, lambda folder: sum((folder / word).is_dir() for word in WORDS)),
-        "clips": (105_829, lambda folder: count_files(folder, WORDS, "*.wav")),
-        "validation clips": (9_981, lambda folder: len(_listed(folder, LISTS[0]))),
-        "test clips": (11_005, lambda folder: len(_listed(folder, LISTS[1]))),
+SPEECH_COMMANDS = layout(
+    "speech_commands",
+    {
+        "words": lambda folder: sum((folder / word).is_dir() for word in WORDS),
+        "clips": lambda folder: count_files(folder, WORDS, "*.wav"),
+        "validation clips": lambda folder: len(_listed(folder, LISTS[0])),
+        "test clips": lambda folder: len(_listed(folder, LISTS[1])),
     },
-    source="download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+    paths=(*LISTS, *WORDS),
 )
 
 EVENTS = (
@@ -213,14 +193,13 @@ def _sounds(folder: Path) -> Iterator[Part]:
     ordered = sorted(developed, key=lambda name: name.rpartition("/")[2])
     tenths = ([name for name in ordered if e in developed[name]][::TENTH] for e in EVENTS)
     held = {name for tenth in tenths for name in tenth}
-    tested = _heard(folder, "evaluation")
-    for names in (
-        [name for name in developed if name not in held],
-        [name for name in developed if name in held],
-        list(tested),
+    for heard in (
+        {name: events for name, events in developed.items() if name not in held},
+        {name: events for name, events in developed.items() if name in held},
+        _heard(folder, "evaluation"),
     ):
-        heard = developed | tested
-        yield names, torch.tensor([[float(e in heard[name]) for e in EVENTS] for name in names])
+        flags = [[float(event in events) for event in EVENTS] for events in heard.values()]
+        yield list(heard), torch.tensor(flags)
 
 
 def _list_of(part: str) -> str:
@@ -242,28 +221,15 @@ def _events(folder: Path) -> int:
     return len(set().union(*(heard for part in PARTS for heard in _heard(folder, part).values())))
 
 
-DCASE = Layout(
-    name="dcase2017",
-    title="DCASE 2017 task 4",
-    tree=f"""
-dcase2017/
-  {_list_of("training")}    tab separated, a line for each event of a clip:
-  {_list_of("testing")}     2ceUOv8A3FE_20.000_30.000.wav  20.000  30.000  Train horn
-  {_list_of("evaluation")}
-  {PARTS["training"]}/Y*.wav
-  {PARTS["testing"]}/Y*.wav
-  {PARTS["evaluation"]}/Y*.wav
-                             (the file of a clip has a Y before the name of the clip)
-""",
-    paths=(*map(_list_of, PARTS), *PARTS.values()),
-    statistics={
-        "training clips": (51_172, lambda folder: len(_heard(folder, "training"))),
-        "testing clips": (488, lambda folder: len(_heard(folder, "testing"))),
-        "evaluation clips": (1_103, lambda folder: len(_heard(folder, "evaluation"))),
-        "audio files": (52_763, lambda folder: count_files(folder, PARTS.values(), "*.wav")),
-        "events": (17, _events),
+DCASE = layout(
+    "dcase2017",
+    {
+        "training clips": lambda folder: len(_heard(folder, "training")),
+        "testing clips": lambda folder: len(_heard(folder, "testing")),
+        "evaluation clips": lambda folder: len(_heard(folder, "evaluation")),
+        "audio files": lambda folder: count_files(folder, PARTS.values(), "*.wav"),
+        "events": _events,
     },
-    source="dcase.community/challenge2017/task-large-scale-sound-event-detection",
 )
 
 SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Part]], int, int]] = {

@@ -40,7 +40,14 @@ SOURCES: dict[str, tuple[Callable[[], Splits], int]] = {
 
 @dataclass(frozen=True)
 class _Listening(Task):
-    """Labels of a clip, any number of which hold."""
+    """Labels of a clip, any number of which hold.
+
+    Attributes:
+        data_set: synthetic waves, or an official data set: crops of 5 s of its music and events,
+            in evaluation the mean over 16 of a clip; words whole.
+        width: channels of the network's first block; if None 8 on synthetic waves, else the paper's
+            128.
+    """
 
     data_set: str
     width: int | None = None
@@ -85,12 +92,8 @@ class _Listening(Task):
 class Tagging(_Listening):
     """The tags of a clip of music, any number of which hold; scored by ROC-AUC and PR-AUC.
 
-    Both are means over tags; PR-AUC is average precision.
-
-    Attributes:
-        data_set: clips (ten tags of a synthetic note of 0.25 s) or magnatagatune (50 tags; crops of
-            5 s, in evaluation the mean over 16 of a clip).
-        width: channels of the network's first block; 8 on clips, the paper's 128 else, if None.
+    Both are means over tags; PR-AUC is average precision. The data are clips (ten tags of a
+    synthetic note of 0.25 s) or magnatagatune (50 tags).
     """
 
     data_set: Literal["clips", "magnatagatune"] = "clips"
@@ -112,9 +115,7 @@ class Tagging(_Listening):
 class Keywords(_Listening):
     """The word of a clip; scored by accuracy. Nobody speaks in two of the splits.
 
-    Attributes:
-        data_set: spoken (12 synthetic words of 0.5 s) or speech_commands (35 words).
-        width: channels of the network's first block; 8 on spoken, the paper's 128 else, if None.
+    The data are spoken (12 synthetic words of 0.5 s) or speech_commands (35 words).
     """
 
     data_set: Literal["spoken", "speech_commands"] = "spoken"
@@ -136,12 +137,8 @@ class Keywords(_Listening):
 class Events(_Listening):
     """The sounds in a clip, any number of which are heard; scored by F1.
 
-    F1 is that of a clip's events above a probability of 0.1, and its mean over clips.
-
-    Attributes:
-        data_set: street (eight synthetic sounds in 0.5 s of noise) or dcase2017 (17 events; crops
-            of 5 s, in evaluation the mean over 16 of a clip).
-        width: channels of the network's first block; 8 on street, the paper's 128 else, if None.
+    F1 is that of a clip's events above a probability of 0.1, and its mean over clips. The data are
+    street (eight synthetic sounds in 0.5 s of noise) or dcase2017 (17 events).
     """
 
     data_set: Literal["street", "dcase2017"] = "street"

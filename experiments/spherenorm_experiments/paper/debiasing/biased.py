@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.shared.layout import Layout, labeled
+from spherenorm_experiments.paper.shared.facts import layout, of_labels
 from spherenorm_experiments.task import Split, Splits
 
 COLOURS = (
@@ -192,20 +192,7 @@ FILES = tuple(
     for part in ("train", "t10k")
     for name in ("images-idx3-ubyte", "labels-idx1-ubyte")
 )
-MNIST = Layout(
-    name="mnist",
-    title="MNIST",
-    tree="""
-mnist/
-  train-images-idx3-ubyte    or train-images-idx3-ubyte.gz, and so on
-  train-labels-idx1-ubyte
-  t10k-images-idx3-ubyte
-  t10k-labels-idx1-ubyte
-""",
-    paths=tuple(f"{name} or {name}.gz" for name in FILES),
-    statistics=labeled(read_mnist, 60_000, 10_000),
-    source="http://yann.lecun.com/exdb/mnist",
-)
+MNIST = layout("mnist", of_labels(read_mnist))
 
 
 @MNIST.reader

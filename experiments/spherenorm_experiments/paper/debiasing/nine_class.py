@@ -17,8 +17,8 @@ from torch.utils.data import ConcatDataset
 
 from spherenorm_experiments.paper.shared import imagenet
 from spherenorm_experiments.paper.shared.augmentation import central, varied
+from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.paper.shared.imagenet import JPEG, Pictures, jpeg_files
-from spherenorm_experiments.paper.shared.layout import Layout
 from spherenorm_experiments.task import Splits
 
 SYNSETS = {
@@ -44,22 +44,13 @@ IMAGENET, IMAGENET_A, HELD_OUT = 0, 1, 2
 HELD_OUT_EACH = 10
 """Training files of each synset, at most half, on which hyper-parameters are chosen."""
 
-LAYOUT = Layout(
-    name="nine-class",
-    title="9-Class ImageNet",
-    tree="""
-nine-class/
-  9class_imagenet_val.csv             clusters/ of github.com/clovaai/rebias
-  imagenet-a/n01641577/*.jpg ...      a folder for each synset
-imagenet/                             beside it, with train and val
-""",
-    paths=(CLUSTERS, FOLDER_A),
-    statistics={
-        "classes": (9, lambda _: len(SYNSETS)),
-        "validation images": (2100, lambda folder: len(_rows(folder))),
-        "ImageNet-A images": (617, lambda folder: len(_hard(folder))),
+LAYOUT = layout(
+    "nine-class",
+    {
+        "classes": lambda _: len(SYNSETS),
+        "validation images": lambda folder: len(_rows(folder)),
+        "ImageNet-A images": lambda folder: len(_hard(folder)),
     },
-    source="https://github.com/clovaai/rebias and https://github.com/hendrycks/natural-adv-examples",
 )
 
 

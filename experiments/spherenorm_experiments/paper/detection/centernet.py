@@ -51,9 +51,9 @@ class CenterNet(nn.Module):
         head: int = 64,
     ) -> None:
         super().__init__()
-        self.trunk = ResNet("basic", (2, 2, 2, 2)) if trunk is None else trunk
-        self.trunk.head = nn.Sequential()
-        channels, steps = self.trunk.features, []
+        trunk = ResNet("basic", (2, 2, 2, 2)) if trunk is None else trunk
+        self.trunk = nn.Sequential(trunk.stem, *trunk.stages)
+        channels, steps = trunk.features, []
         for width in widths:
             steps.append(_step_up(channels, width))
             channels = width
@@ -73,7 +73,7 @@ class CenterNet(nn.Module):
 
     def forward(self, images: Tensor) -> Maps:
         """Shapes (images, classes, rows, columns) and twice (images, 2, rows, columns)."""
-        x = self.up(self.trunk.trunk(images))
+        x = self.up(self.trunk(images))
         return self.heat(x), self.size(x), self.shift(x)
 
 

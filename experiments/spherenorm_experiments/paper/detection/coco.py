@@ -24,8 +24,9 @@ from torch import Tensor
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.paper.detection.boxes import centered, overlaps
 from spherenorm_experiments.paper.shared.augmentation import MEAN, normalized
+from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.paper.shared.items import Items
-from spherenorm_experiments.paper.shared.layout import Layout, count_files
+from spherenorm_experiments.paper.shared.layout import count_files
 from spherenorm_experiments.task import Splits
 
 CLASSES, HELD_OUT = 80, 1000
@@ -34,26 +35,16 @@ CLASSES, HELD_OUT = 80, 1000
 PARTS = ("train2017", "val2017")
 ANNOTATIONS = "annotations/instances_{}.json"
 
-LAYOUT = Layout(
-    name="coco",
-    title="MS-COCO",
-    tree="""
-coco/
-  annotations/instances_train2017.json
-  annotations/instances_val2017.json
-  train2017/000000000009.jpg ...    118,287 files
-  val2017/000000000139.jpg ...      5,000 files
-""",
-    paths=(*map(ANNOTATIONS.format, PARTS), *PARTS),
-    # Table E.1 has 80 classes and about 123k images; the other two are the data set's own.
-    statistics={
-        "classes": (CLASSES, lambda folder: len(_read(folder, PARTS[1])["categories"])),
-        "images": (123_287, lambda folder: count_files(folder, PARTS, "*.jpg")),
-        "training images": (118_287, "train2017/*.jpg"),
-        "validation images": (5_000, "val2017/*.jpg"),
+LAYOUT = layout(
+    "coco",
+    {
+        "classes": lambda folder: len(_read(folder, PARTS[1])["categories"]),
+        "images": lambda folder: count_files(folder, PARTS, "*.jpg"),
+        "training images": "train2017/*.jpg",
+        "validation images": "val2017/*.jpg",
     },
-    source="https://cocodataset.org: 2017 train and val images, 2017 train/val annotations",
 )
+"""Table E.1 has 80 classes and about 123k images; the other two counts are the data set's own."""
 
 Way = Literal["centernet", "ssd"]
 

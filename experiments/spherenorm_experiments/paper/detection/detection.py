@@ -80,11 +80,11 @@ class Detection(Task):
         if self.data_set == "glyphs":
             model = _small(self.detector)
             if self.start == "pretrained":
-                nn.ModuleList(_trunk(model)).load_state_dict(_pretrained(self.detector))
+                nn.ModuleList(model.trunk).load_state_dict(_pretrained(self.detector))
             return model
         model = CenterNet(CLASSES) if self.detector == "centernet" else SSD(CLASSES)
         if self.start == "pretrained":
-            load_published(_trunk(model), self._published)
+            load_published(model.trunk, self._published)
         return model
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -109,11 +109,6 @@ class Detection(Task):
     def audit_inputs(self) -> tuple[Any, ...]:
         return (self.first_batch(self.data().train, 8)[0],)
 
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        if isinstance(model, CenterNet):  # the trunk is not called as a whole
-            return [*_trunk(model), *model.up, model.heat, model.size, model.shift]
-        return super().shards(model)
-
     def fingerprint(self) -> str:
         found = super().fingerprint()
         if self.data_set == "coco" and self.start == "pretrained":
@@ -123,14 +118,6 @@ class Detection(Task):
     @property
     def _published(self) -> Path:
         return data_folder("the pretrained start") / "pretrained" / PUBLISHED[self.detector]
-
-
-def _trunk(model: nn.Module) -> list[nn.Module]:
-    """The modules of a detector that are a classifier's, in order."""
-    if isinstance(model, CenterNet):
-        return [model.trunk.stem, *model.trunk.stages]
-    assert isinstance(model, SSD)
-    return list(model.stages)
 
 
 def _small(detector: str) -> CenterNet | SSD:
@@ -156,7 +143,7 @@ def _pretrained(detector: str) -> dict[str, Tensor]:
     """
     with preserved_randomness(), torch.enable_grad():
         seed_everything(0)
-        trunk = nn.ModuleList(_trunk(_small(detector)))
+        trunk = nn.ModuleList(_small(detector).trunk)
         how = {"characters": CHARACTERS, "fonts": glyphs.TRAIN_FONTS, "size": 24}
         drawn = glyphs.glyph_images(COUNT, 7, **how, grounds=glyphs.photographs())  # type: ignore[arg-type]
         images, labels = map(torch.from_numpy, drawn)

@@ -114,7 +114,7 @@ class SSD(nn.Module):
     ) -> None:
         super().__init__()
         self.defaults = defaults
-        self.stages = nn.ModuleList(vgg_stages(widths))
+        self.trunk = nn.ModuleList(vgg_stages(widths))
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
         self.hidden = nn.Sequential(
             nn.MaxPool2d(3, 1, padding=1),
@@ -142,11 +142,11 @@ class SSD(nn.Module):
 
     def forward(self, images: Tensor) -> Maps:
         """Of images of shape (images, 3, height, width); the background is the first class."""
-        x = self.stages[0](images)
-        for stage in self.stages[1:-1]:
+        x = self.trunk[0](images)
+        for stage in self.trunk[1:-1]:
             x = stage(F.max_pool2d(x, 2, ceil_mode=True))  # 75 rows become 38
         first = self.scale[:, None, None] * F.normalize(x)
-        maps = [first, self.hidden(self.stages[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
+        maps = [first, self.hidden(self.trunk[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
         for extra in self.extras:
             maps.append(extra(maps[-1]))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.detection import DETECTED
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
 

@@ -174,25 +174,6 @@ REXNET = ((1, 1, False), (2, 2, False), (2, 2, True), (3, 2, True), (3, 1, True)
 """Blocks, stride and squeeze-and-excitation of each stage."""
 
 
-def mobilenet_v2(stages: Sequence[Sequence[int]] = MOBILENET, **options: Any) -> InvertedNetwork:
-    """MobileNetV2: 3,504,872 parameters with 1,000 classes; see `scaled`."""
-    return scaled(stages, Scale(), 0, nn.ReLU6, **options)
-
-
-def efficientnet(name: str, stages: Sequence[Sequence[int]] = EFFICIENTNET, **options: Any) -> Any:
-    """EfficientNet: 5,288,548 parameters (B0) to 12,233,232 (B3) with 1,000 classes; see `scaled`.
-
-    Stochastic depth has the rate 0.2 of a block behind the last.
-
-    Example:
-        >>> with torch.device("meta"):
-        ...     sum(p.numel() for p in efficientnet("efficientnet-b0").parameters())
-        5288548
-    """
-    options = {"stochastic_depth": 0.2, "behind": 1, **options}
-    return scaled(stages, SCALES[name], 4, nn.SiLU, **options)
-
-
 def scaled(
     stages: Sequence[Sequence[int]],
     scale: Scale,
@@ -213,6 +194,11 @@ def scaled(
         divisor: of all numbers of channels.
         stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
         behind: blocks behind the last, the last of which would have that rate.
+
+    Example:
+        >>> with torch.device("meta"):
+        ...     sum(p.numel() for p in FULL["efficientnet-b0"]().parameters())
+        5288548
     """
 
     def wide(channels: int) -> int:
@@ -237,7 +223,7 @@ def rexnet(
     stochastic_depth: float = 0.0,
     **options: Any,
 ) -> InvertedNetwork:
-    """ReXNet: 4,796,873 parameters at width 1.0, 7,557,091 at 1.3, with 1,000 classes.
+    """ReXNet.
 
     Args:
         width: a factor of all channels.
@@ -270,24 +256,36 @@ def divisible(channels: float, by: int = 8) -> int:
     return rounded if rounded >= 0.9 * channels else rounded + by
 
 
+MOBILE: dict[str, Any] = {"scale": Scale(), "squeeze": 0, "activation": nn.ReLU6}
+SQUEEZED: dict[str, Any] = {
+    **{"squeeze": 4, "activation": nn.SiLU, "stochastic_depth": 0.2, "behind": 1}
+}
+WIDTHS = {"rexnet-1.0": 1.0, "rexnet-1.3": 1.3}
+
 FULL: dict[str, Callable[..., nn.Module]] = {
-    "mobilenetv2": mobilenet_v2,
+    "mobilenetv2": partial(scaled, MOBILENET, **MOBILE),
     "resnet18": resnet18,
     "resnet50": resnet50,
-    **{name: partial(efficientnet, name) for name in SCALES},
-    **{f"rexnet-{width}": partial(rexnet, width) for width in (1.0, 1.3)},
+    **{name: partial(scaled, EFFICIENTNET, scale, **SQUEEZED) for name, scale in SCALES.items()},
+    **{name: partial(rexnet, width) for name, width in WIDTHS.items()},
 }
-_TINY: dict[str, Any] = {"stem": 8, "stem_stride": 1, "features": 64}
-_FEW: dict[str, Any] = {"stages": ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2)), "divisor": 2, "dropout": 0.2}
+"""With 1,000 classes: MobileNetV2 has 3,504,872 parameters, EfficientNet 5,288,548 (B0) to
+12,233,232 (B3), ReXNet 4,796,873 and 7,557,091."""
+
+FEW = ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2))
+TINY: dict[str, Any] = {"stem": 8, "stem_stride": 1, "features": 64}
 SMALL: dict[str, Callable[..., nn.Module]] = {
     "mobilenetv2": partial(
-        mobilenet_v2, ((1, 3, 8, 1, 1), (4, 3, 16, 1, 2), (4, 3, 24, 1, 2)), **_TINY
+        scaled, ((1, 3, 8, 1, 1), (4, 3, 16, 1, 2), (4, 3, 24, 1, 2)), **MOBILE, **TINY
     ),
     "resnet18": partial(ResNet, "basic", (1, 1, 1), 8, "small"),
     "resnet50": partial(ResNet, "bottleneck", (1, 1, 1), 4, "small"),
-    **{name: partial(efficientnet, name, **_FEW, **_TINY) for name in SCALES},
     **{
-        f"rexnet-{width}": partial(rexnet, width, ((1, 1, False), (2, 2, True)), (8, 24), **_TINY)
-        for width in (1.0, 1.3)
+        name: partial(scaled, FEW, scale, divisor=2, dropout=0.2, **SQUEEZED, **TINY)
+        for name, scale in SCALES.items()
+    },
+    **{
+        name: partial(rexnet, width, ((1, 1, False), (2, 2, True)), (8, 24), **TINY)
+        for name, width in WIDTHS.items()
     },
 }

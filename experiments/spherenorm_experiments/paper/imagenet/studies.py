@@ -10,8 +10,8 @@ import pandas as pd
 from spherenorm_experiments.claims import MARGIN
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup, score_claim
 from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.detection import DETECTED
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.shared.photographs import (
     ADAM_RATES,
     SGD_RATES,

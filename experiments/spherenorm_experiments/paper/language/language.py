@@ -27,30 +27,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
-from spherenorm_experiments.paper.shared.layout import Layout
+from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"
-
-LAYOUT = Layout(
-    name="wikitext-103",
-    title="WikiText-103",
-    tree="""
-wikitext-103/
-  wiki.train.tokens
-  wiki.valid.tokens
-  wiki.test.tokens
-""",
-    paths=tuple(f"wiki.{part}.tokens" for part in PARTS),
-    statistics={
-        "vocabulary": (267_735, lambda folder: len(_vocabulary(_lines(folder, "train"), END))),
-        "train tokens": (103_227_021, lambda folder: _length(folder, "train")),
-        "valid tokens": (217_646, lambda folder: _length(folder, "valid")),
-        "test tokens": (245_569, lambda folder: _length(folder, "test")),
-    },
-    source="Merity et al. 2016: wikitext-103-v1.zip, the version with words as tokens",
-)
 
 MODULES = {
     "train": ("argparse", "shutil", "threading"),
@@ -107,6 +88,26 @@ def _encoded(lines: Iterable[Sequence[str]], numbers: Mapping[str, int]) -> Tens
     return torch.frombuffer(tokens, dtype=torch.int32).clone()
 
 
+def _lines(folder: Path, part: str) -> Iterator[list[str]]:
+    with (folder / f"wiki.{part}.tokens").open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.split()
+
+
+def _length(part: str, folder: Path) -> int:
+    """The tokens of a part, with the ends of its lines."""
+    return sum(len(line) + 1 for line in _lines(folder, part))
+
+
+LAYOUT = layout(
+    "wikitext-103",
+    {
+        "vocabulary": lambda folder: len(_vocabulary(_lines(folder, "train"), END)),
+        **{f"{part} tokens": functools.partial(_length, part) for part in PARTS},
+    },
+)
+
+
 @LAYOUT.reader
 def corpus(folder: Path) -> tuple[int, Mapping[str, Tensor]]:
     """The size of the vocabulary of WikiText-103, and the tokens of each part.
@@ -135,17 +136,6 @@ def source_corpus() -> tuple[int, Mapping[str, Tensor]]:
 def _source(module: str) -> list[str]:
     path = Path(sysconfig.get_path("stdlib")) / f"{module}.py"
     return path.read_text(encoding="utf-8").splitlines()
-
-
-def _lines(folder: Path, part: str) -> Iterator[list[str]]:
-    with (folder / f"wiki.{part}.tokens").open(encoding="utf-8", newline="\n") as file:
-        for line in file:
-            yield line.split()
-
-
-def _length(folder: Path, part: str) -> int:
-    """The tokens of a part, with the ends of its lines."""
-    return sum(len(line) + 1 for line in _lines(folder, part))
 
 
 CUTOFFS = {"wikitext-103": (20_000, 40_000, 200_000), "library": (16, 40)}

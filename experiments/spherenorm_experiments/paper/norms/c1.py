@@ -79,12 +79,13 @@ def _cosines(item: Result, kind: str) -> np.ndarray:
     kept: np.ndarray | None = item.arrays.get(f"cosines_{kind}")
     if kept is not None:
         return kept
-    found: list[np.ndarray] = []
+    found = []
     for each in statistics_of(item, invariant=kind == "invariant"):
         shape = item.summary["shapes"][each.name]
         rows, size = (each.layer, shape) if kind == "variant" else (each.channels, shape[1:])
         found.append(rows[-COSINE_BATCHES:].max(axis=1) / math.sqrt(math.prod(size)))
-    return np.nan_to_num(np.array(found))
+    cosines: np.ndarray = np.nan_to_num(np.array(found))
+    return cosines
 
 
 def _least(runs: Runs, network: str, kind: str, deltas: Iterable[float]) -> pd.Series:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Setup
-from spherenorm_experiments.paper.shared.departures import departures
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.runs import Key, Runs, across
 
@@ -40,7 +40,7 @@ class Grid(Comparison):
         self, name: str, about: str, measures: Mapping[str, tuple[Key, str]] = {}, **design: Any
     ) -> None:
         measures = {**measures, "path on sphere": ("path", ".3g")}
-        own = {"measures": measures, "seeds": SEEDS, "departures": departures(name)}
+        own: dict[str, Any] = {"measures": measures, "seeds": SEEDS, "departures": departures(name)}
         super().__init__(name, about, scored=False, **own, **design)
 
 

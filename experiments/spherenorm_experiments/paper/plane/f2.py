@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from spherenorm_experiments.claims import Claim, Statement
 from spherenorm_experiments.paper.plane.f1 import LR, METHODS, descent
-from spherenorm_experiments.paper.shared.departures import departures
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs, Trial

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from spherenorm_experiments.paper.shared.augmentation import central, varied
+from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.paper.shared.glyphs import CHARACTERS, Appearance, glyph_images
 from spherenorm_experiments.paper.shared.imagenet import Pictures
 from spherenorm_experiments.paper.shared.layout import Count, Layout
@@ -190,10 +191,8 @@ def _products(folder: Path) -> Iterator[Row]:
             yield path, int(label) - 1, role
 
 
-def _statistics(
-    read: Callable[[Path], Iterator[Row]], train_classes: int, test_classes: int, **images: int
-) -> dict[str, tuple[int, Count]]:
-    """The numbers of classes, and of images of each role, in a list."""
+def _counted(read: Callable[[Path], Iterator[Row]]) -> dict[str, Count]:
+    """Readers of the numbers of classes, and of images of each role, in a list."""
 
     def classes(training: bool) -> Count:
         return lambda folder: len({k for _, k, role in read(folder) if (role == TRAIN) == training})
@@ -201,68 +200,14 @@ def _statistics(
     def of_role(role: int) -> Count:
         return lambda folder: sum(own == role for *_, own in read(folder))
 
-    roles = {**ROLES, "test": BOTH}
-    return {
-        "train classes": (train_classes, classes(True)),
-        "test classes": (test_classes, classes(False)),
-        **{f"{name} images": (count, of_role(roles[name])) for name, count in images.items()},
-    }
+    images = {f"{name} images": of_role(role) for name, role in {**ROLES, "test": BOTH}.items()}
+    return {"train classes": classes(True), "test classes": classes(False), **images}
 
 
-CUB = Layout(
-    name="cub",
-    title="CUB-200-2011",
-    tree="""
-cub/                         the content of CUB_200_2011.tgz
-  images.txt                 1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg
-  image_class_labels.txt     1 1
-  images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg ...
-""",
-    paths=("images.txt", "image_class_labels.txt", "images"),
-    statistics=_statistics(_cub, 100, 100, train=5_864, test=5_924),
-    source="Wah et al. 2011: CUB_200_2011",
-)
-
-CARS = Layout(
-    name="cars-196",
-    title="Cars-196",
-    tree="""
-cars-196/
-  cars_annos.mat                      annotations of all images: relative_im_path, class, ...
-  car_ims/000001.jpg ...
-""",
-    paths=("cars_annos.mat", "car_ims"),
-    statistics=_statistics(_cars, 98, 98, train=8_054, test=8_131),
-    source="Krause et al. 2013: car_ims.tgz and cars_annos.mat",
-)
-
-IN_SHOP = Layout(
-    name="in-shop",
-    title="In-Shop Clothes",
-    tree="""
-in-shop/
-  Eval/list_eval_partition.txt        the number of images, a heading, and for each image its
-                                      path, item and status: train, query or gallery
-  Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg ...
-""",
-    paths=(PARTITION, "Img/img"),
-    statistics=_statistics(_in_shop, 3_997, 3_985, train=25_882, query=14_218, gallery=12_612),
-    source="Liu et al. 2016: the In-shop Clothes Retrieval Benchmark of DeepFashion",
-)
-
-PRODUCTS = Layout(
-    name="sop",
-    title="Stanford Online Products",
-    tree="""
-sop/                                  the content of Stanford_Online_Products.zip
-  Ebay_train.txt                      image_id class_id super_class_id path
-  Ebay_test.txt
-  bicycle_final/111085122871_0.JPG ...
-""",
-    paths=("Ebay_train.txt", "Ebay_test.txt"),
-    statistics=_statistics(_products, 11_318, 11_316, train=59_551, test=60_502),
-    source="Song et al. 2016: Stanford_Online_Products",
-)
+CUB = layout("cub", _counted(_cub))
+CARS = layout("cars-196", _counted(_cars))
+IN_SHOP = layout("in-shop", _counted(_in_shop))
+PRODUCTS = layout("sop", _counted(_products))
 
 SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Row]]]] = {
     "cub": (CUB, _cub),

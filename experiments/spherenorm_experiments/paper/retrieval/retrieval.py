@@ -42,7 +42,7 @@ class Embedding(nn.Module):
     """l2-normalized W (mean + maximum over the image) + b.
 
     Args:
-        trunk: its classifier is taken off.
+        trunk: without its classifier.
         frozen_statistics: BatchNorm keeps its statistics in training. The convolutions below it
             are then not scale-invariant.
     """
@@ -56,8 +56,8 @@ class Embedding(nn.Module):
         frozen_statistics: bool = False,
     ) -> None:
         super().__init__()
-        trunk.head = nn.Sequential()
-        self.trunk, self.frozen_statistics = trunk, frozen_statistics
+        self.trunk = nn.Sequential(trunk.stem, *trunk.stages)
+        self.frozen_statistics = frozen_statistics
         self.linear = nn.Linear(trunk.features, dimension, bias=bias)
         nn.init.kaiming_normal_(self.linear.weight, mode="fan_out")
         if bias:
@@ -189,11 +189,6 @@ class Retrieval(Task):
         """Images; and classes where proxies matter. Mining triplets is no smooth function."""
         images, labels, _ = self.first_batch(self.data().train, 32)
         return (images,) if self.objective == "triplet" else (images, labels)
-
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        assert isinstance(model, Learner)
-        trunk = model.embedding.trunk
-        return [trunk.stem, *trunk.stages]
 
     def fingerprint(self) -> str:
         found = super().fingerprint()

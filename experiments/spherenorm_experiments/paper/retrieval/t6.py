@@ -8,8 +8,8 @@ import pandas as pd
 from spherenorm_experiments.claims import slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.shared.detection import DETECTED, single_step, statistics_of
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Result, Runs, mean_over, number
 from spherenorm_experiments.stats import deviation

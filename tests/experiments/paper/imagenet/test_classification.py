@@ -154,6 +154,9 @@ def test_the_papers_runs_of_table_2_have_its_settings():
     }  # fmt: skip
     assert decays["sgd"] == {"momentum": 0.9, "nesterov": True, "lr": 0.1, "weight_decay": 1e-4}
     assert decays["adamp"]["lr"] == 1e-3
+    for trial in find_study("t2").trials(Plan("full"), Runs()):  # ten times on embedded data
+        ours = trial.spec.hyper_parameters["weight_decay"]
+        assert ours == pytest.approx(10 * decays[trial.spec.recipe]["weight_decay"])
     mobile, mixed = specs["MobileNetV2", "sgd"], specs["ResNet-50 + CutMix", "sgd"]
     assert (mobile.epochs, mobile.batch_size, mobile.regime.label_smoothing) == (150, 1024, 0.1)
     assert (mixed.epochs, mixed.batch_size, mixed.options["cutmix"]) == (150, 256, 1.0)

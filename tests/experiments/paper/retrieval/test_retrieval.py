@@ -102,7 +102,7 @@ def test_the_last_layer_trains_alone_in_so_many_steps():
     epochs = 2 / run_of(spec).steps_per_epoch
     spec = replace(spec, regime=Regime(frozen=("embedding.trunk.", epochs)))
     training = Training(run_of(spec), task)
-    stem = training.module.embedding.trunk.stem
+    stem = training.module.embedding.trunk[0]
     start = [x.detach().clone() for x in stem.parameters()]
     moved = []
     for step in range(4):
@@ -118,7 +118,7 @@ def small(**options):
 
 def test_features_are_mean_plus_maximum_and_embeddings_have_length_1():
     model, images = small().eval(), torch.randn(3, 3, 8, 8)
-    features = model.trunk.trunk(images)
+    features = model.trunk(images)
     mean, most = (
         pool(1)(features).flatten(1) for pool in (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     )
