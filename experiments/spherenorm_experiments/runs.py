@@ -26,9 +26,8 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.run import Run
-from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.spec import Spec, is_number
 from spherenorm_experiments.store import BULKY, Row, Store
-from spherenorm_experiments.sweep import is_number
 
 SCORES = ("test", "validation")
 WORST = {
@@ -376,7 +375,7 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _flat(row: Row) -> dict[str, Any]:
-    spec: dict[str, Any] = asdict(row.spec) | {"regime": row.spec.regime.to_json()}
+    spec: dict[str, Any] = asdict(row.spec) | {"regime": row.spec.to_json().get("regime", {})}
     record: dict[str, Any] = {"run": row.name}
     options, regime, point = (spec.pop(part) for part in ("options", "regime", "hyper_parameters"))
     record |= spec

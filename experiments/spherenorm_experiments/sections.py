@@ -20,7 +20,8 @@ from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.comparison import Comparison
 from spherenorm_experiments.plan import TIERS, Plan, Request
 from spherenorm_experiments.runs import Place, Result, Runs, Trial
-from spherenorm_experiments.store import Row, Store, StoreWarning, spec_name
+from spherenorm_experiments.spec import spec_name
+from spherenorm_experiments.store import Row, Store, StoreWarning
 from spherenorm_experiments.study import Study
 
 ORDER = (

@@ -28,8 +28,8 @@ ROOMS = {
     "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report", "cli"),
     "spherenorm_experiments": (
         *("errors", "streams", "code", "metrics", "spec", "search", "task", "lookup", "recipes"),
-        *("store", "probes", "ranks", "run", "optimizers", "weights", "given_steps", "data"),
-        *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "stats", "tables"),
+        *("store", "ranks", "probes", "run", "data", "train", "loop", "sweep", "execute", "jobs"),
+        *("stats", "tables"),
         *("runs", "claims", "pictures", "plan", "study", "design", "shown"),
         *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
         *("exports", "paper", "extra", "paper.opening", "page", "paper.pages"),

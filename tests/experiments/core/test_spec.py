@@ -105,7 +105,8 @@ def test_wrong_searches_are_refused(arguments, message):
         points(*arguments)
 
 
-TRAINED = [name for name in places("TASKS") if issubclass(find_task_class(name), Task)]
+TASKS = [name for name in places("TASKS") if not name.endswith("-given-steps")]  # of others' data
+TRAINED = [name for name in TASKS if issubclass(find_task_class(name), Task)]
 
 
 def modules():
