@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.extra.control.source_text import VOCABULARY, source_windows
-from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 SCORED = 192
@@ -75,7 +75,7 @@ class ByteModel(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         read, targets = batch
-        return cross_entropy(model(read).flatten(0, 1), targets.long().flatten())
+        return F.cross_entropy(model(read).flatten(0, 1), targets.long().flatten())
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         read, targets = batch

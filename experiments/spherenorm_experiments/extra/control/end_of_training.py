@@ -19,7 +19,6 @@ from spherenorm_experiments.extra.control.turns import growth, series
 from spherenorm_experiments.pictures import Picture, drawn, lines
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Key, Place, Result, Runs, Trial, number
-from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Row, Table, mean_of
 
@@ -42,8 +41,8 @@ WINDOWS = {"smoke": 160, "small": 8000, "full": 64_000}
 EPOCHS = {"smoke": 4, "small": 50, "full": 200}
 """Of the digits; 900 steps in the small tier."""
 
-SMOOTHING = {"bytes": 0.0, "digits": 0.2}
-"""Smoothed labels keep a network that fits all digits from having no gradient."""
+SMOOTHED = {"label_smoothing": 0.2}
+"""Of the digits: it keeps a network that fits all of them from having no gradient."""
 
 
 class EndOfTraining(Study):
@@ -66,11 +65,10 @@ class EndOfTraining(Study):
         places = PLACES[:1] if plan.tier == "smoke" else PLACES
         tier, trials = plan.budgets, list[Trial]()
         for place in places:
-            regime = Regime(label_smoothing=SMOOTHING[place.label])
-            own: dict[str, Any] = {"epochs": EPOCHS[tier]}
+            own: dict[str, Any] = {"epochs": EPOCHS[tier], "options": SMOOTHED}
             if place is BYTES:
                 own = {"options": {"windows": WINDOWS[tier], "width": 32}}
-            fields = {"rest": REST, "schedule": "linear", "probe_every": 10, "regime": regime}
+            fields = {"rest": REST, "schedule": "linear", "probe_every": 10}
             for name, (recipe, hyper_parameters) in ARMS.items():
                 trials += self.seeded(
                     plan, Place(place.label, name), place.task, recipe, hyper_parameters,

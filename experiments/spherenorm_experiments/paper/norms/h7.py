@@ -38,13 +38,13 @@ def _label(row: Mapping[str, Any]) -> str:
 
 def _condition(row: Mapping[str, Any]) -> Condition:
     network, mobile = row["theirs"].lower().replace("-", ""), row["theirs"] == "MobileNetV2"
-    regime = {"label_smoothing": 0.1} if mobile else {}
+    smoothed = {"label_smoothing": 0.1} if mobile else {}
     size = {"epochs": 150 if mobile else 100, "batch_size": 1024 if mobile else 256}
     return Condition(
         _label(row),
         "network",
         {"width": int(row["width"].value)},
-        on_imagenet(network, regime=regime, task="classification", **size),
+        on_imagenet(network, options=smoothed, task="classification", **size),
         theirs=f"{row['theirs']}, ImageNet",
         paper={"score": {name: row[name] for name in COLUMNS}},
     )
