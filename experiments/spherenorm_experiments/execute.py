@@ -320,7 +320,8 @@ def main(path: str) -> None:
 
         count = f"--nproc-per-node={request.get('processes', 1)}"
         often = ["--monitor-interval=0.1", f"--max-restarts={RESTARTS}"]
-        return torchrun(["--standalone", count, *often, "-m", WORKER, path])
+        torchrun(["--standalone", count, *often, "-m", WORKER, path])
+        return
     spec, root = Spec.from_json(request.pop("spec")), request.pop("root")
     with joined(request.get("parallel", "ddp"), spec.device) as ranks:
         execute_spec(spec, root, ranks=ranks, **request)

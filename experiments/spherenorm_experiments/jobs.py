@@ -116,7 +116,7 @@ def _reason(error: BaseException, runner: Runner) -> str:
 def _call(job: Job, runner: Runner, wait: float) -> Call:
     store, specs = job.first.store, [run.spec.to_json() for run in job.runs]
     where = str(store.root.resolve()), replace(runner, time_limit=None)
-    more = {"accept_code": store.accept_code, "wait": wait}
+    more: dict[str, Any] = {"accept_code": store.accept_code, "wait": wait}
     return functools.partial(execute_there, specs, job.names, *where, **more)
 
 

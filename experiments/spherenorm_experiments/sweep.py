@@ -49,7 +49,7 @@ def sweep_rows(job: Job, task: PureTask) -> list[tuple[str, Spec, dict[str, Any]
         places.append(place)
     at = tuple(torch.tensor(column) for column in zip(*places, strict=True))
     buffer, kept = io.BytesIO(), {name: x.detach().cpu()[at] for name, x in arrays.items()}
-    np.savez_compressed(buffer, **{name: x.numpy() for name, x in kept.items()})
+    np.savez_compressed(buffer, **{n: x.numpy() for n, x in kept.items()})  # type: ignore[arg-type]
     write_file(job.folder.path / "arrays.npz", buffer.getvalue())
     return rows
 

@@ -67,7 +67,8 @@ class Averaged(nn.Module):
     def __init__(self, live: nn.Module, decay: float) -> None:
         super().__init__()
         self.live = live
-        self.average = AveragedModel(live, avg_fn=get_ema_avg_fn(decay), use_buffers=True)
+        average = get_ema_avg_fn(decay)  # type: ignore[no-untyped-call]
+        self.average = AveragedModel(live, avg_fn=average, use_buffers=True)
         self.average.requires_grad_(False)
         self.average.n_averaged.fill_(1)  # of the initial weights
 

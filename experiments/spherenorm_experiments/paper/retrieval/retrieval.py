@@ -111,6 +111,7 @@ class Retrieval(Task):
     def around_step(self, training: Training, step: int) -> Iterator[None]:
         """Take the gradients of what is frozen."""
         if step < self.frozen_epochs * training.run.steps_per_epoch:
+            assert isinstance(training.module, Learner)
             for weight in training.module.embedding.trunk.parameters():
                 weight.grad = None
         yield
