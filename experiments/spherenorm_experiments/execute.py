@@ -179,14 +179,15 @@ def execute_there(
     try:
         resolver = _resolver(root, accept_code)
         job = Job([resolver.resolve(Spec.from_json(content)) for content in specs])
-        if job.names == list(names):
-            return execute(job, runner, wait=wait)
-        error = "its data have changed since it was asked for, or differ between processes"
-        return Outcome(names[0], "failed", error=f"{error}; ask again")
-    except StoreError as error:
-        return Outcome(names[0], "lost", error=str(error))
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         return Outcome(names[0], "failed", error=located(error))
+    if job.names != list(names):
+        changed = "its data have changed since it was asked for, or differ between processes"
+        return Outcome(names[0], "failed", error=f"{changed}; ask again")
+    try:
+        return execute(job, runner, wait=wait)
+    except StoreError as error:
+        return Outcome(names[0], "lost", error=str(error))
 
 
 @contextmanager
