@@ -247,7 +247,7 @@ class RunFolder:
         return "killed" if state == "running" and not self.held() else state
 
     def progress(self) -> dict[str, Any] | None:
-        """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last values."""
+        """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""
         found: dict[str, Any] | None = read_json(self.path / "progress.json")
         return found
 
@@ -256,12 +256,14 @@ class RunFolder:
         content = read_json(self.path / "rows.json")
         if content is None:
             return []
-        alone = self.path.parent.name == "runs"
-        common = tuple(content["code"]), content["about"], content["written"]
-        found = []
-        for index, row in enumerate(content["rows"]):
-            spec, place = Spec.from_json(row["spec"]), None if alone else index
-            found.append(Row(row["name"], spec, row["summary"], self, place, *common))
+        alone, found = self.path.parent.name == "runs", []
+        try:
+            common = tuple(content["code"]), content["about"], content["written"]
+            for index, row in enumerate(content["rows"]):
+                spec, place = Spec.from_json(row["spec"]), None if alone else index
+                found.append(Row(row["name"], spec, row["summary"], self, place, *common))
+        except (KeyError, TypeError, ValueError) as error:  # of a version that had other fields
+            _warn(self.path / "rows.json", str(error))
         return found
 
     def summary(self) -> Mapping[str, Any] | None:
@@ -351,9 +353,13 @@ def read_json(path: Path) -> Any:
     try:
         with _as_store_error(path):
             return json.loads(path.read_bytes()) if path.exists() else None
-    except ValueError:
-        warnings.warn(f"{path} is no JSON document: it does not count", StoreWarning, stacklevel=2)
+    except ValueError as error:
+        _warn(path, str(error))
         return None
+
+
+def _warn(path: Path, reason: str) -> None:
+    warnings.warn(f"{path} does not count: {reason}", StoreWarning, stacklevel=3)
 
 
 @contextmanager

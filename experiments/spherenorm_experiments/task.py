@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -23,22 +23,13 @@ from spherenorm_experiments.errors import written
 from spherenorm_experiments.metrics import Statistic
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 
+Split = Any
+"""Tensors with one common leading length, inputs first, targets last; or a map-style data set.
 
-@runtime_checkable
-class MapStyle(Protocol):
-    """A map-style data set: any `torch.utils.data.Dataset` with a length, or a list.
-
-    Python's, NumPy's and torch's global random states are seeded before each item, by (seed, epoch,
-    index): random augmentation needs no generator of its own.
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
-Split = tuple[Tensor, ...] | MapStyle
-"""Tensors with one common leading length, inputs first, targets last; or a map-style data set."""
+Such a data set has `__len__` and `__getitem__`, as any of torch's, or a list. Python's, NumPy's and
+torch's global random states are seeded before each item, by (seed, epoch, index): random
+augmentation needs no generator of its own.
+"""
 
 Batch = Any
 """The tensors of a split at some items; of a data set, its items as `Task.collate` joins them."""
@@ -74,13 +65,12 @@ def splits_of(task: Task) -> Splits:
         need = f"{source} must return Splits(train, validation, test)"
         raise ValueError(f"{need}, got a {type(found).__name__}")
     for name, split in found._asdict().items():
-        columns = isinstance(split, tuple) or (  # else of columns or of items
-            isinstance(split, list) and all(isinstance(x, Tensor | np.ndarray) for x in split)
-        )
         if are_tensors(split):
             known = len({len(x) if x.ndim else 0 for x in split}) <= 1
+        elif isinstance(split, list):  # of items, not of columns
+            known = not all(isinstance(x, Tensor | np.ndarray) for x in split)
         else:
-            known = isinstance(split, MapStyle) and not isinstance(split, Mapping) and not columns
+            known = hasattr(split, "__getitem__") and not isinstance(split, tuple | Mapping | str)
         if not known:
             need = f"{source}: the {name} split must be a tuple of tensors of one length, such as"
             raise ValueError(
