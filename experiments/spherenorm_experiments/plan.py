@@ -99,6 +99,15 @@ class Plan:
         """The fields as JSON content."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, content: Any) -> Plan:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: the content is of something else.
+        """
+        return TypeAdapter(cls).validate_python(content)
+
 
 def ranges_of(search: Mapping[str, Range], optimizer: str) -> dict[str, Range]:
     """The ranges in which an optimizer is tuned: the common ones, or its own in their place.
@@ -158,11 +167,10 @@ def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
     """
     requests: list[tuple[int, Request]] = []
     unusable: dict[str, str] = {}
-    plans = TypeAdapter(Plan)
     for name, content in _documents(store).items():
         try:
             ended = math.inf if content["ended"] is None else content["ended"]
-            plan = plans.validate_python(content["plan"])
+            plan = Plan.from_json(content["plan"])
             requests.append((content["number"], Request(content["studies"], plan, ended)))
         except (KeyError, TypeError, ValueError) as error:
             unusable[name] = f"not of this version ({error}); {REPEAT}" if content else LOST_REQUEST

@@ -375,7 +375,7 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _flat(row: Row) -> dict[str, Any]:
-    spec: dict[str, Any] = asdict(row.spec) | {"regime": row.spec.to_json().get("regime", {})}
+    spec: dict[str, Any] = asdict(row.spec) | {"regime": row.spec.regime.to_json()}
     record: dict[str, Any] = {"run": row.name}
     options, regime, point = (spec.pop(part) for part in ("options", "regime", "hyper_parameters"))
     record |= spec

@@ -80,6 +80,11 @@ class Regime:
     clip_norm: Annotated[Number, Field(gt=0)] | None = None
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
 
+    def to_json(self) -> dict[str, Any]:
+        """The options that are not the default."""
+        found: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
+        return found
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Spec:
