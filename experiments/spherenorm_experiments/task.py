@@ -23,7 +23,7 @@ from spherenorm_experiments.errors import written
 from spherenorm_experiments.metrics import Statistic
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 
-Split = Any
+Split = tuple[Tensor, ...] | Any
 """Tensors with one common leading length, inputs first, targets last; or a map-style data set.
 
 Such a data set has `__len__` and `__getitem__`, as any of torch's, or a list. Python's, NumPy's and
