@@ -140,7 +140,7 @@ def execute(
                 state = ranks.broadcast(job.state())
                 return _computed(job, runner, ranks) if state is None else _cached(job, state)
         except Busy:
-            return Outcome(job.name, ranks.broadcast("busy"), runs=len(job.runs))
+            return Outcome(job.name, ranks.broadcast("busy"))
 
 
 def execute_spec(spec: Spec, root: Path | str, *, ranks: Ranks = ALONE, **flags: Any) -> Outcome:
@@ -207,12 +207,11 @@ def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
     torchrun starts all of them again if one is killed, and they go on from the checkpoint. If this
     process is killed, they end with it.
     """
-    started, run = time.perf_counter(), job.first
     if (state := job.state()) is not None:
         return _cached(job, state)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "request.json"
-        path.write_text(launch_request(run, runner, wait))
+        path.write_text(launch_request(job.first, runner, wait))
         ended = subprocess.run(
             [sys.executable, "-m", WORKER, str(path)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -221,14 +220,11 @@ def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
             check=False,
         )
     said = [line for line in ended.stderr.splitlines() if line.strip()]
-    seconds, state = time.perf_counter() - started, job.state()
-    if state is None and job.folder.held():
-        state = "busy"
-    if state is not None:
-        return Outcome(job.name, state, seconds=seconds)
+    if (state := job.state()) is not None or job.folder.held():
+        return Outcome(job.name, state or "busy")
     why = said[-1] if said else f"exit code {ended.returncode}"
     error = job.folder.status().get("error") or f"its processes ended without a result: {why}"
-    return Outcome(job.name, "failed", seconds=seconds, error=error)
+    return Outcome(job.name, "failed", error=error)
 
 
 def launch_request(run: Run, runner: Runner, wait: float = 0.0) -> str:
@@ -242,35 +238,30 @@ def _cached(job: Job, state: str) -> Outcome:
     """The outcome of runs that had ended."""
     if not job.folder.status():
         job.folder.write_status(state)
-    return Outcome(job.name, state, cached=True, runs=len(job.runs))
+    return Outcome(job.name, state, cached=True)
 
 
 def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
     """Compute what rank 0 has locked; its status says at any time how far it is."""
     started, run = time.perf_counter(), job.first
     about = {"host": socket.gethostname(), "started": time.time(), "names": job.names}
-    device = ranks.device(run.spec.device)
 
     def note(state: str, **more: Any) -> None:
         if ranks.first:
             job.folder.write_status(state, **more, **about)
 
-    def outcome(state: str, error: str = "") -> Outcome:
-        seconds = time.perf_counter() - started
-        return Outcome(job.name, state, seconds=seconds, error=error, runs=len(job.runs))
-
-    def told(**more: Any) -> dict[str, Any]:
-        return {**origin(run.spec.device), "seconds": time.perf_counter() - started, **more}
-
     note("running")
     try:
         with preserved_randomness():
-            seed_everything(stream(run.spec.seed, "init"), device)
+            seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
             if isinstance(run.task, PureTask):
-                rows = sweep_rows(job, run.task)
-                job.folder.finish(rows, [run.store.write_code()], told())
+                rows, code, by = sweep_rows(job, run.task), [run.store.write_code()], {}
             else:
-                train(run, run.task, runner, ranks, told)
+                rows, code, by = train(run, run.task, runner, ranks)
+        if ranks.first:
+            spent = {"seconds": time.perf_counter() - started, **by}
+            job.folder.finish(rows, code, {**origin(run.spec.device), **spent})
+        ranks.wait()
     except (KeyboardInterrupt, SystemExit):  # the latter ends a job that Slurm preempts
         note("interrupted")
         raise
@@ -281,11 +272,11 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
         if ranks.parallel == "fsdp" and "DTensor" in text:
             text += SHARDED
         note("failed", error=text, traceback=traceback.format_exc())
-        return outcome("failed", text)
+        return Outcome(job.name, "failed", error=text)
     state = job.state()
     assert state is not None
     note(state)
-    return outcome(state)
+    return Outcome(job.name, state)
 
 
 @functools.cache

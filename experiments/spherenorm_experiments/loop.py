@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from spherenorm_experiments.metrics import Statistic
 from spherenorm_experiments.probes import is_finite
 from spherenorm_experiments.ranks import Ranks
 from spherenorm_experiments.run import Run, Runner
+from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import RunFolder
 from spherenorm_experiments.streams import seed_everything, stream
 from spherenorm_experiments.task import Split, Task
@@ -34,12 +35,12 @@ MOST_SCALARS = 20
 
 
 def train(
-    run: Run, task: Task, runner: Runner, ranks: Ranks, told: Callable[..., dict[str, Any]]
-) -> None:
-    """Bring a run to its end; its folder then has records, the last checkpoint and its row.
+    run: Run, task: Task, runner: Runner, ranks: Ranks
+) -> tuple[list[tuple[str, Spec, dict[str, Any]]], list[str], dict[str, str]]:
+    """Bring a run to its end; its folder then has the records and the last checkpoint.
 
-    Args:
-        told: what its row says about it, with further entries.
+    Returns:
+        Its name, spec and summary as one row; the names of its code; the executor of its steps.
     """
     training = Training(run, task, ranks, runner.workers)
     loop = _Loop(run, training, runner)
@@ -48,11 +49,8 @@ def train(
     finally:
         if loop.live is not None:
             loop.live.close()
-    summary = _summary(training, loop)
-    if ranks.first:
-        about = told(executor=training.backend)
-        run.folder.finish([(run.name, run.spec, summary)], loop.code, about)
-    ranks.wait()
+    row = run.name, run.spec, _summary(training, loop)
+    return [row], loop.code, {"executor": training.backend}
 
 
 class _Loop:

@@ -155,14 +155,12 @@ class Outcome:
         state: finished | diverged (both are results) | failed (its error is in its status) | busy
             (another process holds it) | lost (the store cannot be written).
         cached: it had ended before, nothing was computed.
-        seconds: spent now.
         error: one line.
-        runs: how many there are of one point and one seed.
+        runs: how many the job has.
     """
 
     name: str
     state: str
     cached: bool = False
-    seconds: float = 0.0
     error: str = ""
     runs: int = 1
