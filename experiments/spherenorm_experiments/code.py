@@ -59,13 +59,9 @@ def loaded_code() -> dict[str, str]:
 
 def source_texts(names: dict[str, str]) -> dict[str, str]:
     """The sources of the user's own modules among these: ours are those of a version."""
-    own = {name for name in names if name.partition(".")[0] not in OURS}
-    files = {name: _file(name) for name in own}
-    return {
-        name: path.read_text(encoding="utf-8", errors="replace")
-        for name, path in sorted(files.items())
-        if path is not None
-    }
+    own = sorted(name for name in names if name.partition(".")[0] not in OURS)
+    files = [(name, _file(name)) for name in own]
+    return {name: path.read_text(errors="replace") for name, path in files if path is not None}
 
 
 def is_current(code: dict[str, str]) -> bool:

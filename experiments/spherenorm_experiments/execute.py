@@ -32,7 +32,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -283,17 +283,11 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
 def origin(device: str) -> dict[str, Any]:
     """The versions and the hardware of a run that is computed here."""
     found = {"python": platform.python_version(), "spherenorm": __version__}
-    installed = {name: _version(name) for name in PACKAGES}
-    found |= {name: version for name, version in installed.items() if version is not None}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
     return {**found, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu() -> str:
