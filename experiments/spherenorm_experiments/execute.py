@@ -137,6 +137,7 @@ def execute(
             return _computed(job, runner, ranks) if state is None else Outcome(job.name, state)
         try:
             with job.folder.lock(wait):
+                job.folder.delete_leftovers()
                 state = ranks.broadcast(job.state())
                 return _computed(job, runner, ranks) if state is None else _cached(job, state)
         except Busy:

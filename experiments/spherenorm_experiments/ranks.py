@@ -95,13 +95,7 @@ def joined(parallel: str, device: str) -> Iterator[Ranks]:
     Args:
         parallel: "ddp" or "fsdp".
         device: of the run.
-
-    Raises:
-        ValueError: the environment is not torchrun's.
     """
-    missing = [name for name in ("RANK", "WORLD_SIZE") if name not in os.environ]
-    if missing:
-        raise ValueError(f"{missing[0]} is not set: start this by torchrun")
     cuda = device.startswith("cuda")
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))

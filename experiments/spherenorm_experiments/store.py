@@ -25,7 +25,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -219,8 +219,6 @@ class RunFolder:
             except Timeout:
                 raise Busy(self.name) from None
         try:
-            for path in self.path.glob(".*"):  # half written by a process that was killed
-                path.unlink(missing_ok=True)
             yield
         finally:
             lock.release()
@@ -326,6 +324,11 @@ class RunFolder:
         known = path.exists()
         return torch.load(path, weights_only=True, map_location="cpu") if known else None
 
+    def delete_leftovers(self) -> None:
+        """Delete what a process that was killed left half written; only who holds a run may."""
+        for path in self.path.glob(".*"):
+            path.unlink(missing_ok=True)
+
     def clear(self) -> None:
         """Forget how far the run was, to start it from the beginning; its row stays."""
         for name in ("metrics.jsonl", "checkpoint.pt"):
@@ -351,11 +354,11 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """The content; None if there is no such file, or with a warning if it is no JSON."""
     try:
-        with _as_store_error(path):
-            return json.loads(path.read_bytes()) if path.exists() else None
+        with _as_store_error(path), suppress(FileNotFoundError, NotADirectoryError):
+            return json.loads(path.read_bytes())
     except ValueError as error:
         _warn(path, str(error))
-        return None
+    return None
 
 
 def _warn(path: Path, reason: str) -> None:
