@@ -244,7 +244,7 @@ def _cached(job: Job, state: str) -> Outcome:
 
 def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
     """Compute what rank 0 has locked; its status says at any time how far it is."""
-    started, run = time.perf_counter(), job.first
+    started, run, executor = time.perf_counter(), job.first, dict[str, str]()
     about = {"host": socket.gethostname(), "started": time.time(), "names": job.names}
 
     def note(state: str, **more: Any) -> None:
@@ -256,11 +256,11 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
         with preserved_randomness():
             seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
             if isinstance(run.task, PureTask):
-                rows, code, by = sweep_rows(job, run.task), [run.store.write_code()], {}
+                rows, code = sweep_rows(job, run.task), [run.store.write_code()]
             else:
-                rows, code, by = train(run, run.task, runner, ranks)
+                rows, code, executor = train(run, run.task, runner, ranks)
         if ranks.first:
-            spent = {"seconds": time.perf_counter() - started, **by}
+            spent = {"seconds": time.perf_counter() - started, **executor}
             job.folder.finish(rows, code, {**origin(run.spec.device), **spent})
         ranks.wait()
     except (KeyboardInterrupt, SystemExit):  # the latter ends a job that Slurm preempts
