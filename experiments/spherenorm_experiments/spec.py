@@ -190,8 +190,8 @@ _OPTIONS = {each.name for each in fields(Regime)}
 def said(error: ValidationError) -> str:
     """The first fault of a value that pydantic refuses, with its name and the value."""
     fault = error.errors()[0]
-    name = ".".join(map(str, fault["loc"])) or error.title
-    return f"{name}: {fault['msg'].removeprefix('Value error, ')}, got {fault['input']!r}"
+    name, text = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
+    return f"{name}: {text}, got {fault['input']!r}" if name else text
 
 
 def is_number(value: Any) -> bool:
