@@ -124,7 +124,7 @@ def test_another_folder_of_data_sets_has_other_data_and_other_runs(tmp_path, mon
         monkeypatch.setenv(FOLDER, str(root))
         run = run_of(Spec("keywords", "adamp", {"lr": 0.1}, {"data_set": "speech_commands"}))
         ids.append(run.name)
-        assert run.splits.train.files[0].is_relative_to(root)
+        assert run.splits.train.path(0).is_relative_to(root)
     assert ids[0] == ids[2] != ids[1]
 
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from spherenorm_experiments.lookup import find_task, find_task_class
-from spherenorm_experiments.paper.audio import spoken, street
+from spherenorm_experiments.paper.audio import synthetic
 from spherenorm_experiments.paper.debiasing import biased
-from spherenorm_experiments.paper.detection import scenes
-from spherenorm_experiments.paper.language import texts
-from spherenorm_experiments.paper.retrieval import glyph_classes
-from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, QUERY
+from spherenorm_experiments.paper.detection.detection import OBJECTS, glyph_scenes
+from spherenorm_experiments.paper.language import language
+from spherenorm_experiments.paper.retrieval import images
+from spherenorm_experiments.paper.retrieval.images import BOTH, QUERY
 from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.task import splits_of
 
@@ -49,7 +49,7 @@ def test_splits_have_their_sizes_and_no_label_is_rare(name):
     "draw",
     [
         lambda seed: glyphs.glyph_images(20, seed, size=16),
-        lambda seed: scenes.glyph_scenes(6, seed),
+        lambda seed: glyph_scenes(6, seed),
         lambda seed: [biased.stripe_strokes(torch.zeros(4, 32, 32), torch.arange(4), seed)],
         lambda seed: [biased.draw_grounds(torch.arange(100) % 10, 0.5, 10, seed)],
     ],
@@ -61,7 +61,7 @@ def test_a_seed_gives_the_same_bytes_and_another_seed_others(draw):
     assert not np.array_equal(first[0], other[0])
 
 
-@pytest.mark.parametrize("draw", [spoken.spoken_words, street.street_sounds])
+@pytest.mark.parametrize("draw", [synthetic.spoken_words, synthetic.street_sounds])
 def test_sounds_are_the_same_each_time(draw):
     for first, again in zip(draw(), draw.__wrapped__(), strict=True):
         assert all(map(torch.equal, first, again))
@@ -79,20 +79,20 @@ def test_each_split_of_glyphs_has_fonts_of_its_own():
     assert apart(used)
 
 
-@pytest.mark.parametrize("name", glyph_classes.PROTOCOLS)
+@pytest.mark.parametrize("name", images.PROTOCOLS)
 def test_each_split_of_a_retrieval_has_classes_of_its_own(monkeypatch, name):
-    protocol, used, whole = glyph_classes.PROTOCOLS[name], [], glyph_classes.glyph_images
+    protocol, used, whole = images.PROTOCOLS[name], [], images.glyph_images
 
     def noted(count, seed, *, characters, **how):
         used.append(set(characters))
         return whole(count, seed, characters=characters, **how)
 
-    monkeypatch.setattr(glyph_classes, "glyph_images", noted)
-    splits = glyph_classes.glyph_classes.__wrapped__(name, 8)
+    monkeypatch.setattr(images, "glyph_images", noted)
+    splits = images.glyph_classes.__wrapped__(name, 8)
     assert [len(each) for each in used] == list(protocol.classes)
     assert apart(used)
-    for count, (images, labels, roles) in zip(protocol.classes, splits, strict=True):
-        assert images.shape == (count * protocol.images, 3, 8, 8)
+    for count, (pictures, labels, roles) in zip(protocol.classes, splits, strict=True):
+        assert pictures.shape == (count * protocol.images, 3, 8, 8)
         assert labels.bincount().tolist() == [protocol.images] * count
         queries = [int((roles[labels == label] == QUERY).sum()) for label in range(count)]
         assert queries == [protocol.queries] * count
@@ -100,9 +100,9 @@ def test_each_split_of_a_retrieval_has_classes_of_its_own(monkeypatch, name):
 
 
 def test_speakers_and_modules_are_in_one_split():
-    clips = [len(part[0]) for part in spoken.spoken_words()]
-    assert clips == [len(spoken.WORDS) * people for people in spoken.SPEAKERS]  # one by one
-    assert apart([set(modules) for modules in texts.MODULES.values()])
+    clips = [len(part[0]) for part in synthetic.spoken_words()]
+    assert clips == [len(synthetic.WORDS) * people for people in synthetic.SPEAKERS]  # one by one
+    assert apart([set(modules) for modules in language.MODULES.values()])
 
 
 def test_no_writer_is_in_two_parts():
@@ -122,9 +122,9 @@ def test_no_writer_is_in_two_parts():
 
 
 def test_boxes_of_scenes_are_inside_apart_and_of_the_size_that_is_asked():
-    images, objects = scenes.glyph_scenes(60, 0, size=40)
+    images, objects = glyph_scenes(60, 0, size=40)
     assert images.shape == (60, 3, 40, 40)
-    assert set(objects[..., 4].flatten().tolist()) == {-1, *range(len(scenes.OBJECTS))}
+    assert set(objects[..., 4].flatten().tolist()) == {-1, *range(len(OBJECTS))}
     for rows in objects:
         real = rows[rows[:, 4] >= 0]
         assert len(real)
@@ -144,3 +144,45 @@ def test_digits_are_stratified_and_standardized():
     assert np.ptp(shares, axis=0).max() < 0.01
     assert splits.train[0].mean().abs() < 1e-5
     assert abs(splits.train[0].std() - 1) < 1e-5
+
+
+# Parameters of the small networks, by task and options.
+SMALL = [
+    ("adversarial", {}, 19_858),
+    ("classification", {"network": "mobilenetv2"}, 7_370),
+    ("classification", {"network": "resnet18"}, 19_954),
+    ("classification", {"network": "resnet50"}, 8_974),
+    ("classification", {"network": "efficientnet-b0"}, 4_134),
+    ("classification", {"network": "efficientnet-b3"}, 12_343),
+    ("classification", {"network": "rexnet-1.0"}, 11_758),
+    ("classification", {"network": "rexnet-1.3"}, 18_384),
+    ("debiasing", {"data_set": "digits"}, 11_188),
+    ("debiasing", {"data_set": "stripes"}, 6_876),
+    ("detection", {"detector": "centernet"}, 155_922),
+    ("detection", {"detector": "ssd"}, 105_264),
+    ("events", {}, 7_865),
+    ("keywords", {}, 7_933),
+    ("language", {}, 74_882),
+    ("language", {"weight_norm": True}, 75_906),
+    ("retrieval", {}, 11_964),
+    ("retrieval", {"objective": "proxy-anchor", "data_set": "few-images"}, 13_884),
+    ("tagging", {}, 7_899),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "parameters"), SMALL)
+def test_a_small_network_has_its_size(name, options, parameters):
+    model = find_task(name, options).model()
+    if name == "language":  # the characters that Python's version has used
+        parameters += 65 * language.source_corpus()[0]
+    assert sum(weight.numel() for weight in model.parameters()) == parameters
+
+
+def test_scenes_texts_and_biased_digits_have_their_sizes():
+    sizes = {
+        "detection": (1024, 128, 384),
+        "language": (1249, 167, 167),
+        "debiasing": (1100, 2 * 258, 2 * 382),
+    }
+    for name, expected in sizes.items():
+        assert tuple(len(part[0]) for part in splits_of(find_task_class(name)())) == expected

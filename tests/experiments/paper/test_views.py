@@ -7,12 +7,12 @@ import torch
 
 from spherenorm import audit
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
+from spherenorm_experiments.paper.adversarial.adversarial import WideResNet
 from spherenorm_experiments.paper.detection.centernet import CenterNet
 from spherenorm_experiments.paper.detection.ssd import SSD, Defaults
 from spherenorm_experiments.paper.imagenet.networks import FULL, SMALL
 from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
-from spherenorm_experiments.paper.retrieval.embedding import Embedding
+from spherenorm_experiments.paper.retrieval.retrieval import Embedding
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
 NONE = "(?!)"
@@ -59,7 +59,7 @@ ROWS = {
     "ssd": (
         lambda: (SSD(2, ((4,), (4,)), 8, 1, (), Defaults((0.2, 0.45, 0.8), ((2,), ()))),
                  torch.randn(8, 3, 12, 12)),
-        r"stages\.\d\.0", NONE,
+        r"trunk\.\d\.0", NONE,
     ),
     "embedding": (lambda: embedding(bias=False), "trunk.*", "linear"),
     "embedding, bias": (lambda: embedding(bias=True), "trunk.*", NONE),

@@ -2,4 +2,4 @@
 
 STUDIES = {"f4": "f4:F4"}
 TASKS = {"adversarial": "adversarial:Adversarial"}
-LAYOUTS = {"cifar10": "cifar:LAYOUT"}
+LAYOUTS = {"cifar10": "adversarial:LAYOUT"}

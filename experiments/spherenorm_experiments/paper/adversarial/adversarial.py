@@ -1,37 +1,34 @@
-"""Adversarial training: the loss of images that PGD has changed against the model.
+"""Adversarial training of wide residual networks: the loss of images that PGD has changed.
 
 The data are CIFAR-10 on disk, or glyphs.
 
-Source: A. Madry et al., *Towards Deep Learning Models Resistant to Adversarial Attacks*, 2018.
+Source: A. Madry et al., *Towards Deep Learning Models Resistant to Adversarial Attacks*, 2018;
+S. Zagoruyko and N. Komodakis, *Wide Residual Networks*, 2016; A. Krizhevsky, *Learning Multiple
+Layers of Features from Tiny Images*, 2009.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.paper.adversarial import cifar
-from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
 from spherenorm_experiments.paper.shared import glyphs
+from spherenorm_experiments.paper.shared.facts import layout, of_labels
+from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
-CHARACTERS, SIZE = "ABEHKRSXZ3", 12
-TRAIN, VALIDATION, TEST = 640, 200, 400
-AUDITED = 16
-"""Images of CIFAR-10 that the audit sees: it computes in float64, and WRN-34-10 is large."""
-
-HELD_OUT = 1000
-"""Training images of CIFAR-10 on which hyper-parameters are chosen."""
+CHARACTERS, SIZE, COUNTS = "ABEHKRSXZ3", 12, (640, 200, 400)
 APPEARANCE = glyphs.Appearance(angle=5.0, scale=(0.85, 1.0), contrast=150.0)
+"""Of the embedded data: glyphs of training, validation and test."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,9 @@ class Threat:
         """
         if isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module  # it must not expect a backward pass for each of these calls
-        with _evaluating(model), torch.enable_grad():
+        training = model.training
+        model.eval()
+        with torch.enable_grad():
             now = (images + self._start(images)).clamp(0, 1)
             for _ in range(self.steps):
                 now = now.detach().requires_grad_()
@@ -85,6 +84,7 @@ class Threat:
                 (grad,) = torch.autograd.grad(loss, now)
                 moved = now.detach() + self.step * self._ascent(grad)
                 now = (images + self._project(moved - images)).clamp(0, 1)
+        model.train(training)
         return now.detach()
 
     def _start(self, images: Tensor) -> Tensor:
@@ -108,20 +108,129 @@ class Threat:
 
 def _norms(x: Tensor) -> Tensor:
     """The norm of each image, of shape (n, 1, 1, 1)."""
-    norms: Tensor = torch.linalg.vector_norm(x, dim=(1, 2, 3), keepdim=True)
-    return norms
+    return torch.linalg.vector_norm(x, dim=(1, 2, 3), keepdim=True)  # type: ignore[no-any-return]
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Hold the model in eval mode; then each module is in its own again, a frozen one in eval."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+class WideResNet(nn.Module):
+    """WRN-depth-width: a stem, three groups of residual blocks, mean over pixels, a linear layer.
+
+    Group k = 0, 1, 2 has (depth - 4) / 6 blocks of 2^k `stem` `width` channels; the second and the
+    third halve the image. Depth counts both convolutions of each block, the stem, two shortcuts and
+    the classifier. Takes images of shape (n, 3, height, width), returns logits.
+
+    Args:
+        depth: 4 more than a multiple of 6; WRN-34-10 has 34.
+
+    Raises:
+        ValueError: a depth that no number of blocks has.
+
+    Example:
+        >>> sum(weight.numel() for weight in WideResNet(16, 4).parameters())
+        2748890
+    """
+
+    def __init__(self, depth: int = 34, width: int = 10, classes: int = 10, stem: int = 16) -> None:
+        super().__init__()
+        blocks, rest = divmod(depth - 4, 6)
+        if rest or blocks < 1:
+            raise ValueError(f"depth must be 10, 16, 22, 28, 34, ..., got {depth}")
+        self.stem = _conv3(3, stem)
+        layers, channels = [], stem
+        for group in range(3):
+            for block in range(blocks):
+                outputs, stride = stem * width * 2**group, 2 if group and not block else 1
+                layers.append(_Block(channels, outputs, stride))
+                channels = outputs
+        self.blocks = nn.Sequential(*layers)
+        self.norm = nn.BatchNorm2d(channels)
+        self.head = nn.Linear(channels, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = F.relu(self.norm(self.blocks(self.stem(images))))
+        return self.head(features.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+class _Block(nn.Module):
+    """s(x) + conv(relu(bn(conv(a)))), a = relu(bn(x)).
+
+    s is the identity, or a 1 x 1 convolution of a where the number of channels changes.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = nn.BatchNorm2d(inputs), _conv3(inputs, outputs, stride)
+        self.norm2, self.conv2 = nn.BatchNorm2d(outputs), _conv3(outputs, outputs)
+        same = inputs == outputs and stride == 1
+        self.shortcut = None if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = F.relu(self.norm1(x))
+        kept = x if self.shortcut is None else self.shortcut(active)
+        return kept + self.conv2(F.relu(self.norm2(self.conv1(active))))  # type: ignore[no-any-return]
+
+
+def _conv3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+
+
+@functools.cache
+def _glyphs() -> Splits:
+    how = {"size": SIZE, "characters": CHARACTERS, "appearance": APPEARANCE}
+    drawn = glyphs.by_fonts(glyphs.glyph_images, COUNTS, **how)
+    return Splits(*((images.float() / 255, labels) for images, labels in drawn))
+
+
+FOLDER = "cifar-10-batches-bin"
+TRAIN, TEST = tuple(f"data_batch_{k}.bin" for k in range(1, 6)), ("test_batch.bin",)
+
+HELD_OUT = 1000
+"""Training images on which hyper-parameters are chosen."""
+
+
+def read_cifar10(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
+    """Read one part: images as bytes of shape (n, 3, 32, 32), and labels of shape (n,).
+
+    A record has one byte for the label and 3,072 for the red, the green and the blue plane.
+
+    Raises:
+        ValueError: a file is cut off.
+    """
+    parts = []
+    for name in TRAIN if train else TEST:
+        content = np.fromfile(folder / FOLDER / name, dtype=np.uint8)
+        if not len(content) or len(content) % 3073:
+            wrong = f"must have records of 3073 bytes, got {len(content)} bytes"
+            raise ValueError(f"{folder / FOLDER / name} {wrong}")
+        parts.append(content.reshape(-1, 3073))
+    records = torch.from_numpy(np.concatenate(parts))
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long()
+
+
+LAYOUT = layout("cifar10", of_labels(read_cifar10))
+
+
+@LAYOUT.reader
+def cifar10(folder: Path) -> Splits:
+    """Images in [0, 1] with labels; those of training are shifted and flipped."""
+    images, labels = read_cifar10(folder, train=True)
+    held = min(HELD_OUT, len(labels) // 2)
+    tested, classes = read_cifar10(folder, train=False)
+    return Splits(
+        Items(shifted, images[:-held], labels[:-held], form="shifted"),
+        (images[-held:].float() / 255, labels[-held:]),
+        (tested.float() / 255, classes),
+    )
+
+
+def shifted(image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """The image with 4 black pixels around it, cropped at a random place and flipped or not."""
+    top, left = torch.randint(9, (2,)).tolist()
+    image = F.pad(image, (4,) * 4)[:, top : top + 32, left : left + 32]
+    return (image.flip(2) if torch.rand(()) < 0.5 else image).float() / 255, label
 
 
 @dataclass(frozen=True)
@@ -164,7 +273,7 @@ class Adversarial(Task):
     }
 
     def data(self) -> Splits:
-        return _glyphs() if self.data_set == "glyphs" else _cifar10()
+        return _glyphs() if self.data_set == "glyphs" else cifar10()
 
     def model(self) -> nn.Module:
         return WideResNet(self.depth, self.width, len(CHARACTERS), self.stem)
@@ -189,7 +298,8 @@ class Adversarial(Task):
         return found
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        count = AUDITED if self.data_set == "cifar10" else 4 * AUDITED
+        """Of CIFAR-10 few: the audit computes in float64, and WRN-34-10 is large."""
+        count = 16 if self.data_set == "cifar10" else 64
         return tuple(self.first_batch(self.data().train, count)[:-1])
 
     @property
@@ -205,21 +315,3 @@ class Adversarial(Task):
 
     def _threat(self, radius: float, steps: int, step: float) -> Threat:
         return Threat(self.norm, radius, steps, step or 2.5 * radius / max(1, steps))
-
-
-@functools.cache
-def _glyphs() -> Splits:
-    how = {"size": SIZE, "characters": CHARACTERS, "appearance": APPEARANCE}
-    drawn = glyphs.by_fonts(glyphs.glyph_images, (TRAIN, VALIDATION, TEST), **how)
-    return Splits(*((images.float() / 255, labels) for images, labels in drawn))
-
-
-@cifar.LAYOUT.reader
-def _cifar10(folder: Path) -> Splits:
-    images, labels = cifar.read_cifar10(folder, train=True)
-    held = min(HELD_OUT, len(labels) // 2)
-    return Splits(
-        cifar.CifarImages(images[:-held], labels[:-held], augment=True),
-        cifar.CifarImages(images[-held:], labels[-held:]),
-        cifar.CifarImages(*cifar.read_cifar10(folder, train=False)),
-    )

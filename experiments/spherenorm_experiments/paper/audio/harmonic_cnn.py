@@ -19,12 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-SLOPE, OFFSET = 0.1079, 24.7
-"""Of the bandwidth in Hz of human hearing: 0.1079 f + 24.7 (Glasberg and Moore 1990)."""
-
-QUIETEST = 1e-10
-"""The least power, -100 dB."""
-
 Pool = int | tuple[int, int]
 
 WIDTHS = (*(128,) * 4, *(256,) * 3)
@@ -43,8 +37,9 @@ class HarmonicFilters(nn.Module):
 
         max(0, 1 - 2 |x - f| / b),    b = (0.1079 f + 24.7) / Q,
 
-    where f_k rises from the lowest note in equal steps, as long as its highest harmonic is below
-    half the sample rate. Q is trained; a larger one makes all bands narrower.
+    the bandwidth in Hz of human hearing (Glasberg and Moore 1990). f_k rises from the lowest note
+    in equal steps, as long as its highest harmonic is below half the sample rate. Q is trained; a
+    larger one makes all bands narrower.
 
     Args:
         rate: samples a second.
@@ -62,6 +57,10 @@ class HarmonicFilters(nn.Module):
         torch.Size([2, 6, 128, 63])
     """
 
+    centres: Tensor
+    bins: Tensor
+    hann: Tensor
+
     def __init__(
         self,
         rate: int = 16_000,
@@ -77,87 +76,61 @@ class HarmonicFilters(nn.Module):
         self.bands = (highest - lowest) * per_semitone
         notes = lowest + torch.arange(self.bands) / per_semitone
         hz = 440.0 * 2.0 ** ((notes - 69.0) / 12.0)
-        centres = (torch.arange(1, harmonics + 1)[:, None] * hz).flatten()
         self.q = nn.Parameter(torch.ones(1))
-        self.register_buffer("centres", centres, persistent=False)
-        bins = torch.linspace(0, rate / 2, window // 2 + 1)
-        self.register_buffer("bins", bins, persistent=False)
-        self.register_buffer("hann", torch.hann_window(window), persistent=False)
-        self.centres: Tensor
-        self.bins: Tensor
-        self.hann: Tensor
+        for name, fixed in (
+            ("centres", (torch.arange(1, harmonics + 1)[:, None] * hz).flatten()),
+            ("bins", torch.linspace(0, rate / 2, window // 2 + 1)),
+            ("hann", torch.hann_window(window)),
+        ):
+            self.register_buffer(name, fixed, persistent=False)
 
     def weights(self) -> Tensor:
         """The triangles, of shape (harmonics * bands, frequencies)."""
         distance = (self.bins - self.centres[:, None]).abs()
-        hearing = (SLOPE * self.centres + OFFSET)[:, None]
+        hearing = (0.1079 * self.centres + 24.7)[:, None]
         # Q is a factor: it may pass through 0 on its way without a division by 0.
         return torch.relu(1 - 2 * distance * self.q / hearing)
 
     def forward(self, waves: Tensor) -> Tensor:
-        """Filter waves.
+        """Decibels of shape (items, harmonics, bands, 1 + samples // (window / 2)).
 
         Args:
             waves: shape (items, samples).
-
-        Returns:
-            Decibels of shape (items, harmonics, bands, frames), with 1 + samples // (window / 2)
-            frames.
         """
         with torch.autocast(waves.device.type, enabled=False):  # powers span ten decades
-            spectrum = torch.stft(
-                waves.to(self.hann.dtype),
-                self.window,
-                self.window // 2,
-                window=self.hann,
-                return_complex=True,
-            )
+            waves, hop = waves.to(self.hann.dtype), self.window // 2
+            spectrum = torch.stft(waves, self.window, hop, window=self.hann, return_complex=True)
             power = spectrum.real.square() + spectrum.imag.square()
-            banded = (self.weights() @ power).clamp(min=QUIETEST)
-            shape = len(waves), self.harmonics, self.bands, -1
-            return 10 * banded.log10().reshape(shape)
+            banded = (self.weights() @ power).clamp(min=1e-10)  # -100 dB
+            return 10 * banded.log10().reshape(len(waves), self.harmonics, self.bands, -1)
 
 
-class _Plain(nn.Module):
-    """Convolution, BatchNorm, ReLU, max-pooling."""
+class _Block(nn.Module):
+    """Convolution, BatchNorm, ReLU, max-pooling.
+
+    Where the number of channels stays, two convolutions with BatchNorm beside the identity.
+    """
 
     def __init__(self, inputs: int, outputs: int, pool: Pool) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.norm = nn.BatchNorm2d(outputs)
-        self.pool = nn.MaxPool2d(pool)
+        self.residual, self.pool = inputs == outputs, nn.MaxPool2d(pool)
+        body = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
+        if self.residual:
+            second = nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)
+            body = [*body, nn.ReLU(), *second]
+        self.body = nn.Sequential(*body)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pool(self.norm(self.conv(x)).relu())  # type: ignore[no-any-return]
-
-
-class _Residual(nn.Module):
-    """Two convolutions with BatchNorm beside the identity; ReLU and max-pooling of the sum."""
-
-    def __init__(self, channels: int, pool: Pool) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.norm1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.norm2 = nn.BatchNorm2d(channels)
-        self.pool = nn.MaxPool2d(pool)
-
-    def forward(self, x: Tensor) -> Tensor:
-        inner = self.norm2(self.conv2(self.norm1(self.conv1(x)).relu()))
-        return self.pool((x + inner).relu())  # type: ignore[no-any-return]
+        y = x + self.body(x) if self.residual else self.body(x)
+        return self.pool(y.relu())  # type: ignore[no-any-return]
 
 
 class HarmonicCNN(nn.Module):
     """Harmonic filters, blocks of 3 x 3 convolutions with max-pooling, and two linear layers.
 
-    A block is plain where the number of channels changes, residual where it does not.
-
     Args:
-        classes: outputs.
-        widths: channels of each block.
         pools: of each block, over (bands, frames).
         filters: the paper's at 16 kHz, if None.
-        dropout: between the two linear layers.
 
     Example:
         >>> net = HarmonicCNN(35, pools=POOLS["speech_commands"])
@@ -177,13 +150,9 @@ class HarmonicCNN(nn.Module):
         super().__init__()
         self.filters = HarmonicFilters() if filters is None else filters
         self.filters_norm = nn.BatchNorm2d(self.filters.harmonics)
-        channels = (self.filters.harmonics, *widths)
-        self.blocks = nn.Sequential(
-            *(
-                _Residual(inputs, pool) if inputs == outputs else _Plain(inputs, outputs, pool)
-                for (inputs, outputs), pool in zip(pairwise(channels), pools, strict=True)
-            )
-        )
+        channels = pairwise((self.filters.harmonics, *widths))
+        blocks = (_Block(*each, pool) for each, pool in zip(channels, pools, strict=True))
+        self.blocks = nn.Sequential(*blocks)
         self.hidden = nn.Linear(widths[-1], widths[-1])
         self.hidden_norm = nn.BatchNorm1d(widths[-1])
         self.dropout = nn.Dropout(dropout)
@@ -192,12 +161,10 @@ class HarmonicCNN(nn.Module):
     def forward(self, waves: Tensor) -> Tensor:
         """Logits of shape (items, classes) for waves of shape (items, samples)."""
         x = self.blocks(self.filters_norm(self.filters(waves)))
-        x = self._normalized(self.hidden(x.amax(dim=(2, 3))))  # over all frames; one band is left
-        return self.head(self.dropout(x.relu()))  # type: ignore[no-any-return]
-
-    def _normalized(self, x: Tensor) -> Tensor:
-        """BatchNorm; of a lone item, the last of an epoch say, with the running statistics."""
+        x = self.hidden(x.amax(dim=(2, 3)))  # over all frames; one band is left
         norm = self.hidden_norm
-        if not self.training or len(x) > 1:
-            return norm(x)  # type: ignore[no-any-return]
-        return batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+        if self.training and len(x) == 1:  # the last of an epoch: the running statistics
+            x = batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+        else:
+            x = norm(x)
+        return self.head(self.dropout(x.relu()))  # type: ignore[no-any-return]

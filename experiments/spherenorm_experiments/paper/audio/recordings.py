@@ -10,91 +10,128 @@ A. Mesaros et al., *DCASE 2017 Challenge Setup: Tasks, Datasets and Baseline Sys
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.audio._audio import Clips
+from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.paper.shared.facts import layout
+from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.paper.shared.layout import Layout, count_files
 from spherenorm_experiments.task import Splits
 
-
-def _clips(
-    layout: Layout, names: Sequence[str], targets: Tensor, samples: int, chunks: int | None
-) -> Clips:
-    """The clips of files of the data set; see `Clips`."""
-    folder = layout.folder()
-    lost = next((name for name in names if not (folder / name).is_file()), None)
-    if lost is not None:
-        raise layout.error(folder, f"lacks {lost}")
-    if not names:
-        raise layout.error(folder, "has a split without a clip")
-    return Clips([folder / name for name in names], targets, samples, chunks)
+RATE = 16_000
+"""Samples a second."""
 
 
-TAGS = 50
-ANNOTATIONS = "annotations_final.csv"
+def read_wave(path: Path) -> Tensor:
+    """Read WAV, FLAC, OGG or MP3: the mean of its channels at 16 kHz, of shape (samples,).
+
+    Another rate is resampled by a polyphase filter.
+
+    Raises:
+        ValueError: the file cannot be decoded.
+    """
+    audio = require_extra("soundfile", "reading audio")
+    try:
+        found, rate = audio.read(path, dtype="float32", always_2d=True)
+    except audio.LibsndfileError as error:
+        raise ValueError(f"{path} cannot be decoded: {error}") from error
+    wave = found.mean(axis=1)
+    if rate != RATE:
+        from scipy.signal import resample_poly
+
+        common = math.gcd(RATE, rate)
+        wave = resample_poly(wave, RATE // common, rate // common)
+    return torch.from_numpy(wave).float()
+
+
+def crop(wave: Tensor, samples: int, chunks: int | None) -> Tensor:
+    """A part of a wave at a random place, or several; a shorter wave has zeros around it.
+
+    Args:
+        samples: of a crop.
+        chunks: None for one of shape (samples,) at random; else this many, of shape (chunks,
+            samples), at multiples of floor((length - samples) / chunks), as the authors of Harmonic
+            CNN have them; the zeros are then equally many on both sides.
+    """
+    room = len(wave) - samples
+    place = abs(room) // 2 if chunks else int(torch.randint(abs(room) + 1, ()))
+    if room < 0:
+        wave, room, place = F.pad(wave, (place, -room - place)), 0, 0
+    starts = [i * (room // chunks) for i in range(chunks)] if chunks else [place]
+    parts = torch.stack([wave[start : start + samples] for start in starts])
+    return parts if chunks else parts[0]
+
+
+def recordings(data_set: str) -> Splits:
+    """Random crops for training, chunks for validation and test.
+
+    Args:
+        data_set: a key of `SOURCES`.
+
+    Raises:
+        ValueError: no folder was given, it has another layout, or lacks a clip.
+    """
+    official, divided, samples, chunks = SOURCES[data_set]
+    folder, splits = official.folder(), list[Items]()
+    for names, targets in divided(folder):
+        lost = next((name for name in names if not (folder / name).is_file()), None)
+        if lost is not None:
+            raise official.error(folder, f"lacks {lost}")
+        form = (samples, chunks if splits else None)
+        load = functools.partial(_load, *form)
+        splits.append(Items(load, names, targets, folder=folder, form=form))
+    return Splits(*splits)
+
+
+def _load(samples: int, chunks: int | None, path: Path, target: Tensor) -> tuple[Tensor, Tensor]:
+    return crop(read_wave(path), samples, chunks), target
+
+
+Part = tuple[list[str], Tensor]
+"""The files of a split, relative to the folder, and their targets."""
+
+TAGS, ANNOTATIONS = 50, "annotations_final.csv"
 FOLDERS = ("0123456789ab", "c", "def")
 """Of the training, validation and test set."""
 
 
-def magnatagatune(samples: int, chunks: int) -> Splits:
-    """Music of 29 s as MP3, and its tags, which are 0.0 or 1.0, the most frequent first.
-
-    The 50 most frequent tags count; clips without any of them are left out.
-
-    Args:
-        samples: of a crop, at 16 kHz.
-        chunks: crops of a clip of the validation or test set.
-
-    Raises:
-        ValueError: the folder has another layout, or lacks a clip.
-    """
-    folder = MAGNATAGATUNE.folder()
+def _music(folder: Path) -> Iterator[Part]:
+    """Clips of 29 s with some of the 50 most frequent tags; the most frequent tag is first."""
     files, flags = _annotations(folder)
-    splits = []
-    for number, part in enumerate(FOLDERS):
-        chosen = [k for k, path in enumerate(files) if path[0] in part and flags[:, k].any()]
-        paths = {k: folder / files[k] for k in chosen}
-        # Three of the files that are distributed are empty.
-        kept = [k for k, path in paths.items() if not path.is_file() or path.stat().st_size]
-        tags = flags[:, kept].T.float()
-        names = [files[k] for k in kept]
-        splits.append(_clips(MAGNATAGATUNE, names, tags, samples, chunks if number else None))
-    return Splits(*splits)
+    for part in FOLDERS:
+        names, tags = [], []
+        for name, own in zip(files, flags, strict=True):
+            path = folder / name
+            # Three of the files that are distributed are empty.
+            if name[0] in part and own.any() and not (path.is_file() and not path.stat().st_size):
+                names.append(name)
+                tags.append(own.float())
+        yield names, torch.stack(tags) if tags else torch.zeros(0, TAGS)
 
 
-def _annotations(folder: Path) -> tuple[list[str], Tensor]:
-    """The paths of all clips, and flags of shape (tags, clips) of the most frequent tags."""
+def _annotations(folder: Path) -> Part:
+    """The paths of all clips, and flags of shape (clips, tags) of the most frequent tags."""
     with (folder / ANNOTATIONS).open(newline="") as file:
-        head, *rows = csv.reader(file, delimiter="\t")
-    if (head[0], head[-1]) != ("clip_id", "mp3_path"):
-        raise MAGNATAGATUNE.error(folder, f"has no clip_id and mp3_path in {ANNOTATIONS}")
-    flags = torch.tensor([[int(x) for x in row[1:-1]] for row in rows]).reshape(len(rows), -1).T
-    frequent = flags.sum(dim=1).argsort(descending=True, stable=True)[:TAGS]
-    return [row[-1] for row in rows], flags[frequent]
+        _, *rows = csv.reader(file, delimiter="\t")
+    flags = torch.tensor([[int(x) for x in row[1:-1]] for row in rows]).reshape(len(rows), -1)
+    frequent = flags.sum(dim=0).argsort(descending=True, stable=True)[:TAGS]
+    return [row[-1] for row in rows], flags[:, frequent]
 
 
-MAGNATAGATUNE = Layout(
-    name="magnatagatune",
-    title="MagnaTagATune",
-    tree=f"""
-magnatagatune/
-  {ANNOTATIONS}    tab separated: clip_id, 188 tags, mp3_path
-  0/*.mp3                  (mp3.zip.001 to .003, joined and unpacked)
-  ...
-  f/*.mp3
-""",
-    paths=(ANNOTATIONS, *"".join(FOLDERS)),
-    # Table E.1's 21k are the clips with one of the 50 tags.
-    statistics={
-        "clips": (25_863, lambda folder: len(_annotations(folder)[0])),
-        "audio files": (25_863, "[0-9a-f]/*.mp3"),
-        "tags": (TAGS, lambda folder: len(_annotations(folder)[1])),
+MAGNATAGATUNE = layout(
+    "magnatagatune",
+    {
+        "clips": lambda folder: len(_annotations(folder)[0]),  # of which 21k have one of the tags
+        "audio files": "[0-9a-f]/*.mp3",
+        "tags": lambda folder: _annotations(folder)[1].shape[1],
     },
-    source="mirg.city.ac.uk/codeapps/the-magnatagatune-dataset",
 )
 
 WORDS = (
@@ -106,55 +143,29 @@ WORDS = (
 LISTS = ("validation_list.txt", "testing_list.txt")
 
 
-def speech_commands(samples: int) -> Splits:
-    """One second of a spoken word each, and its place in `WORDS`.
-
-    The official lists name the clips for validation and test; all others are for training.
-    Speakers are in one part only.
-
-    Args:
-        samples: of a clip, at 16 kHz. The zeros around it are at random in training, equally many
-            on both sides else, where waves have the shape (1, samples).
-
-    Raises:
-        ValueError: the folder has another layout, or lacks a clip of a list.
-    """
-    folder = SPEECH_COMMANDS.folder()
-    validation, test = (_listed(folder, name) for name in LISTS)
+def _words(folder: Path) -> Iterator[Part]:
+    """Clips of a second. The official lists are validation and test; speakers are in one part."""
     clips = (path for word in WORDS for path in sorted((folder / word).glob("*.wav")))
-    every = [path.relative_to(folder).as_posix() for path in clips]
-    listed = {*validation, *test}
-    splits: list[Clips] = []
-    for names in ([name for name in every if name not in listed], validation, test):
-        words = torch.tensor([WORDS.index(name.split("/")[0]) for name in names])
-        splits.append(_clips(SPEECH_COMMANDS, names, words, samples, 1 if splits else None))
-    return Splits(*splits)
+    listed = [_listed(folder, name) for name in LISTS]
+    others = {name for part in listed for name in part}
+    every = (path.relative_to(folder).as_posix() for path in clips)
+    for names in ([name for name in every if name not in others], *listed):
+        yield names, torch.tensor([WORDS.index(name.split("/")[0]) for name in names])
 
 
 def _listed(folder: Path, name: str) -> list[str]:
     return (folder / name).read_text().split()
 
 
-SPEECH_COMMANDS = Layout(
-    name="speech_commands",
-    title="Speech Commands v0.02",
-    tree="""
-speech_commands/           (speech_commands_v0.02.tar.gz, unpacked)
-  validation_list.txt      a clip a line: bed/026290a7_nohash_0.wav
-  testing_list.txt
-  _background_noise_/*.wav (not used)
-  backward/*.wav           a folder for each of the 35 words
-  ...
-  zero/*.wav
-""",
-    paths=(*LISTS, *WORDS),
-    statistics={
-        "words": (35, lambda folder: sum((folder / word).is_dir() for word in WORDS)),
-        "clips": (105_829, lambda folder: count_files(folder, WORDS, "*.wav")),
-        "validation clips": (9_981, lambda folder: len(_listed(folder, LISTS[0]))),
-        "test clips": (11_005, lambda folder: len(_listed(folder, LISTS[1]))),
+SPEECH_COMMANDS = layout(
+    "speech_commands",
+    {
+        "words": lambda folder: sum((folder / word).is_dir() for word in WORDS),
+        "clips": lambda folder: count_files(folder, WORDS, "*.wav"),
+        "validation clips": lambda folder: len(_listed(folder, LISTS[0])),
+        "test clips": lambda folder: len(_listed(folder, LISTS[1])),
     },
-    source="download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+    paths=(*LISTS, *WORDS),
 )
 
 EVENTS = (
@@ -162,7 +173,6 @@ EVENTS = (
     *("Police car (siren)", "Fire engine, fire truck (siren)", "Civil defense siren", "Screaming"),
     *("Bicycle", "Skateboard", "Car", "Car passing by", "Bus", "Truck", "Motorcycle", "Train"),
 )
-
 CROPPED = "_audio_formatted_and_segmented_downloads"
 PARTS = {
     "training": f"unbalanced_train_segments_training_set{CROPPED}",
@@ -170,39 +180,26 @@ PARTS = {
     "evaluation": "evaluation_set_formatted_audio_segments",
 }
 """The official folders of audio, by the name of the list."""
-
 TENTH = 10
 
 
-def dcase2017(samples: int, chunks: int) -> Splits:
-    """10 s from videos each, and which of 17 warning and vehicle sounds are heard, 0.0 or 1.0.
+def _sounds(folder: Path) -> Iterator[Part]:
+    """Clips of 10 s and which of 17 events are heard, 0.0 or 1.0; the evaluation list is the test.
 
-    The clips of the official training and testing lists together are for training, a tenth of each
-    class is for validation, and the evaluation list is the test. The tenth of the authors of
-    Harmonic CNN is random; ours is every tenth by name.
-
-    Args:
-        samples: of a crop, at 16 kHz.
-        chunks: crops of a clip of the validation or test set.
-
-    Raises:
-        ValueError: the folder has another layout, lacks a clip, or has an unknown event.
+    Of the official training and testing lists every tenth clip of each event, by name, is for
+    validation (a random tenth for the authors of Harmonic CNN), the others for training.
     """
-    folder = DCASE.folder()
     developed = _heard(folder, "training") | _heard(folder, "testing")
-    held = _tenth_of_each(developed)
-    parts = (
+    ordered = sorted(developed, key=lambda name: name.rpartition("/")[2])
+    tenths = ([name for name in ordered if e in developed[name]][::TENTH] for e in EVENTS)
+    held = {name for tenth in tenths for name in tenth}
+    for heard in (
         {name: events for name, events in developed.items() if name not in held},
         {name: events for name, events in developed.items() if name in held},
         _heard(folder, "evaluation"),
-    )
-    splits: list[Clips] = []
-    for heard in parts:
-        rows = [[float(event in events) for event in EVENTS] for events in heard.values()]
-        splits.append(
-            _clips(DCASE, list(heard), torch.tensor(rows), samples, chunks if splits else None)
-        )
-    return Splits(*splits)
+    ):
+        flags = [[float(event in events) for event in EVENTS] for events in heard.values()]
+        yield list(heard), torch.tensor(flags)
 
 
 def _list_of(part: str) -> str:
@@ -220,40 +217,25 @@ def _heard(folder: Path, part: str) -> dict[str, set[str]]:
     return found
 
 
-def _all_heard(folder: Path) -> set[str]:
-    """The events of all lists."""
-    return set().union(*(heard for part in PARTS for heard in _heard(folder, part).values()))
+def _events(folder: Path) -> int:
+    return len(set().union(*(heard for part in PARTS for heard in _heard(folder, part).values())))
 
 
-def _tenth_of_each(heard: Mapping[str, set[str]]) -> set[str]:
-    """Every tenth file of each event, at least one, in the order of the clips' names."""
-    ordered = sorted(heard, key=lambda name: name.rpartition("/")[2])
-    held: set[str] = set()
-    for event in EVENTS:
-        held.update([name for name in ordered if event in heard[name]][::TENTH])
-    return held
-
-
-DCASE = Layout(
-    name="dcase2017",
-    title="DCASE 2017 task 4",
-    tree=f"""
-dcase2017/
-  {_list_of("training")}    tab separated, a line for each event of a clip:
-  {_list_of("testing")}     2ceUOv8A3FE_20.000_30.000.wav  20.000  30.000  Train horn
-  {_list_of("evaluation")}
-  {PARTS["training"]}/Y*.wav
-  {PARTS["testing"]}/Y*.wav
-  {PARTS["evaluation"]}/Y*.wav
-                             (the file of a clip has a Y before the name of the clip)
-""",
-    paths=(*map(_list_of, PARTS), *PARTS.values()),
-    statistics={
-        "training clips": (51_172, lambda folder: len(_heard(folder, "training"))),
-        "testing clips": (488, lambda folder: len(_heard(folder, "testing"))),
-        "evaluation clips": (1_103, lambda folder: len(_heard(folder, "evaluation"))),
-        "audio files": (52_763, lambda folder: count_files(folder, PARTS.values(), "*.wav")),
-        "events": (17, lambda folder: len(_all_heard(folder))),
+DCASE = layout(
+    "dcase2017",
+    {
+        "training clips": lambda folder: len(_heard(folder, "training")),
+        "testing clips": lambda folder: len(_heard(folder, "testing")),
+        "evaluation clips": lambda folder: len(_heard(folder, "evaluation")),
+        "audio files": lambda folder: count_files(folder, PARTS.values(), "*.wav"),
+        "events": _events,
     },
-    source="dcase.community/challenge2017/task-large-scale-sound-event-detection",
 )
+
+SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Part]], int, int]] = {
+    "magnatagatune": (MAGNATAGATUNE, _music, 80_000, 16),
+    "speech_commands": (SPEECH_COMMANDS, _words, 16_384, 1),
+    "dcase2017": (DCASE, _sounds, 80_000, 16),
+}
+"""The layout, the reader, samples of a crop at 16 kHz and crops of a clip that are averaged in
+evaluation: the authors' 5 s. Of a word's 16,000 samples the six poolings by two leave no frame."""

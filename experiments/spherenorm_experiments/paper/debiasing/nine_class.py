@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 from torch.utils.data import ConcatDataset
 
 from spherenorm_experiments.paper.shared import imagenet
 from spherenorm_experiments.paper.shared.augmentation import central, varied
+from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.paper.shared.imagenet import JPEG, Pictures, jpeg_files
-from spherenorm_experiments.paper.shared.layout import Layout
 from spherenorm_experiments.task import Splits
 
 SYNSETS = {
@@ -39,29 +37,20 @@ SYNSETS = {
 CLASS = {s: k for k, group in enumerate(SYNSETS.values()) for s in group.split()}
 """The class of each synset."""
 
-CLUSTERS, FOLDER_A, CLUSTERINGS = "9class_imagenet_val.csv", "imagenet-a", 3
+CLUSTERS, FOLDER_A = "9class_imagenet_val.csv", "imagenet-a"
 IMAGENET, IMAGENET_A, HELD_OUT = 0, 1, 2
 """The part that an item to be judged belongs to."""
 
 HELD_OUT_EACH = 10
 """Training files of each synset, at most half, on which hyper-parameters are chosen."""
 
-LAYOUT = Layout(
-    name="nine-class",
-    title="9-Class ImageNet",
-    tree="""
-nine-class/
-  9class_imagenet_val.csv             clusters/ of github.com/clovaai/rebias
-  imagenet-a/n01641577/*.jpg ...      a folder for each synset
-imagenet/                             beside it, with train and val
-""",
-    paths=(CLUSTERS, FOLDER_A),
-    statistics={
-        "classes": (9, lambda _: len(SYNSETS)),
-        "validation images": (2100, lambda folder: len(_rows(folder))),
-        "ImageNet-A images": (617, lambda folder: len(_hard(folder))),
+LAYOUT = layout(
+    "nine-class",
+    {
+        "classes": lambda _: len(SYNSETS),
+        "validation images": lambda folder: len(_rows(folder)),
+        "ImageNet-A images": lambda folder: len(_hard(folder)),
     },
-    source="https://github.com/clovaai/rebias and https://github.com/hendrycks/natural-adv-examples",
 )
 
 
@@ -69,8 +58,8 @@ imagenet/                             beside it, with train and val
 def nine_class(folder: Path, side: int = 224) -> Splits:
     """Training images, a held-out part of them, and the validation images with ImageNet-A.
 
-    Items are (image, class); in validation and test (image, class, part, cluster in each
-    clustering).
+    Items are (image, class); in validation and test (image, class, part, clusters), the cluster in
+    each of three clusterings, which only validation images of ImageNet have.
 
     Args:
         side: pixels of an image's side.
@@ -86,48 +75,34 @@ def nine_class(folder: Path, side: int = 224) -> Splits:
         out = min(HELD_OUT_EACH, len(names) // 2)
         train += [(name, label) for name in names[out:]]
         held += [(name, label) for name in names[:out]]
-    test, clusters = _validation_files(folder, whole)
-    hard = _hard(folder)
-    unknown = torch.zeros(max(len(held), len(hard)), CLUSTERINGS, dtype=torch.long)
+    rows = _rows(folder)
+    tested = [(f"val/{row['path']}", CLASS[row["path"].partition("/")[0]]) for row in rows]
+    lost = next((name for name, _ in tested if not (whole / name).is_file()), None)
+    if lost is not None:
+        raise imagenet.LAYOUT.error(whole, f"lacks {lost}, which {CLUSTERS} lists")
+    found = np.array([[int(row[f"cluster{k}"]) for k in (1, 2, 3)] for row in rows])
 
-    def judged(root: Path, named: list[tuple[str, int]], part: int, groups: Tensor) -> Any:
-        return Pictures(root, named, central(side), [part] * len(named), groups[: len(named)])
+    def judged(root: Path, named: list[tuple[str, int]], part: int) -> Pictures:
+        clusters = found if part == IMAGENET else np.zeros((len(named), 3), dtype=int)
+        return Pictures(root, named, central(side), [part] * len(named), clusters)
 
-    parts = judged(whole, test, IMAGENET, clusters), judged(folder, hard, IMAGENET_A, unknown)
+    parts = judged(whole, tested, IMAGENET), judged(folder, _hard(folder), IMAGENET_A)
     return Splits(
         Pictures(whole, train, varied(side)),
-        judged(whole, held, HELD_OUT, unknown),
-        ConcatDataset(parts),
+        judged(whole, held, HELD_OUT),
+        ConcatDataset(parts),  # type: ignore[arg-type]
     )
-
-
-def _validation_files(folder: Path, whole: Path) -> tuple[list[tuple[str, int]], Tensor]:
-    """Files relative to ImageNet's folder with their classes; and their clusters, one row each."""
-    labeled, clusters = [], []
-    for row in _rows(folder):
-        synset = row["path"].partition("/")[0]
-        labeled.append((f"val/{row['path']}", CLASS[synset]))
-        clusters.append([int(row[f"cluster{k}"]) for k in range(1, CLUSTERINGS + 1)])
-    missing = next((name for name, _ in labeled if not (whole / name).is_file()), None)
-    if missing is not None:
-        raise imagenet.LAYOUT.error(whole, f"lacks {missing}, which {CLUSTERS} lists")
-    return labeled, torch.tensor(clusters)
 
 
 def _rows(folder: Path) -> list[dict[str, str]]:
     with (folder / CLUSTERS).open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        if row.get("path", "").partition("/")[0] not in CLASS or "cluster3" not in row:
-            raise LAYOUT.error(folder, f"has a row in {CLUSTERS} that it should not have: {row}")
-    return rows
+        return list(csv.DictReader(file))
 
 
 def _hard(folder: Path) -> list[tuple[str, int]]:
     """The files of ImageNet-A of these synsets, with their classes."""
-    paths = sorted(folder.glob(f"{FOLDER_A}/*/*"))
     return [
         (path.relative_to(folder).as_posix(), CLASS[path.parent.name])
-        for path in paths
+        for path in sorted(folder.glob(f"{FOLDER_A}/*/*"))
         if path.parent.name in CLASS and path.suffix.lower() in JPEG
     ]

@@ -6,7 +6,8 @@ that an object's center is there, the object's size, and the part of the center'
 the maps' stride rounds off.
 
 Source: X. Zhou, D. Wang and P. Krähenbühl, *Objects as Points*, 2019, and the released code
-(`resnet_dcn.py`, `losses.py`, `decode.py`).
+(`resnet_dcn.py`, `losses.py`, `decode.py`); X. Zhu et al., *Deformable ConvNets v2: More
+Deformable, Better Results*, CVPR 2019.
 """
 
 from __future__ import annotations
@@ -18,17 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.paper.detection.boxes import DETECTED, centered, cornered, detections
-from spherenorm_experiments.paper.detection.deformable import DeformableConv2d
 from spherenorm_experiments.paper.shared.resnet import ResNet
-
-RARE = -2.19
-"""The bias of the heat map's logits at the start: an object at a share of 0.1 of the places."""
 
 OVERLAP = 0.7
 """The intersection over union that decides how far off a center may be."""
-
-SIZE_WEIGHT = 0.1
-"""The weight of the sizes' error in the loss; the other two have 1."""
 
 Maps = tuple[Tensor, Tensor, Tensor]
 """Logits of the classes, (width, height) and (x, y) in places of the maps."""
@@ -38,8 +32,7 @@ class CenterNet(nn.Module):
     """The detector; 14,437,349 parameters with ResNet-18 and 80 classes.
 
     Args:
-        classes: of objects.
-        trunk: a residual network; its classifier is dropped.
+        trunk: its classifier is dropped.
         widths: channels of the steps up, each of which doubles the maps.
         head: channels of each head's hidden layer.
 
@@ -58,29 +51,29 @@ class CenterNet(nn.Module):
         head: int = 64,
     ) -> None:
         super().__init__()
-        self.trunk = ResNet("basic", (2, 2, 2, 2)) if trunk is None else trunk
-        self.trunk.head = nn.Sequential()
-        channels, steps = self.trunk.features, []
+        trunk = ResNet("basic", (2, 2, 2, 2)) if trunk is None else trunk
+        self.trunk = nn.Sequential(trunk.stem, *trunk.stages)
+        channels, steps = trunk.features, []
         for width in widths:
             steps.append(_step_up(channels, width))
             channels = width
         self.up = nn.Sequential(*steps)
         self.heat, self.size, self.shift = (
-            _head(channels, head, outputs) for outputs in (classes, 2, 2)
+            nn.Sequential(
+                nn.Conv2d(channels, head, 3, padding=1), nn.ReLU(), nn.Conv2d(head, outputs, 1)
+            )
+            for outputs in (classes, 2, 2)
         )
-        nn.init.constant_(self.heat[-1].bias, RARE)  # type: ignore[arg-type]
-        for module in (*self.size, *self.shift):  # as released; the heat map's keeps torch's start
+        # As released: an object at a share of 0.1 of the places; the others start near 0.
+        nn.init.constant_(self.heat[-1].bias, -2.19)  # type: ignore[arg-type]
+        for module in (*self.size, *self.shift):
             if isinstance(module, nn.Conv2d):
                 nn.init.normal_(module.weight, std=0.001)
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
 
     def forward(self, images: Tensor) -> Maps:
-        """Shapes (images, classes, rows, columns) and twice (images, 2, rows, columns).
-
-        Args:
-            images: shape (images, 3, height, width).
-        """
-        x = self.up(self.trunk.trunk(images))
+        """Shapes (images, classes, rows, columns) and twice (images, 2, rows, columns)."""
+        x = self.up(self.trunk(images))
         return self.heat(x), self.size(x), self.shift(x)
 
 
@@ -94,10 +87,62 @@ def _step_up(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(*deformable, up, nn.BatchNorm2d(outputs), nn.ReLU())
 
 
-def _head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(inputs, hidden, 3, padding=1), nn.ReLU(), nn.Conv2d(hidden, outputs, 1)
-    )
+class DeformableConv2d(nn.Module):
+    """A deformable 3 x 3 convolution that decides its own offsets and mask.
+
+    An ordinary convolution gives 27 channels: 18 offsets, and 9 logits of the mask. It starts at
+    zero, so that the layer starts as a convolution with half of its weight.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        plain = nn.Conv2d(inputs, outputs, 3)  # for its initialization
+        self.weight, self.bias = plain.weight, nn.Parameter(torch.zeros(outputs))
+        self.offset = nn.Conv2d(inputs, 27, 3, padding=1)
+        nn.init.zeros_(self.offset.weight)
+        nn.init.zeros_(self.offset.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        offsets, logits = self.offset(x).split([18, 9], dim=1)
+        return deformable_convolution(x, offsets, logits.sigmoid(), self.weight, self.bias)
+
+
+def deformable_convolution(
+    x: Tensor, offsets: Tensor, mask: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    r"""A 3 x 3 convolution of stride 1 that keeps the size, with moved and weighted taps.
+
+        y(p) = b + sum_k w_k m_k(p) x(p + p_k + \Delta p_k(p)),
+
+    with x interpolated bilinearly between pixels and 0 outside.
+
+    Args:
+        x: shape (images, inputs, height, width).
+        offsets: \Delta p, shape (images, 18, height, width): the vertical offset of tap k in
+            channel 2 k, the horizontal one in 2 k + 1; pixels.
+        mask: m, shape (images, 9, height, width).
+        weight: shape (outputs, inputs, 3, 3).
+        bias: shape (outputs,).
+
+    Returns:
+        Shape (images, outputs, height, width).
+    """
+    images, _, height, width = x.shape
+    pixel, tap = _grid(height, width, x)[:, None], _grid(3, 3, x).flatten(1)[..., None, None] - 1
+    moves = offsets.view(images, 9, 2, height, width).transpose(1, 2)
+    place = pixel + tap + moves  # images, 2, 9, height, width
+    size = torch.tensor([height, width], dtype=x.dtype, device=x.device).view(2, 1, 1, 1)
+    grid = ((2 * place + 1) / size - 1).flip(1)  # grid_sample takes (horizontal, vertical)
+    grid = grid.flatten(3).permute(0, 2, 3, 1)  # images, 9, height width, 2
+    sampled = F.grid_sample(x, grid, align_corners=False) * mask.flatten(2)[:, None]
+    y = weight.flatten(1) @ sampled.flatten(1, 2) + bias[:, None]
+    return y.view(images, -1, height, width)
+
+
+def _grid(height: int, width: int, like: Tensor) -> Tensor:
+    """The coordinates (vertical, horizontal) of each pixel, shape (2, height, width)."""
+    axes = (torch.arange(n, dtype=like.dtype, device=like.device) for n in (height, width))
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"))
 
 
 def radius(size: Tensor) -> Tensor:
@@ -130,12 +175,7 @@ def heat(boxes: Tensor, labels: Tensor, classes: int, rows: int, columns: int) -
     around the place of the map that the center falls in, with r the `radius` of the object's sides,
     rounded up.
 
-    Args:
-        boxes: shape (images, n, 4), in places of the map.
-        labels: shape (images, n); those below 0 are no objects.
-
-    Returns:
-        Shape (images, classes, rows, columns).
+    Boxes are in places of the map; the result has the shape (images, classes, rows, columns).
     """
     target = boxes.new_zeros(len(boxes), classes, rows, columns)
     reach = radius((boxes[..., 2:] - boxes[..., :2]).ceil())[..., None, None]
@@ -154,66 +194,62 @@ def heat(boxes: Tensor, labels: Tensor, classes: int, rows: int, columns: int) -
 
 def _places(boxes: Tensor, rows: int, columns: int) -> Tensor:
     """The place (column, row) that each box's center falls in; boxes in places of the map."""
-    center = centered(boxes)[..., :2].floor()
-    return torch.stack(
-        [center[..., 0].clamp(0, columns - 1), center[..., 1].clamp(0, rows - 1)], dim=-1
-    ).long()
+    last = boxes.new_tensor([columns - 1, rows - 1])
+    return torch.minimum(centered(boxes)[..., :2].floor().clamp(min=0), last).long()
 
 
-def centernet_loss(maps: Maps, boxes: Tensor, labels: Tensor, stride: float) -> Tensor:
+def _at(maps: Tensor, index: Tensor) -> Tensor:
+    """The two channels of maps at places, whose index has shape (images, n); (images, n, 2)."""
+    return maps.flatten(2).gather(2, index[:, None].expand(-1, 2, -1)).transpose(1, 2)
+
+
+def _stride(maps: Maps, side: int) -> float:
+    """Pixels to a place of the maps."""
+    places = maps[0].shape[-1]
+    if side % places:  # a side was rounded up on the way down: maps reach beyond the image
+        wrong = f"{side} pixels, which the {places} places of its maps do not divide"
+        raise ValueError(f"side must be a multiple of the trunk's stride, got {wrong}")
+    return side / places
+
+
+def centernet_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int) -> Tensor:
     """The focal loss of the heat map + 0.1 L1 of the sizes + L1 of the shifts.
 
     With p = sigmoid(logits), Y the target and N objects in the batch:
 
         -1/N sum of (1 - p)^2 log p where Y = 1, of (1 - Y)^4 p^2 log(1 - p) elsewhere.
 
-    Both L1 are means over objects and coordinates, as released.
+    Both L1 are means over objects and coordinates, as released. Boxes are in pixels.
 
-    Args:
-        maps: of the model.
-        boxes: shape (images, n, 4), in pixels of the images.
-        labels: shape (images, n), below 0 where there is no object.
-        stride: pixels to a place of the maps.
+    Raises:
+        ValueError: a side that the places of the maps do not divide.
     """
     logits, sizes, shifts = (x.float() for x in maps)
     rows, columns = logits.shape[2:]
-    boxes = boxes / stride
+    boxes = boxes / _stride(maps, side)
     target = heat(boxes, labels, logits.shape[1], rows, columns)
-    share, here = logits.sigmoid(), target == 1
+    share = logits.sigmoid()
     hit = (1 - share) ** 2 * F.logsigmoid(logits)
     miss = (1 - target) ** 4 * share**2 * F.logsigmoid(-logits)
     objects = labels >= 0
     count = objects.sum().clamp(min=1)
-    place = _places(boxes, rows, columns)
-    index = (place[..., 1] * columns + place[..., 0])[:, None].expand(-1, 2, -1)
-    true = centered(boxes)
-    size, shift = (x.flatten(2).gather(2, index).transpose(1, 2)[objects] for x in (sizes, shifts))
-    off_size = (size - true[..., 2:][objects]).abs().sum() / (2 * count)
-    off_shift = (shift - (true[..., :2] - place)[objects]).abs().sum() / (2 * count)
-    return -torch.where(here, hit, miss).sum() / count + SIZE_WEIGHT * off_size + off_shift
+    place, true = _places(boxes, rows, columns), centered(boxes)
+    index = place[..., 1] * columns + place[..., 0]
+    size, shift = _at(sizes, index), _at(shifts, index)
+    off_size = (size - true[..., 2:])[objects].abs().sum() / (2 * count)
+    off_shift = (shift - (true[..., :2] - place))[objects].abs().sum() / (2 * count)
+    return -torch.where(target == 1, hit, miss).sum() / count + 0.1 * off_size + off_shift
 
 
-def centernet_detections(maps: Maps, stride: float, count: int = DETECTED) -> list[Tensor]:
-    """The detections: peaks of the heat map, no lower than their eight neighbours.
-
-    Args:
-        maps: of the model.
-        stride: pixels to a place of the maps.
-        count: the highest peaks of an image that are kept.
-
-    Returns:
-        For each image a tensor of shape (K, 6); see `detections`.
-    """
+def centernet_detections(maps: Maps, side: int) -> list[Tensor]:
+    """The peaks of the heat map, no lower than their eight neighbours; see `detections`."""
     logits, sizes, shifts = (x.float() for x in maps)
     share = logits.sigmoid()
     peaks = torch.where(F.max_pool2d(share, 3, 1, 1) == share, share, 0.0)
-    scores, index = peaks.flatten(1).topk(min(count, peaks[0].numel()))
+    scores, index = peaks.flatten(1).topk(min(DETECTED, peaks[0].numel()))
     rows, columns = logits.shape[2:]
     label, place = index // (rows * columns), index % (rows * columns)
-    size, shift = (
-        x.flatten(2).gather(2, place[:, None].expand(-1, 2, -1)).transpose(1, 2)
-        for x in (sizes, shifts)
-    )
     corner = torch.stack([place % columns, place // columns], dim=-1)
-    boxes = cornered(torch.cat([corner + shift, size.clamp(min=0)], dim=-1)) * stride
+    center, size = corner + _at(shifts, place), _at(sizes, place).clamp(min=0)
+    boxes = cornered(torch.cat([center, size], dim=-1)) * _stride(maps, side)
     return detections(boxes, scores, label, scores > 0)

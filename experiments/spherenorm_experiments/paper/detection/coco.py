@@ -1,13 +1,19 @@
 """MS-COCO 2017 as it is unpacked: JPEG files, and the boxes of their objects in JSON.
 
+A window is a part of a photograph that is cut out with its boxes, at random in training. It may
+reach beyond the picture; there it has the mean colour of ImageNet. Windows draw from Python's
+global random state, which each item seeds. Pictures are Pillow's, of mode RGB.
+
 Source: T.-Y. Lin et al., *Microsoft COCO: Common Objects in Context*, ECCV 2014.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,16 +22,11 @@ import torch
 from torch import Tensor
 
 from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.paper.detection.windows import (
-    Window,
-    letterbox,
-    overlapping_window,
-    recolored,
-    scaled_window,
-    within,
-)
-from spherenorm_experiments.paper.shared.augmentation import normalized
-from spherenorm_experiments.paper.shared.layout import Layout, count_files, sampled_digest
+from spherenorm_experiments.paper.detection.boxes import centered, overlaps
+from spherenorm_experiments.paper.shared.augmentation import MEAN, normalized
+from spherenorm_experiments.paper.shared.facts import layout
+from spherenorm_experiments.paper.shared.items import Items
+from spherenorm_experiments.paper.shared.layout import count_files
 from spherenorm_experiments.task import Splits
 
 CLASSES, HELD_OUT = 80, 1000
@@ -34,31 +35,21 @@ CLASSES, HELD_OUT = 80, 1000
 PARTS = ("train2017", "val2017")
 ANNOTATIONS = "annotations/instances_{}.json"
 
-LAYOUT = Layout(
-    name="coco",
-    title="MS-COCO",
-    tree="""
-coco/
-  annotations/instances_train2017.json
-  annotations/instances_val2017.json
-  train2017/000000000009.jpg ...    118,287 files
-  val2017/000000000139.jpg ...      5,000 files
-""",
-    paths=(*map(ANNOTATIONS.format, PARTS), *PARTS),
-    # Table E.1 has 80 classes and about 123k images; the other two are the data set's own.
-    statistics={
-        "classes": (CLASSES, lambda folder: len(_read(folder, PARTS[1])["categories"])),
-        "images": (123_287, lambda folder: count_files(folder, PARTS, "*.jpg")),
-        "training images": (118_287, "train2017/*.jpg"),
-        "validation images": (5_000, "val2017/*.jpg"),
+LAYOUT = layout(
+    "coco",
+    {
+        "classes": lambda folder: len(_read(folder, PARTS[1])["categories"]),
+        "images": lambda folder: count_files(folder, PARTS, "*.jpg"),
+        "training images": "train2017/*.jpg",
+        "validation images": "val2017/*.jpg",
     },
-    source="https://cocodataset.org: 2017 train and val images, 2017 train/val annotations",
 )
+"""Table E.1 has 80 classes and about 123k images; the other two counts are the data set's own."""
 
 Way = Literal["centernet", "ssd"]
 
 
-class _Annotations(NamedTuple):
+class Annotations(NamedTuple):
     """The pictures of an annotation file and their objects; arrays, which workers share.
 
     Attributes:
@@ -72,72 +63,96 @@ class _Annotations(NamedTuple):
     first: np.ndarray[Any, Any]
     objects: np.ndarray[Any, Any]
 
+    def of(self, picture: int) -> Tensor:
+        """The objects of a picture, in its pixels."""
+        first, last = self.first[picture : picture + 2]
+        return torch.from_numpy(self.objects[first:last].copy())
 
-class Scenes:
-    """Pictures with their objects; a map-style data set of (image, rows of objects).
 
-    Images are square, boxes are in their pixels. Training images are random windows of the
-    detector, in changed colours, without crowds; of others nothing is cut, so that overlaps, and
-    the average precision, are those of the original pictures.
+def coco(way: Way, side: int) -> Splits:
+    """Training, validation and test set of (image, rows of objects), boxes in pixels of the image.
+
+    Images are square. Training images are random windows of the detector, in changed colours,
+    without crowds; of others nothing is cut, so that overlaps, and the average precision, are those
+    of the original pictures. The test set is the official validation set. Of the training set 1,000
+    pictures, evenly spread, are held out for validation.
 
     Args:
-        folder: of the JPEG files.
-        annotations: of these files and others.
-        chosen: numbers of the pictures.
-        side: pixels of the images' side.
         way: centernet (keeps the picture's ratio) or ssd (stretches it).
-        training: windows at random.
+        side: pixels of the images' side.
+
+    Raises:
+        ValueError: no folder was given, or it has another layout.
     """
+    folder = LAYOUT.folder()
+    count = len(annotated(PARTS[0]).files)
+    held = min(HELD_OUT, max(1, count // 10))
+    out = np.arange(held) * count // held
 
-    def __init__(
-        self,
-        folder: Path,
-        annotations: _Annotations,
-        chosen: np.ndarray[Any, Any],
-        side: int,
-        way: Way,
-        training: bool,
-    ) -> None:
-        self.folder, self.annotations, self.chosen = folder, annotations, chosen
-        self.side, self.way, self.training = side, way, training
+    def items(part: str, chosen: np.ndarray[Any, Any], training: bool) -> Items:
+        known = annotated(part)
 
-    def __len__(self) -> int:
-        return len(self.chosen)
+        def load(path: Path, picture: int) -> tuple[Tensor, Tensor]:
+            with require_extra("PIL.Image", "reading pictures").open(path) as opened:
+                return _cut(opened.convert("RGB"), known.of(picture), way, side, training)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        pillow = require_extra("PIL.Image", "reading pictures")
-        objects = self.truth(index)
-        with pillow.open(self._path(index)) as opened:
-            picture = opened.convert("RGB")
-        if not self.training:
-            size = picture.size
-            window = letterbox(size) if self.way == "centernet" else Window(0, 0, *size)
-            return normalized(window.cut(picture, self.side)), window.moved(objects, self.side)
-        objects = _cleaned(objects[objects[:, 5] == 0], picture.size)
-        if self.way == "centernet":
-            window = scaled_window(picture.size)
-        else:
-            window = overlapping_window(picture.size, objects[:, :4])
-        image = normalized(recolored(window.cut(picture, self.side)))
-        objects = window.moved(objects, self.side)
-        if self.way == "ssd":
-            objects = objects[within(objects, torch.tensor([0.0, 0.0, self.side, self.side]))]
-        return image, _cleaned(objects, (self.side, self.side))
+        boxes = hashlib.sha256(known.objects.tobytes() + known.first.tobytes()).hexdigest()
+        form = way, side, training, boxes
+        return Items(load, known.files[chosen], chosen, folder=folder / part, form=form)
 
-    def truth(self, index: int) -> Tensor:
-        """Rows of objects, in the picture's pixels."""
-        first, last = self.annotations.first[self.chosen[index] :][:2]
-        return torch.from_numpy(self.annotations.objects[first:last].copy())
+    return Splits(
+        items(PARTS[0], np.setdiff1d(np.arange(count), out), training=True),
+        items(PARTS[0], out, training=False),
+        items(PARTS[1], np.arange(len(annotated(PARTS[1]).files)), training=False),
+    )
 
-    def fingerprint(self) -> str:
-        """A hash of names, objects, and the bytes of a few files."""
-        parts = (self.chosen, *self.annotations)
-        form = str((self.side, self.way, self.training)).encode()
-        header = b"".join([form, *(part.tobytes() for part in parts)])
-        return sampled_digest(header, len(self), self._path)
 
-    def _path(self, index: int) -> Path:
-        return self.folder / str(self.annotations.files[self.chosen[index]], "ascii")
+@LAYOUT.reader
+def annotated(folder: Path, part: str) -> Annotations:
+    """The pictures and objects of a part of the data set.
+
+    Raises:
+        ValueError: a picture is not there.
+    """
+    content = _read(folder, part)
+    categories = sorted(each["id"] for each in content["categories"])
+    images = sorted(content["images"], key=lambda each: int(each["id"]))
+    there = {entry.name for entry in os.scandir(folder / part)}
+    missing = next((each["file_name"] for each in images if each["file_name"] not in there), None)
+    if missing is not None:
+        lacks = f"lacks {part}/{missing}, which {ANNOTATIONS.format(part)} has"
+        raise LAYOUT.error(folder, lacks)
+    label = {number: place for place, number in enumerate(categories)}
+    place = {each["id"]: k for k, each in enumerate(images)}
+    boxed = sorted(content["annotations"], key=lambda each: place[each["image_id"]])
+    rows = [(*each["bbox"], label[each["category_id"]], each.get("iscrowd", 0)) for each in boxed]
+    objects = np.array(rows, dtype=np.float32).reshape(-1, 6)
+    objects[:, 2:4] += objects[:, :2]
+    of_image = [place[each["image_id"]] for each in boxed]
+    first = np.searchsorted(of_image, np.arange(len(images) + 1))
+    return Annotations(np.array([each["file_name"] for each in images]), first, objects)
+
+
+def _read(folder: Path, part: str) -> dict[str, Any]:
+    return json.loads((folder / ANNOTATIONS.format(part)).read_bytes())  # type: ignore[no-any-return]
+
+
+def _cut(
+    picture: Any, objects: Tensor, way: Way, side: int, training: bool
+) -> tuple[Tensor, Tensor]:
+    """A square of `side` pixels of a picture, and the objects in it."""
+    size = picture.size
+    if not training:
+        window = letterbox(size) if way == "centernet" else Window(0, 0, *size)
+        return normalized(window.cut(picture, side)), window.moved(objects, side)
+    objects = _cleaned(objects[objects[:, 5] == 0], size)
+    ssd = way == "ssd"
+    window = overlapping_window(size, objects[:, :4]) if ssd else scaled_window(size)
+    image = normalized(_recolored(window.cut(picture, side)))
+    objects = window.moved(objects, side)
+    if ssd:
+        objects = objects[within(objects, torch.tensor([0.0, 0.0, side, side]))]
+    return image, _cleaned(objects, (side, side))
 
 
 def _cleaned(objects: Tensor, size: tuple[int, int]) -> Tensor:
@@ -147,73 +162,97 @@ def _cleaned(objects: Tensor, size: tuple[int, int]) -> Tensor:
     return torch.cat([boxes, objects[:, 4:]], dim=1)[seen]
 
 
-def coco(way: Way, side: int) -> Splits:
-    """Training, validation and test set; the test set is the official validation set.
+@dataclass(frozen=True)
+class Window:
+    """A rectangle of a picture, in its pixels."""
 
-    Pictures without an object are in all of them. Of the training set 1,000 pictures, evenly
-    spread, are held out for validation.
+    left: float
+    top: float
+    width: float
+    height: float
+    flipped: bool = False
+
+    def cut(self, picture: Any, side: int) -> Any:
+        """The window's content as a square picture of `side` pixels, bilinearly interpolated."""
+        pillow = require_extra("PIL.Image", "cutting pictures")
+        corners = (self.left, self.top, self.left + self.width, self.top + self.height)
+        fill = tuple(round(255 * share) for share in MEAN)
+        way, bilinear = pillow.Transform.EXTENT, pillow.Resampling.BILINEAR
+        cut = picture.transform((side, side), way, corners, bilinear, fillcolor=fill)
+        return cut.transpose(pillow.Transpose.FLIP_LEFT_RIGHT) if self.flipped else cut
+
+    def moved(self, objects: Tensor, side: int) -> Tensor:
+        """Objects of the picture, whose first four entries are boxes, in pixels of the square."""
+        shift = objects.new_tensor([self.left, self.top] * 2)
+        scale = objects.new_tensor([side / self.width, side / self.height] * 2)
+        left, top, right, bottom = ((objects[:, :4] - shift) * scale).unbind(1)
+        if self.flipped:
+            left, right = side - right, side - left
+        return torch.cat([torch.stack([left, top, right, bottom], 1), objects[:, 4:]], dim=1)
+
+
+def letterbox(size: tuple[int, int]) -> Window:
+    """The smallest square around the picture, of (width, height) pixels."""
+    side = max(size)
+    return Window((size[0] - side) / 2, (size[1] - side) / 2, side, side)
+
+
+def scaled_window(size: tuple[int, int]) -> Window:
+    """A square of 0.6 to 1.3 longer sides around a random point, flipped with probability 1/2.
+
+    The point keeps 128 pixels from the edges, in small pictures a half, a quarter, ... of that.
+
+    Source: the released code of CenterNet.
+    """
+    side = max(size) * random.choice([k / 10 for k in range(6, 14)])
+    margins = [next((m for m in (128 >> k for k in range(8)) if n > 2 * m), 0) for n in size]
+    x, y = (random.randint(m, n - m) for m, n in zip(margins, size, strict=True))
+    return Window(x - side / 2, y - side / 2, side, side, random.random() < 0.5)
+
+
+def overlapping_window(size: tuple[int, int], boxes: Tensor) -> Window:
+    """A random part of the picture in a larger ground, flipped with probability 1/2.
+
+    With probability 1/2 the picture is laid on a ground of up to four times its sides. The part
+    has 0.3 to 1 times the sides of that, a ratio from 1/2 to 2, the center of an object inside, and
+    a random least overlap with an object.
 
     Args:
-        way: centernet or ssd: the detector whose windows are cut.
-        side: pixels of the images' side.
+        size: (width, height) of the picture in pixels.
+        boxes: shape (n, 4).
 
-    Raises:
-        ValueError: no folder was given, or it has another layout.
+    Source: Liu et al., *SSD*, Section 2.2.
     """
-    folder, (known, other) = LAYOUT.folder(), map(_annotations, PARTS)
-    count = len(known.files)
-    held = min(HELD_OUT, max(1, count // 10))
-    out = np.arange(held) * count // held
-    train = np.setdiff1d(np.arange(count), out)
-    files = folder / "train2017"
-    return Splits(
-        Scenes(files, known, train, side, way, training=True),
-        Scenes(files, known, out, side, way, training=False),
-        Scenes(folder / "val2017", other, np.arange(len(other.files)), side, way, training=False),
-    )
+    flipped = random.random() < 0.5
+    ratio = random.uniform(1, 4) if random.random() < 0.5 else 1.0
+    wide, high = (ratio * side for side in size)
+    left, top = (-random.uniform(0, (ratio - 1) * side) for side in size)
+    everything = Window(left, top, wide, high, flipped)
+    least = random.choice((None, 0.0, 0.1, 0.3, 0.5, 0.7, 0.9))  # None leaves the picture whole
+    if least is None or not len(boxes):
+        return everything
+    for _ in range(40):
+        width, height = (random.uniform(0.3, 1) * side for side in (wide, high))
+        if not 0.5 < width / height < 2:
+            continue
+        x = left + random.uniform(0, wide - width)
+        y = top + random.uniform(0, high - height)
+        part = boxes.new_tensor([[x, y, x + width, y + height]])
+        inside = within(boxes, part[0])
+        if inside.any() and overlaps(boxes[inside], part).max() >= least:
+            return Window(x, y, width, height, flipped)
+    return everything
 
 
-@LAYOUT.reader
-def _annotations(folder: Path, part: str) -> _Annotations:
-    """The pictures and objects of a part of the data set.
-
-    Raises:
-        ValueError: the annotations are no such JSON, or a picture is not there.
-    """
-    file, content = ANNOTATIONS.format(part), _read(folder, part)
-    categories = sorted(each["id"] for each in content["categories"])
-    if len(categories) != CLASSES:
-        raise LAYOUT.error(folder, f"has {len(categories)} categories in {file}, not {CLASSES}")
-    images = sorted(content["images"], key=lambda each: int(each["id"]))
-    there = {entry.name for entry in os.scandir(folder / part)}
-    missing = next((each["file_name"] for each in images if each["file_name"] not in there), None)
-    if missing is not None:
-        raise LAYOUT.error(folder, f"lacks {part}/{missing}, which {file} has")
-    if not images:
-        raise LAYOUT.error(folder, f"has no images in {file}")
-    label = {number: place for place, number in enumerate(categories)}
-    place = {each["id"]: k for k, each in enumerate(images)}
-    boxed = sorted(content["annotations"], key=lambda each: place[each["image_id"]])
-    rows = [(*each["bbox"], label[each["category_id"]], each.get("iscrowd", 0)) for each in boxed]
-    objects = np.array(rows, dtype=np.float32).reshape(-1, 6)
-    objects[:, 2:4] += objects[:, :2]
-    of_image = [place[each["image_id"]] for each in boxed]
-    return _Annotations(
-        np.array([each["file_name"] for each in images], dtype=np.bytes_),
-        np.searchsorted(of_image, np.arange(len(images) + 1)),
-        objects,
-    )
+def within(boxes: Tensor, part: Tensor) -> Tensor:
+    """Which boxes, the first four entries, have their center in a part of the picture, (4,)."""
+    center = centered(boxes[:, :4])[:, :2]
+    return ((center > part[:2]) & (center < part[2:])).all(1)
 
 
-def _read(folder: Path, part: str) -> Mapping[str, Any]:
-    """The content of an annotation file."""
-    file = ANNOTATIONS.format(part)
-    try:
-        content = json.loads((folder / file).read_bytes())
-    except ValueError as error:
-        raise LAYOUT.error(folder, f"has no JSON in {file} ({error})") from error
-    wanted = ("images", "annotations", "categories")
-    lacking = [name for name in wanted if not isinstance(content, dict) or name not in content]
-    if lacking:
-        raise LAYOUT.error(folder, f"has no {lacking[0]!r} in {file}")
-    return content  # type: ignore[no-any-return]
+def _recolored(picture: Any) -> Any:
+    """Brightness, contrast and saturation changed by up to 40 %, in random order."""
+    enhance = require_extra("PIL.ImageEnhance", "changing colours")
+    for name in random.sample(["Brightness", "Contrast", "Color"], 3):
+        picture = getattr(enhance, name)(picture).enhance(1 + random.uniform(-0.4, 0.4))
+    return picture

@@ -4,69 +4,38 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Collected, Statistic
-from spherenorm_experiments.paper.detection._average_precision import average_precision
-from spherenorm_experiments.paper.detection.centernet import (
-    CenterNet,
-    centernet_detections,
-    centernet_loss,
-)
+from spherenorm_experiments.paper.detection import centernet, ssd
+from spherenorm_experiments.paper.detection.boxes import average_precision
+from spherenorm_experiments.paper.detection.centernet import CenterNet
 from spherenorm_experiments.paper.detection.coco import CLASSES, coco
-from spherenorm_experiments.paper.detection.scenes import OBJECTS, glyph_scenes
-from spherenorm_experiments.paper.detection.ssd import (
-    CANDIDATES,
-    SSD,
-    SSD300,
-    Defaults,
-    ssd_detections,
-    ssd_loss,
-)
+from spherenorm_experiments.paper.detection.ssd import SSD, Defaults
+from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.paper.shared.augmentation import standardized
-from spherenorm_experiments.paper.shared.glyphs import (
-    TRAIN_FONTS,
-    by_fonts,
-    glyph_images,
-    photographs,
-)
+from spherenorm_experiments.paper.shared.glyphs import Image
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet
 from spherenorm_experiments.streams import preserved_randomness, seed_everything
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
-SIDE, SIDES = 32, {"centernet": 512, "ssd": 300}
-"""Pixels of an image's side, on glyphs and on coco."""
-
-TRAIN, VALIDATION, TEST = 1024, 128, 384
-"""Scenes of glyphs; the fonts of the test are not those of training and validation."""
+LOSSES = {"centernet": centernet.centernet_loss, "ssd": ssd.ssd_loss}
+DETECTIONS = {"centernet": centernet.centernet_detections, "ssd": ssd.ssd_detections}
+SIDES = {"centernet": 512, "ssd": 300}
+"""Pixels of an image's side, on coco."""
 
 PUBLISHED = {"centernet": "resnet18.pth", "ssd": "vgg16_bn.pth"}
 """Files of torchvision's models in the folder "pretrained" of that of `--data`."""
-
-SMALL = Defaults((0.25, 0.4, 0.6), ((1.5,), (1.5,)))
-STAGES = ((8,), (16, 16), (32, 32), (64,))
-"""Of the small SSD: default boxes and widths."""
-
-SSD_BOXES = {"coco": (SSD300, CANDIDATES), "glyphs": (SMALL, 60)}
-"""Default boxes, and detections of a class before suppression."""
-
-AUDITED = 8
-"""Images of the audit's batch: it takes a dozen passes in float64."""
-
-PRETRAINED: dict[str, Any] = {"characters": "BDHMPTZ4", "fonts": TRAIN_FONTS, "size": 24}
-"""The glyphs of the embedded pretrained start; none of these characters is an object."""
-
-COUNT, BATCH, EPOCHS, RATE = 1600, 32, 4, 3e-3
-"""Of the training for that start, by Adam."""
 
 
 @dataclass(frozen=True)
@@ -104,34 +73,28 @@ class Detection(Task):
 
     def data(self) -> Splits:
         if self.data_set == "coco":
-            return coco(self.detector, self._side)
-        return _scenes(self._side)
+            return coco(self.detector, self.side or SIDES[self.detector])
+        return _scenes(self.side or 32)
 
     def model(self) -> nn.Module:
-        if self.data_set == "coco":
-            model = CenterNet(CLASSES) if self.detector == "centernet" else SSD(CLASSES)
+        if self.data_set == "glyphs":
+            model = _small(self.detector)
             if self.start == "pretrained":
-                load_published(_trunk(model), self._published)
+                nn.ModuleList(model.trunk).load_state_dict(_pretrained(self.detector))
             return model
-        model = _SMALL[self.detector][0]()
+        model = CenterNet(CLASSES) if self.detector == "centernet" else SSD(CLASSES)
         if self.start == "pretrained":
-            nn.ModuleList(_trunk(model)).load_state_dict(_pretrained(self.detector))
+            load_published(model.trunk, self._published)
         return model
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, objects = batch
-        boxes, labels, maps = objects[..., :4], objects[..., 4].long(), model(images)
-        if self.detector == "centernet":
-            return centernet_loss(maps, boxes, labels, _stride(self._side, maps[0]))
-        return ssd_loss(maps, boxes, labels, self._side, SSD_BOXES[self.data_set][0])
+        boxes, labels = objects[..., :4], objects[..., 4].long()
+        return LOSSES[self.detector](model(images), boxes, labels, images.shape[-1])
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, objects = batch
-        maps = model(images)
-        if self.detector == "centernet":
-            detected = centernet_detections(maps, _stride(self._side, maps[0]))
-        else:
-            detected = ssd_detections(maps, self._side, *SSD_BOXES[self.data_set])
+        detected = DETECTIONS[self.detector](model(images), images.shape[-1])
         truth = [rows[rows[:, 4] >= 0] for rows in objects.cpu()]
         return {"AP": Collected(average_precision, detected, truth)}
 
@@ -144,12 +107,7 @@ class Detection(Task):
         return torch.stack(images), padded
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        return (self.first_batch(self.data().train, AUDITED)[0],)
-
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        if isinstance(model, CenterNet):  # the trunk is not called as a whole
-            return [*_trunk(model), *model.up, model.heat, model.size, model.shift]
-        return super().shards(model)
+        return (self.first_batch(self.data().train, 8)[0],)
 
     def fingerprint(self) -> str:
         found = super().fingerprint()
@@ -161,47 +119,20 @@ class Detection(Task):
     def _published(self) -> Path:
         return data_folder("the pretrained start") / "pretrained" / PUBLISHED[self.detector]
 
-    @property
-    def _side(self) -> int:
-        usual = SIDE if self.data_set == "glyphs" else SIDES[self.detector]
-        return usual if self.side is None else self.side
+
+def _small(detector: str) -> CenterNet | SSD:
+    if detector == "ssd":
+        stages, defaults = (
+            ((8,), (16, 16), (32, 32), (64,)),
+            Defaults((0.25, 0.4, 0.6), ((1.5,),) * 2),
+        )
+        return SSD(len(OBJECTS), stages, hidden=64, dilation=2, extras=(), defaults=defaults)
+    trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
+    return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
 
 
-def _stride(side: int, maps: Tensor) -> float:
-    """Pixels to a place of the maps.
-
-    Raises:
-        ValueError: the trunk has rounded a side up on its way down, so that on its way up the maps
-            reach beyond the image: a place is no longer where its pixels are.
-    """
-    places = maps.shape[-1]
-    if side % places:
-        wrong = f"{side} pixels, which the {places} places of its maps do not divide"
-        raise ValueError(f"side must be a multiple of the trunk's stride, got {wrong}")
-    return side / places
-
-
-def _trunk(model: nn.Module) -> list[nn.Module]:
-    """The modules of a detector that are a classifier's, in order."""
-    if isinstance(model, CenterNet):
-        return [model.trunk.stem, *model.trunk.stages]
-    assert isinstance(model, SSD)
-    return list(model.stages)
-
-
-_SMALL: dict[str, tuple[Callable[[], CenterNet | SSD], nn.Module]] = {
-    "centernet": (
-        lambda: CenterNet(
-            len(OBJECTS), ResNet("basic", (1, 1, 1), 16, stem="halving"), widths=(32,), head=32
-        ),
-        nn.Identity(),
-    ),
-    "ssd": (
-        lambda: SSD(len(OBJECTS), STAGES, hidden=64, dilation=2, extras=(), defaults=SMALL),
-        nn.MaxPool2d(2),
-    ),
-}
-"""The small detectors, and what follows a module of their trunks in a classifier."""
+CHARACTERS, COUNT, BATCH, EPOCHS = "BDHMPTZ4", 1600, 32, 4
+"""The glyphs of the embedded pretrained start, of which none is an object, and its training."""
 
 
 @functools.cache
@@ -210,17 +141,18 @@ def _pretrained(detector: str) -> dict[str, Tensor]:
 
     The means over the last maps are classified.
     """
-    make, pool = _SMALL[detector]
     with preserved_randomness(), torch.enable_grad():
         seed_everything(0)
-        trunk = nn.ModuleList(_trunk(make()))
-        drawn = glyph_images(COUNT, 7, **PRETRAINED, grounds=photographs())
-        pixels, labels = map(torch.from_numpy, drawn)
-        images, head = standardized(pixels), nn.LazyLinear(len(PRETRAINED["characters"]))
+        trunk = nn.ModuleList(_small(detector).trunk)
+        how = {"characters": CHARACTERS, "fonts": glyphs.TRAIN_FONTS, "size": 24}
+        drawn = glyphs.glyph_images(COUNT, 7, **how, grounds=glyphs.photographs())  # type: ignore[arg-type]
+        images, labels = map(torch.from_numpy, drawn)
+        images, head = standardized(images), nn.LazyLinear(len(CHARACTERS))
+        pool = nn.MaxPool2d(2) if detector == "ssd" else nn.Identity()
         parts = [module for part in trunk for module in (part, pool)]
         network = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
         network(images[:2])  # the head's number of inputs
-        optimizer = torch.optim.Adam(network.parameters(), RATE)
+        optimizer = torch.optim.Adam(network.parameters(), 3e-3)
         steps = EPOCHS * (COUNT // BATCH)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         for _ in range(EPOCHS):
@@ -233,7 +165,89 @@ def _pretrained(detector: str) -> dict[str, Tensor]:
     return trunk.state_dict()
 
 
+OBJECTS = "AKS"
+"""The characters that are objects, the classes."""
+
+SCENES = (1024, 128, 384)
+"""Of training, validation and test; each set has fonts of its own."""
+
+MOST, EXTENT = 2, (0.3, 0.6)
+"""Objects of an image; the least and largest share of it that a glyph's longer side takes."""
+
+ANGLE, CONTRAST, TRIES = 15.0, 60.0, 20
+"""The largest rotation; the least difference in brightness; places that are tried."""
+
+
+def glyph_scenes(
+    count: int, seed: int, *, size: int = 32, fonts: Sequence[str] = glyphs.TRAIN_FONTS
+) -> tuple[Image, Image]:
+    """Draw scenes: one or two glyphs whose boxes don't overlap, filled with textures.
+
+    Args:
+        count: of images.
+        seed: of all that is random; the same seed gives the same bytes.
+        size: pixels of a side.
+        fonts: files of matplotlib's fonts.
+
+    Returns:
+        Bytes of shape (count, 3, size, size); and objects of shape (count, 2, 6): left, top, right,
+        bottom in pixels, class, and 0; -1 throughout where there is none.
+
+    Example:
+        >>> images, objects = glyph_scenes(4, 0)
+        >>> images.shape, objects.shape
+        ((4, 3, 32, 32), (4, 2, 6))
+    """
+    random = np.random.default_rng(seed)
+    images = np.empty((count, 3, size, size), dtype=np.uint8)
+    objects = np.full((count, MOST, 6), -1, dtype=np.float32)
+    for image, rows in zip(images, objects, strict=True):
+        scene, placed = _part_of_one(glyphs.photographs(), size, size, random).copy(), 0
+        for _ in range(int(random.integers(1, MOST + 1))):
+            label = int(random.integers(len(OBJECTS)))
+            font, extent = str(random.choice(fonts)), size * random.uniform(*EXTENT)
+            alpha = glyphs.mask(OBJECTS[label], font, extent, angle=random.uniform(-ANGLE, ANGLE))
+            for _ in range(TRIES):
+                box = _box(alpha, size, random)
+                if all((box[:2] >= other[2:4]).any() or (box[2:] <= other[:2]).any()
+                       for other in rows[:placed]):  # fmt: skip
+                    _draw(scene, alpha, box, random)
+                    rows[placed] = (*box, label, 0)
+                    placed += 1
+                    break
+        image[:] = scene.transpose(2, 0, 1)
+    return images, objects
+
+
+def _part_of_one(
+    images: Sequence[Image], height: int, width: int, random: np.random.Generator
+) -> Image:
+    return glyphs.crop(images[int(random.integers(len(images)))], height, width, random)
+
+
+def _box(alpha: Image, size: int, random: np.random.Generator) -> Image:
+    """A random box of the glyph's size."""
+    height, width = alpha.shape
+    left, top = (int(random.integers(size - side + 1)) for side in (width, height))
+    return np.array([left, top, left + width, top + height])
+
+
+def _draw(scene: Image, alpha: Image, box: Image, random: np.random.Generator) -> None:
+    """Draw a glyph in the box, whose texture is brighter or darker than the ground."""
+    left, top, right, bottom = box
+    part = scene[top:bottom, left:right]
+    ground = part.astype(np.float32)
+    fill = _part_of_one(glyphs.textures(), bottom - top, right - left, random)
+    level = ground.mean()
+    below, above = level - CONTRAST, 255 - level - CONTRAST  # the room for a shift
+    up = bool(above > 0 and (below <= 0 or random.random() < 0.5))
+    shift = CONTRAST + random.uniform(0, max(0.0, above if up else below))
+    tint = random.uniform(-30, 30, 3)
+    filled = level + (shift if up else -shift) + tint + 0.5 * (fill - fill.mean())
+    part[:] = glyphs.blend(ground, np.clip(filled, 0, 255), alpha)
+
+
 @functools.lru_cache(maxsize=2)
 def _scenes(side: int) -> Splits:
-    drawn = by_fonts(glyph_scenes, (TRAIN, VALIDATION, TEST), size=side)
+    drawn = glyphs.by_fonts(glyph_scenes, SCENES, size=side)
     return Splits(*((standardized(pixels), objects) for pixels, objects in drawn))

@@ -28,6 +28,10 @@ from spherenorm_experiments.paper.detection.boxes import (
 VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 """The widths of VGG-16's convolutions, by stage."""
 
+EXTRAS = ((256, 512, 2), (128, 256, 2), (128, 256, 1), (128, 256, 1))
+"""Of each further map channels, outputs and stride: a 1 x 1 convolution and a 3 x 3 one, with
+padding if it has a stride."""
+
 VARIANCES = (0.1, 0.2)
 """The units of the offsets: of centers in sizes of the default box, of sizes in logarithms."""
 
@@ -39,10 +43,12 @@ NEGATIVES = 3
 
 CANDIDATES, LEAST, SUPPRESSED = 400, 0.01, 0.45
 """Detections of a class in an image before suppression, the least score, and the overlap that
-suppresses."""
+suppresses. One number for all classes would let the copies of one object, of which there are
+dozens before suppression, keep out other classes."""
 
-Maps = Sequence[tuple[Tensor, Tensor]]
-"""For each level the offsets and the logits of its default boxes."""
+Maps = tuple[Tensor, Tensor, Tensor]
+"""Offsets (images, n, 4) and logits (images, n, classes + 1) of default boxes, and these, (n, 4):
+x, y, width and height as shares of the image, in the order of maps, rows, columns and sizes."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +95,12 @@ class SSD(nn.Module):
         widths: of VGG's stages. The last but one gives the first map.
         hidden: channels of the two convolutions after VGG, which give the second map.
         dilation: of the first of them.
-        extras: for each further map (channels, outputs, stride): a 1 x 1 convolution and a 3 x 3
-            one, with padding if it has a stride.
-        defaults: the default boxes of the maps.
 
     Example:
         >>> defaults = Defaults((0.2, 0.4, 0.8), ((), (2,)))
         >>> model = SSD(3, ((8,), (16,)), hidden=16, extras=(), defaults=defaults)
-        >>> [(tuple(a.shape), tuple(b.shape)) for a, b in model(torch.randn(2, 3, 16, 16))]
-        [((2, 8, 16, 16), (2, 8, 16, 16)), ((2, 16, 8, 8), (2, 16, 8, 8))]
+        >>> [tuple(x.shape) for x in model(torch.randn(2, 3, 16, 16))]
+        [(2, 768, 4), (2, 768, 4), (768, 4)]
     """
 
     def __init__(
@@ -106,19 +109,16 @@ class SSD(nn.Module):
         widths: Sequence[Sequence[int]] = VGG16,
         hidden: int = 1024,
         dilation: int = 6,
-        extras: Sequence[tuple[int, int, int]] = (
-            *((256, 512, 2), (128, 256, 2)),
-            *((128, 256, 1), (128, 256, 1)),
-        ),
+        extras: Sequence[tuple[int, int, int]] = EXTRAS,
         defaults: Defaults = SSD300,
     ) -> None:
         super().__init__()
-        self.stages = nn.ModuleList(vgg_stages(widths))
+        self.defaults = defaults
+        self.trunk = nn.ModuleList(vgg_stages(widths))
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
-        last = widths[-1][-1]
         self.hidden = nn.Sequential(
             nn.MaxPool2d(3, 1, padding=1),
-            *(nn.Conv2d(last, hidden, 3, padding=dilation, dilation=dilation), nn.ReLU()),
+            *(nn.Conv2d(widths[-1][-1], hidden, 3, 1, dilation, dilation), nn.ReLU()),
             *(nn.Conv2d(hidden, hidden, 1), nn.ReLU()),
         )
         self.extras = nn.ModuleList()
@@ -141,21 +141,24 @@ class SSD(nn.Module):
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def forward(self, images: Tensor) -> Maps:
-        """The raw maps of images of shape (images, 3, height, width).
-
-        Returns:
-            Shapes (images, 4 boxes, rows, columns) and (images, (classes + 1) boxes, rows,
-            columns) for each level; the background is the first class.
-        """
-        x = self.stages[0](images)
-        for stage in self.stages[1:-1]:
+        """Of images of shape (images, 3, height, width); the background is the first class."""
+        x = self.trunk[0](images)
+        for stage in self.trunk[1:-1]:
             x = stage(F.max_pool2d(x, 2, ceil_mode=True))  # 75 rows become 38
         first = self.scale[:, None, None] * F.normalize(x)
-        maps = [first, self.hidden(self.stages[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
+        maps = [first, self.hidden(self.trunk[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
         for extra in self.extras:
             maps.append(extra(maps[-1]))
-        heads = zip(maps, self.offsets, self.scores, strict=True)
-        return [(offsets(x), scores(x)) for x, offsets, scores in heads]
+
+        def joined(heads: nn.ModuleList) -> Tensor:
+            rows = []
+            for level, (x, head) in enumerate(zip(maps, heads, strict=True)):
+                places = head(x).unflatten(1, (len(self.defaults.sizes(level)), -1))
+                rows.append(places.permute(0, 3, 4, 1, 2).flatten(1, 3))
+            return torch.cat(rows, dim=1).float()
+
+        places = default_boxes([(x.shape[2], x.shape[3]) for x in maps], self.defaults)
+        return joined(self.offsets), joined(self.scores), places.to(images.device)
 
 
 def vgg_stages(widths: Sequence[Sequence[int]] = VGG16) -> list[nn.Sequential]:
@@ -182,28 +185,19 @@ def vgg_stages(widths: Sequence[Sequence[int]] = VGG16) -> list[nn.Sequential]:
     return stages
 
 
-def default_boxes(
-    shapes: Sequence[tuple[int, int]], defaults: Defaults, device: torch.device | str = "cpu"
-) -> Tensor:
-    """(x, y, width, height) of all default boxes, as shares of the image.
+def default_boxes(shapes: Sequence[tuple[int, int]], defaults: Defaults) -> Tensor:
+    """(x, y, width, height) of all default boxes, as shares of the image; shape (n, 4).
 
     Args:
         shapes: (rows, columns) of each map.
-
-    Returns:
-        Shape (n, 4), in the order of maps, rows, columns and sizes.
     """
     boxes = []
-    for level, (rows, columns) in enumerate(shapes):
-        y, x = (
-            (torch.arange(n, device=device) + 0.5) * defaults.steps.get(n, 1 / n)
-            for n in (rows, columns)
-        )
-        center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)  # rows, columns, 2
-        size = torch.tensor(defaults.sizes(level), device=device)
-        shape = (rows, columns, len(size), 2)
-        parts = center[:, :, None].expand(shape), size.expand(shape)
-        boxes.append(torch.cat(parts, dim=-1).flatten(0, 2))
+    for level, shape in enumerate(shapes):
+        y, x = ((torch.arange(n) + 0.5) * defaults.steps.get(n, 1 / n) for n in shape)
+        center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)[:, :, None]
+        size = torch.tensor(defaults.sizes(level))
+        both = center.expand(*shape, len(size), 2), size.expand(*shape, len(size), 2)
+        boxes.append(torch.cat(both, dim=-1).flatten(0, 2))
     return torch.cat(boxes)
 
 
@@ -230,8 +224,7 @@ def matched(boxes: Tensor, labels: Tensor, defaults: Tensor) -> Tensor:
     object has the default box that overlaps it most; if two objects have the same, the later one.
 
     Args:
-        boxes: shape (images, n, 4), cornered, as shares of the image.
-        labels: shape (images, n), below 0 where there is no object.
+        boxes: cornered, as shares of the image.
         defaults: shape (m, 4), centered.
 
     Returns:
@@ -241,85 +234,49 @@ def matched(boxes: Tensor, labels: Tensor, defaults: Tensor) -> Tensor:
     overlap = torch.where(labels[..., None] >= 0, overlap, -1.0)
     most, taken = overlap.max(dim=1)
     taken = torch.where(most >= MATCHED, taken, -1)
-    every = torch.arange(len(boxes), device=boxes.device)
-    best = overlap.argmax(dim=2)
+    every, best = torch.arange(len(boxes), device=boxes.device), overlap.argmax(dim=2)
     for k in range(labels.shape[1]):
         place = every, best[:, k]
         taken[place] = torch.where(labels[:, k] >= 0, k, taken[place])
     return taken
 
 
-def _joined(maps: Maps, defaults: Defaults) -> tuple[Tensor, Tensor, Tensor]:
-    """Offsets (images, n, 4), logits (images, n, classes + 1) and the n default boxes."""
-    shapes = [(x.shape[2], x.shape[3]) for x, _ in maps]
-    counts = [len(defaults.sizes(level)) for level in range(len(maps))]
-
-    def rows(x: Tensor, count: int) -> Tensor:
-        places = x.view(len(x), count, -1, *x.shape[2:]).permute(0, 3, 4, 1, 2)
-        return places.flatten(1, 3).float()
-
-    offsets, logits = (
-        torch.cat([rows(pair[part], count) for pair, count in zip(maps, counts, strict=True)], 1)
-        for part in (0, 1)
-    )
-    return offsets, logits, default_boxes(shapes, defaults, offsets.device)
-
-
-def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int, defaults: Defaults) -> Tensor:
+def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int) -> Tensor:
     """Smooth L1 of the offsets + cross-entropy of the classes, over the N matched default boxes.
 
     The cross-entropy counts those N, and of the others in each image the three for each matched
-    one that it is largest for.
-
-    Args:
-        maps: of the model.
-        boxes: shape (images, n, 4), in pixels of the images.
-        labels: shape (images, n), below 0 where there is no object.
-        side: pixels of an image's side.
+    one that it is largest for. Boxes are in pixels.
     """
-    offsets, logits, places = _joined(maps, defaults)
-    boxes = boxes / boxes.new_tensor(side)
+    offsets, logits, places = maps
+    boxes = boxes / side
     found = matched(boxes, labels, places)
-    taken = found >= 0
-    index = found.clamp(min=0)
+    taken, index = found >= 0, found.clamp(min=0)
     truth = boxes.gather(1, index[..., None].expand(-1, -1, 4))
     wanted = encoded(centered(truth)[taken], places.expand_as(truth)[taken])
     off = F.smooth_l1_loss(offsets[taken], wanted, reduction="sum")
     target = torch.where(taken, labels.gather(1, index) + 1, 0)
-    entropy = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
-    entropy = entropy.view_as(target)
+    entropy = F.cross_entropy(logits.transpose(1, 2), target, reduction="none")
     rank = torch.where(taken, -1.0, entropy.detach()).argsort(1, descending=True).argsort(1)
     hard = ~taken & (rank < NEGATIVES * taken.sum(1, keepdim=True))
     return (off + entropy[taken | hard].sum()) / taken.sum().clamp(min=1)
 
 
-def ssd_detections(maps: Maps, side: int, defaults: Defaults, candidates: int) -> list[Tensor]:
-    """The detections: the default boxes' classes with the best scores, without suppressed ones.
+def ssd_detections(maps: Maps, side: int, candidates: int = CANDIDATES) -> list[Tensor]:
+    """The default boxes' classes with the best scores, without suppressed ones; see `detections`.
 
-    Args:
-        maps: of the model.
-        side: pixels of an image's side; boxes are cut at the images' edges.
-        candidates: detections of each class in an image before suppression, those with the best
-            scores. One number for all classes would let the copies of one object, of which there
-            are dozens before suppression, keep out other classes.
-
-    Returns:
-        For each image a tensor of shape (K, 6); see `detections`.
+    Boxes are cut at the images' edges; `candidates` of a class are there before suppression.
     """
-    offsets, logits, places = _joined(maps, defaults)
+    offsets, logits, places = maps
     shares = logits.softmax(-1)[..., 1:].transpose(1, 2)
-    boxes = cornered(decoded(offsets, places)).clamp(0, 1) * side
-    return [_of_image(*pair, candidates) for pair in zip(boxes, shares, strict=True)]
-
-
-def _of_image(boxes: Tensor, shares: Tensor, candidates: int) -> Tensor:
-    """The detections of one image, of boxes (n, 4) and shares (classes, n)."""
-    scores, index = shares.topk(min(candidates, shares.shape[1]))
-    used = int((scores >= LEAST).sum(1).max())
-    scores, index = scores[:, :used], index[:, :used]
-    label = torch.arange(len(shares), device=index.device)[:, None].expand_as(index)
-    boxes = boxes[index]
-    keep = (scores >= LEAST) & ~suppressed(boxes, label, SUPPRESSED)
-    ranked, order = scores.flatten().sort(descending=True, stable=True)
-    boxes, label, keep = (x.flatten(0, 1)[order][None] for x in (boxes, label, keep))
-    return detections(boxes, ranked[None], label, keep)[0]
+    every = cornered(decoded(offsets, places)).clamp(0, 1) * side
+    found = []
+    for image, of_class in zip(every, shares, strict=True):
+        scores, index = of_class.topk(min(candidates, of_class.shape[1]))
+        used = int((scores >= LEAST).sum(1).max())
+        scores, boxes = scores[:, :used], image[index[:, :used]]
+        label = torch.arange(len(scores), device=scores.device)[:, None].expand_as(scores)
+        keep = (scores >= LEAST) & ~suppressed(boxes, label, SUPPRESSED)
+        ranked, order = scores.flatten().sort(descending=True, stable=True)
+        boxes, label, keep = (x.flatten(0, 1)[order][None] for x in (boxes, label, keep))
+        found += detections(boxes, ranked[None], label, keep)
+    return found

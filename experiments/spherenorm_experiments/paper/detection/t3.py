@@ -8,6 +8,7 @@ from typing import Any
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.shared.detection import DETECTED
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
 
@@ -55,23 +56,6 @@ def _condition(row: Mapping[str, Any]) -> Condition:
 CONDITIONS = [_condition(row) for row in ROWS]
 DECAY = {"weight_decay": 1e-5}
 ADAM, ADAMP = (Arm(name, fixed=DECAY, paper=DECAY) for name in ("Adam", "AdamP"))
-DEPARTURES = (
-    ("data", "MS-COCO 2017", "1,024 scenes of 32 x 32 pixels: one or two glyphs of three "
-     "characters on photographs; other fonts in the test", "a small machine"),
-    ("networks", "CenterNet with ResNet-18, SSD300 with VGG16-BN", "the same layers, fewer and "
-     "narrower: 155,000 and 115,000 parameters", "a small machine"),
-    ("pretrained start", "ImageNet, torchvision's weights", "200 steps on glyphs of eight "
-     "other characters", "no weights are downloaded"),
-    ("learning rate", "2.5e-4 (CenterNet), 1e-4 (SSD)", "tuned",
-     "equal tuning; short runs need larger steps"),
-    ("length", "140 and 110 epochs, batch 64", "4 epochs, batch 16", "a small machine"),
-    ("schedule of SSD", "a tenth from 70 % and from 90 % on", "cosine",
-     "one for both detectors"),
-    ("with --data: images", "not given", "512 x 512 and 300 x 300 pixels, tested once, not "
-     "flipped", "the sides of the detectors' own papers"),
-    ("with --data: validation", "none", "1,000 training images are held out",
-     "rates are not chosen on the test set"),
-)  # fmt: skip
 
 T3 = Comparison(
     "t3",
@@ -92,5 +76,5 @@ T3 = Comparison(
     first_seed=300,
     seeds={"evidence": 6},
     measures=DETECTED,
-    departures=DEPARTURES,
+    departures=departures("t3"),
 )

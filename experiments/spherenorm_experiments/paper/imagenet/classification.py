@@ -7,8 +7,7 @@ convolution keeps the side of the image.
 from __future__ import annotations
 
 import functools
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,20 +19,10 @@ from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.paper.imagenet.networks import FULL, SCALES, SMALL
-from spherenorm_experiments.paper.shared.augmentation import (
-    cutmix,
-    normalized,
-    rand_augment,
-    standardized,
-)
-from spherenorm_experiments.paper.shared.glyphs import (
-    CHARACTERS,
-    Appearance,
-    by_fonts,
-    glyph_images,
-)
+from spherenorm_experiments.paper.imagenet.networks import FULL, SCALES, SMALL, Scale
+from spherenorm_experiments.paper.shared import augmentation, glyphs
 from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
+from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 from spherenorm_experiments.train import Training
 
@@ -49,16 +38,12 @@ Name = Literal[
     "rexnet-1.3",
 ]
 
-GLYPHS, SIDE = CHARACTERS[:10], 12
-TRAIN, VALIDATION, TEST = 1920, 480, 960
-APPEARANCE = Appearance(angle=12.0, scale=(0.75, 0.95), shift=0.5, contrast=90.0)
+GLYPHS, COUNTS = glyphs.CHARACTERS[:10], (1920, 480, 960)
+APPEARANCE = glyphs.Appearance(angle=12.0, scale=(0.75, 0.95), shift=0.5, contrast=90.0)
 """Glyphs on which a small network learns something in 200 steps, and optimizers still differ."""
 
 MAGNITUDE = 4.0
 """Of RandAugment on glyphs: at 9 they are turned by 27 degrees and shifted by 5 of 12 pixels."""
-
-AUDITED = 8
-"""Photographs of the audit's batch: it takes a dozen passes in float64 of a full-size network."""
 
 
 class Averaged(nn.Module):
@@ -115,9 +100,10 @@ class Classification(Task):
 
     def data(self) -> Splits:
         augmented = self.augmentation == "randaugment"
-        if self.data_set == "imagenet":
-            return imagenet(self._side, rand_augment if augmented else None)
-        return _glyphs(self._side, augmented)
+        if self.data_set == "glyphs":
+            return _glyphs(self.side or 12, augmented)
+        side = self.side or SCALES.get(self.network, Scale()).side
+        return imagenet(side, augmentation.rand_augment if augmented else None)
 
     def model(self) -> nn.Module:
         given = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
@@ -129,7 +115,7 @@ class Classification(Task):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
         if self.cutmix and torch.rand(()) < self.cutmix:
-            images, labels = cutmix(images, F.one_hot(labels, self._classes).float())
+            images, labels = augmentation.cutmix(images, F.one_hot(labels, self._classes).float())
         return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)
 
     @contextmanager
@@ -144,55 +130,24 @@ class Classification(Task):
         return {"accuracy": Mean(100.0 * (model(images).argmax(1) == labels))}
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        if self.data_set == "glyphs":
-            return super().audit_inputs()
-        return tuple(self.first_batch(self.data().train, AUDITED)[:-1])
+        """Of photographs eight: the audit takes a dozen passes in float64."""
+        count = 8 if self.data_set == "imagenet" else 64
+        return tuple(self.first_batch(self.data().train, count)[:-1])
 
     @property
     def _classes(self) -> int:
         return CLASSES if self.data_set == "imagenet" else len(GLYPHS)
 
-    @property
-    def _side(self) -> int:
-        if self.side is not None:
-            return self.side
-        if self.data_set == "glyphs":
-            return SIDE
-        scale = SCALES.get(self.network.removeprefix("efficientnet-"))
-        return scale.side if scale else 224
-
-
-class _Pictures:
-    """Glyphs that are augmented one by one; a map-style data set."""
-
-    def __init__(self, images: Tensor, labels: Tensor, augment: Callable[[Any], Any]) -> None:
-        self.images, self.labels, self.augment = images.numpy(), labels, augment
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        pillow = require_extra("PIL.Image", "augmentation")
-        picture = pillow.fromarray(self.images[index].transpose(1, 2, 0))
-        return normalized(self.augment(picture)), int(self.labels[index])
-
-    def fingerprint(self) -> str:
-        """A hash of all images and labels."""
-        return hashlib.sha256(self.images.tobytes() + self.labels.numpy().tobytes()).hexdigest()
-
-
-@functools.lru_cache(maxsize=4)
-def _drawn(side: int) -> list[tuple[Tensor, Tensor]]:
-    """Glyphs of training, validation and test, as bytes, with their labels."""
-    how = {"size": side, "characters": GLYPHS, "appearance": APPEARANCE}
-    return by_fonts(glyph_images, (TRAIN, VALIDATION, TEST), **how)
-
 
 @functools.lru_cache(maxsize=4)
 def _glyphs(side: int, augmented: bool) -> Splits:
-    drawn = _drawn(side)
-    splits = Splits(*((standardized(images), labels) for images, labels in drawn))
-    if not augmented:
-        return splits
-    mild = functools.partial(rand_augment, magnitude=MAGNITUDE)
-    return splits._replace(train=_Pictures(*drawn[0], mild))
+    how = {"size": side, "characters": GLYPHS, "appearance": APPEARANCE}
+    drawn = glyphs.by_fonts(glyphs.glyph_images, COUNTS, **how)
+    splits = Splits(*((augmentation.standardized(images), labels) for images, labels in drawn))
+    return splits._replace(train=Items(_augmented, *drawn[0])) if augmented else splits
+
+
+def _augmented(image: Tensor, label: Tensor) -> tuple[Tensor, int]:
+    picture = require_extra("PIL.Image", "augmentation").fromarray(image.permute(1, 2, 0).numpy())
+    changed = augmentation.rand_augment(picture, MAGNITUDE)
+    return augmentation.normalized(changed), int(label)

@@ -31,22 +31,18 @@ from spherenorm_experiments.paper.shared.layers import (
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18, resnet50
 
 
-class Scale(NamedTuple):
-    """Factors of B0's channels and depth, the side of the image in pixels, the dropout rate."""
+class Block(NamedTuple):
+    """A row of a network's table.
 
-    width: float
-    depth: float
-    side: int
-    dropout: float
+    Attributes:
+        squeeze: channels of the input per channel of the squeeze-and-excitation; 0 for none.
+    """
 
-
-SCALES = {
-    "b0": Scale(1.0, 1.0, 224, 0.2),
-    "b1": Scale(1.0, 1.1, 240, 0.2),
-    "b2": Scale(1.1, 1.2, 260, 0.3),
-    "b3": Scale(1.2, 1.4, 300, 0.3),
-}
-"""The released scales of EfficientNet."""
+    outputs: int
+    expansion: int
+    kernel: int
+    stride: int
+    squeeze: int = 0
 
 
 class SqueezeExcitation(nn.Module):
@@ -70,22 +66,7 @@ class SqueezeExcitation(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        gate: Tensor = self.gate(x)
-        return x * gate
-
-
-class Block(NamedTuple):
-    """A row of a network's table.
-
-    Attributes:
-        squeeze: channels of the input per channel of the squeeze-and-excitation; 0 for none.
-    """
-
-    outputs: int
-    expansion: int
-    kernel: int
-    stride: int
-    squeeze: int = 0
+        return x * self.gate(x)  # type: ignore[no-any-return]
 
 
 class InvertedResidual(nn.Module):
@@ -129,24 +110,18 @@ class InvertedNetwork(nn.Module):
     """A convolution, inverted residuals, a 1 x 1 convolution, and a linear classifier.
 
     Args:
-        stem: channels of the first convolution.
-        rows: the blocks.
-        features: channels before the classifier.
-        activation: of the convolutions.
         drops: the rate of stochastic depth of each block.
+        stem, features: channels of the first and of the last convolution.
         widens: blocks are ReXNet's.
-        stem_stride: 2, or 1 for small images.
-        classes: outputs.
-        dropout: the rate before the classifier.
     """
 
     def __init__(
         self,
-        stem: int,
         rows: Sequence[Block],
+        drops: Sequence[float],
+        stem: int,
         features: int,
         activation: Activation,
-        drops: Sequence[float],
         *,
         widens: bool = False,
         stem_stride: int = 2,
@@ -165,84 +140,78 @@ class InvertedNetwork(nn.Module):
         initialize(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(self.layers(x))
-        return out
+        return self.head(self.layers(x))  # type: ignore[no-any-return]
 
+
+class Scale(NamedTuple):
+    """Factors of B0's channels and depth, the side of the image in pixels, the dropout rate."""
+
+    width: float = 1.0
+    depth: float = 1.0
+    side: int = 224
+    dropout: float = 0.2
+
+
+SCALES = {
+    "efficientnet-b0": Scale(),
+    "efficientnet-b1": Scale(1.0, 1.1, 240, 0.2),
+    "efficientnet-b2": Scale(1.1, 1.2, 260, 0.3),
+    "efficientnet-b3": Scale(1.2, 1.4, 300, 0.3),
+}
+"""The released scales of EfficientNet."""
 
 MOBILENET = (
-    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2),
-    (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    (1, 3, 16, 1, 1), (6, 3, 24, 2, 2), (6, 3, 32, 3, 2), (6, 3, 64, 4, 2),
+    (6, 3, 96, 3, 1), (6, 3, 160, 3, 2), (6, 3, 320, 1, 1),
 )  # fmt: skip
-"""Expansion, channels, blocks and stride of each stage."""
-
 EFFICIENTNET = (
     (1, 3, 16, 1, 1), (6, 3, 24, 2, 2), (6, 5, 40, 2, 2), (6, 3, 80, 3, 2),
     (6, 5, 112, 3, 1), (6, 5, 192, 4, 2), (6, 3, 320, 1, 1),
 )  # fmt: skip
-"""Expansion, kernel, channels, blocks and stride of each stage of B0."""
+"""Expansion, kernel, channels, blocks and stride of each stage; of B0."""
 
 REXNET = ((1, 1, False), (2, 2, False), (2, 2, True), (3, 2, True), (3, 1, True), (5, 2, True))
 """Blocks, stride and squeeze-and-excitation of each stage."""
 
 
-def mobilenet_v2(
-    stages: Sequence[Sequence[int]] = MOBILENET,
+def scaled(
+    stages: Sequence[Sequence[int]],
+    scale: Scale,
+    squeeze: int,
+    activation: Activation,
+    *,
     stem: int = 32,
     features: int = 1280,
-    stochastic_depth: float = 0.0,
-    **options: Any,
-) -> InvertedNetwork:
-    """MobileNetV2: 3,504,872 parameters with 1,000 classes.
-
-    Args:
-        stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
-        **options: of `InvertedNetwork`.
-    """
-    rows = [
-        Block(outputs, expansion, 3, 1 if place else stride)
-        for expansion, outputs, repeats, stride in stages
-        for place in range(repeats)
-    ]
-    drops = rising(stochastic_depth, len(rows))
-    return InvertedNetwork(stem, rows, features, nn.ReLU6, drops, **options)
-
-
-def efficientnet(
-    name: str,
-    stages: Sequence[Sequence[int]] = EFFICIENTNET,
-    stem: int = 32,
-    features: int = 1280,
-    stochastic_depth: float = 0.2,
     divisor: int = 8,
+    stochastic_depth: float = 0.0,
+    behind: int = 0,
     **options: Any,
 ) -> InvertedNetwork:
-    """EfficientNet: 5,288,548 parameters (B0) to 12,233,232 (B3) with 1,000 classes.
+    """A network of stages, widened and deepened.
 
     Args:
-        name: b0, b1, b2 or b3.
-        stochastic_depth: the rate of a block behind the last; it rises linearly with depth from 0.
+        stages: rows of expansion, kernel, channels, blocks and stride.
         divisor: of all numbers of channels.
-        **options: of `InvertedNetwork`.
+        stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
+        behind: blocks behind the last, the last of which would have that rate.
 
     Example:
-        >>> import torch
         >>> with torch.device("meta"):
-        ...     sum(p.numel() for p in efficientnet("b0").parameters())
+        ...     sum(p.numel() for p in FULL["efficientnet-b0"]().parameters())
         5288548
     """
-    scale = SCALES[name]
 
     def wide(channels: int) -> int:
         return divisible(scale.width * channels, divisor)
 
     rows = [
-        Block(wide(outputs), expansion, kernel, 1 if place else stride, squeeze=4)
+        Block(wide(outputs), expansion, kernel, 1 if place else stride, squeeze)
         for expansion, kernel, outputs, repeats, stride in stages
         for place in range(math.ceil(scale.depth * repeats))
     ]
-    drops = rising(stochastic_depth, len(rows) + 1)[:-1]
+    drops = rising(stochastic_depth, len(rows) + behind)[: len(rows)]
     options = {"dropout": scale.dropout, **options}
-    return InvertedNetwork(wide(stem), rows, wide(features), nn.SiLU, drops, **options)
+    return InvertedNetwork(rows, drops, wide(stem), wide(features), activation, **options)
 
 
 def rexnet(
@@ -254,13 +223,11 @@ def rexnet(
     stochastic_depth: float = 0.0,
     **options: Any,
 ) -> InvertedNetwork:
-    """ReXNet: 4,796,873 parameters at width 1.0, 7,557,091 at 1.3, with 1,000 classes.
+    """ReXNet.
 
     Args:
         width: a factor of all channels.
         channels: of the first block and, beyond these, of the last: they grow from block to block.
-        stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
-        **options: of `InvertedNetwork`.
     """
     shapes = [
         (6 if number else 1, 1 if place else stride, 2 if squeezed else 0)
@@ -272,9 +239,8 @@ def rexnet(
         Block(round(width * (first + growth * index / len(shapes))), expansion, 3, stride, squeeze)
         for index, (expansion, stride, squeeze) in enumerate(shapes)
     ]
-    drops = rising(stochastic_depth, len(rows))
-    wide = math.floor(width * features)
-    return InvertedNetwork(round(width * stem), rows, wide, nn.SiLU, drops, widens=True, **options)
+    drops, wide = rising(stochastic_depth, len(rows)), math.floor(width * features)
+    return InvertedNetwork(rows, drops, round(width * stem), wide, nn.SiLU, widens=True, **options)
 
 
 def divisible(channels: float, by: int = 8) -> int:
@@ -290,27 +256,36 @@ def divisible(channels: float, by: int = 8) -> int:
     return rounded if rounded >= 0.9 * channels else rounded + by
 
 
+MOBILE: dict[str, Any] = {"scale": Scale(), "squeeze": 0, "activation": nn.ReLU6}
+SQUEEZED: dict[str, Any] = {
+    **{"squeeze": 4, "activation": nn.SiLU, "stochastic_depth": 0.2, "behind": 1}
+}
+WIDTHS = {"rexnet-1.0": 1.0, "rexnet-1.3": 1.3}
+
 FULL: dict[str, Callable[..., nn.Module]] = {
-    "mobilenetv2": mobilenet_v2,
+    "mobilenetv2": partial(scaled, MOBILENET, **MOBILE),
     "resnet18": resnet18,
     "resnet50": resnet50,
-    **{f"efficientnet-{name}": partial(efficientnet, name) for name in SCALES},
-    **{f"rexnet-{width}": partial(rexnet, width) for width in (1.0, 1.3)},
+    **{name: partial(scaled, EFFICIENTNET, scale, **SQUEEZED) for name, scale in SCALES.items()},
+    **{name: partial(rexnet, width) for name, width in WIDTHS.items()},
 }
-_TINY: dict[str, Any] = {"stem": 8, "stem_stride": 1, "features": 64}
-_STAGES: dict[str, dict[str, Any]] = {
-    "mobilenetv2": {"stages": ((1, 8, 1, 1), (4, 16, 1, 2), (4, 24, 1, 2)), **_TINY},
-    "efficientnet": {
-        "stages": ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2)), "divisor": 2, "dropout": 0.2, **_TINY
-    },
-    "rexnet": {"stages": ((1, 1, False), (2, 2, True)), "channels": (8, 24), **_TINY},
-}  # fmt: skip
+"""With 1,000 classes: MobileNetV2 has 3,504,872 parameters, EfficientNet 5,288,548 (B0) to
+12,233,232 (B3), ReXNet 4,796,873 and 7,557,091."""
+
+FEW = ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2))
+TINY: dict[str, Any] = {"stem": 8, "stem_stride": 1, "features": 64}
 SMALL: dict[str, Callable[..., nn.Module]] = {
+    "mobilenetv2": partial(
+        scaled, ((1, 3, 8, 1, 1), (4, 3, 16, 1, 2), (4, 3, 24, 1, 2)), **MOBILE, **TINY
+    ),
     "resnet18": partial(ResNet, "basic", (1, 1, 1), 8, "small"),
     "resnet50": partial(ResNet, "bottleneck", (1, 1, 1), 4, "small"),
     **{
-        name: partial(full, **_STAGES[name.partition("-")[0]])
-        for name, full in FULL.items()
-        if not name.startswith("resnet")
+        name: partial(scaled, FEW, scale, divisor=2, dropout=0.2, **SQUEEZED, **TINY)
+        for name, scale in SCALES.items()
+    },
+    **{
+        name: partial(rexnet, width, ((1, 1, False), (2, 2, True)), (8, 24), **TINY)
+        for name, width in WIDTHS.items()
     },
 }

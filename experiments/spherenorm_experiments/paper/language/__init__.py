@@ -2,4 +2,4 @@
 
 STUDIES = {"t5": "t5:T5"}
 TASKS = {"language": "language:Language"}
-LAYOUTS = {"wikitext-103": "texts:LAYOUT"}
+LAYOUTS = {"wikitext-103": "language:LAYOUT"}

@@ -1,30 +1,145 @@
-"""Language modelling: Transformer-XL on WikiText-103, or a small one on the library's source."""
+"""Language modelling: Transformer-XL on WikiText-103, or a small one on the library's source.
+
+Tokens are words, or characters of source code; those of a line are followed by `<eos>`. The
+vocabulary is that of the training text, from the most frequent token to the rarest, after `<eos>`:
+as in the released code of Transformer-XL.
+
+Source: S. Merity et al., *Pointer Sentinel Mixture Models*, 2016.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+import sysconfig
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.paper.language.texts import PARTS, Windows, corpus, source_corpus
 from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
+from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
+
+PARTS = ("train", "valid", "test")
+END, UNKNOWN = "<eos>", "<unk>"
+
+MODULES = {
+    "train": ("argparse", "shutil", "threading"),
+    "valid": ("tarfile",),
+    "test": ("subprocess",),
+}
+"""Modules of Python's standard library that are one file in every version since 3.10."""
+
+LENGTHS = {"train": 20_000, "valid": 8_000, "test": 8_000}
+"""Tokens of each module that are read."""
+
+
+def windows(tokens: Tensor, memory: int, length: int, *, complete: bool) -> Tensor:
+    """The segments of a text, each after the tokens that precede it; shape (segments, size).
+
+    A window is `memory` tokens, the `length` that are scored from them on, and one more, the target
+    of the last. What precedes the text is filled with its end-of-line token. It is a view: a token
+    is in memory once.
+
+    Args:
+        tokens: of the text, shape (count,).
+        complete: leave out a last segment that is shorter; else it ends with -1.
+
+    Raises:
+        ValueError: the text is too short for one segment.
+    """
+    targets = len(tokens) - 1  # nothing predicts the first token
+    count = targets // length if complete else -(-targets // length)
+    if count < 1:
+        raise ValueError(f"segments of {length} need a longer text, got {len(tokens)} tokens")
+    padded = F.pad(F.pad(tokens, (memory, 0)), (0, max(0, count * length - targets)), value=-1)
+    return padded.unfold(0, memory + length + 1, length)[:count]
+
+
+def _vocabulary(lines: Iterable[Sequence[str]], *special: str) -> dict[str, int]:
+    """The number of each word: first the special ones, then from the most frequent to the rarest.
+
+    Words that are equally frequent keep the order in which they first appear.
+    """
+    counts = Counter(chain.from_iterable(lines))
+    words = [*special, *(word for word, _ in counts.most_common() if word not in special)]
+    return {word: number for number, word in enumerate(words)}
+
+
+def _encoded(lines: Iterable[Sequence[str]], numbers: Mapping[str, int]) -> Tensor:
+    """The tokens of the lines, each followed by `<eos>`; int32."""
+    tokens, unknown = array("i"), numbers.get(UNKNOWN)
+    for line in lines:
+        for word in (*line, END):
+            number = numbers.get(word, unknown)
+            if number is None:
+                raise ValueError(f"the word {word!r} is not in the vocabulary, nor is {UNKNOWN}")
+            tokens.append(number)
+    return torch.frombuffer(tokens, dtype=torch.int32).clone()
+
+
+def _lines(folder: Path, part: str) -> Iterator[list[str]]:
+    with (folder / f"wiki.{part}.tokens").open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.split()
+
+
+def _length(part: str, folder: Path) -> int:
+    """The tokens of a part, with the ends of its lines."""
+    return sum(len(line) + 1 for line in _lines(folder, part))
+
+
+LAYOUT = layout(
+    "wikitext-103",
+    {
+        "vocabulary": lambda folder: len(_vocabulary(_lines(folder, "train"), END)),
+        **{f"{part} tokens": functools.partial(_length, part) for part in PARTS},
+    },
+)
+
+
+@LAYOUT.reader
+def corpus(folder: Path) -> tuple[int, Mapping[str, Tensor]]:
+    """The size of the vocabulary of WikiText-103, and the tokens of each part.
+
+    Raises:
+        ValueError: no folder was given, it has another layout, or a word of validation or test is
+            not in the training text, which has no `<unk>`.
+    """
+    numbers = _vocabulary(_lines(folder, "train"), END)
+    return len(numbers), {part: _encoded(_lines(folder, part), numbers) for part in PARTS}
+
+
+@functools.cache
+def source_corpus() -> tuple[int, Mapping[str, Tensor]]:
+    """The same of Python's standard library, where a token is a character.
+
+    The text depends on the version of Python, and so does the fingerprint of the data.
+    """
+    numbers = _vocabulary(chain.from_iterable(map(_source, MODULES["train"])), END, UNKNOWN)
+    return len(numbers), {
+        part: torch.cat([_encoded(_source(each), numbers)[: LENGTHS[part]] for each in own]).long()
+        for part, own in MODULES.items()
+    }
+
+
+def _source(module: str) -> list[str]:
+    path = Path(sysconfig.get_path("stdlib")) / f"{module}.py"
+    return path.read_text(encoding="utf-8").splitlines()
+
 
 CUTOFFS = {"wikitext-103": (20_000, 40_000, 200_000), "library": (16, 40)}
 """The first token of each cluster of the adaptive softmax; those within the vocabulary hold."""
-
-AUDITED = 4
-"""Windows of the audit's batch."""
-
-LARGEST = 700.0
-"""The exponent of a float64 ends at 709."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +181,16 @@ class Language(Task):
     }
 
     def data(self) -> Splits:
-        if self.data_set == "wikitext-103":
-            return Splits(*_windows(corpus()[1], self.memory, self.segment))
-        return _stacked(self.memory, self.segment)
+        texts = self._corpus[1]
+        return Splits(*(
+            (windows(texts[part], self.memory, self.segment, complete=part == "train"),)
+            for part in PARTS
+        ))  # fmt: skip
 
     def model(self) -> nn.Module:
-        on_disk = self.data_set == "wikitext-103"
-        count, _ = corpus() if on_disk else source_corpus()
+        count, _ = self._corpus
+        # A checkpoint would not hold the memories of several processes.
+        alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
         return TransformerXL(
             count,
             layers=self.layers,
@@ -81,19 +199,16 @@ class Language(Task):
             inner=self.inner,
             cutoffs=[cutoff for cutoff in CUTOFFS[self.data_set] if cutoff < count],
             memory=self.memory,
-            recurrent=self.recurrent and not _is_one_of_several(),
+            recurrent=self.recurrent and alone,
             dropout=self.dropout,
             weight_norm=self.weight_norm,
         )
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        (windows,) = batch
-        losses: Tensor = model(windows)
-        return losses.mean()
+        return model(batch[0]).mean()  # type: ignore[no-any-return]
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
-        (windows,) = batch
-        losses = model(windows)[windows[:, self.memory + 1 :] >= 0]
+        losses = model(batch[0])[batch[0][:, self.memory + 1 :] >= 0]
         return {
             "minus perplexity": Mean(losses, then=lambda mean: -_perplexity(mean)),
             "perplexity": Mean(losses, then=_perplexity),
@@ -108,29 +223,17 @@ class Language(Task):
         return torch.cat([rows.T.flatten(), torch.arange(batch_size * steps, count)])
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        return tuple(self.first_batch(self.data().train, AUDITED))
+        return tuple(self.first_batch(self.data().train, 4))
 
     def shards(self, model: nn.Module) -> Sequence[nn.Module]:
         """The layers; the vocabulary, whose methods the model calls, is sharded with the model."""
         assert isinstance(model, TransformerXL)
         return list(model.layers)
 
-
-def _is_one_of_several() -> bool:
-    """True in one of several processes, whose memories a checkpoint would not hold."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    @property
+    def _corpus(self) -> tuple[int, Mapping[str, Tensor]]:
+        return corpus() if self.data_set == "wikitext-103" else source_corpus()
 
 
 def _perplexity(mean: float) -> float:
-    return math.exp(min(mean, LARGEST))
-
-
-def _windows(tokens: Mapping[str, Tensor], memory: int, segment: int) -> list[Windows]:
-    return [Windows(tokens[part], memory, segment, complete=part == "train") for part in PARTS]
-
-
-@functools.lru_cache(maxsize=4)
-def _stacked(memory: int, segment: int) -> Splits:
-    """The windows of the library's source as tensors, which need no loader."""
-    windows = _windows(source_corpus()[1], memory, segment)
-    return Splits(*((torch.stack([part[k][0] for k in range(len(part))]),) for part in windows))
+    return math.exp(min(mean, 700.0))  # float64 ends at exp(709)

@@ -8,6 +8,7 @@ from spherenorm_experiments.claims import OURS
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.shared.detection import DETECTED
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, number
 from spherenorm_experiments.shown import invariant_share
@@ -78,23 +79,8 @@ T5 = Comparison(
     claims=list(projection(CONDITIONS[:1], NAMES)),
     first_seed=1500,
     measures=DETECTED,
-    departures=(
-        ("data", "WikiText-103, 103 million words", "60,000 characters of the standard library's "
-         "source", "a small machine"),
-        ("network", "Transformer-XL base (not said): 16 layers of width 410", "2 layers of width "
-         "64; the same classes", "a run takes seconds"),
-        ("recurrence", "hidden states of the step before (as released)", "of the 32 characters "
-         "before each segment, read again; as released with --data in one process",
-         "segments come in any order"),
-        ("evaluation (--data too)", "not given (released script: a memory of 640 words)",
-         "32 characters before each segment (150 words with --data)", "scored as it was trained"),
-        ("learning rate", "not given (released script: 2.5e-4)", "tuned",
-         "equal tuning for every optimizer"),
-        ("weight decay", "not given", "0", "norms grow by the steps alone"),
-        ("length", "not given (released script: 200,000 steps)", "2 epochs of 79 steps; 17 epochs "
-         "with --data, 194,990 steps", "a run takes seconds"),
-    ),
-)  # fmt: skip
+    departures=departures("t5"),
+)
 
 
 def _share(runs: Runs, label: str) -> float | None:

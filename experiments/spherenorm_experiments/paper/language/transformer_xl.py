@@ -44,9 +44,6 @@ class TransformerXL(nn.Module):
         dropout: of embeddings, sublayers and the output.
         weight_norm: write each matrix W of the layers as g v / |v|, row by row: then the loss does
             not depend on the scale of v.
-
-    Raises:
-        ValueError: `width` is not a multiple of `heads`, or even.
     """
 
     kept: Tensor | None
@@ -67,8 +64,6 @@ class TransformerXL(nn.Module):
         weight_norm: bool = False,
     ) -> None:
         super().__init__()
-        if width % heads or width % 2:
-            raise ValueError(f"width must be even and a multiple of heads={heads}, got {width}")
         self.memory, self.recurrent, self.width = memory, recurrent, width
         for name in ("kept", "kept_tokens"):
             self.register_buffer(name, None, persistent=False)
@@ -91,6 +86,7 @@ class TransformerXL(nn.Module):
         Returns:
             Shape (batch, length); 0 for a target of -1.
         """
+        windows = windows.long()
         inputs = windows[:, :-1].clamp(min=0)
         context, segment = inputs[:, : self.memory], inputs[:, self.memory :]
         output, kept = self.read(segment, self._past(context))
@@ -145,32 +141,36 @@ class Layer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self, x: Tensor, context: Tensor, positions: Tensor, content: Tensor, position: Tensor
-    ) -> Tensor:
+    def forward(self, x: Tensor, *attention: Tensor) -> Tensor:
         """The segment x of shape (batch, length, width), which ends where its context ends."""
-        attended = self._attend(x, context, positions, content, position)
-        x = self.norms[0](x + self.dropout(self.attended(attended)))
+        attended = self.attended(self.attend(x, *attention))
+        x = self.norms[0](x + self.dropout(attended))
         risen = self.dropout(self.rise(x).relu())
-        result: Tensor = self.norms[1](x + self.dropout(self.fall(risen)))
-        return result
+        return self.norms[1](x + self.dropout(self.fall(risen)))  # type: ignore[no-any-return]
 
-    def _attend(
+    def attend(
         self, x: Tensor, context: Tensor, positions: Tensor, content: Tensor, position: Tensor
     ) -> Tensor:
+        """The values that each token of x attends to.
+
+        Args:
+            context: the hidden states that end with x, shape (batch, reach, width).
+            positions: those of the distances reach - 1, ..., 0.
+            content, position: what is added to queries, of shape (heads, size of a head).
+        """
         length, reach = x.shape[1], context.shape[1]
-        query = self._by_head(self.query(x))
-        key, value = (self._by_head(y) for y in self.key_value(context).chunk(2, dim=-1))
-        distance = self._by_head(self.position(positions))
+
+        def by_head(y: Tensor) -> Tensor:
+            return y.reshape(*y.shape[:-1], self.heads, -1)
+
+        query, distance = by_head(self.query(x)), by_head(self.position(positions))
+        key, value = map(by_head, self.key_value(context).chunk(2, dim=-1))
         scores = torch.einsum("bihe,bjhe->bhij", query + content, key)
         moved = torch.einsum("bihe,jhe->bhij", query + position, distance)
         scores = (scores + relative_shift(moved)) / math.sqrt(query.shape[-1])
         seen = torch.ones(length, reach, dtype=torch.bool, device=x.device).tril(reach - length)
         shares = scores.masked_fill(~seen, -math.inf).softmax(dim=-1)
         return torch.einsum("bhij,bjhe->bihe", shares, value).flatten(2)
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x.reshape(*x.shape[:-1], self.heads, -1)
 
 
 def relative_shift(scores: Tensor) -> Tensor:
@@ -204,8 +204,7 @@ class Projection(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(INITIAL * torch.randn(outputs, inputs))
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
-        norms = self.weight.detach().norm(dim=1)
-        self.gain = nn.Parameter(norms) if weight_norm else None
+        self.gain = nn.Parameter(self.weight.detach().norm(dim=1)) if weight_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight
@@ -259,7 +258,6 @@ class AdaptiveVocabulary(nn.Module):
             # With no target in it, a cluster still takes part: its gradient is 0, not missing.
             inside = ((wanted >= start) & (wanted < stop)).nonzero()[:, 0]
             logits = F.linear(rows[inside], self.table[start:stop], self.bias[start:stop])
-            within = logits.log_softmax(dim=-1)
-            own = within.gather(1, (wanted[inside] - start)[:, None])[:, 0]
-            found = found.index_add(0, inside, -own)
+            own = F.cross_entropy(logits, wanted[inside] - start, reduction="none")
+            found = found.index_add(0, inside, own)
         return found.masked_fill(wanted < 0, 0.0).view_as(targets)

@@ -3,8 +3,8 @@
 STUDIES = {"t6": "t6:T6"}
 TASKS = {"retrieval": "retrieval:Retrieval"}
 LAYOUTS = {
-    "cars-196": "photos:CARS",
-    "cub": "photos:CUB",
-    "in-shop": "photos:IN_SHOP",
-    "sop": "photos:PRODUCTS",
+    "cars-196": "images:CARS",
+    "cub": "images:CUB",
+    "in-shop": "images:IN_SHOP",
+    "sop": "images:PRODUCTS",
 }

@@ -1,4 +1,12 @@
-"""Retrieval: embeddings by triplets or proxies, on CUB, Cars-196, In-Shop, SOP, or on glyphs."""
+"""Retrieval: embeddings by triplets or proxies, on CUB, Cars-196, In-Shop, SOP, or on glyphs.
+
+`Embedding(resnet50())` has 24,557,120 parameters, 23,508,032 of them below the linear layer. The
+length of W f + b is divided out, so that only the direction of W and b together matters, of the
+layer as a whole: no row of W is scale-invariant by itself. With a bias W alone is not either.
+
+Source: S. Kim et al., *Proxy Anchor Loss for Deep Metric Learning*, 2020, and its released code;
+F. Schroff et al., *FaceNet*, 2015.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +19,92 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
+from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.metrics import Collected, Statistic
-from spherenorm_experiments.paper.retrieval.embedding import Embedding, Learner
-from spherenorm_experiments.paper.retrieval.glyph_classes import (
+from spherenorm_experiments.paper.retrieval.images import (
     GALLERY,
     PROTOCOLS,
     QUERY,
     glyph_classes,
+    photos,
 )
-from spherenorm_experiments.paper.retrieval.photos import photos
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
 from spherenorm_experiments.task import Batch, Budget, Splits, Task, are_tensors
 from spherenorm_experiments.train import Training
 
-PUBLISHED = Path("pretrained") / "resnet50.pth"
-"""The file of torchvision's model in the folder of `--data`."""
+MARGIN = 0.1
+"""Of triplets and proxies, as in the released code of ProxyAnchor."""
 
-SIDE = 16
-"""Pixels of a glyph's image."""
 
-AUDITED = 32
-"""Images of the audit's batch."""
+class Embedding(nn.Module):
+    """l2-normalized W (mean + maximum over the image) + b.
 
-CHUNK = 4096
-"""Queries whose neighbours are looked for at a time."""
+    Args:
+        trunk: without its classifier.
+        frozen_statistics: BatchNorm keeps its statistics in training. The convolutions below it
+            are then not scale-invariant.
+    """
+
+    def __init__(
+        self,
+        trunk: ResNet,
+        dimension: int = 512,
+        *,
+        bias: bool = True,
+        frozen_statistics: bool = False,
+    ) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(trunk.stem, *trunk.stages)
+        self.frozen_statistics = frozen_statistics
+        self.linear = nn.Linear(trunk.features, dimension, bias=bias)
+        nn.init.kaiming_normal_(self.linear.weight, mode="fan_out")
+        if bias:
+            nn.init.zeros_(self.linear.bias)
+        self.train()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Shape (items, dimension), of images of shape (items, 3, height, width)."""
+        features = self.trunk(images)
+        pooled = features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
+        return F.normalize(self.linear(pooled))
+
+    def train(self, mode: bool = True) -> Embedding:
+        """As every module's, but for frozen statistics."""
+        super().train(mode)
+        if self.frozen_statistics:
+            self.trunk.eval()  # which has no other layer with a mode
+        return self
+
+
+class Learner(nn.Module):
+    """An embedding with one of two losses of pytorch-metric-learning."""
+
+    def __init__(self, embedding: Embedding, objective: str, classes: int, dimension: int) -> None:
+        super().__init__()
+        require_extra("pytorch_metric_learning", "retrieval")
+        from pytorch_metric_learning import losses, miners
+
+        self.embedding, self.miner = embedding, None
+        if objective == "triplet":
+            self.miner = miners.TripletMarginMiner(MARGIN, type_of_triplets="semihard")
+            self.criterion: nn.Module = losses.TripletMarginLoss(MARGIN)
+        else:
+            self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Embeddings of shape (items, dimension), or with labels, of shape (items), the loss."""
+        embeddings: Tensor = self.embedding(images)
+        if labels is None:
+            return embeddings
+        with torch.autocast(images.device.type, enabled=False):
+            if embeddings.dtype in (torch.float16, torch.bfloat16):
+                embeddings = embeddings.float()  # the library would cast the proxies to the half
+            triplets = None if self.miner is None else self.miner(embeddings, labels)
+            return self.criterion(embeddings, labels, triplets)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -48,7 +115,8 @@ class Retrieval(Task):
     than the margin. ProxyAnchor has a vector for each class, which is trained with them.
 
     Attributes:
-        data_set: glyphs, divided in one of four ways, or one of the paper's data sets.
+        data_set: glyphs of 16 x 16 pixels, divided in one of four ways, or one of the paper's data
+            sets.
         objective: triplet or proxy-anchor.
         network: small (two blocks) or resnet50.
         dimension: of the embedding.
@@ -89,7 +157,7 @@ class Retrieval(Task):
 
     def data(self) -> Splits:
         if self.data_set in PROTOCOLS:
-            return glyph_classes(self.data_set, SIDE)
+            return glyph_classes(self.data_set, 16)
         return photos(self.data_set, self.side)
 
     def model(self) -> nn.Module:
@@ -104,8 +172,7 @@ class Retrieval(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels, _ = batch
-        loss: Tensor = model(images, labels)
-        return loss
+        return model(images, labels)  # type: ignore[no-any-return]
 
     @contextmanager
     def around_step(self, training: Training, step: int) -> Iterator[None]:
@@ -133,13 +200,8 @@ class Retrieval(Task):
 
     def audit_inputs(self) -> tuple[Any, ...]:
         """Images; and classes where proxies matter. Mining triplets is no smooth function."""
-        images, labels, _ = self.first_batch(self.data().train, AUDITED)
+        images, labels, _ = self.first_batch(self.data().train, 32)
         return (images,) if self.objective == "triplet" else (images, labels)
-
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        assert isinstance(model, Learner)
-        trunk = model.embedding.trunk
-        return [trunk.stem, *trunk.stages]
 
     def fingerprint(self) -> str:
         found = super().fingerprint()
@@ -153,14 +215,14 @@ class Retrieval(Task):
 
     @property
     def _published(self) -> Path:
-        return data_folder("the pretrained start") / PUBLISHED
+        return data_folder("the pretrained start") / "pretrained" / "resnet50.pth"
 
 
 def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
     """The percentage of queries whose nearest image of the gallery has their class.
 
     An image that is both query and gallery does not find itself. Queries without an image to find
-    do not count.
+    do not count. It is the precision@1 of pytorch-metric-learning.
 
     Args:
         embeddings: vectors of length 1, shape (items, dimension).
@@ -168,20 +230,21 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
         roles: QUERY, GALLERY or BOTH, shape (items).
 
     Returns:
-        nan if there is nothing to find.
+        nan without a gallery, and for embeddings that are not finite.
     """
-    queries, gallery = ((roles != other).nonzero()[:, 0] for other in (GALLERY, QUERY))
-    hits = found = 0
-    if not len(gallery):  # a rehearsal's few items may be queries alone
+    from pytorch_metric_learning.distances import CosineSimilarity
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+    from pytorch_metric_learning.utils.inference import CustomKNN
+
+    queries, gallery = roles != GALLERY, roles != QUERY
+    if not gallery.any() or not embeddings.isfinite().all():  # a rehearsal may have queries alone
         return float("nan")
-    for chunk in torch.split(queries, CHUNK):
-        likeness = embeddings[chunk] @ embeddings[gallery].T
-        itself = chunk[:, None] == gallery
-        same = (labels[chunk, None] == labels[gallery]) & ~itself
-        nearest = likeness.masked_fill(itself, -torch.inf).argmax(dim=1, keepdim=True)
-        hits += int(same.gather(1, nearest).sum())
-        found += int(same.any(dim=1).sum())
-    return 100 * hits / found if found else float("nan")
+    neighbours = CustomKNN(CosineSimilarity(), batch_size=4096)
+    found = AccuracyCalculator(include=("precision_at_1",), k=1, knn_func=neighbours).get_accuracy(
+        *(embeddings[queries], labels[queries], embeddings[gallery], labels[gallery]),
+        ref_includes_query=torch.equal(queries, gallery),
+    )
+    return 100 * float(found["precision_at_1"])
 
 
 def balanced(
@@ -192,20 +255,19 @@ def balanced(
     Classes are drawn without replacement, until all have been drawn; so are the images of a class
     that has enough.
     """
+
     members = [(labels == label).nonzero()[:, 0] for label in torch.unique(labels)]
     wanted = -(-batch_size // per_class)
     found: list[Tensor] = []
     for _ in range(-(-count // batch_size)):
-        rounds = -(-wanted // len(members))
-        chosen = [torch.randperm(len(members), generator=random) for _ in range(rounds)]
-        drawn = [
-            _drawn(members[int(label)], per_class, random) for label in torch.cat(chosen)[:wanted]
-        ]
-        found.append(torch.cat(drawn)[:batch_size])
+        rounds = range(-(-wanted // len(members)))
+        order = torch.cat([torch.randperm(len(members), generator=random) for _ in rounds])
+        batch = [_some(members[int(label)], per_class, random) for label in order[:wanted]]
+        found.append(torch.cat(batch)[:batch_size])
     return torch.cat(found)[:count]
 
 
-def _drawn(members: Tensor, count: int, random: torch.Generator) -> Tensor:
+def _some(members: Tensor, count: int, random: torch.Generator) -> Tensor:
     if len(members) >= count:
         return members[torch.randperm(len(members), generator=random)[:count]]
     return members[torch.randint(len(members), (count,), generator=random)]

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from torch import Tensor
-
 from spherenorm_experiments.lookup import named, places
 from spherenorm_experiments.task import FOLDER
 
@@ -138,25 +136,6 @@ def checked(layout: Layout, folder: Path) -> dict[str, tuple[int, int]]:
 def count_files(folder: Path, parts: Iterable[str], pattern: str) -> int:
     """The number of files in these parts of a data set whose name matches."""
     return sum(1 for part in parts for _ in (folder / part).glob(pattern))
-
-
-def labeled(
-    read: Callable[[Path, bool], tuple[Tensor, Tensor]], training: int, test: int
-) -> dict[str, tuple[int, Count]]:
-    """The statistics of images in ten classes.
-
-    Args:
-        read: images and labels of a folder, True for those of training.
-    """
-
-    def classes(folder: Path) -> int:
-        return len({label for part in (True, False) for label in read(folder, part)[1].tolist()})
-
-    return {
-        "training images": (training, lambda folder: len(read(folder, True)[1])),
-        "test images": (test, lambda folder: len(read(folder, False)[1])),
-        "classes": (10, classes),
-    }
 
 
 def sampled_digest(header: bytes, count: int, path: Callable[[int], Path]) -> str:

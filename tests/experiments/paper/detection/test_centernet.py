@@ -8,15 +8,14 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.paper.detection.centernet import (
+    DeformableConv2d,
     centernet_detections,
     centernet_loss,
+    deformable_convolution,
     heat,
     radius,
 )
-from spherenorm_experiments.paper.detection.deformable import (
-    DeformableConv2d,
-    deformable_convolution,
-)
+from tests.harness import refuses
 
 
 def drawn(*shape, seed=0):
@@ -97,12 +96,20 @@ def test_the_heat_map_is_that_of_a_loop():
 def test_the_loss_is_that_of_a_loop():
     maps = drawn(2, 3, 12, 12), 3 * drawn(2, 2, 12, 12, seed=1), drawn(2, 2, 12, 12, seed=2)
     expected = loop_loss(maps, BOXES, LABELS, 4)
-    assert centernet_loss(maps, BOXES, LABELS, 4).item() == pytest.approx(float(expected), rel=1e-5)
+    assert centernet_loss(maps, BOXES, LABELS, 48).item() == pytest.approx(
+        float(expected), rel=1e-5
+    )
+
+
+def test_a_side_that_the_places_do_not_divide_is_refused():
+    maps = drawn(1, 3, 4, 4), drawn(1, 2, 4, 4), drawn(1, 2, 4, 4)
+    with refuses("multiple", 18):
+        centernet_detections(maps, 18)
 
 
 def test_a_batch_without_objects_has_a_loss():
     maps = tuple(drawn(1, n, 4, 4).requires_grad_() for n in (3, 2, 2))
-    loss = centernet_loss(maps, torch.zeros(1, 2, 4), torch.full((1, 2), -1), 4)
+    loss = centernet_loss(maps, torch.zeros(1, 2, 4), torch.full((1, 2), -1), 16)
     loss.backward()
     assert loss.isfinite()
     assert maps[0].grad.abs().sum() > 0
@@ -110,7 +117,7 @@ def test_a_batch_without_objects_has_a_loss():
 
 def test_detections_are_the_peaks():
     logits, sizes, shifts = drawn(2, 3, 6, 6), drawn(2, 2, 6, 6, seed=1), drawn(2, 2, 6, 6, seed=2)
-    for image, found in enumerate(centernet_detections((logits, sizes, shifts), 4, count=100)):
+    for image, found in enumerate(centernet_detections((logits, sizes, shifts), 24)):
         expected = []
         for c, y, x in torch.cartesian_prod(*(torch.arange(n) for n in (3, 6, 6))).tolist():
             near = logits[image, c, max(0, y - 1) : y + 2, max(0, x - 1) : x + 2]

@@ -11,11 +11,15 @@ from miniatures import BOXES, SIZE, write_coco
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from spherenorm_experiments.paper.detection._average_precision import average_precision
-from spherenorm_experiments.paper.detection.coco import coco
-from spherenorm_experiments.paper.detection.detection import Detection, _trunk
+from spherenorm_experiments.paper.detection.boxes import average_precision
+from spherenorm_experiments.paper.detection.coco import (
+    coco,
+    overlapping_window,
+    scaled_window,
+    within,
+)
+from spherenorm_experiments.paper.detection.detection import Detection
 from spherenorm_experiments.paper.detection.ssd import vgg_stages
-from spherenorm_experiments.paper.detection.windows import overlapping_window, scaled_window, within
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import FOLDER
 from spherenorm_experiments.paper.shared.resnet import resnet18
@@ -129,7 +133,7 @@ def test_published_weights_are_those_of_the_trunk(tmp_path, monkeypatch):
     classifier = resnet18()
     published(classifier, {}, file)
     model = Detection("centernet", "coco", "pretrained").model()
-    for ours, theirs in zip(_trunk(model), [classifier.stem, *classifier.stages], strict=True):
+    for ours, theirs in zip(model.trunk, [classifier.stem, *classifier.stages], strict=True):
         for a, b in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
             assert torch.equal(a, b)
 

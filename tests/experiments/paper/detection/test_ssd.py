@@ -53,28 +53,14 @@ def drawn(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def maps(seed=0):
-    sizes = [len(SMALL.sizes(level)) for level in (0, 1)]
-    return [
-        (drawn(2, 4 * n, *shape, seed=seed), drawn(2, 3 * n, *shape, seed=seed + 1))
-        for n, shape in zip(sizes, SHAPES, strict=True)
-    ]
+def maps():
+    places = default_boxes(SHAPES, SMALL)
+    return drawn(2, len(places), 4), drawn(2, len(places), 3, seed=1), places
 
 
 def rows(maps, image):
-    """For each default box (offsets, logits), in the order of maps, rows, columns, sizes."""
-    found = []
-    for level, (offsets, logits) in enumerate(maps):
-        for i in range(offsets.shape[2]):
-            for j in range(offsets.shape[3]):
-                for k in range(len(SMALL.sizes(level))):
-                    found.append(
-                        (
-                            offsets[image, 4 * k : 4 * k + 4, i, j],
-                            logits[image, 3 * k : 3 * k + 3, i, j],
-                        )
-                    )
-    return found
+    """For each default box (offsets, logits)."""
+    return list(zip(maps[0][image], maps[1][image], strict=True))
 
 
 def loop_matched(boxes, labels, places):
@@ -103,13 +89,12 @@ def test_full_size_has_the_published_count():
 def test_full_size_has_8732_default_boxes_where_their_places_see():
     """Strides of 8 to 64 do not divide 300, so that 38 places reach to 304 pixels."""
     with torch.device("meta"):
-        shapes = [x.shape for x, _ in SSD(80)(torch.empty(1, 3, 300, 300))]
-    boxes, first = default_boxes([shape[2:] for shape in shapes], SSD300) * 300, 0
-    for shape, side, step in zip(
-        shapes, (38, 19, 10, 5, 3, 1), (8, 16, 32, 64, 100, 300), strict=True
-    ):
-        count = shape[1] // 4
-        assert tuple(shape[2:]) == (side, side)
+        offsets, logits, places = SSD(80)(torch.empty(1, 3, 300, 300))
+    assert (offsets.shape, logits.shape, places.shape) == ((1, 8732, 4), (1, 8732, 81), (8732, 4))
+    sides, first = (38, 19, 10, 5, 3, 1), 0
+    boxes = default_boxes([(side, side) for side in sides], SSD300) * 300
+    steps, counts = (8, 16, 32, 64, 100, 300), (4, 6, 6, 6, 4, 4)
+    for side, step, count in zip(sides, steps, counts, strict=True):
         for i, j in itertools.product(range(side), repeat=2):
             own = boxes[first : first + count, :2]
             expected = torch.tensor([(j + 0.5) * step, (i + 0.5) * step])
@@ -119,6 +104,23 @@ def test_full_size_has_8732_default_boxes_where_their_places_see():
     # The last map has one place: boxes of 0.87 and sqrt(0.87 1.05).
     sizes = [0.87, math.sqrt(0.87 * 1.05), 0.87 * 2**0.5, 0.87 / 2**0.5]
     assert boxes[-4:, 2].tolist() == pytest.approx([300 * size for size in sizes])
+
+
+def test_the_rows_of_a_place_are_the_channels_of_the_heads():
+    model = SSD(2, ((4,), (4,)), 8, 1, (), SMALL)
+    raw = []
+    for head in (*model.offsets, *model.scores):
+        head.register_forward_hook(lambda module, inputs, found: raw.append(found[0]))
+    offsets, logits, _ = model(drawn(1, 3, 8, 8))
+    for found, maps, numbers in ((offsets, raw[:2], 4), (logits, raw[2:], 3)):
+        expected = [
+            x[numbers * k : numbers * (k + 1), i, j]
+            for level, x in enumerate(maps)
+            for i in range(x.shape[1])
+            for j in range(x.shape[2])
+            for k in range(len(SMALL.sizes(level)))
+        ]
+        assert torch.equal(found[0], torch.stack(expected))
 
 
 def test_encoding_is_undone_and_is_the_formula():
@@ -140,7 +142,7 @@ def test_matching_is_that_of_a_loop():
 
 
 def test_the_loss_is_that_of_a_loop():
-    both, places = maps(), default_boxes(SHAPES, SMALL)
+    *_, places = both = maps()
     off, entropy, count = 0.0, 0.0, 0
     for image in (0, 1):
         found, negatives = loop_matched(BOXES[image] / 32, LABELS[image], places), []
@@ -156,20 +158,20 @@ def test_the_loss_is_that_of_a_loop():
         positives = len(found) - len(negatives)
         entropy += sum(sorted(negatives, reverse=True)[: 3 * positives])
         count += positives
-    loss = ssd_loss(both, BOXES, LABELS, 32, SMALL)
+    loss = ssd_loss(both, BOXES, LABELS, 32)
     assert loss.item() == pytest.approx((off + entropy) / count, rel=1e-5)
 
 
 def test_a_batch_without_objects_has_a_loss_of_0():
     """No positives: no negatives for them either."""
-    loss = ssd_loss(maps(), BOXES, torch.full_like(LABELS, -1), 32, SMALL)
+    loss = ssd_loss(maps(), BOXES, torch.full_like(LABELS, -1), 32)
     assert loss.item() == 0
 
 
 @pytest.mark.parametrize("candidates", [CANDIDATES, 9])
 def test_detections_are_those_of_a_loop(candidates):
-    both, places = maps(), default_boxes(SHAPES, SMALL)
-    for image, found in enumerate(ssd_detections(both, 32, SMALL, candidates)):
+    *_, places = both = maps()
+    for image, found in enumerate(ssd_detections(both, 32, candidates)):
         every = []
         for place, (offsets, logits) in zip(places, rows(both, image), strict=True):
             box = cornered(decoded(offsets, place)).clamp(0, 1) * 32

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
+from spherenorm_experiments.paper.adversarial.adversarial import WideResNet
 from spherenorm_experiments.paper.imagenet.classification import GLYPHS, Name
 from spherenorm_experiments.paper.imagenet.networks import FULL, divisible
 from spherenorm_experiments.paper.shared.augmentation import cutmix
@@ -154,6 +154,9 @@ def test_the_papers_runs_of_table_2_have_its_settings():
     }  # fmt: skip
     assert decays["sgd"] == {"momentum": 0.9, "nesterov": True, "lr": 0.1, "weight_decay": 1e-4}
     assert decays["adamp"]["lr"] == 1e-3
+    for trial in find_study("t2").trials(Plan("full"), Runs()):  # ten times on embedded data
+        ours = trial.spec.hyper_parameters["weight_decay"]
+        assert ours == pytest.approx(10 * decays[trial.spec.recipe]["weight_decay"])
     mobile, mixed = specs["MobileNetV2", "sgd"], specs["ResNet-50 + CutMix", "sgd"]
     assert (mobile.epochs, mobile.batch_size, mobile.options["label_smoothing"]) == (150, 1024, 0.1)
     assert (mixed.epochs, mixed.batch_size, mixed.options["cutmix"]) == (150, 256, 1.0)

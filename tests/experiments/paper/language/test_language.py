@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.parametrizations import weight_norm
 
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.language.texts import Windows, corpus
+from spherenorm_experiments.paper.language.language import corpus, windows
 from spherenorm_experiments.paper.language.transformer_xl import (
     AdaptiveVocabulary,
     Projection,
@@ -46,7 +46,7 @@ def test_attention_equals_a_loop_over_queries_keys_and_heads():
     layer, (u, v) = model.layers[0], (model.content_bias, model.position_bias)
     x, context = torch.randn(1, 3, 8).double(), torch.randn(1, 5, 8).double()
     context = torch.cat([context[:, :2], x], dim=1)
-    found = layer._attend(x, context, sinusoids(5, 8).double(), u, v)
+    found = layer.attend(x, context, sinusoids(5, 8).double(), u, v)
     key_value = layer.key_value.weight
     for i in range(3):
         for head in range(2):
@@ -215,9 +215,8 @@ def test_tokens_are_numbered_by_frequency_and_lines_end(tmp_path, monkeypatch):
 @pytest.mark.parametrize("count", [2, 9, 10, 11, 12])
 def test_windows_score_each_token_once_after_those_before_it(count):
     tokens = torch.arange(100, 100 + count, dtype=torch.int32)
-    windows = Windows(tokens, 4, 3, complete=False)
     scored = []
-    for (window,) in (windows[index] for index in range(len(windows))):
+    for window in windows(tokens, 4, 3, complete=False):
         assert len(window) == 4 + 3 + 1
         for place in range(5, 8):
             if window[place] >= 0:
