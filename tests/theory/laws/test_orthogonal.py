@@ -77,7 +77,7 @@ def test_a_wrong_overlap_would_be_noticed():
     law = equilibrium("muon")
     values = law.traced.values(lr=0.02, weight_decay=0.5)
     right = law.rotation(values, SHAPE)
-    overlap = Overlap.of(law.factor.made.function, SHAPE)
+    overlap = Overlap.of(law.factor.made.rule, SHAPE)
     kept, overlap._table = overlap._table, 2 / np.pi * np.arcsin(overlap._grid)
     try:
         assert abs(law.rotation(values, SHAPE) / right - 1) > 0.02

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import sympy as sp
 import torch
 
@@ -254,18 +253,6 @@ def _read(
     after = dict(zip(letters.values(), states, strict=True))
     by_letter = {letters[name]: symbol for name, symbol in symbols.items()}
     return Step(weight, after, algebra, traced, by_letter, letters)
-
-
-def draw_from(interval: Any, rng: np.random.Generator) -> float:
-    """A usual number of an interval, not near its ends."""
-    low, high = interval.low, interval.high
-    if np.isinf(low) and np.isinf(high):
-        return float(rng.uniform(0.05, 1.5) * rng.choice([-1, 1]))
-    if np.isinf(high):
-        return float(low + rng.uniform(0.02, 0.9))
-    if np.isinf(low):
-        return float(high - rng.uniform(0.02, 0.9))
-    return float(low + (high - low) * rng.uniform(0.05, 0.95))
 
 
 def express_inner(step: Step, vector: Vector, letter: str, a: Vector, b: Vector) -> sp.Expr:

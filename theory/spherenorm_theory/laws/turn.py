@@ -15,7 +15,6 @@ from spherenorm_theory.algebra.symbols import GrowthError, normalize_signs
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.balance import find_momenta
 from spherenorm_theory.laws.equilibrium import mean_step, without_eps
-from spherenorm_theory.laws.kernels import Directed
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import (
     MeanStep,
@@ -85,10 +84,10 @@ def turn_of(
         step = mean_step(traced)
     except GrowthError as error:
         raise NoEquilibriumError(f"{traced.name}: {error}") from error
-    if isinstance(step, Directed):
-        turns = [step.rest(values, shape, norm).turn for norm in (1.0, 2.0)]
-    else:
-        turns = [step.rest(values, *scale).turn for scale in ((1.0, 1.0, 1.0), (2.0, 3.0, 5.0))]
+    turns = [
+        step.rest(values, entries if isinstance(step, MeanStep) else shape, norm, gamma).turn
+        for norm, gamma, entries in ((1.0, 1.0, 1), (2.0, 3.0, 5))
+    ]
     if not math.isclose(*turns, rel_tol=SCALED):
         raise NoEquilibriumError(
             f"{traced.name}: the turn changes with the lengths of gradients or weight"
