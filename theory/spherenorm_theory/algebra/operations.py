@@ -6,10 +6,10 @@ derives from other operations has no method.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, partialmethod
-from math import prod
 from typing import Any
 
 import sympy as sp
@@ -74,23 +74,18 @@ def _done(call: Call, formal: Formal, values: Mapping[Value, Any]) -> Any:
         raise TraceError(f"{name} has no meaning on formal vectors yet; it came from {call.line}")
     _refuse_rounding_and_mixing(call)
 
-    def value(x: Any) -> Any:
+    def value(x: Any, entry: Callable[[Any], Any]) -> Any:
         if isinstance(x, (list, tuple)):
-            return [value(each) for each in x]
-        return formal.fold(values[x]) if isinstance(x, Value) else _exact(x)
+            return [value(each, entry) for each in x]
+        return formal.fold(values[x]) if isinstance(x, Value) else entry(x)
 
+    options = {k: x for k, x in call.options.items() if k not in STORAGE}
     try:
-        arguments = [value(a) for a in call.arguments]
-        options = {k: value(v) for k, v in call.options.items() if k not in STORAGE}
-    except (OverflowError, ValueError) as error:
-        raise TraceError(
-            f"{name} has a number that is not finite, which has no meaning on formal vectors; it "
-            f"came from {call.line}"
-        ) from error
-    try:
-        return operation(*arguments, **options)
-    except (TypeError, NotImplementedError, KeyError, AttributeError) as error:
-        given = [*arguments, *(f"{k}={v}" for k, v in options.items())]
+        arguments = [value(x, _exact) for x in call.arguments]
+        return operation(*arguments, **{k: value(x, _exact) for k, x in options.items()})
+    except (TypeError, NotImplementedError, KeyError, AttributeError, OverflowError) as error:
+        given = [value(x, str) for x in call.arguments]
+        given += [f"{k}={value(x, str)}" for k, x in options.items()]
         shown = ", ".join(show(x) if isinstance(x, Vector) else str(x) for x in given)
         raise TraceError(
             f"{name}({shown}) has no meaning on formal vectors ({error}); it came from {call.line}"
@@ -98,8 +93,11 @@ def _done(call: Call, formal: Formal, values: Mapping[Value, Any]) -> Any:
 
 
 def _exact(argument: Any) -> Any:
-    plain = isinstance(argument, (int, float)) and not isinstance(argument, bool)
-    return exact(argument) if plain else argument
+    if not isinstance(argument, (int, float)) or isinstance(argument, bool):
+        return argument
+    if not math.isfinite(argument):
+        raise NotImplementedError("a number that is not finite")
+    return exact(argument)
 
 
 def _refuse_rounding_and_mixing(call: Call) -> None:
@@ -159,6 +157,11 @@ class Entrywise:
             raise AttributeError(f"aten_{name}")
         return partial(row.derived, self)
 
+    @property
+    def same_size(self) -> bool:
+        """True if the result has as many entries as the argument."""
+        return math.prod(self.shape) == math.prod(self.entered)
+
     def read(self, *arguments: Any) -> list[Any]:
         """Arguments as vectors and exact scalars."""
         return [self.formal.linear(_exact(x)) for x in arguments]
@@ -175,9 +178,6 @@ class Entrywise:
             return a + b
         return _vector(a) + _vector(b)
 
-    def neg(self, a: Any) -> Any:
-        return self.mul(a, -1)
-
     def mul(self, a: Any, b: Any) -> Any:
         a, b = self.read(a, b)
         for constant, other in ((a, b), (b, a)):
@@ -189,7 +189,7 @@ class Entrywise:
                 return other.scaled(constant["1"])
         if not isinstance(a, Vector):
             return a * b
-        if prod(self.shape) > prod(self.entered) > 1:
+        if math.prod(self.shape) > math.prod(self.entered) > 1:
             raise NotImplementedError("an outer product is no vector")
         return Product(a, b)
 
@@ -224,6 +224,7 @@ class Entrywise:
         made = Made(sp.sign(self.formal.entry(a), evaluate=False), a, square=DIMENSION)
         return self.formal.atom("u", made)
 
+    neg = partialmethod(mul, -1)
     abs, exp, cos = _function(sp.Abs), _function(sp.exp), _function(sp.cos)
     log, tanh, sin = (_function(each, "u") for each in (sp.log, sp.tanh, sp.sin))
     remainder, reciprocal = _function(sp.Mod, "u"), _function(lambda x: 1 / x)
@@ -238,9 +239,9 @@ class Sums(Entrywise):
     """Sums and shapes: a weight is one unit, so that another shape of it holds the same entries."""
 
     def sum(self, a: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
-        if prod(self.shape) == prod(self.entered):
+        if self.same_size:
             return a  # a sum over dimensions of length 1
-        if prod(self.shape) > 1:
+        if math.prod(self.shape) > 1:
             raise NotImplementedError("a sum over some of the entries")
         if isinstance(a, Product):
             return self.dot(a.a, a.b)
@@ -249,13 +250,13 @@ class Sums(Entrywise):
 
     def count(self, a: Any, dims: Any = None) -> sp.Expr:
         """The number of entries of each sum."""
-        return sp.S.One if prod(self.shape) == prod(self.entered) else DIMENSION
+        return sp.S.One if self.same_size else DIMENSION
 
     def dot(self, a: Any, b: Any) -> Any:
         a, b = self.read(a, b)
         if not (isinstance(a, Vector) and isinstance(b, Vector)):
             return self.mul(a, b)
-        if prod(self.shape) > 1:
+        if math.prod(self.shape) > 1:
             raise NotImplementedError("an outer product is no combination of vectors")
         inner = self.formal.dot(a, b)
         return inner if inner.is_Mul or inner.is_Pow else tidy(inner)
@@ -290,12 +291,12 @@ class Sums(Entrywise):
         return self.formal.linear(a)
 
     def select(self, a: Any, *_: Any) -> Any:
-        if prod(self.shape) != prod(self.entered):
+        if not self.same_size:
             raise NotImplementedError("one entry of a vector")
         return a  # the only index of a dimension of length 1
 
     def expand(self, a: Any, *_: Any) -> Any:
-        return _ones(a) if isinstance(a, sp.Expr) and prod(self.shape) > 1 else a
+        return _ones(a) if isinstance(a, sp.Expr) and math.prod(self.shape) > 1 else a
 
     def eye(self, n: sp.Expr, *_: Any) -> sp.Expr:
         if n != 1:
@@ -323,17 +324,10 @@ class Operations(Sums):
     ge, le = partialmethod(compare, sp.Ge), partialmethod(compare, sp.Le)
     eq, ne = partialmethod(compare, sp.Eq), partialmethod(compare, sp.Ne)
 
-    def logical_and(self, *conditions: Any) -> Any:
-        return sp.And(*conditions)
-
-    def logical_or(self, *conditions: Any) -> Any:
-        return sp.Or(*conditions)
-
-    def logical_not(self, condition: Any) -> Any:
-        return sp.Not(condition)
+    logical_and, logical_or, logical_not = sp.And, sp.Or, sp.Not
 
     def all(self, a: Any, *_: Any) -> Any:
-        """Whether a condition holds for all entries: x = 0 does for a vector x of length 0 alone."""
+        """Whether a condition holds for all entries: x = 0 does for x of length 0 alone."""
         if not is_entrywise(a):
             return a
         entries = sorted(filter(is_entry, a.free_symbols), key=str)

@@ -148,25 +148,17 @@ def _upright(word: str) -> str:
 
 
 class _Formulas:
-    """The formulas, which both languages print in one way, by forms of their own."""
+    """What both languages print in one way: names, products, and the order of terms and factors."""
 
     printmethod = "_formula"  # not sympy's own, which prints an index as [k]
     forms: ClassVar[dict[str, str]]
 
     def __init__(self, table: Letters) -> None:
-        super().__init__()
+        super().__init__({"order": "none"})  # type: ignore[call-arg]
         self.table = table
 
     def print(self, x: sp.Basic) -> str:
         return str(self._print(x))  # type: ignore[attr-defined]
-
-    def brackets(self, x: sp.Basic) -> str:
-        return self.forms["brackets"].format(self.print(x))
-
-    def factor(self, x: sp.Expr) -> str:
-        """A factor, in brackets where it is a sum or a product."""
-        loose = x.is_Add or x.is_Mul or x.is_Relational or (x.is_Number and x < 0)
-        return self.brackets(x) if loose else self.print(x)
 
     def name(self, name: str, index: str = "") -> str:
         """A symbol with its index; of a primed vector, such as w', the index is the next one."""
@@ -195,15 +187,13 @@ class _Formulas:
         return self.forms["pi"]
 
     def _print_Indexed(self, indexed: sp.Indexed) -> str:  # noqa: N802
-        return self.symbol(indexed.base.label, ",".join(map(self._time, indexed.indices)))
-
-    def _time(self, x: sp.Expr) -> str:
-        """A time: t+1, with its number last."""
-        number, rest = x.as_coeff_Add()
-        text = (self.print(rest) if rest != 0 else "").replace(" ", "")
-        if number == 0 and text:
-            return text
-        return f"{text}+{number}" if text and number > 0 else f"{text}{number}"
+        (time,) = indexed.indices
+        number, rest = time.as_coeff_Add()  # t+1, with its number last
+        text = self.print(rest) if rest != 0 else ""
+        text += (
+            (f"{number}" if number < 0 or not text else f"+{number}") if number or not text else ""
+        )
+        return self.symbol(indexed.base.label, text)
 
     def _print_IndexedBase(self, base: sp.IndexedBase) -> str:  # noqa: N802
         return self.print(base.label)
@@ -212,40 +202,22 @@ class _Formulas:
         text = ""
         for sign, term in map(oriented, sorted(total.args, key=_rank)):
             lead = (" - " if text else "-") if sign < 0 else (" + " if text else "")
-            text += lead + (self.brackets(term) if term.is_Add else self.print(term))
+            inside = self.print(term)
+            text += lead + (self.forms["brackets"].format(inside) if term.is_Add else inside)
         return text
 
     def _print_Mul(self, product: sp.Mul) -> str:  # noqa: N802
+        """Numbers first, then hyper-parameters, norms, inner products, sums over time, vectors."""
         sign, rest = oriented(product)
-        above, below = _fraction(rest)
-        text = self.fraction(above, below) if below else self.times(above)
+        factors = sorted((f for f in sp.Mul.make_args(rest) if f != 1), key=_place)
+        ordered = sp.Mul(*factors, evaluate=False) if len(factors) > 1 else factors[0]
+        text = super()._print_Mul(ordered) if ordered.is_Mul else self.print(ordered)  # type: ignore[misc]
         return f"-{text}" if sign < 0 else text
-
-    def times(self, factors: list[sp.Expr]) -> str:
-        """A product: numbers, hyper-parameters, norms, inner products, sums over time, vectors."""
-        factors = sorted((f for f in factors if f != 1), key=_place) or [sp.S.One]
-        return " ".join(map(self.factor, factors))
-
-    def fraction(self, above: list[sp.Expr], below: list[sp.Expr]) -> str:
-        whole = [self.times(part) for part in (above, below)]
-        return "/".join((whole[0], f"({whole[1]})" if len(below) > 1 else whole[1]))
-
-    def _print_Pow(self, power: sp.Pow, *_: Any, **__: Any) -> str:  # noqa: N802
-        base, exponent = power.as_base_exp()
-        if exponent.as_coeff_Mul()[0] < 0:
-            return self.fraction([sp.S.One], [base**-exponent])
-        if exponent == sp.S.Half:
-            return self.forms["root"].format(self.print(base))
-        text = self.brackets(base) if base.is_Pow else self.factor(base)
-        plain = exponent.is_Symbol or (exponent.is_Integer and exponent > 0)
-        raised = self.print(exponent)
-        return f"{text}^{raised}" if plain else f"{text}^({raised})"
 
     def _print_Sum(self, total: sp.Sum) -> str:  # noqa: N802
         (variable, low, top), *_ = total.limits
-        inside = (
-            self.brackets(total.function) if total.function.is_Add else self.print(total.function)
-        )
+        inside = self.print(total.function)
+        inside = self.forms["brackets"].format(inside) if total.function.is_Add else inside
         form, limits = ("sum", (top + 1,)) if low == 0 else ("sum from", (low, top))
         return f"{self.forms[form].format(*map(self.print, (variable, *limits)))} {inside}"
 
@@ -257,10 +229,12 @@ class _Text(_Formulas, StrPrinter):  # type: ignore[misc]
         "norm": "|{}|",
         "inner": "<{}, {}>",
         "pi": "pi",
-        "root": "sqrt({})",
         "sum": "Sum_{{{}<{}}}",
         "sum from": "Sum_{{{}={}..{}}}",
     }
+
+    def doprint(self, x: sp.Basic) -> str:
+        return str(super().doprint(x)).replace("**", "^").replace("*", " ")
 
     def _print_Relational(self, relation: sp.Rel) -> str:  # noqa: N802
         sign = "=" if isinstance(relation, sp.Eq) else relation.rel_op
@@ -282,37 +256,9 @@ class _Latex(_Formulas, LatexPrinter):  # type: ignore[misc]
         "norm": r"\|{}\|",
         "inner": r"\langle {}, {} \rangle",
         "pi": r"\pi",
-        "root": r"\sqrt{{{}}}",
         "sum": r"\sum_{{{} < {}}}",
         "sum from": r"\sum_{{{}={}}}^{{{}}}",
     }
-
-    def fraction(self, above: list[sp.Expr], below: list[sp.Expr]) -> str:
-        parts = (self.print(sp.Mul(*x, evaluate=False)) if len(x) == 1 else self.times(x)
-                 for x in (above, below))  # fmt: skip
-        return r"\frac{{{}}}{{{}}}".format(*parts)
-
-    def _print_Pow(self, power: sp.Pow, *_: Any, **__: Any) -> str:  # noqa: N802
-        base, exponent = power.as_base_exp()
-        if exponent.as_coeff_Mul()[0] < 0 or exponent == sp.S.Half:
-            return super()._print_Pow(power)
-        text = self.brackets(base) if base.is_Pow else self.factor(base)
-        return f"{text}^{{{self.print(exponent)}}}"
-
-
-def _fraction(x: sp.Expr) -> tuple[list[sp.Expr], list[sp.Expr]]:
-    """The factors above and below the line."""
-    above, below = [], []
-    for factor in sp.Mul.make_args(x):
-        base, exponent = factor.as_base_exp()
-        if factor.is_Rational and factor.q != 1:
-            above += [sp.Integer(factor.p)]
-            below += [sp.Integer(factor.q)]
-        elif exponent.as_coeff_Mul()[0] < 0:
-            below.append(base**-exponent)
-        else:
-            above.append(factor)
-    return above, below
 
 
 def _kinds(x: sp.Expr) -> tuple[set[str], bool, bool]:
@@ -324,6 +270,7 @@ def _kinds(x: sp.Expr) -> tuple[set[str], bool, bool]:
 
 def _place(x: sp.Expr) -> tuple[int, bool, str]:
     """The place of a factor: numbers, hyper-parameters, sums of these, norms, products, sums."""
+    x = 1 / x if x.is_Pow and x.exp.could_extract_minus_sign() else x
     norms, inner, entry = _kinds(x)
     kind = 0 if x.is_Number else 1 if x.is_Symbol or x.is_Pow else 2
     if x.has(sp.Sum) or entry:

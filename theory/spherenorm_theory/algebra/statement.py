@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-
 from spherenorm_theory.algebra.printing import Letters, writer
 
 COLUMNS, INDENT = 80, "    "
@@ -149,10 +148,9 @@ def _cut(text: str, width: int) -> int:
     depth, best = 0, (math.inf, 0)
     for n, character in enumerate(text[:width]):
         depth += (character in "([{<") - (character in ")]}>")
-        if character in " /" and n > 3:
-            strong = (
-                text[n + 1 : n + 3] in ("+ ", "- ", "= ") or "," in text[n - 1] or character == "/"
-            )
+        divides = text[n : n + 2] == "/("
+        if (character == " " or divides) and n > 3:
+            strong = divides or text[n + 1 : n + 3] in ("+ ", "- ", "= ") or text[n - 1] == ","
             best = min(best, (max(depth, 0) + 1.5 * (not strong) + 4 * (1 - n / width), -n))
     return -int(best[1]) or -1
 

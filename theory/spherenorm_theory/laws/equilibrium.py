@@ -313,7 +313,8 @@ def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Exp
             found = stationary_along(mean)
         else:
             found = find_stationary_point(mean, drop_transients(kappa, step), root)
-        point = tuple(normalize_signs(x.subs(step.traced.given)) for x in found)
+        given = step.traced.given
+        point = tuple(normalize_signs(x.subs(given)) if given else x for x in found)
         if step.facts.cases.keys() & sp.Tuple(*point).free_symbols or _is_at_rest(mean, point):
             return point
     eps, named = step.traced.symbols.get("eps"), step.algebra.named.values()

@@ -130,7 +130,7 @@ def _meaning(law: Split, name: str) -> Phrase:
         return letter, " = ", _timed(law, made.formula), *_note(made)
     (case,) = (x for s, x in law.step.facts.cases.items() if s.name == name)
     (first, condition), (second, _) = case.args
-    return _timed(law, (letter, " = ", first, " where ", condition, ", else ", second))
+    return letter, " = ", *_timed(law, (first, " where ", condition, ", else ", second))
 
 
 def _note(made: Made) -> Iterator[Any]:
