@@ -72,8 +72,8 @@ class Made:
 
 
 @dataclass
-class Formal:
-    """The algebra in which a step is read: atoms, their products, and what operations make.
+class Products:
+    """Atoms, their inner products, and the letters of combinations.
 
     Attributes:
         facts: of scalars, known and assumed.
@@ -81,10 +81,6 @@ class Formal:
         taken: names of states and hyper-parameters, which no atom repeats.
         named: the combinations whose norms were taken, by their letters.
         opaque: the atoms that operations made.
-        mean_field: replace the entrywise product of two vectors by its mean over the entries,
-            <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
-            the same second moment.
-        letters: the rules that are letters, by their places.
     """
 
     facts: Facts = field(default_factory=Facts)
@@ -92,10 +88,6 @@ class Formal:
     taken: frozenset[str] = frozenset()
     named: dict[str, Vector] = field(default_factory=dict)
     opaque: dict[str, Made] = field(default_factory=dict)
-    mean_field: bool = False
-    letters: Sequence[Rule] = ()
-
-    # Products
 
     def gram(self, a: str, b: str) -> sp.Expr:
         """<a, b> of two atoms."""
@@ -124,8 +116,6 @@ class Formal:
             return self.inner(a, b)
         b = self.letter(b)
         return factor * self.inner(b, b)
-
-    # Letters of combinations
 
     def letter(self, vector: Vector) -> Vector:
         """The letter of a combination, times a number where it is a multiple of a named one."""
@@ -204,7 +194,20 @@ class Formal:
         refuse_growth(whole, most)
         return tidy(whole)
 
-    # Atoms of operations
+
+@dataclass
+class Formal(Products):
+    """The algebra in which a step is read: products, and the atoms that operations make.
+
+    Attributes:
+        mean_field: replace the entrywise product of two vectors by its mean over the entries,
+            <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
+            the same second moment.
+        letters: the rules that are letters, by their places.
+    """
+
+    mean_field: bool = False
+    letters: Sequence[Rule] = ()
 
     def entry(self, x: Any) -> Any:
         """The formula of each entry of a value; magnitudes are written out."""

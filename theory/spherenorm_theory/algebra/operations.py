@@ -327,7 +327,7 @@ class Operations(Sums):
     logical_and, logical_or, logical_not = sp.And, sp.Or, sp.Not
 
     def all(self, a: Any, *_: Any) -> Any:
-        """Whether a condition holds for all entries: x = 0 does for x of length 0 alone."""
+        """Decide a condition on all entries: x = 0 holds for an x of length 0 alone."""
         if not is_entrywise(a):
             return a
         entries = sorted(filter(is_entry, a.free_symbols), key=str)

@@ -148,7 +148,7 @@ def _upright(word: str) -> str:
 
 
 class _Formulas:
-    """What both languages print in one way: names, products, and the order of terms and factors."""
+    """Names, norms and products, and the order of terms and factors, in both languages."""
 
     printmethod = "_formula"  # not sympy's own, which prints an index as [k]
     forms: ClassVar[dict[str, str]]

@@ -31,27 +31,21 @@ MIXING: dict[type[Rule], str] = {
 """Rules that multiply matrices made of the weight, and how."""
 
 
-def declared_views(rule: Rule) -> Iterator[tuple[str, str, tuple[View, ...]]]:
-    """The views of a rule, of the rules within it and of their manifolds.
-
-    Returns:
-        The class, its field, "view" or "views", and the views that this has.
-    """
+def declared_views(rule: Rule) -> Iterator[tuple[str, View]]:
+    """The views of a rule, of the rules within it and of their manifolds, by their class."""
     letters = [each for each in rule.tree() if isinstance(each, Letter)]
     inside = {id(part) for each in letters for part in each.rule.tree()}
     for part in rule.tree():
         holders = [part, getattr(part, "manifold", None)] if id(part) not in inside else []
         for holder in [part.rule] if isinstance(part, Letter) else holders:
             view = getattr(holder, "view", None)
-            own = {"views": getattr(holder, "views", ()), "view": () if view is None else (view,)}
-            for field, views in own.items():
-                if views:
-                    yield type(holder).__name__, field, tuple(map(as_view, views))
+            for each in (*getattr(holder, "views", ()), *(() if view is None else (view,))):
+                yield type(holder).__name__, as_view(each)
 
 
 def views_of(rule: Rule) -> tuple[View, ...]:
     """Each view that a rule declares, once."""
-    return tuple(dict.fromkeys(view for _, _, views in declared_views(rule) for view in views))
+    return tuple(dict.fromkeys(view for _, view in declared_views(rule)))
 
 
 def count_units(view: View, shape: tuple[int, ...]) -> int:
@@ -102,13 +96,12 @@ def refuse_rules(rule: Rule, letters: tuple[Rule, ...]) -> None:
         if type(each) in MIXING:
             raise TraceError(f"units interact: {name} {MIXING[type(each)]}")
     matrices = [each.view for each in letters if isinstance(each, r.Orthogonalize)]
-    for holder, field, views in declared_views(rule) if matrices else ():
-        for view in views:
-            if count_units(view, (6, 6)) > max(1, *(count_units(x, (6, 6)) for x in matrices)):
-                raise TraceError(
-                    f"units interact: {holder} acts on each unit of its {field} {view}, and "
-                    f"Orthogonalize on a matrix of several of them ({matrices[0]})"
-                )
+    for holder, view in declared_views(rule) if matrices else ():
+        if count_units(view, (6, 6)) > max(1, *(count_units(x, (6, 6)) for x in matrices)):
+            raise TraceError(
+                f"units interact: {holder} acts on each unit of its view {view}, and "
+                f"Orthogonalize on a matrix of several of them ({matrices[0]})"
+            )
 
 
 def refuse_matrices(written: Record) -> None:

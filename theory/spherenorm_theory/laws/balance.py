@@ -16,6 +16,7 @@ from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
     GrowthError,
+    Inner,
     Norm,
     Vector,
     normalize_signs,
@@ -23,7 +24,7 @@ from spherenorm_theory.algebra.symbols import (
     tidy,
 )
 from spherenorm_theory.laws.mean_field import MeanStep, NoEquilibriumError, drop_transients
-from spherenorm_theory.laws.step import GAMMA, S, W, express_inner
+from spherenorm_theory.laws.step import GAMMA, S, Step, W, express_inner
 
 MOVED = sp.Dummy("moved", real=True)
 """|w' - w|^2."""
@@ -90,6 +91,32 @@ def _equations(
         return tidy(late.subs(units).subs(step.traced.given))
 
     return {x: resolve(value) - x.subs(units) for x, value in found.items()}
+
+
+def refuse_other_decay(step: Step) -> None:
+    """Refuse a step that leaves the weight its length, or takes a share that changes with it.
+
+    A projection acts on the products of the weight with other vectors; decay on the weight itself.
+
+    Raises:
+        NoEquilibriumError: naming the cause.
+    """
+    name, kept = step.traced.name, step.algebra.spread(step.weight)["w"]
+    products = {s: 0 for s in kept.free_symbols if isinstance(s, Inner) and "w" in (s.a, s.b)}
+    kept = drop_transients(tidy(step.algebra.expand(kept).subs(products)), step)
+    enters = any(
+        isinstance(x, Vector) and step.algebra.spread(x)["w"].subs(products) != 0
+        for x in step.states.values()
+    )
+    if kept == 1 and not enters:
+        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
+    named = {*step.facts.cases, *step.traced.symbols.values()}
+    fixed = {*named, *step.scalars.values(), DIMENSION}
+    if lengths := sorted(show(s) for s in kept.free_symbols - fixed):
+        raise NoEquilibriumError(
+            f"{name}: the decay is no fixed share of the weight, it changes with "
+            f"{', '.join(lengths)}; such a norm has no closed form"
+        )
 
 
 def resting_gradient(mean: MeanStep) -> sp.Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -26,7 +26,11 @@ from spherenorm_theory.algebra.symbols import (
     normalize_signs,
 )
 from spherenorm_theory.algebra.trace import Trace
-from spherenorm_theory.laws.balance import find_stationary_point, resting_gradient
+from spherenorm_theory.laws.balance import (
+    find_stationary_point,
+    refuse_other_decay,
+    resting_gradient,
+)
 from spherenorm_theory.laws.kernels import Directed, OverlapSum, arcsine_law, stationary_along
 from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.laws.mean_field import (
@@ -35,7 +39,6 @@ from spherenorm_theory.laws.mean_field import (
     Rest,
     drop_transients,
     read_random_step,
-    refuse_other_decay,
 )
 from spherenorm_theory.laws.step import GAMMA
 
@@ -43,7 +46,7 @@ AGREE = 1e-7
 """The relative difference of the closed form and the iterated map, where both are one point."""
 TURN = sp.Symbol("turn", positive=True)
 """The chord |w'/|w'| - w/|w||, for a small step the angle in radians."""
-Shape = int | Sequence[int]
+Shape = int | tuple[int, ...]
 """The entries of a unit, or the shape of the weight, which an orthogonal factor needs."""
 LONG = 120
 """Characters of a formula beyond which its repeated parts get names."""
@@ -96,7 +99,7 @@ class Equilibrium:
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
         """
-        return self._rest(values, shape, gamma).norm ** 2
+        return _rest_of(self, tuple(values.items()), shape, gamma).norm ** 2
 
     def rotation(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
         """The effective step in numbers, at hyper-parameters `values`.
@@ -108,15 +111,7 @@ class Equilibrium:
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
         """
-        return self._rest(values, shape).chord
-
-    def _rest(self, values: Mapping[sp.Symbol, float], shape: Shape, gamma: float = 1.0) -> Rest:
-        """The point that iterating comes to, from the one of the formulas."""
-        whole = shape if isinstance(shape, int) else tuple(shape)
-        pairs = tuple(sorted(values.items(), key=lambda pair: str(pair[0])))
-        if lacking := {*self.traced.free.values()} - values.keys():
-            raise ValueError(f"{self.name}: needs numbers for {', '.join(map(str, lacking))}")
-        return _rest_of(self, pairs, whole, gamma)
+        return _rest_of(self, tuple(values.items()), shape).chord
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
@@ -163,21 +158,17 @@ class Equilibrium:
     def approximations(self) -> dict[sp.Expr, sp.Expr]:
         """|w| and the turn for small lr, where they are no exact leading terms themselves."""
         found = {}
-        for left, whole, power in self._powers:
+        for left, whole, power in _powers(self):
             if whole.is_rational_function() and (first := self.leading(whole)) != whole:
                 found[left] = _root(first, power)
         return found
-
-    @property
-    def _powers(self) -> list[tuple[sp.Expr, sp.Expr, int]]:
-        return [(Norm("w"), self.fourth_power, 4), (TURN, self.squared_rotation, 2)]
 
     @property
     def lines(self) -> dict[sp.Expr, Phrase]:
         """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
         lr = self.traced.symbols.get("lr", sp.Symbol("lr"))
         small = {x: (root, " for small ", lr) for x, root in self.approximations.items()}
-        return {**small, **{x**power: _shorten(whole) for x, whole, power in self._powers}}
+        return {**small, **{x**power: _shorten(whole) for x, whole, power in _powers(self)}}
 
     def formulas(self) -> dict[str, str]:
         """The same in text."""
@@ -212,16 +203,27 @@ class Equilibrium:
     __repr__ = __str__
 
 
-@lru_cache(maxsize=4096)
+def _powers(law: Equilibrium) -> list[tuple[sp.Expr, sp.Expr, int]]:
+    return [(Norm("w"), law.fourth_power, 4), (TURN, law.squared_rotation, 2)]
+
+
+@lru_cache(maxsize=1024)  # a run asks for each of its weights
 def _rest_of(
-    law: Equilibrium, pairs: tuple[tuple[sp.Symbol, float], ...], shape: Any, gamma: float
+    law: Equilibrium,
+    pairs: tuple[tuple[sp.Symbol, float], ...],
+    shape: int | tuple[int, ...],
+    gamma: float = 1.0,
 ) -> Rest:
+    """The point that iterating comes to, from the one of the formulas."""
     values = dict(pairs)
+    if lacking := {*law.traced.free.values()} - values.keys():
+        raise ValueError(f"{law.name}: needs numbers for {', '.join(map(str, lacking))}")
     entries = shape if isinstance(shape, int) else math.prod(shape)
     start = law.fourth_power.subs({**values, GAMMA: gamma, DIMENSION: entries})
-    known = start.is_number and start.is_finite and start.is_positive and not start.has(OverlapSum)
+    known = start.is_number and not start.has(OverlapSum) and start.is_positive
+    norm = float(start) ** 0.25 if known and start.is_finite else 1.0
     try:
-        return law.mean.rest(values, shape, float(start) ** 0.25 if known else 1.0, gamma)
+        return law.mean.rest(values, shape, norm, gamma)
     except NoEquilibriumError as error:
         raise NoEquilibriumError(f"{law.name}: the norm does not settle: {error}") from error
 
@@ -358,46 +360,3 @@ def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
 def without_eps(recipe: str | Recipe) -> dict[str, float]:
     """eps at 0, where a recipe has one: it spoils closed forms, and is small beside a moment."""
     return {"eps": 0.0} if "eps" in bind(recipe).defaults else {}
-
-
-def rotational_rate(
-    recipe: str | Recipe, *, shape: Sequence[int] = (64, 64), **hyper_parameters: Any
-) -> Callable[[float], float]:
-    """The learning rate of `rotational(recipe)`, as a function of the learning rate of the recipe.
-
-    The equilibrium that is derived from the recipe's code has an effective step e, the length of
-    the chord from w / |w| to w' / |w'|. A step of `rotational` turns by arctan(rate) on average,
-    and exactly without `zero_mean` and memory, so
-
-        rate = tan(2 arcsin(e / 2)),    e = sqrt(2 lr weight_decay (1 - beta1) / (1 + beta1))
-
-    for AdamW and a small lr. A schedule of the rate is then the function of one of lr.
-
-    Args:
-        recipe: its name, or a function.
-        shape: of the weight, which matters to orthogonal factors alone.
-        **hyper_parameters: of the recipe, but for lr; its weight decay, above all.
-
-    Raises:
-        NoEquilibriumError: the recipe has no equilibrium, or none in closed form; or, of the
-            function, it does not settle at this lr.
-
-    Example:
-        >>> rate = rotational_rate("sgd", weight_decay=0.1, momentum=0.9)
-        >>> round(rate(0.1), 4), round(rate(0.05), 4)
-        (0.103, 0.0727)
-
-    Source: Kosson et al. 2024 (rotational equilibrium), Section 3.
-    """
-    bound = bind(recipe, **hyper_parameters)
-    held = {name: x for name, x in bound.hyper_parameters.items() if name != "lr" and x is not None}
-    law = equilibrium(recipe, **{**held, **without_eps(recipe)})
-    symbol = law.traced.symbols["lr"]
-
-    def rate(lr: float) -> float:
-        chord = law.rotation({symbol: lr}, shape)
-        if chord >= math.sqrt(2):
-            raise NoEquilibriumError(f"{law.name}: at lr={lr:g} a step turns by a right angle")
-        return math.tan(2 * math.asin(chord / 2))
-
-    return rate

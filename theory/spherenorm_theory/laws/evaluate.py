@@ -16,6 +16,7 @@ from spherenorm_theory.algebra.letters import marked, states_of_letters
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import Vector
 from spherenorm_theory.algebra.trace import Trace
+from spherenorm_theory.algebra.units import count_units
 from spherenorm_theory.algebra.values import Array, Values
 from spherenorm_theory.laws.split import Split
 from spherenorm_theory.laws.step import Step
@@ -26,6 +27,43 @@ ALMOST = 1e-9
 
 class OutsideError(ValueError):
     """An assumption of the law does not hold for the inputs."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The weights for which a law was held against its code, and agrees.
+
+    Attributes:
+        view: splits them into the units that the law is about.
+        several: the law holds for each unit of a weight of several ones.
+        dimensions: of a weight of one unit.
+        from_start: the closed form was held against a run from the first step on.
+    """
+
+    view: View
+    several: bool
+    dimensions: int
+    from_start: bool
+
+    @property
+    def note(self) -> str:
+        """The units that the law is about, in text."""
+        if not self.several:
+            return f"the weight is one unit, of {self.dimensions} dimensions"
+        names = {"channel": "each index of dimension 0", "layer": "the whole tensor"}
+        return f"units: {names.get(self.view.name, f'those of the view {self.view}')} of a weight"
+
+    def require(self, name: str, weight: Tensor) -> None:
+        """Refuse a weight that the law is not about.
+
+        Raises:
+            OutsideError: it has several units, or another number of dimensions.
+        """
+        units = count_units(self.view, tuple(weight.shape))
+        if not self.several and (units != 1 or weight.ndim != self.dimensions):
+            raise OutsideError(
+                f"{name}: {self.note}; got {units} units and {weight.ndim} dimensions"
+            )
 
 
 @dataclass(frozen=True)

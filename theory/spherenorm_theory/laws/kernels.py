@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import sympy as sp
@@ -56,7 +56,7 @@ class OverlapSum(sp.Function):  # type: ignore[misc]  # sympy has no types
     """
 
     nargs = 3
-    overlap = staticmethod(arcsine_law)
+    overlap: ClassVar[Callable[[Array], Any]] = staticmethod(arcsine_law)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
         a, r, b = map(float, self.args)
@@ -67,7 +67,7 @@ class OverlapSum(sp.Function):  # type: ignore[misc]  # sympy has no types
 class ArcsineSum(OverlapSum):
     """The same with F = arcsin."""
 
-    overlap = staticmethod(np.arcsin)
+    overlap: ClassVar[Callable[[Array], Any]] = staticmethod(np.arcsin)
 
     @classmethod
     def eval(cls, a: sp.Expr, r: sp.Expr, b: sp.Expr) -> sp.Expr | None:
@@ -113,13 +113,13 @@ class Directed:
                 "away, or beside another one"
             )
         made = opaque[atom]
-        assert made.argument is not None
-        if isinstance(made.rule, r.SameLength):
+        if isinstance(made.rule, r.SameLength) and made.argument is not None:
             # The lengths of rows at rest are at their mean, so that rows keep their shares.
             (inner, *others) = made.argument
             if others or not isinstance(opaque[inner].rule, r.Orthogonalize):
                 return None
             made = opaque[inner]
+        assert made.argument is not None
         argument = step.algebra.unfold(made.argument)
         states = [step.algebra.spread(step.states[m]) for m in step.buffers if m in argument]
         entering = {a for x in (argument, *states) for a in x} - {"g", *step.buffers}

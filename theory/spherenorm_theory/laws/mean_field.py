@@ -21,7 +21,7 @@ import numpy as np
 import sympy as sp
 
 from spherenorm_theory.algebra.printing import names_in, show
-from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector, product, tidy
+from spherenorm_theory.algebra.symbols import DIMENSION, Norm, Vector, product
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.algebra.values import Array
 from spherenorm_theory.laws.step import Step, one_step
@@ -112,32 +112,6 @@ def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
             f"{name}: the step changes with {', '.join(map(str, left))} for ever"
         )
     return after
-
-
-def refuse_other_decay(step: Step) -> None:
-    """Refuse a step that leaves the weight its length, or takes a share that changes with it.
-
-    A projection acts on the products of the weight with other vectors; decay on the weight itself.
-
-    Raises:
-        NoEquilibriumError: naming the cause.
-    """
-    name, kept = step.traced.name, step.algebra.spread(step.weight)["w"]
-    products = {s: 0 for s in kept.free_symbols if isinstance(s, Inner) and "w" in (s.a, s.b)}
-    kept = drop_transients(tidy(step.algebra.expand(kept).subs(products)), step)
-    enters = any(
-        isinstance(x, Vector) and step.algebra.spread(x)["w"].subs(products) != 0
-        for x in step.states.values()
-    )
-    if kept == 1 and not enters:
-        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
-    named = {*step.facts.cases, *step.traced.symbols.values()}
-    fixed = {*named, *step.scalars.values(), DIMENSION}
-    if lengths := sorted(show(s) for s in kept.free_symbols - fixed):
-        raise NoEquilibriumError(
-            f"{name}: the decay is no fixed share of the weight, it changes with "
-            f"{', '.join(lengths)}; such a norm has no closed form"
-        )
 
 
 @dataclass(frozen=True, eq=False)
