@@ -60,20 +60,18 @@ class Statement:
         kind: such as "Proposition".
         name: of the statement.
         parts: in order.
-        known: further formulas whose names take letters.
     """
 
     kind: str
     name: str
     parts: tuple[Part, ...]
-    known: tuple[Any, ...] = ()
 
     @property
     def _formulas(self) -> list[Any]:
         return [x for part in self.parts for x in formulas(part.heading, *part.phrases)]
 
     def __str__(self) -> str:
-        write = writer([*self._formulas, *self.known])
+        write = writer(self._formulas)
         lines = [f"{self.kind} ({self.name})"]
         for part in self.parts:
             heading = words(part.heading, write)
@@ -95,7 +93,7 @@ class Statement:
         Raises:
             ValueError: two names would have one letter.
         """
-        write = writer([*self._formulas, *self.known], "latex", letters)
+        write = writer(self._formulas, "latex", letters)
 
         def row(phrase: Phrase, text: str = "%s", formula: str = "$%s$") -> str:
             return "".join(

@@ -24,11 +24,6 @@ PRODUCTS = 6
 """Matrix products of a step, at most; those of the library's readable rules have three."""
 POWERS = [sp.Rational(p, 2) for p in (2, 1, -1, -2, 4, -4)]
 """Of the size of a weight, in a number of a step."""
-MIXING: dict[type[Rule], str] = {
-    r.SpectralPin: "divides by the largest singular value, which powers of the weight's Gram "
-    "matrix give",
-}
-"""Rules that multiply matrices made of the weight, and how."""
 
 
 def declared_views(rule: Rule) -> Iterator[tuple[str, View]]:
@@ -93,8 +88,11 @@ def refuse_rules(rule: Rule, letters: tuple[Rule, ...]) -> None:
         name = type(each).__name__
         if type(each).measure is not Rule.measure:
             raise TraceError(f"{name} measures all weights together, and a law is of one")
-        if type(each) in MIXING:
-            raise TraceError(f"units interact: {name} {MIXING[type(each)]}")
+        if isinstance(each, r.SpectralPin):
+            raise TraceError(
+                f"units interact: {name} divides by the largest singular value, which powers of "
+                "the weight's Gram matrix give"
+            )
     matrices = [each.view for each in letters if isinstance(each, r.Orthogonalize)]
     for holder, view in declared_views(rule) if matrices else ():
         if count_units(view, (6, 6)) > max(1, *(count_units(x, (6, 6)) for x in matrices)):

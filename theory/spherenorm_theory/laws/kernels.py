@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -56,7 +56,10 @@ class OverlapSum(sp.Function):  # type: ignore[misc]  # sympy has no types
     """
 
     nargs = 3
-    overlap: ClassVar[Callable[[Array], Any]] = staticmethod(arcsine_law)
+
+    def overlap(self, rho: Array) -> Any:
+        """F."""
+        return arcsine_law(rho)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
         a, r, b = map(float, self.args)
@@ -67,7 +70,9 @@ class OverlapSum(sp.Function):  # type: ignore[misc]  # sympy has no types
 class ArcsineSum(OverlapSum):
     """The same with F = arcsin."""
 
-    overlap: ClassVar[Callable[[Array], Any]] = staticmethod(np.arcsin)
+    def overlap(self, rho: Array) -> Any:
+        """F."""
+        return np.arcsin(rho)
 
     @classmethod
     def eval(cls, a: sp.Expr, r: sp.Expr, b: sp.Expr) -> sp.Expr | None:

@@ -65,7 +65,7 @@ def proposition(
         heading = ("Closed form (", *held, ")") if held else "Closed form"
         parts.append(Part(heading, (claim.relation,), True))
     parts.append(Part("Status", (_status(law, claims, from_start),)))
-    return Statement("Proposition", law.name, tuple(parts), (*law.step.algebra.named.values(),))
+    return Statement("Proposition", law.name, tuple(parts))
 
 
 def _timed(law: Split, x: Any) -> Any:
