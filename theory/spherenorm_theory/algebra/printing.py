@@ -283,10 +283,14 @@ def _place(x: sp.Expr) -> tuple[int, bool, str]:
 
 
 def _rank(x: sp.Expr) -> tuple[Any, ...]:
-    """The place of a term: w, then |w|^2 before |s|^2, inner products, sums over time; g last."""
+    """The place of a term: |w|^2 before |s|^2, inner products, sums over time.
+
+    Of a vector, plus comes first, then w, and the gradient last.
+    """
     norms, inner, entry = _kinds(x)
     first = 0 if not (norms or inner) or "w" in norms else 1 if norms else 2
     minus = oriented(x)[0] < 0
     names = {str(s).partition("[")[0] for s in x.free_symbols if is_entry(s)} if entry else set()
     late = 0 if "w" in names else 2 if "g" in names else 1
-    return x.has(sp.Sum), inner, entry and late, first, minus, not x.is_Number, str(x)
+    order = (minus, late) if entry else (first, minus)
+    return x.has(sp.Sum), inner and not entry, entry, *order, not x.is_Number, str(x)

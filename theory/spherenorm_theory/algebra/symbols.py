@@ -128,10 +128,12 @@ class Vector(dict[str, sp.Expr]):
         """The vector entry by entry, in symbols, with the factor that all its terms share."""
         cs = {a: sp.factor(sp.cancel(c)) for a, c in self.items()}
         common = sp.gcd_list([*cs.values()]) if len(cs) > 1 else sp.S.One
-        signs = [oriented(sp.factor(sp.cancel(c / common))) for c in cs.values()]
-        common *= signs[0][0] if signs else 1
-        terms = [signs[0][0] * sign * c * _entry(a) for a, (sign, c) in zip(cs, signs, strict=True)]
-        return sp.Mul(common, sp.Add(*terms))
+        parts = {a: oriented(sp.factor(sp.cancel(c / common))) for a, c in cs.items()}
+        # -lr (u - w), but w - lr u
+        others = [sign for a, (sign, _) in parts.items() if a != "w" or common == 1 or len(cs) == 1]
+        lead = -1 if all(sign < 0 for sign in others) else 1
+        terms = (lead * sign * c * _entry(a) for a, (sign, c) in parts.items())
+        return sp.Mul(lead * common, sp.Add(*terms))
 
 
 def _entry(name: str) -> sp.Expr:
@@ -253,6 +255,8 @@ def oriented(x: sp.Expr) -> tuple[int, sp.Expr]:
 
 
 def _leads_with_minus(total: sp.Add) -> bool:
-    """True for x - 1, of which 1 - x is the usual form."""
+    """True for x - 1, of which 1 - x is the usual form; of vectors, where all terms are minus."""
+    if any(map(is_entry, total.free_symbols)):
+        return all(oriented(term)[0] < 0 for term in total.args)
     constant = total.as_coeff_Add()[0]
     return bool(constant < 0 or (constant == 0 and total.could_extract_minus_sign()))
