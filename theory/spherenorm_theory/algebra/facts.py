@@ -4,7 +4,8 @@ Sympy does the arithmetic. A comparison is decided
 
 1. by the domains of the symbols. Norms are positive and hyper-parameters lie in open intervals; 0
    is structure. A norm that a decision rests on is among the hypotheses.
-2. as a hypothesis, where the sides would be equal by chance alone.
+2. as a hypothesis, where the sides would be equal by chance alone, or where all numbers tried give
+   a sum the same sign.
 3. not at all (does the clip act? is this step number 300?): `where` gives a new symbol for either.
 
 A scale-invariance test is one that <w, g> = 0 would decide. Where <w, g> is a general number, the
@@ -13,6 +14,7 @@ test is taken to fail.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +24,8 @@ from spherenorm import Interval
 from spherenorm_theory.algebra.symbols import Norm, refuse_growth, tidy
 
 OPPOSITE = {sp.Gt: sp.Le, sp.Le: sp.Gt, sp.Lt: sp.Ge, sp.Ge: sp.Lt, sp.Eq: sp.Ne, sp.Ne: sp.Eq}
+TRIES = 60
+"""Points at which the sign of an expression is tried."""
 
 
 @dataclass
@@ -94,6 +98,9 @@ class Facts:
         if relation in (sp.Eq, sp.Ne) and not self._is_of_time(a - b):
             self.assume(sp.Ne, a, b)
             return sp.false if relation is sp.Eq else sp.true
+        if b == 0 and (sign := self._tried_sign(a)):
+            self.assume(sp.Gt if sign > 0 else sp.Lt, a, b)
+            return sp.true if relation(sign, 0) else sp.false
         return result
 
     def _decide(self, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
@@ -113,6 +120,28 @@ class Facts:
         """
         others = x.free_symbols - self.scalars
         return bool(x.free_symbols & self.scalars) and not others - self.domains.keys()
+
+    def _tried_sign(self, x: sp.Expr) -> int:
+        """1 or -1 for a sign that an expression has at all points tried, else 0."""
+        if x.has(sp.Piecewise) or x.free_symbols & self.cases.keys():
+            return 0
+        rng, symbols = random.Random(0), sorted(x.free_symbols, key=str)
+        function = sp.lambdify(symbols, x, "math", dummify=True)
+        try:
+            values = [function(*(self._try(s, rng) for s in symbols)) for _ in range(TRIES)]
+            signs = {(value > 0) - (value < 0) for value in values}
+        except (ArithmeticError, ValueError, TypeError, NameError):
+            return 0
+        return signs.pop() if len(signs) == 1 else 0
+
+    def _try(self, symbol: sp.Symbol, rng: random.Random) -> float:
+        """A number for a symbol; a momentum may be near its ends, and a count be even or odd."""
+        size = float(10 ** rng.uniform(-3, 3))
+        if self.is_share(symbol):
+            return rng.choice([rng.random(), 1e-3, 0.999])
+        if symbol in self.scalars and symbol.is_nonnegative and rng.random() < 0.5:
+            return float(rng.choice([1, 2, 9, 10**4, 10**7]))
+        return size if symbol.is_nonnegative else size * rng.choice([-1, 1])
 
     def where(self, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp.Expr:
         """One of a and b where the condition is decided, else a symbol that stands for either."""

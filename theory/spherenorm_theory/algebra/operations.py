@@ -7,17 +7,17 @@ derives from other operations has no method.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, partialmethod
+from functools import partialmethod
 from typing import Any
 
 import sympy as sp
 import torch
 
 from spherenorm import rules as r
-from spherenorm.operations import OPERATIONS, of_overload
+from spherenorm.operations import of_overload
 from spherenorm.record import Call, Record, Value
+from spherenorm_theory.algebra.entrywise import Entrywise, as_vector, exact_or_same, ones
 from spherenorm_theory.algebra.formal import Formal, Made, Product, is_entrywise
 from spherenorm_theory.algebra.letters import MARK, RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import show
@@ -81,8 +81,8 @@ def _done(call: Call, formal: Formal, values: Mapping[Value, Any]) -> Any:
 
     options = {k: x for k, x in call.options.items() if k not in STORAGE}
     try:
-        arguments = [value(x, _exact) for x in call.arguments]
-        return operation(*arguments, **{k: value(x, _exact) for k, x in options.items()})
+        arguments = [value(x, exact_or_same) for x in call.arguments]
+        return operation(*arguments, **{k: value(x, exact_or_same) for k, x in options.items()})
     except (TypeError, NotImplementedError, KeyError, AttributeError, OverflowError) as error:
         given = [value(x, str) for x in call.arguments]
         given += [f"{k}={value(x, str)}" for k, x in options.items()]
@@ -90,14 +90,6 @@ def _done(call: Call, formal: Formal, values: Mapping[Value, Any]) -> Any:
         raise TraceError(
             f"{name}({shown}) has no meaning on formal vectors ({error}); it came from {call.line}"
         ) from error
-
-
-def _exact(argument: Any) -> Any:
-    if not isinstance(argument, (int, float)) or isinstance(argument, bool):
-        return argument
-    if not math.isfinite(argument):
-        raise NotImplementedError("a number that is not finite")
-    return exact(argument)
 
 
 def _refuse_rounding_and_mixing(call: Call) -> None:
@@ -119,120 +111,6 @@ def _refuse_rounding_and_mixing(call: Call) -> None:
             f"{name} of {shapes} gives {tuple(call.result.shape)}: the entries of a unit are "
             f"paired with other ones of it; it came from {call.line}"
         )
-
-
-def _ones(x: sp.Expr) -> Vector:
-    """The vector with the scalar x in every entry."""
-    return Vector({"1": x}) if x != 0 else Vector()
-
-
-def _vector(x: Any) -> Vector:
-    return x if isinstance(x, Vector) else _ones(x)
-
-
-def _function(function: Callable[..., Any], prefix: str = "e") -> Any:
-    """A function of a scalar; of a vector, the atom for its function of every entry."""
-
-    def operation(self: Entrywise, *arguments: Any) -> Any:
-        return self.apply(prefix, function, *arguments)
-
-    return operation
-
-
-class Entrywise:
-    """Operations entry by entry: a linear one gives a vector, any other one an atom.
-
-    Attributes:
-        formal: the algebra.
-        entered, shape: of the first argument, and of the result.
-    """
-
-    def __init__(self, formal: Formal, entered: tuple[int, ...], shape: tuple[int, ...]) -> None:
-        self.formal, self.entered, self.shape = formal, entered, shape
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """An operation that the library derives from others."""
-        row = OPERATIONS.get(name)
-        if row is None or row.derived is None:
-            raise AttributeError(f"aten_{name}")
-        return partial(row.derived, self)
-
-    @property
-    def same_size(self) -> bool:
-        """True if the result has as many entries as the argument."""
-        return math.prod(self.shape) == math.prod(self.entered)
-
-    def read(self, *arguments: Any) -> list[Any]:
-        """Arguments as vectors and exact scalars."""
-        return [self.formal.linear(_exact(x)) for x in arguments]
-
-    def apply(self, prefix: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        read = self.read(*arguments)
-        if any(isinstance(x, Vector) for x in read):
-            return self.formal.apply(prefix, function, *read)
-        return function(*read)
-
-    def add(self, a: Any, b: Any, alpha: Any = 1) -> Any:
-        a, b = self.read(a, b if alpha == 1 else self.mul(b, alpha))
-        if not (isinstance(a, Vector) or isinstance(b, Vector)):
-            return a + b
-        return _vector(a) + _vector(b)
-
-    def mul(self, a: Any, b: Any) -> Any:
-        a, b = self.read(a, b)
-        for constant, other in ((a, b), (b, a)):
-            if not isinstance(other, Vector):
-                continue
-            if not isinstance(constant, Vector):
-                return other.scaled(constant)
-            if {*constant} == {"1"}:  # the same number in every entry is a scale
-                return other.scaled(constant["1"])
-        if not isinstance(a, Vector):
-            return a * b
-        if math.prod(self.shape) > math.prod(self.entered) > 1:
-            raise NotImplementedError("an outer product is no vector")
-        return Product(a, b)
-
-    def div(self, a: Any, b: Any) -> Any:
-        a, b = self.read(a, b)
-        if isinstance(b, Vector) and {*b} == {"1"}:
-            b = b["1"]
-        return (
-            self.apply("u", operator.truediv, a, b) if isinstance(b, Vector) else self.mul(a, 1 / b)
-        )
-
-    def addcdiv(self, a: Any, b: Any, c: Any, value: Any = 1) -> Any:
-        # The factor stays outside, so that the ratio is the same atom with any factor.
-        return self.add(a, self.div(b, c), value)
-
-    def pow(self, a: Any, b: Any) -> Any:
-        (b,) = self.read(b)
-        if b == sp.S.Half:
-            return self.sqrt(a)
-        return self.mul(a, a) if b == 2 else self.apply("e", operator.pow, a, b)
-
-    def sqrt(self, a: Any) -> Any:
-        root = self.apply("e", sp.sqrt, a)
-        # The root of a square of which the sign is known: (1 - beta)^2 |g|^2.
-        square = isinstance(root, sp.Pow) and root.base.is_Mul and root.base.has(Norm)
-        return sp.sqrt(sp.factor(root.base)) if square else root
-
-    def sign(self, a: Any) -> Any:
-        (a,) = self.read(a)
-        if not isinstance(a, Vector):
-            return sp.sign(a)
-        made = Made(sp.sign(self.formal.entry(a), evaluate=False), a, square=DIMENSION)
-        return self.formal.atom("u", made)
-
-    neg = partialmethod(mul, -1)
-    abs, exp, cos = _function(sp.Abs), _function(sp.exp), _function(sp.cos)
-    log, tanh, sin = (_function(each, "u") for each in (sp.log, sp.tanh, sp.sin))
-    remainder, reciprocal = _function(sp.Mod, "u"), _function(lambda x: 1 / x)
-
-    def sinc(self, a: sp.Expr) -> sp.Expr:
-        """sin(pi a) / (pi a), as torch defines it, at a != 0: the step is not zero."""
-        self.formal.facts.assume_norms(a)
-        return sp.sin(sp.pi * a) / (sp.pi * a)
 
 
 class Sums(Entrywise):
@@ -296,7 +174,7 @@ class Sums(Entrywise):
         return a  # the only index of a dimension of length 1
 
     def expand(self, a: Any, *_: Any) -> Any:
-        return _ones(a) if isinstance(a, sp.Expr) and math.prod(self.shape) > 1 else a
+        return ones(a) if isinstance(a, sp.Expr) and math.prod(self.shape) > 1 else a
 
     def eye(self, n: sp.Expr, *_: Any) -> sp.Expr:
         if n != 1:
@@ -304,10 +182,12 @@ class Sums(Entrywise):
         return sp.S.One
 
     def full(self, size: Any, value: Any, *_: Any) -> Any:
-        return _exact(value) if all(n == 1 for n in size) else _ones(_exact(value))
+        return exact_or_same(value) if all(n == 1 for n in size) else ones(exact_or_same(value))
 
     def full_like(self, a: Any, value: Any, *_: Any) -> Any:
-        return _ones(_exact(value)) if isinstance(a, (Vector, Product)) else _exact(value)
+        return (
+            ones(exact_or_same(value)) if isinstance(a, (Vector, Product)) else exact_or_same(value)
+        )
 
 
 class Operations(Sums):
@@ -315,7 +195,7 @@ class Operations(Sums):
 
     def compare(self, relation: type[sp.Rel], a: Any, b: Any) -> Any:
         """A relation of scalars, or a condition on entries."""
-        a, b = _exact(a), _exact(b)
+        a, b = exact_or_same(a), exact_or_same(b)
         if any(isinstance(x, (Vector, Product)) or is_entrywise(x) for x in (a, b)):
             return relation(self.formal.entry(a), self.formal.entry(b))
         return self.formal.facts.compare(relation, *self.read(a, b))
@@ -344,9 +224,20 @@ class Operations(Sums):
             raise NotImplementedError("whether a condition holds for any entry")
         return a
 
+    def extreme(self, relation: type[sp.Rel], a: Any, b: Any) -> Any:
+        """The greater or smaller of two numbers, or of each entry, which is then a magnitude."""
+        a, b = self.read(a, b)
+        if isinstance(a, Vector) or isinstance(b, Vector):
+            return self.formal.apply(
+                "e", lambda x, y: sp.Piecewise((x, relation(x, y)), (y, True)), a, b
+            )
+        return self.where(self.compare(relation, a, b), a, b)
+
+    maximum, minimum = partialmethod(extreme, sp.Ge), partialmethod(extreme, sp.Le)
+
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """The entries of one of two vectors, or one of two scalars."""
-        a, b, facts = _exact(a), _exact(b), self.formal.facts
+        a, b, facts = exact_or_same(a), exact_or_same(b), self.formal.facts
         if is_entrywise(condition):
             return self.formal.apply(
                 "u", lambda a, b: sp.Piecewise((a, condition), (b, True)), a, b
@@ -355,6 +246,6 @@ class Operations(Sums):
         if not (isinstance(a, Vector) or isinstance(b, Vector)):
             return facts.where(condition, a, b)
         if condition in (sp.true, sp.false):
-            return _vector(a if condition == sp.true else b)
+            return as_vector(a if condition == sp.true else b)
         switch = facts.where(condition, sp.S.One, sp.S.Zero)
         return self.add(self.mul(a, switch), self.mul(b, 1 - switch))
