@@ -29,6 +29,7 @@ from spherenorm_theory.algebra.letters import marked, states_of_letters
 from spherenorm_theory.algebra.symbols import exact
 from spherenorm_theory.algebra.trace import ANY, Trace, TraceError
 from spherenorm_theory.algebra.units import (
+    refuse_blocks,
     refuse_matrices,
     refuse_rules,
     refuse_shared_states,
@@ -151,7 +152,8 @@ def _trace(
         return record(step, *tensors.values(), weight, grad, *state.values())
 
     with _named_errors(called):
-        function(**values)  # rules check intervals of Python numbers, and of no tensors
+        # Rules check intervals of Python numbers, and of no tensors.
+        refuse_blocks(function(**values))
         rule = function(**enter(values, tensors))
     if not isinstance(rule, Rule):
         raise TypeError(f"{called} must return a rule, got {rule!r}")
