@@ -130,7 +130,7 @@ def test_formulas_in_both_languages(formula, text, tex):
 
 
 def test_letters_of_the_users_choice():
-    product = lr * m * sp.Symbol("momentum") * Norm("w'") ** 2
+    product = lr * m * sp.Symbol("momentum", positive=True) * Norm("w'") ** 2
     chosen = {"lr": r"\alpha", "w": r"\theta", "momentum": r"\mu"}
     assert latex(product, chosen) == r"\alpha \mu \|\theta'\|^{2} \langle \theta, m \rangle"
 
