@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.sphere import search
 from spherenorm_experiments.paper.sphere.sphere import draw_sphere
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.pictures import Picture, add_crosses, color_of, lines
+from spherenorm_experiments.pictures import Picture, color_of, lines
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, mean_over
 from spherenorm_experiments.stats import mean
@@ -175,23 +174,20 @@ class F3(Study):
         return [_best_of_each(runs), *_gap_tables(runs)]
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        items = _descents(runs)
-        searches = [_searches(runs)] if len(runs) else []
-        if not items:
-            return searches
+        if not (items := _descents(runs)):
+            return []
         longest = min(len(item.arrays["norm"]) for item in items.values()) - 1
         keep = np.unique(np.geomspace(1, longest, 120).astype(int))
-        norms = {name: (keep, item.arrays["norm"][keep]) for name, item in items.items()}
-        gaps = {name: (keep, np.maximum(item.arrays["gap"][keep], 1e-9))
-                for name, item in items.items()}  # fmt: skip
-        surges = "Norm against steps. With weight decay it surges first, and collapses later."
-        distance = "Distance to the optimum, each optimizer at its best learning rate."
-        return [
-            draw_sphere(items, DASHES),
-            lines(norms, "step", "norm ‖w‖", surges, COLORS, **LOG),
-            lines(gaps, "step", "gap", distance, COLORS, **LOG),
-            *searches,
-        ]
+        pictures = [draw_sphere(items, DASHES)]
+        for key, y, caption in (
+            ("norm", "norm ‖w‖", SURGES),
+            ("gap", "gap", "Distance to the optimum, each optimizer at its best learning rate."),
+        ):
+            curves = {name: (keep, np.maximum(item.arrays[key][keep], 1e-9))
+                      for name, item in items.items()}  # fmt: skip
+            log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": DASHES}
+            pictures.append(lines(curves, "step", y, caption, COLORS, **log))
+        return pictures
 
     def evaluated(self, runs: Runs) -> list[Decision]:
         """A mean over the settings decides only if each of them has the same sign."""
@@ -205,7 +201,7 @@ class F3(Study):
 
 COLORS = {name: color_of(method.recipe) for name, method in search.METHODS.items()}
 DASHES = {name: method.dash for name, method in search.METHODS.items()}
-LOG: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": DASHES}
+SURGES = "Norm against steps. With weight decay it surges first, and collapses later."
 
 
 def _descents(runs: Runs) -> dict[str, Result]:
@@ -260,24 +256,3 @@ def _gap(runs: Runs, name: str, setting: tuple[int, float]) -> Cell:
     ends = (known.min(), known.max()) if len(known) > 1 else None
     unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if starts.is_at_edge(every, best) else ''})"
     return Cell(center, ".2g", None, ends, len(known), len(gaps) - len(known), unit=unit)
-
-
-def _searches(runs: Runs) -> Picture:
-    """Draw the searches over learning rates alone; points that diverged are crosses on top."""
-    series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    failed: list[tuple[float, str, int, str]] = []
-    for name in (name for name, method in search.METHODS.items() if not method.decays):
-        every = search.searched(runs, name)
-        first = every[every.seed == starts.PAPERS_START].sort_values("lr")
-        lost = ~np.isfinite(first.final_gap)
-        if len(first):
-            known = first[~lost]
-            series[name] = known.lr.tolist(), known.final_gap.clip(lower=1e-9).tolist()
-        for item in first.run[lost]:
-            step = item.summary["diverged_at"]
-            last = item.summary["steps"] - 1 if step is None else step
-            failed.append((item.spec.hyper_parameters["lr"], name, last, COLORS[name]))
-    caption = "The search: final gap against the learning rate; crosses on top diverged."
-    picture = lines(series, "learning rate", "final gap", caption, COLORS, **LOG)
-    add_crosses(picture.figure, failed)
-    return picture
