@@ -40,7 +40,7 @@ class Grid(Comparison):
         self, name: str, about: str, measures: Mapping[str, tuple[Key, str]] = {}, **design: Any
     ) -> None:
         measures = {**measures, "path on sphere": ("path", ".3g")}
-        own = {"measures": measures, "seeds": SEEDS, "departures": departures(name)}
+        own: dict[str, Any] = {"measures": measures, "seeds": SEEDS, "departures": departures(name)}
         super().__init__(name, about, scored=False, **own, **design)
 
 
