@@ -16,7 +16,7 @@ from spherenorm_experiments.paper.shared.departures import departures
 from spherenorm_experiments.paper.sphere import search
 from spherenorm_experiments.paper.sphere.sphere import draw_sphere
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.pictures import Picture, color_of, lines
+from spherenorm_experiments.pictures import Picture, color_of
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, mean_over
 from spherenorm_experiments.stats import mean
@@ -32,21 +32,13 @@ LEVELS = ("10", "1", "0.1")
 SHOWN = "descent"
 """The condition of the best descents, whose paths are kept."""
 
-TIMED: dict[str, Any] = {"score": True, "deterministic": True}
-
 
 def _largest_norm(method: str, statement: str) -> Claim:
-    """The claim about the largest norm from the paper's start, at the reference."""
-    theirs = search.PAPER_MAX_NORM[method]
-
-    def norm(runs: Runs) -> float | None:
-        item = starts.from_papers_start(search.at_best_gap(runs, method, papers_rates=True))
-        return None if item is None else item.summary["max_norm"]
-
-    return Claim(
-        f"largest-norm.{slug(method)}", f"= {theirs} ± {0.05 * theirs:.4g}", norm,
-        f"The largest norm under {method} from the paper's start is {theirs}", says(statement),
-        format=".4g", paper=Cell(theirs, "g"),
+    """The claim about the largest norm at the reference."""
+    return starts.largest_norm(
+        method, search.PAPER_MAX_NORM[method], 0.05,
+        lambda runs: search.at_best_gap(runs, method, papers_rates=True),
+        f"{method} from the paper's start", says(statement),
     )  # fmt: skip
 
 
@@ -74,7 +66,7 @@ def _closer(pair: search.Pair) -> Claim:
         lambda runs: mean_over(search.gains(runs, pair)),
         f"{pair.ahead} ends closer to the optimum than {pair.behind}{at}: log₁₀ of the ratio "
         "of the gaps", pair.cites, unit="decades", primary=pair.primary,
-        note=partial(_in_each_setting, pair=pair), **TIMED,
+        note=partial(_in_each_setting, pair=pair), **starts.TIMED,
     )  # fmt: skip
 
 
@@ -85,7 +77,7 @@ def _equally_close(a: str, b: str) -> Claim:
         f"equally-close.{slug(b)}.{slug(a)}", f"< {math.log10(2)!r}",
         lambda runs: across(gain.abs() for gain in search.gains(runs, pair)).max(axis=1),
         f"{b} ends as close to the optimum as {a}, at the paper's rates: gaps within a "
-        "factor of 2 everywhere", pair.cites, unit="decades", **TIMED,
+        "factor of 2 everywhere", pair.cites, unit="decades", **starts.TIMED,
     )  # fmt: skip
 
 
@@ -96,7 +88,7 @@ def _sooner(other: str) -> Claim:
     return Claim(
         f"sooner.gdp.{slug(other)}", "< 1", lambda runs: steps(runs, "GDP") / steps(runs, other),
         f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference",
-        says("3.2.faster"), ratio=True, **TIMED,
+        says("3.2.faster"), ratio=True, **starts.TIMED,
     )  # fmt: skip
 
 
@@ -133,7 +125,7 @@ CLAIMS = [
     Claim("momentum-does-not-arrive", "> -1",
           lambda runs: across(search.all_gaps(runs, "GDM")).min(axis=1),
           "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
-          says("3.2.gdm"), unit="decades", **TIMED),
+          says("3.2.gdm"), unit="decades", **starts.TIMED),
 ]  # fmt: skip
 
 
@@ -178,16 +170,13 @@ class F3(Study):
             return []
         longest = min(len(item.arrays["norm"]) for item in items.values()) - 1
         keep = np.unique(np.geomspace(1, longest, 120).astype(int))
-        pictures = [draw_sphere(items, DASHES)]
-        for key, y, caption in (
-            ("norm", "norm ‖w‖", SURGES),
-            ("gap", "gap", "Distance to the optimum, each optimizer at its best learning rate."),
-        ):
-            curves = {name: (keep, np.maximum(item.arrays[key][keep], 1e-9))
-                      for name, item in items.items()}  # fmt: skip
-            log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": DASHES}
-            pictures.append(lines(curves, "step", y, caption, COLORS, **log))
-        return pictures
+        captions = {
+            "norm": ("norm ‖w‖", SURGES),
+            "gap": ("gap", "Distance to the optimum, each optimizer at its best learning rate."),
+        }
+        how: dict[str, Any] = {"colors": COLORS, "dashes": DASHES, "log_x": True}
+        curves = starts.over_steps(items, keep, 1e-9, captions, **how)
+        return [draw_sphere(items, DASHES), *curves]
 
     def evaluated(self, runs: Runs) -> list[Decision]:
         """A mean over the settings decides only if each of them has the same sign."""
