@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Setup
-from spherenorm_experiments.paper.shared.departures import departures
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.runs import Key, Runs, across
 

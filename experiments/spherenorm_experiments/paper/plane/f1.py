@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import Claim
-from spherenorm_experiments.paper.shared.departures import departures
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.shared.starts import (
     PAPERS_START,
     TIMED,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim, Decision, slug, undecided
 from spherenorm_experiments.paper.shared import starts
-from spherenorm_experiments.paper.shared.departures import departures
+from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.sphere import search
 from spherenorm_experiments.paper.sphere.sphere import draw_sphere
 from spherenorm_experiments.paper.statements import says
