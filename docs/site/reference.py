@@ -27,7 +27,7 @@ MODULES = {
     "spherenorm.metrics": "Norms and angles of two tensors.",
     "spherenorm.testing": "The promises of a rule, tried on yours.",
     "spherenorm_theory": "Laws, proofs and checks (extra `theory`).",
-    "spherenorm_theory.report": "Laws as text, Markdown and LaTeX (extra `theory`).",
+    "spherenorm_theory.report": "Laws as text and LaTeX (extra `theory`).",
 }
 """The modules with public names; one that is itself a public name has a page of its own."""
 

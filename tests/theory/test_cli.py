@@ -1,12 +1,16 @@
 """`spherenorm theory`, as a newcomer uses it, and the forms of its reports."""
 
+import subprocess
+import sys
+
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import spherenorm as sn
 from spherenorm import find_recipe
 from spherenorm_theory.cli import app
-from spherenorm_theory.report import Job, Row, to_latex, to_markdown
+from spherenorm_theory.report import Row, Section, recipe_report, to_latex
 from spherenorm_theory.report.recipe import equilibrium_rows
 
 
@@ -16,8 +20,7 @@ def invoke(*arguments):
 
 def report(monkeypatch, *rows):
     """The report of the command on rows in place of the paper's."""
-    jobs = [Job("s", "j", lambda: list(rows))]
-    monkeypatch.setattr("spherenorm_theory.cli.paper_jobs", lambda: jobs)
+    monkeypatch.setattr("spherenorm_theory.report.paper_report", lambda: [Section("[s]", rows)])
     return invoke()
 
 
@@ -26,29 +29,34 @@ def narrow(monkeypatch):
     monkeypatch.setattr("spherenorm_theory.cli.console", Console(width=80))
 
 
-def test_a_recipe_and_its_files(tmp_path):
-    tex, md = tmp_path / "laws.tex", tmp_path / "laws.md"
-    result = invoke("sgdw", "--set", "dampening=0.0", "--latex", str(tex), "--markdown", str(md))
+def test_a_recipe_and_its_file(tmp_path):
+    tex = tmp_path / "laws.tex"
+    result = invoke("sgdw", "--set", "dampening=0.0", "--latex", str(tex))
     assert result.exit_code == 0, result.output
     for text in ("Proposition (sgdw)", "by induction", "checked on runs", "Equilibrium (sgdw)"):
         assert text in result.output
     assert all(len(line) <= 80 for line in result.output.splitlines() if "wrote" not in line)
     assert r"\begin{proposition}[sgdw]" in tex.read_text()
-    assert "Proposition (sgdw)" in md.read_text()
 
 
 @pytest.mark.parametrize("name", ["sgdw", "adamw"])
 def test_the_run_is_that_of_the_settings(name):
     """Its decay settles it, unless it is set, too."""
     values = {"momentum": 0.8} if name == "sgdw" else {"betas": (0.8, 0.95)}
-    (row,) = (each for each in equilibrium_rows(find_recipe(name), {"lr": 0.03, **values}, {
-        "lr": 0.03, **values}) if each.name == "Run")  # fmt: skip
+    _, row = equilibrium_rows(find_recipe(name), {"lr": 0.03, **values})
     assert "lr=0.03" in row.content
     assert all(f"{n}={x}" in row.content for n, x in values.items())
-    assert row.good, row
-    (slow,) = (each for each in equilibrium_rows(find_recipe(name), {"weight_decay": 1e-4}, {
-        "weight_decay": 1e-4}) if each.name == "Run")  # fmt: skip
+    assert row.status.startswith("checked on runs"), row
+    assert row.good
+    _, slow = equilibrium_rows(find_recipe(name), {"weight_decay": 1e-4})
     assert "not checked" in slow.status
+
+
+@pytest.mark.parametrize("name", ["sgdp", "adamp"])
+def test_a_decay_of_0_by_default_is_chosen_for_the_run(name):
+    _, row = equilibrium_rows(find_recipe(name), {})
+    assert row.status.startswith("checked on runs"), row
+    assert "weight_decay" in row.content
 
 
 def test_two_recipes_side_by_side():
@@ -96,8 +104,8 @@ def test_settings(text, shown):
         (["adam", "--set", "betas=0.9"], "betas takes 2 numbers"),
         (["--set", "lr=0.1"], "--set holds a hyper-parameter of a recipe"),
         (["muonsphere"], "units interact: SpectralPin"),
-        (["sgdp", "--latex", "/nonexistent/x.tex"], "there is no folder /nonexistent"),
-        (["sgdp", "--markdown", "/"], "cannot write /: it is a folder"),
+        (["sgdp", "--latex", "/nonexistent/x.tex"], "cannot write /nonexistent/x.tex"),
+        (["sgdp", "--latex", "/"], "cannot write /: give a file"),
         (["nowhere:recipe"], "no module 'nowhere'"),
     ],
 )
@@ -109,26 +117,38 @@ def test_mistakes(arguments, message):
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_reader_that_stops_is_no_error():
+    command = f"{sys.executable} -m spherenorm theory sgdg | head -3; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_failed_row_fails_the_command(monkeypatch):
-    assert report(monkeypatch, Row("s", "n", "f", "FAILS", good=False)).exit_code == 1
+    assert report(monkeypatch, Row("n", "f", "FAILS", good=False)).exit_code == 1
 
 
-def test_a_job_that_raises_is_a_row(monkeypatch):
-    def fails():
-        raise ArithmeticError("one\ntwo")
+def of_matrices(lr=0.1):
+    class Flat(sn.Rule):
+        def update(self, update, state):
+            if update.weight.ndim > 2:
+                raise ArithmeticError("one\ntwo")
+            return update, state
 
-    jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
-    monkeypatch.setattr("spherenorm_theory.cli.paper_jobs", lambda: jobs)
-    result = invoke()
-    assert result.exit_code == 1
-    assert "fine" in result.stdout
-    assert "FAILED: ArithmeticError: one two" in result.stdout
+    return sn.chain(Flat(), sn.rules.StepSize(lr))
+
+
+def test_a_run_that_raises_is_a_row():
+    network, convolutions, toy = [*recipe_report(of_matrices).rows][1:4]
+    assert network.good
+    assert toy.good
+    assert not convolutions.good
+    assert convolutions.status == "FAILED: ArithmeticError: one two"
 
 
 def test_markup_is_text_and_reports_escape(monkeypatch):
-    result = report(monkeypatch, Row("[s]", "[n]", "[f]", "[/t]"))
+    result = report(monkeypatch, Row("[n]", "[f]", "[/t]"))
     assert all(text in result.stdout for text in ("[s]", "[n]", "[f]", "[/t]")), result.output
-    rows = [Row("a_b", "n", "|w|^2", "100 % & _")]
+    rows = [Section("a_b", [Row("n", "|w|^2", "100 % & _")])]
     assert r"a\_b" in to_latex(rows)
     assert r"100 \% \& \_" in to_latex(rows)
-    assert "`|w|^2`" in to_markdown(rows)
+    assert "\\begin{verbatim}\n|w|^2\n\\end{verbatim}" in to_latex(rows)

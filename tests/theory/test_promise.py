@@ -50,6 +50,17 @@ def test_a_step_that_is_not_of_one_weight_is_refused():
     assert reason in found["law"].why
 
 
+def halves(lr=0.1, momentum=0.9):
+    blocks = r.RadialProjection("channel"), r.NormalizedUpdate("layer")
+    return sn.chain(r.HeavyBall(momentum), r.Blocks(blocks, (1, 1)), r.StepSize(lr))
+
+
+@pytest.mark.parametrize("recipe", ["blocks(adamw)", halves], ids=str)
+def test_blocks_have_the_laws_of_their_recipes(recipe):
+    with refuses("Blocks", "the law of its recipe", by=spherenorm_theory.TraceError):
+        spherenorm_theory.norm_growth(recipe)
+
+
 def test_laws_of_renamed_states():
     """Two momenta have a recursion each; behind a projection neither matters to the norm."""
     law = spherenorm_theory.norm_growth(two_momenta)

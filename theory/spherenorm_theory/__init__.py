@@ -14,7 +14,7 @@ or `spherenorm theory sgdp` in a shell. The way from a recipe to a law, one room
 3. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
    `Proof` from such laws.
 4. `spherenorm_theory.checks`: `check` and its like hold a law against float64 runs of the recipe.
-5. `spherenorm_theory.report`: all of it as tables, Markdown or LaTeX.
+5. `spherenorm_theory.report`: all of it as text or LaTeX.
 
 Each room imports only from the rooms above it in this list.
 """
@@ -26,7 +26,7 @@ from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.recording import trace
 from spherenorm_theory.algebra.trace import Trace, TraceError
 from spherenorm_theory.checks.norm_growth import Check, check
-from spherenorm_theory.checks.random_gradients import check_equilibrium, check_ratio, check_turn
+from spherenorm_theory.checks.random_gradients import check_equilibrium, check_turn
 from spherenorm_theory.laws.detection import false_positive_rate
 from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, rotational_rate
 from spherenorm_theory.laws.law import Law, norm_growth
@@ -48,7 +48,6 @@ __all__ = [
     "beyond",
     "check",
     "check_equilibrium",
-    "check_ratio",
     "check_turn",
     "equation_4",
     "equilibrium",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -13,26 +15,26 @@ import typer
 from rich.console import Console
 
 from spherenorm.support import on_interrupt, write_whole
-from spherenorm_theory.report import (
-    Job,
-    Row,
-    comparison_jobs,
-    paper_jobs,
-    recipe_jobs,
-    to_latex,
-    to_markdown,
-    to_text,
-)
+from spherenorm_theory import report
 
 FAILED, USAGE = 1, 2
-console = Console()
+
+
+class Output(Console):
+    """Standard output, which a reader may close, as in `spherenorm theory adamp | head -3`."""
+
+    def on_broken_pipe(self) -> None:
+        """End without an error."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+        raise SystemExit(0)
+
+
+console = Output()
 errors = Console(stderr=True)
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 
 SET = "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, 0.99)."
-
-
-JSON = {"true": True, "false": False, "null": None}
 
 
 def theory(arguments: Sequence[str]) -> None:
@@ -51,49 +53,49 @@ def _theory(
     ] = None,
     hold: Annotated[list[str] | None, typer.Option("--set", help=SET, show_default=False)] = None,
     latex: Annotated[Path | None, typer.Option(help="Write the report as LaTeX.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
 ) -> None:
     """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
     on_interrupt()
     torch.set_num_threads(1)  # small tensors: more threads only wait
-    reports = [(latex, to_latex), (markdown, to_markdown)]
-    outputs = [(path, render) for path, render in reports if path is not None]
     try:
-        given = _parse(hold or [], recipes or [])
-        for path, _ in outputs:
-            _refuse_unless_writable(path)
-        jobs = _jobs(recipes or [], given)
+        if latex is not None and (latex.is_dir() or not os.access(latex.parent, os.W_OK)):
+            raise ValueError(f"cannot write {latex}: give a file in a folder that is writable")
+        sections = _sections(recipes or [], dict(map(_setting, hold or [])))
     except (ValueError, TypeError) as error:
         _exit(" ".join(str(error).split()))
-    rows = [*_printed(jobs or paper_jobs())]
-    for path, render in outputs:
+    shown = [*map(_print, sections)]
+    if latex is not None:
         try:
-            write_whole(path, render(rows))
+            write_whole(latex, report.to_latex(shown))
         except OSError as error:
-            _exit(f"cannot write {path}: {error.strerror}")
-        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    if not all(row.good for row in rows):
+            _exit(f"cannot write {latex}: {error.strerror}")
+        console.print(f"wrote {latex}", markup=False, highlight=False, soft_wrap=True)
+    if not all(row.good for section in shown for row in section.rows):
         raise typer.Exit(FAILED)
 
 
-def _jobs(recipes: list[str], given: dict[str, Any]) -> list[Job]:
-    """The reports on recipes: each by itself; two side by side first."""
+def _sections(recipes: list[str], given: dict[str, Any]) -> Iterable[report.Section]:
+    """The reports on recipes: two side by side; others each by itself; or the paper's."""
+    if given and not recipes:
+        raise ValueError(
+            "--set holds a hyper-parameter of a recipe: name one, "
+            "as in `spherenorm theory sgdp --set momentum=0.9`"
+        )
     if len(recipes) == 2:
-        return comparison_jobs(*recipes, **given)
-    return [job for recipe in recipes for job in recipe_jobs(recipe, **given)]
+        return [report.comparison_report(*recipes, **given)]
+    return [report.recipe_report(each, **given) for each in recipes] or report.paper_report()
 
 
-def _printed(jobs: list[Job]) -> Iterator[Row]:
-    """The rows of jobs, printed as they are made."""
-    section = ""
-    for row in (row for job in jobs for row in job.run()):
-        if row.section != section:
-            section = row.section
-            console.print(f"\n{section}\n", style="bold", markup=False, highlight=False)
+def _print(section: report.Section) -> report.Section:
+    """Print the rows of a section as they are made, and keep them."""
+    console.print(f"\n{section.title}\n", style="bold", markup=False, highlight=False)
+    rows = []
+    for row in section.rows:
         style = "" if row.good else "red"
-        console.print(to_text(row), style=style, markup=False, highlight=False, soft_wrap=True)
-        console.print()
-        yield row
+        text = report.to_text(row)
+        console.print(f"{text}\n", style=style, markup=False, highlight=False, soft_wrap=True)
+        rows.append(row)
+    return section._replace(rows=rows)
 
 
 def _exit(message: str) -> NoReturn:
@@ -101,36 +103,12 @@ def _exit(message: str) -> NoReturn:
     raise typer.Exit(USAGE)
 
 
-def _parse(settings: list[str], recipes: list[str]) -> dict[str, Any]:
-    """The hyper-parameters that --set holds."""
-    given = dict(map(_setting, settings))
-    if given and not recipes:
-        raise ValueError(
-            "--set holds a hyper-parameter of a recipe: name one, "
-            "as in `spherenorm theory sgdp --set momentum=0.9`"
-        )
-    return given
-
-
 def _setting(text: str) -> tuple[str, Any]:
+    """A hyper-parameter that --set holds: a value of JSON or of Python, or a word."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
-    plain = value.strip()
-    if plain in JSON:
-        return name.strip(), JSON[plain]
-    try:
-        return name.strip(), ast.literal_eval(plain)
-    except (ValueError, SyntaxError):
-        return name.strip(), value
-
-
-def _refuse_unless_writable(path: Path) -> None:
-    """Refuse a path that cannot be written, before minutes of computing."""
-    folder = path.parent
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a folder")
-    if not folder.is_dir():
-        raise ValueError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(f"cannot write {path}: the folder {folder} is not writable")
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError):
+            return name.strip(), read(value.strip())
+    return name.strip(), value

@@ -4,14 +4,26 @@ import dataclasses
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import sympy as sp
 import torch
 
+import spherenorm as sn
 from spherenorm import recipes
-from spherenorm_theory import check, check_equilibrium, check_ratio, false_positive_rate
+from spherenorm import rules as r
+from spherenorm_theory import (
+    check,
+    check_equilibrium,
+    false_positive_rate,
+    growth_ratio,
+    norm_growth,
+)
+from spherenorm_theory.algebra.hyper_parameters import structure_of_run
+from spherenorm_theory.algebra.symbols import Norm
 from spherenorm_theory.checks.problems import PROBLEMS, Problem
-from spherenorm_theory.checks.random_gradients import RunCheck, count_false_positives
+from spherenorm_theory.checks.random_gradients import RunCheck
+from spherenorm_theory.laws.mean_field import drop_transients
 from tests.harness import refuses
 from tests.theory import faults
 from tests.theory.recipes import (
@@ -68,7 +80,7 @@ def test_laws_hold_on_trajectories(number, case):
     assert result.passed, result
     assert not result.failed_assumptions
     problem = PROBLEMS[given.get("problem", "network")]
-    assert set(result.weights) == set(problem.views)
+    assert set(result.weights) == set(problem.weights)
 
 
 @pytest.mark.parametrize("name", sorted(SPHERICAL))
@@ -76,7 +88,7 @@ def test_a_norm_holds_where_the_step_mixes_units(name):
     assert check(name, "toy-3d", steps=40, law=law_of(name)).passed
     result = check(name, steps=10, law=law_of(name))
     assert result.passed, result
-    assert all("one unit" in each.alone for each in result.weights.values())
+    assert all("one unit" in each.notes[0] for each in result.weights.values())
     assert "no step compared" in str(result)
     other_view = check(name, "convolutions", steps=10, law=law_of(name))
     assert not other_view.weights["transposed"].passed
@@ -94,7 +106,7 @@ def test_laws_with_numbers_in_the_state_hold(recipe):
     """
     result = check(recipe, steps=25)
     assert result.passed, result
-    assert not result.identity
+    assert not result.law.open_because
 
 
 @pytest.mark.parametrize(
@@ -102,15 +114,12 @@ def test_laws_with_numbers_in_the_state_hold(recipe):
     [
         ("network-eps", "<w, g> = 0 fails", True),
         ("l2-in-loss", "<w, g> = 0 fails", False),
-        ("regression", "<w, g> = 0 fails", False),
     ],
 )
 def test_broken_assumptions_are_named(problem, failed, holds):
     result = check("sgdp", problem, steps=40, law=law_of("sgdp"), **BUSY)
     assert any(failed in c for c in result.failed_assumptions), result
-    assert result.broken
     assert result.passed is holds
-    assert result.broken in str(result)
 
 
 def test_the_weights_for_which_a_law_holds_come_first():
@@ -147,7 +156,7 @@ def test_the_recipe_that_is_given_runs(fault, reference, numbers):
     result = check(fault, steps=30, law=law_of(reference), momentum=0.9, **numbers)
     assert not result.passed
     assert any("the run that of" in each for each in result.failed_assumptions)
-    assert min(each.step_error for each in result.weights.values()) > 1e-6
+    assert min(max(each.step_errors) for each in result.weights.values()) > 1e-6
     assert result.weights["bn"].residual > 1e-6
 
 
@@ -157,7 +166,7 @@ def test_the_drive_is_that_of_the_law():
     wrong = dataclasses.replace(law, drive=law.drive * sp.Rational(3, 2))
     result = check("sgd", steps=20, law=wrong)
     assert not result.passed
-    assert min(each.step_error for each in result.weights.values()) > 1e-6
+    assert min(max(each.step_errors) for each in result.weights.values()) > 1e-6
 
 
 def test_rules_are_switched_on():
@@ -174,13 +183,18 @@ def test_an_open_law_is_said_to_be_an_identity():
 
 
 def test_a_problem_of_ones_own():
-    def start(generator):
-        return {"w": torch.randn(2, 5, dtype=torch.float64, generator=generator)}
-
-    problem = Problem(
-        start, {"w": "layer"}, lambda weights, generator: (weights["w"] / weights["w"].norm()).sum()
-    )
+    shapes = {"w": ((2, 5), "layer")}
+    problem = Problem(shapes, lambda weights, _: (weights["w"] / weights["w"].norm()).sum())
     assert check("sgdp", problem, steps=30).passed
+
+
+def test_an_open_law_is_not_shown_by_its_identity():
+    """The law says no step here, and an identity alone is no evidence."""
+    problem = Problem({"w": ((3, 6), "channel")}, lambda weights, _: weights["w"].square().sum())
+    result = check("adam", problem, steps=5, law=law_of("adam"))
+    assert result.weights["w"].residual < 1e-12
+    assert not result.passed
+    assert "no step compared" in str(result)
 
 
 @pytest.mark.parametrize(
@@ -242,26 +256,53 @@ PLAIN = {**NOISE, "weight_decay": 0.0}
     ],
 )
 def test_growth_ratios(name, hypers, predicted):
+    """(|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 in a run of random tangent gradients of length 1."""
     warm_up = 100 if predicted else 600  # of a bias correction
-    ratio = check_ratio(name, steps=400, warm_up=warm_up, **hypers)
-    assert ratio.passed, ratio
-    ((expected, _),) = ratio.values.values()
+    held = structure_of_run(name, hypers)
+    law, rule = norm_growth(name, **held), sn.bind(name, **hypers).rule
+    values = law.step.traced.values(**hypers)
+    keep = 1 - float(drop_transients(law.kappa, law.step).subs(values))
+    weight = torch.randn(16, 256, dtype=torch.float64)
+    state, sums = rule.init(weight), np.zeros(3)
+    for time in range(warm_up + 400):
+        radial = (noise := torch.randn_like(weight)) * weight / weight.square().sum(1, keepdim=True)
+        grad, before = noise - radial.sum(1, keepdim=True) * weight, weight
+        weight, state = rule.step(before, grad / grad.norm(dim=1, keepdim=True), state)
+        squares = [float(x.square().sum()) for x in (weight, weight - keep * before, before)]
+        sums += np.array(squares) * (time >= warm_up)
+    after, moved, before = sums
+    lengths = {Norm("w"): math.sqrt(before), Norm("s"): math.sqrt(moved)}
+    expected = float(growth_ratio(law).subs(values).subs(lengths))
+    measured = (after - keep**2 * before) / moved
+    assert measured == pytest.approx(expected, rel=0.005)
+    assert measured != pytest.approx(expected * 1.01, rel=0.005)
     assert predicted is None or expected == pytest.approx(predicted, rel=1e-4)
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("delta", "shape", "view"),
     [
-        {"dimension": 2},
-        {"dimension": 64},
-        {"dimension": 8, "channels": 3, "delta": 1.0},
-        {"dimension": 16, "channels": 4, "view": "layer"},
+        (0.1, (1, 2), "channel"),
+        (0.1, (1, 64), "channel"),
+        (1.0, (3, 8), "channel"),
+        (0.1, (4, 16), "layer"),
     ],
-    ids=str,
 )
-def test_false_positives(case):
-    counted = count_false_positives(trials=10_000, **case)
-    assert counted.passed, counted
+def test_false_positives(delta, shape, view):
+    """The share of Gaussian gradients that the test takes for orthogonal."""
+    weight, *grads = torch.randn(10_001, *shape, dtype=torch.float64)
+    rule = r.ScaleInvarianceTest(delta, views=(view,))
+
+    def flag(grad):
+        update, _ = rule.update(sn.Update(weight, grad, grad), {})
+        return update.invariance.flags[0].any()
+
+    share = float(torch.func.vmap(flag)(torch.stack(grads)).double().mean())
+    unit, units = (math.prod(shape), 1) if view == "layer" else (shape[1], shape[0])
+    rate = false_positive_rate(delta, unit, units)
+    deviation = (rate * (1 - rate) / 10_000) ** 0.5
+    assert abs(share - rate) < 4 * deviation  # a true law is further off in one of 16000 seeds
+    assert abs(share - rate / 1.3) > 4 * deviation
 
 
 def test_false_positive_rate():
@@ -274,29 +315,10 @@ def test_false_positive_rate():
             false_positive_rate(**{name: bad})
 
 
-WRONG = {
-    "the rotation of SGDM without its 1 + beta": (
-        lambda: check_equilibrium("sgd", steps=200, warm_up=400, shape=(16, 256), **NOISE),
-        "effective step",
-        (2 * 0.1 * 0.1) ** 0.5,
-    ),
-    "the ratio of Nesterov's momentum, off by 1 %": (
-        lambda: check_ratio("sgd", steps=400, warm_up=100, **PLAIN, nesterov=True),
-        "growth / sum |s|^2",
-        14.158 * 1.01,
-    ),
-    "a rate of false positives": (
-        lambda: count_false_positives(trials=10_000),
-        "rate",
-        false_positive_rate(0.1, 64) / 1.3,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_prediction_would_be_noticed(name):
-    made, quantity, wrong = WRONG[name]
-    result = made()
-    _, measured = result.values[quantity]
+def test_a_wrong_prediction_would_be_noticed():
+    """The rotation of SGDM without its 1 + beta."""
+    result = check_equilibrium("sgd", steps=200, warm_up=400, shape=(16, 256), **NOISE)
+    _, measured = result.values["effective step"]
     assert result.passed
-    assert not replace(result, values={quantity: (wrong, measured)}).passed
+    wrong = (2 * 0.1 * 0.1) ** 0.5, measured
+    assert not replace(result, values={"effective step": wrong}).passed

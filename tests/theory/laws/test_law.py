@@ -166,7 +166,7 @@ def test_a_length_that_no_recursion_carries_is_named():
     assert any(show(claim.relation) == "|s_t|^2 = lr^2" for claim in law.claims)
     result = check(recipe, "toy-3d", steps=30)
     assert result.passed
-    assert result.identity
+    assert result.law.open_because
 
 
 def test_reasons_by_kind():

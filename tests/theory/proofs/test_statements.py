@@ -57,7 +57,6 @@ def projected(fault):
         (projected, faults.wrong_sign),
         (beyond.momentum_by_any_name, faults.beta_squared),
         (beyond.nesterov_never_shrinks, faults.beta_squared),
-        (beyond.sphere_keeps_the_norm, faults.projected_gradient),
     ],
     ids=lambda f: f.__name__,
 )

@@ -30,6 +30,7 @@ from spherenorm_theory.algebra.sizes import SizeError, with_sizes
 from spherenorm_theory.algebra.symbols import exact
 from spherenorm_theory.algebra.trace import ANY, Trace, TraceError
 from spherenorm_theory.algebra.units import (
+    refuse_blocks,
     refuse_matrices,
     refuse_rules,
     refuse_states,
@@ -149,7 +150,8 @@ def _trace(
         return record(step, *tensors.values(), weight, grad, *state.values())
 
     with _named_errors(called):
-        function(**values)  # rules check intervals of Python numbers, and of no tensors
+        # Rules check intervals of Python numbers, and of no tensors.
+        refuse_blocks(function(**values))
         rule = function(**enter(values, tensors))
     if not isinstance(rule, Rule):
         raise TypeError(f"{called} must return a rule, got {rule!r}")

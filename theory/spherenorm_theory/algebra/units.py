@@ -86,6 +86,19 @@ def shape_of_one_unit(views: tuple[View, ...], dimension: int) -> tuple[int, ...
 # Refusals
 
 
+def refuse_blocks(rule: object) -> None:
+    """Refuse blocks of rows, of which each has a law.
+
+    Raises:
+        TraceError: naming the rule.
+    """
+    if isinstance(rule, Rule) and any(isinstance(each, r.Blocks) for each in rule.tree()):
+        raise TraceError(
+            "Blocks steps each block of rows as a weight of its own: the law of a block is the law "
+            "of its recipe"
+        )
+
+
 def refuse_rules(rule: Rule, letters: tuple[Rule, ...]) -> None:
     """Refuse rules that act on several weights, or on several units, at once.
 

@@ -7,6 +7,4 @@ A check runs the one simulation loop, `simulate`, on a problem and compares it w
 | norm growth | `check`, `Check` | networks and a toy problem, `PROBLEMS` |
 | equilibrium | `check_equilibrium` | random gradients |
 | turn at rest | `check_turn` | random gradients |
-| growth ratio | `check_ratio` | random tangent gradients of length 1 |
-| false positives | `count_false_positives` | random directions |
 """

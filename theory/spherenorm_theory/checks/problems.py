@@ -1,20 +1,20 @@
-"""Small float64 problems on which the laws are checked, with real gradients of their losses.
+"""Small float64 problems on which the laws are checked, and the one simulation loop.
 
-On three of `PROBLEMS` the assumptions of the laws hold; three others break one assumption each.
+On three of `PROBLEMS` the assumptions of the laws hold; two others break one assumption each.
 Beside them are random gradients, for the laws about many steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from spherenorm import as_view
+from spherenorm import Rule, State, as_view
+from spherenorm_theory.laws.evaluate import Inputs
 
 Weights = dict[str, Tensor]
 Loss = Callable[[Weights, Generator], Tensor]
@@ -26,31 +26,26 @@ Scale invariance is exact without eps.
 """
 
 
-class Source(Protocol):
-    """A source of gradients for a simulation."""
-
-    def start(self, generator: Generator, /) -> Weights:
-        """The initial weights."""
-
-    def gradients(self, weights: Weights, generator: Generator) -> Weights:
-        """The gradient of each weight."""
+def _normal(*shape: int, generator: Generator) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A training problem.
+    """A training problem, from random weights.
 
     Attributes:
-        start: the initial weights, from a generator.
-        views: for each weight, the view whose units are (meant to be) scale-invariant.
+        weights: for each weight, its shape and the view whose units are (meant to be)
+            scale-invariant.
         loss: the loss of the weights, with noise from a generator.
-        broken: the assumption that it breaks on purpose; empty if it breaks none.
     """
 
-    start: Callable[[Generator], Weights]
-    views: Mapping[str, str]
+    weights: Mapping[str, tuple[tuple[int, ...], str]]
     loss: Loss
-    broken: str = ""
+
+    def start(self, generator: Generator) -> Weights:
+        """Gaussian weights."""
+        return {name: _normal(*x, generator=generator) for name, (x, _) in self.weights.items()}
 
     def gradients(self, weights: Weights, generator: Generator) -> Weights:
         """The gradient of the loss with respect to each weight."""
@@ -61,19 +56,18 @@ class Problem:
 
 @dataclass(frozen=True)
 class RandomGradients:
-    """Random gradients, orthogonal to their units.
+    """Random gradients, orthogonal to their units, of one weight "w".
+
+    Their length is sqrt(d - 1) / |w| in the mean, as that of a scale-invariant loss is.
 
     Attributes:
         shape: of the weight.
         view: of its units.
-        relative: gradients have the length sqrt(d - 1) / |w| in the mean, as those of a
-            scale-invariant loss do; else the length 1.
         norm: of each unit at the start.
     """
 
     shape: tuple[int, ...]
     view: str = "channel"
-    relative: bool = True
     norm: float = 1.0
 
     def start(self, generator: Generator) -> Weights:
@@ -86,19 +80,7 @@ class RandomGradients:
         view, weight = as_view(self.view), weights["w"]
         grad = _normal(*weight.shape, generator=generator)
         grad = grad - view.radial_coefficient(weight, grad) * weight
-        return {"w": grad / view.norm(weight if self.relative else grad)}
-
-
-def _normal(*shape: int, generator: Generator) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
-
-
-def _start_network(generator: Generator) -> Weights:
-    return {
-        "bn": _normal(8, 6, generator=generator),
-        "ln": _normal(10, 8, generator=generator),
-        "head": _normal(4, 10, generator=generator),
-    }
+        return {"w": grad / view.norm(weight)}
 
 
 def _network(eps: float = TINY, decay: float = 0.0) -> Loss:
@@ -110,7 +92,7 @@ def _network(eps: float = TINY, decay: float = 0.0) -> Loss:
     def loss(weights: Weights, generator: Generator) -> Tensor:
         labels = torch.randint(0, 4, (16,), generator=generator)
         x = _normal(16, 6, generator=generator) + functional.one_hot(labels, 6)
-        h = functional.batch_norm(x @ weights["bn"].T, None, None, training=True, eps=eps)
+        h = _batch_norm(x @ weights["bn"].T, eps)
         h = functional.layer_norm((h + 0.1).relu() @ weights["ln"].T, (10,), eps=eps)
         logits = 4 * h.relu() @ functional.normalize(weights["head"], dim=1, eps=TINY).T
         penalty = sum((w * w).sum() for w in weights.values())
@@ -118,15 +100,6 @@ def _network(eps: float = TINY, decay: float = 0.0) -> Loss:
         return total
 
     return loss
-
-
-def _start_convolutions(generator: Generator) -> Weights:
-    return {
-        "bn": _normal(6, 3, 3, 3, generator=generator),
-        "gn": _normal(4, 6, 3, 3, generator=generator),
-        "transposed": _normal(4, 3, 2, 2, generator=generator),
-        "ln": _normal(5, 3, generator=generator),
-    }
 
 
 def _convolutions(weights: Weights, generator: Generator) -> Tensor:
@@ -145,8 +118,8 @@ def _convolutions(weights: Weights, generator: Generator) -> Tensor:
     return functional.cross_entropy(logits, labels)
 
 
-def _batch_norm(h: Tensor) -> Tensor:
-    return functional.batch_norm(h, None, None, training=True, eps=TINY)
+def _batch_norm(h: Tensor, eps: float = TINY) -> Tensor:
+    return functional.batch_norm(h, None, None, training=True, eps=eps)
 
 
 def _quotient(weights: Weights, generator: Generator) -> Tensor:
@@ -155,34 +128,46 @@ def _quotient(weights: Weights, generator: Generator) -> Tensor:
     return (torch.arange(len(square)) * square).sum() / square.sum()
 
 
-def _regression(weights: Weights, generator: Generator) -> Tensor:
-    return (_normal(16, 6, generator=generator) @ weights["w"].T - 1).square().mean()
-
-
-VIEWS = {"bn": "channel", "ln": "layer", "head": "channel"}
-OF_CONVOLUTIONS = {"bn": "channel", "gn": "groups=2", "transposed": "dim=1", "ln": "layer"}
-CHANNEL = {"w": "channel"}
+NETWORK = {"bn": ((8, 6), "channel"), "ln": ((10, 8), "layer"), "head": ((4, 10), "channel")}
+CONVOLUTIONS = {
+    "bn": ((6, 3, 3, 3), "channel"),
+    "gn": ((4, 6, 3, 3), "groups=2"),
+    "transposed": ((4, 3, 2, 2), "dim=1"),
+    "ln": ((5, 3), "layer"),
+}
 
 PROBLEMS: dict[str, Problem] = {
-    "network": Problem(_start_network, VIEWS, _network()),
-    "convolutions": Problem(_start_convolutions, OF_CONVOLUTIONS, _convolutions),
-    "toy-3d": Problem(
-        lambda _: {"w": torch.tensor([[0.3, 0.5, -0.7]], dtype=torch.float64)}, CHANNEL, _quotient
-    ),
-    "network-eps": Problem(
-        _start_network, VIEWS, _network(eps=1e-5), "the normalization layers have eps = 1e-5"
-    ),
-    "l2-in-loss": Problem(
-        _start_network,
-        VIEWS,
-        _network(decay=1e-2),
-        "coupled decay: (0.01 / 2) |w|^2 is part of the loss",
-    ),
-    "regression": Problem(
-        lambda generator: {"w": _normal(3, 6, generator=generator)},
-        CHANNEL,
-        _regression,
-        "a weight without normalization is not scale-invariant",
-    ),
+    "network": Problem(NETWORK, _network()),
+    "convolutions": Problem(CONVOLUTIONS, _convolutions),
+    "toy-3d": Problem({"w": ((1, 3), "channel")}, _quotient),
+    "network-eps": Problem(NETWORK, _network(eps=1e-5)),
+    "l2-in-loss": Problem(NETWORK, _network(decay=1e-2)),
 }
-"""Problems by name: three on which the assumptions hold, and three that break one each."""
+"""Problems by name: three on which the assumptions hold, and two that break one on purpose.
+
+Layers with an eps of 1e-5, and coupled decay in the loss, (0.01 / 2) |w|^2, give gradients a part
+along the weight.
+"""
+
+
+def simulate(
+    rules: Iterable[Rule], source: Problem | RandomGradients, seed: int
+) -> Iterator[dict[str, tuple[Inputs, Tensor]]]:
+    """Run a rule on a source of gradients: the inputs of each weight's step, and the new weight.
+
+    Args:
+        rules: the rule of each step, of one recipe, as under a schedule.
+        source: gives the initial weights, and the gradients at each step.
+        seed: of the generator that the source draws from.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights, states = source.start(generator), dict[str, State]()
+    for rule in rules:
+        grads, steps = source.gradients(weights, generator), {}
+        for name, weight in weights.items():
+            state = states.get(name) or rule.init(weight)
+            with torch.no_grad():  # as optimizers take their steps
+                new, states[name] = rule.step(weight, grads[name], state)
+            steps[name] = Inputs(weight, grads[name], state, {}), new
+        yield steps
+        weights = {name: new for name, (_, new) in steps.items()}

@@ -7,8 +7,7 @@ and other readings of it that they refute.
 |---|---|
 | Eq. 4, for normalized functions | `equation_4` |
 | the lemmas, Corollary 2.3, Eq. 5 and 14, Proposition 3.1 | `lemmas` |
-| other momenta, the sphere, equilibria | `beyond` |
-| the rate of false positives | `false_positive_law` |
+| other momenta, equilibria, the rate of false positives | `beyond` |
 | all of them, in the order of the paper | `STATEMENTS` |
 """
 
@@ -16,7 +15,7 @@ from collections.abc import Callable
 
 from spherenorm_theory.algebra.claims import Proof
 from spherenorm_theory.proofs import beyond, lemmas
-from spherenorm_theory.proofs.false_positives import false_positive_law
+from spherenorm_theory.proofs.beyond import false_positive_law
 from spherenorm_theory.proofs.normalized import equation_4
 
 __all__ = ["STATEMENTS", "beyond", "equation_4", "false_positive_law", "lemmas"]
@@ -37,7 +36,6 @@ STATEMENTS: dict[str, tuple[Callable[[], Proof], ...]] = {
         beyond.momentum_by_any_name,
         beyond.nesterov_never_shrinks,
         beyond.ratio_laws,
-        beyond.sphere_keeps_the_norm,
         beyond.equilibria_of_the_literature,
         beyond.matched_decay,
         false_positive_law,

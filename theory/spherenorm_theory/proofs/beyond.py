@@ -5,45 +5,41 @@ from __future__ import annotations
 from typing import Any
 
 import sympy as sp
-import torch
 
 from spherenorm import Chain, Recipe, Scalar, chain
 from spherenorm import rules as r
-from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Proof, Refutation, read_as
-from spherenorm_theory.algebra.hyper_parameters import resolve_recipe
-from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector
-from spherenorm_theory.laws.equilibrium import equilibrium
-from spherenorm_theory.laws.law import norm_growth
-from spherenorm_theory.laws.step import GAMMA, Step, one_step
+from spherenorm_theory.algebra.claims import Claim, Kind, Proof, Refutation, read_as
+from spherenorm_theory.algebra.symbols import DIMENSION, Norm, at
+from spherenorm_theory.laws.detection import derive_threshold
+from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium
+from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.step import GAMMA
 from spherenorm_theory.laws.turn import growth_ratio, momenta_at_rest
-from spherenorm_theory.proofs.notation import (
-    AT_REST,
+from spherenorm_theory.proofs.lemmas import RATIO, heavy_ball, summed_growth
+from spherenorm_theory.proofs.reading import (
     CONSTANT,
     PLAIN,
     W_NEXT,
+    WM,
+    WS,
     G,
-    OverTime,
+    M,
     P,
+    Reading,
     S,
-    S_t,
     W,
     beta,
     beta1,
-    claims,
-    indexed,
     lr,
     m,
-    of_float,
-    read,
+    momentum_of,
     rho,
     scalar,
+    step_in_the_plane,
     t,
     w,
     wd,
 )
-
-X, X_NEXT = Inner("w", "s"), Inner("w'", "s'")
-FROM_REST = (AT_REST, CONSTANT)
 
 
 def average_momentum(lr: Scalar = 0.1, momentum: Scalar = 0.9) -> Chain:
@@ -69,43 +65,14 @@ def momentum_by_any_name(*recipes: str | Recipe) -> Proof:
     """One law for all heavy balls: y_t = <w_t, s_t> follows y' = beta (y + |s|^2).
 
     So growth tends to (1 + beta) / (1 - beta) sum |s|^2. Dampening, averaging and the place of the
-    step size change the step s, not the law in s: summed over t < T,
-    (1 - beta) sum y_t = beta sum |s_t|^2 - y_T, and y_T -> 0 where the steps do.
+    step size change the step s, not the law in s.
     """
-    carried = sp.Eq(X_NEXT, beta * (X + S))
-    shown: list[Claim] = []
-    for name, (recipe, given) in (
-        {str(each): (each, {}) for each in recipes} or HEAVY_BALLS
-    ).items():
-        law = norm_growth(recipe, **given)
-        (unknown,) = law.cross.free_symbols & {*law.recursion}
-        per_buffer = law.cross / unknown
-        record = {X_NEXT: per_buffer * law.recursion[unknown], X: law.cross}
-        under = (*law.step.hypotheses, CONSTANT)
-        shown += claims(Kind.DERIVED, record, {name: carried}, under)
+    own = [heavy_ball(str(each), each, {}) for each in recipes]
+    known = (heavy_ball(name, *case) for name, case in HEAVY_BALLS.items())
     return Proof(
         "Any heavy ball",
-        (*shown, *_summed()),
+        (*(own or known), *summed_growth()),
         remark="dampening, an exponential average, a step size before or after the momentum",
-    )
-
-
-def _summed() -> tuple[Claim, ...]:
-    """The sum of y' = beta (y + |s|^2) over the steps, and the growth that it makes."""
-    X_t = indexed(X)
-    i = sp.Symbol("k", integer=True, nonnegative=True)
-    past, moved = sp.Sum(X_t[i], (i, 0, t - 1)), sp.Sum(S_t[i], (i, 0, t - 1))
-    total = sp.Eq((1 - beta) * past, beta * moved - X_t[t])
-    step = Induction(t, {X_t[0]: 0}, {X_t[t + 1]: beta * (X_t[t] + S_t[t])})
-    growth = scalar("growth/Sum(|s|^2)")
-    at_rest = total.rhs.coeff(moved) / total.lhs.coeff(past)  # where y_T = 0
-    expected = sp.Eq(growth, (1 + beta) / (1 - beta))
-    # |w'|^2 - |w|^2 = |s|^2 + 2 <w, s>
-    ratio = {growth: 1 + 2 * at_rest}
-    about = "the growth ratio, once the cross term is gone"
-    return (
-        Claim("the sum over the steps", total, Kind.INDUCTION, induction=step, under=FROM_REST),
-        Claim(about, expected, Kind.DERIVED, ratio),
     )
 
 
@@ -119,58 +86,34 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
 
     so V <= 0 by induction from V = 0.
     """
-    step = norm_growth(recipe, nesterov=True, **PLAIN).step
-    drive, bounded = step.weight - w, _radial_bound(step)
-    Y, M = Inner("w", "m"), Norm("m") ** 2
+    step, root = norm_growth(recipe, nesterov=True, **PLAIN).step, sp.sqrt(beta)
+    p = momentum_of(step)
+    vectors = {"s": step.weight - w, "p": p, "m'": p, "r": p - m * root}
+    # 1 + beta - sqrt(beta), as a sum of squares
+    certain = (root - sp.Rational(1, 2)) ** 2 + sp.Rational(3, 4)
+    bounded = Reading(step, vectors, under=(CONSTANT,)).induction(
+        "the bound on the momentum's radial part, with r = p - sqrt(beta) m",
+        sp.Le(at(WM, t), -lr * root / 2 * at(M, t)),
+        lr * (certain * at(P, t) + root / 2 * at(Norm("r") ** 2, t)),
+    )
     slack = sp.Symbol("slack", nonnegative=True)
-    worst = read_as(bounded.relation.rhs, {OverTime("m")[t]: M}) - slack
-    grown = S - 2 * lr * beta**2 * Y
-    least = {W_NEXT: (W + grown).xreplace({Y: worst})}
+    worst = read_as(bounded.relation.rhs, {at(M, t): M}) - slack
+    grown = S - 2 * lr * beta**2 * WM
+    least = {W_NEXT: W + grown.xreplace({WM: worst})}
     gain = S + lr**2 * beta ** sp.Rational(5, 2) * M + 2 * lr * beta**2 * slack
-    statements = {
-        "the cross term": sp.Eq(X, -lr * beta**2 * Y),
-        "the norm": sp.Eq(W_NEXT, W + grown),
-    }
-    shrinks = {"the norm never shrinks": (sp.Gt(W_NEXT, W), gain)}
+    never = "the norm never shrinks", sp.Gt(W_NEXT, W), Kind.INDUCTION, least, gain
     return Proof(
         "Nesterov",
         (
-            *claims(Kind.INDUCTION, least, shrinks, bounded.under),
-            *read(step, {"w'": step.weight, "s": drive}, statements),
+            Claim(*never, under=bounded.under),
+            *Reading(step, vectors).shown(
+                ("the cross term", sp.Eq(WS, -lr * beta**2 * WM)),
+                ("the norm", sp.Eq(W_NEXT, W + grown)),
+            ),
             bounded,
         ),
         remark="the paper says its observations apply to Nesterov momentum; this is the proof",
     )
-
-
-def _radial_bound(step: Step) -> Claim:
-    """<w, m> <= -(lr sqrt(beta) / 2) |m|^2 at every step, by induction."""
-    p, root = step.states["m"], sp.sqrt(beta)
-    assert isinstance(p, Vector)
-    Y, M = Inner("w", "m"), Norm("m") ** 2
-    Y_t, M_t = indexed(Y), OverTime("m")
-    now = {Y: Y_t[t], M: M_t[t]}
-    after = {Y_t[t + 1]: step.inner(step.weight, p), M_t[t + 1]: step.inner(p, p)}
-    mixed = p - m * root
-    certain = (root - sp.Rational(1, 2)) ** 2 + sp.Rational(3, 4)
-    rest = Norm("r") ** 2  # r = p - sqrt(beta) m
-    return Claim(
-        "the bound on the momentum's radial part, with r = p - sqrt(beta) m",
-        sp.Le(Y_t[t], -lr * root / 2 * M_t[t]),
-        Kind.INDUCTION,
-        {P: read_as(step.inner(p, p), now), rest: read_as(step.inner(mixed, mixed), now)},
-        difference=lr * (certain * P + root / 2 * rest),
-        induction=Induction(
-            t,
-            {Y_t[0]: 0, M_t[0]: 0},
-            {name: read_as(value, now) for name, value in after.items()},
-            factor=beta,
-        ),
-        under=(*step.hypotheses, *FROM_REST),
-    )
-
-
-RATE = sp.Rational(1, 10)
 
 
 def adam_can_shrink(recipe: str | Recipe = "adam", projected: str | Recipe = "adamp") -> Proof:
@@ -179,28 +122,25 @@ def adam_can_shrink(recipe: str | Recipe = "adam", projected: str | Recipe = "ad
     Its step is not orthogonal to w, even where the gradient is. A projection makes it so. The paper
     remarks that its observations apply to Adam: as a tendency they may, as a law they do not.
     """
-    law = norm_growth(recipe, weight_decay=0.0)
-    vectors = {"w'": law.step.weight, "s": law.drive}
-    cases = ([1, 2], [-2, 1]), ([2, 1], [-1, 2])  # weight, gradient
-    shrinking, growing = (_first_step(recipe, *case) for case in cases)
-    length = sp.Integer(sum(c**2 for c in cases[0][0]))
-    falls, rises = (f"a first step from w = {a}, with g = {b}, lr = 1/10" for a, b in cases)
-    kept = norm_growth(projected, weight_decay=0.0)
-    falling = {falls: sp.Eq(X, -lr), "the gradient is orthogonal there": sp.Eq(Inner("w", "g"), 0)}
+    law, kept = (norm_growth(each, weight_decay=0.0) for each in (recipe, projected))
+    tenth, shown = sp.Rational(1, 10), list[Claim]()
+    for weight, grad, sign in (([2, 1], [-1, 2], 1), ([1, 2], [-2, 1], -1)):  # <w, g> = 0
+        moved = step_in_the_plane(recipe, weight, grad, lr=0.1, eps=0.0, weight_decay=0.0)
+        along = sum(a * (b - a) for a, b in zip(weight, moved, strict=True))
+        about = f"a first step from w = {weight}, with g = {grad}, lr = 1/10"
+        shown.append(Claim(about, sp.Eq(WS, sign * lr), Kind.DERIVED, {WS: along, lr: tenth}))
+    shrunk = sp.Add(*(x**2 for x in moved))
+    read = Reading(law.step, {"s": law.drive})
+    (one,) = read.shown(("one step", sp.Eq(W_NEXT, W + S + 2 * WS)), kind=Kind.IDENTITY)
     return Proof(
         "Adam",
-        (
-            *read(law.step, vectors, {"one step": sp.Eq(W_NEXT, W + S + 2 * X)}, (), Kind.IDENTITY),
-            *claims(Kind.DERIVED, shrinking, falling),
-            *claims(Kind.DERIVED, growing, {rises: sp.Eq(X, lr)}),
-            *claims(Kind.DERIVED, {X: kept.cross}, {"with the projection": sp.Eq(X, 0)},
-                    kept.hypotheses),
-        ),
+        (one, *shown, *Reading(kept.step, {"s": kept.drive}).shown(
+            ("with the projection", sp.Eq(WS, 0)))),
         (
             Refutation(
                 "a step of Adam grows the norm",
                 sp.Ge(W_NEXT, W),
-                {W: length, lr: RATE, W_NEXT: shrinking[W_NEXT]},
+                {W: sp.Integer(5), lr: tenth, W_NEXT: shrunk},
                 (sp.Rational(241, 50), sp.Integer(5)),
             ),
         ),
@@ -208,124 +148,50 @@ def adam_can_shrink(recipe: str | Recipe = "adam", projected: str | Recipe = "ad
     )  # fmt: skip
 
 
-def _first_step(
-    recipe: str | Recipe, weight: list[int], grad: list[int]
-) -> dict[sp.Basic, sp.Expr]:
-    """|w'|^2, <w, s> and <w, g> of a first step of the code in the plane, at lr = 1/10."""
-    rule = resolve_recipe(recipe)(lr=float(RATE), eps=0.0, weight_decay=0.0)
-    before, gradient = (torch.tensor([x], dtype=torch.float64) for x in (weight, grad))
-    new, _ = rule.step(before, gradient, rule.init(before))
-    along, orthogonal = (before * (new - before)).sum(), (before * gradient).sum()
-    return {
-        W_NEXT: of_float(new.square().sum()),
-        X: of_float(along),
-        Inner("w", "g"): of_float(orthogonal),
-        lr: RATE,
-    }
-
-
-def sphere_keeps_the_norm(*recipes: str | Recipe) -> Proof:
-    """On the sphere the norm is constant, for any buffer, and a tangent buffer stays tangent.
-
-    So that a buffer, which is 0 at the start, is tangent from the start on.
-    """
-    X_next = Inner("w'", "m'")
-    shown: list[Claim] = []
-    for recipe in recipes or ("sgdg", "adamg"):
-        law = norm_growth(recipe)
-        plain = law.step
-        shown += read(plain, {"w'": plain.weight}, {f"{law.name}, norm": sp.Eq(W_NEXT, W)})
-        tangent = tuple(("w", each) for each in plain.buffers)
-        step = one_step(plain.traced, orthogonal=tangent)
-        for buffer in step.buffers:
-            after = step.states[buffer]
-            assert isinstance(after, Vector)
-            vectors, about = {"w'": step.weight, "m'": after}, f"{law.name}, buffer"
-            under = (*step.hypotheses, AT_REST)
-            shown += read(step, vectors, {about: sp.Eq(X_next, 0)}, under, Kind.INDUCTION)
-    return Proof(
-        "On the sphere",
-        tuple(shown),
-        remark="exponential map and parallel transport, clip or not; a buffer of zeros is tangent",
-    )
-
-
 # Equilibria and growth ratios, against the literature and against each other
 
-
 KAPPA = sp.Symbol("kappa", positive=True)
-RATIO, AT = scalar("growth/Sum(|s|^2)"), sp.Function("ratio")
-USUAL = sp.Rational(9, 10)
+AT, USUAL = sp.Function("ratio"), sp.Rational(9, 10)
 RANDOM = ("random gradients", CONSTANT)
+TURN, FOURTH = scalar("turn^2"), Norm("w") ** 4
 
 
 def ratio_laws() -> Proof:
-    """The ratio of Corollary 2.3 for the other kinds of momentum and of decay."""
+    """The ratio of Corollary 2.3 for the other kinds of momentum and of decay.
+
+    (1 + beta) / (1 - beta) is that of the corollary. Every momentum moves the weight by
+    lr g / (1 - beta) in the end; its square is the growth. Coupled decay enters the momentum, so
+    that its ratio is a function of |w|^2 / |s|^2.
+    """
+    keep, growth = 1 - KAPPA, scalar("growth per step")
+    nesterov = norm_growth("sgd", nesterov=True, **PLAIN)
+    decoupled, coupled = (norm_growth(each, dampening=0.0) for each in ("sgdw", "sgd"))
+    at_rest = momenta_at_rest(nesterov)
+    lookahead = beta**2 * (1 + beta - beta**2) / (1 + 2 * beta - 2 * beta**3)
+    own = keep * beta / (1 - beta * keep)
+    entered = keep * beta * (1 - KAPPA * keep * W / S) / (1 - beta * (1 - 2 * KAPPA))
+    rows = (
+        ("heavy ball", sp.Eq(RATIO, (1 + beta) / (1 - beta)), norm_growth("sgd", **PLAIN)),
+        ("projected", sp.Eq(RATIO, 1), norm_growth("sgdp", **PLAIN)),
+        ("Nesterov", sp.Eq(RATIO, 1 + 2 * lookahead / (1 - beta)), nesterov),
+        ("Nesterov, the usual momentum", sp.Eq(AT(USUAL), sp.Rational(9500, 671)), nesterov),
+        ("Nesterov, growth", sp.Eq(growth, (lr / (1 - beta)) ** 2 * G), nesterov),
+        ("decoupled decay", sp.Eq(RATIO, 1 + 2 * own), decoupled),
+        ("coupled decay", sp.Eq(RATIO, 1 + 2 * entered), coupled),
+    )
+
+    def shown(about: str, relation: sp.Eq, law: Law) -> Claim:
+        found = growth_ratio(law)
+        meanings = {RATIO: found, AT: sp.Lambda(beta, found), KAPPA: law.kappa}
+        meanings |= {growth: S * found, G: at_rest[G]}
+        return Claim(about, relation, Kind.MEAN_FIELD, meanings, under=RANDOM)
+
     return Proof(
         "Ratio laws",
-        (*_heavy_balls(), *_nesterov(), *_decay()),
+        tuple(shown(*row) for row in rows),
         remark="Nesterov's steps are longer; coupled decay enters the momentum, so that no number "
         "is its ratio",
     )
-
-
-def _heavy_balls() -> tuple[Claim, ...]:
-    """(1 + beta) / (1 - beta), Corollary 2.3's 1 + 2 beta / (1 - beta), and 1 if projected.
-
-    A heavy ball by another name has the same ratio, see `momentum_by_any_name`.
-    """
-    heavy, dampened = growth_ratio("sgd", **PLAIN), growth_ratio("sgd", weight_decay=0.0)
-    expected = sp.Eq(RATIO, (1 + beta) / (1 - beta))
-    usual = {"heavy ball, the usual momentum": sp.Eq(AT(USUAL), 19)}
-    return (
-        *claims(Kind.MEAN_FIELD, {RATIO: heavy}, {"heavy ball": expected}, RANDOM),
-        *claims(Kind.MEAN_FIELD, {RATIO: dampened}, {"dampened": expected}, RANDOM),
-        *claims(Kind.MEAN_FIELD, {AT: sp.Lambda(beta, heavy)}, usual),
-        *claims(
-            Kind.MEAN_FIELD,
-            {RATIO: growth_ratio("sgdp", **PLAIN)},
-            {"projected": sp.Eq(RATIO, 1)},
-            RANDOM,
-        ),
-    )
-
-
-def _nesterov() -> tuple[Claim, ...]:
-    """Every momentum moves the weight by lr g / (1 - beta) in the end; its square is the growth."""
-    law = norm_growth("sgd", nesterov=True, **PLAIN)
-    ratio = growth_ratio(law)
-    at_rest = momenta_at_rest(law)
-    growth = scalar("growth per step")
-    expected = 1 + 2 * beta**2 * (1 + beta - beta**2) / (
-        (1 - beta) * (1 + 2 * beta - 2 * beta**3)
-    )  # fmt: skip
-    record = {RATIO: ratio, AT: sp.Lambda(beta, ratio), growth: S * ratio, G: at_rest[G]}
-    statements = {
-        "Nesterov": sp.Eq(RATIO, expected),
-        "Nesterov, the usual momentum": sp.Eq(AT(USUAL), sp.Rational(9500, 671)),
-        "Nesterov, growth": sp.Eq(growth, (lr / (1 - beta)) ** 2 * G),
-    }
-    return claims(Kind.MEAN_FIELD, record, statements, RANDOM)
-
-
-def _decay() -> tuple[Claim, ...]:
-    """Decoupled decay has a ratio; that of coupled decay is a function of |w|^2 / |s|^2."""
-    keep = 1 - KAPPA
-    decoupled = 1 + 2 * keep * beta / (1 - beta * keep)
-    radial = 1 - KAPPA * keep * W / S
-    coupled = 1 + 2 * keep * beta * radial / (1 - beta * (1 - 2 * KAPPA))
-    shown: list[Claim] = []
-    for name, recipe, expected in (
-        ("decoupled decay", "sgdw", decoupled),
-        ("coupled decay", "sgd", coupled),
-    ):
-        law = norm_growth(recipe, dampening=0.0)
-        record = {RATIO: growth_ratio(law), KAPPA: law.kappa}
-        shown += claims(Kind.MEAN_FIELD, record, {name: sp.Eq(RATIO, expected)}, RANDOM)
-    return tuple(shown)
-
-
-TURN, FOURTH = scalar("turn^2"), Norm("w") ** 4
 
 
 def equilibria_of_the_literature() -> Proof:
@@ -338,44 +204,27 @@ def equilibria_of_the_literature() -> Proof:
     """
     sgdm, sgd = equilibrium("sgd", dampening=0.0), equilibrium("sgd", momentum=0.0, dampening=0.0)
     adamw = equilibrium("adamw", eps=0.0)
+    fourth, rotation = map(adamw.leading, (adamw.fourth_power, adamw.squared_rotation))
     wan = GAMMA**2 * lr / (wd * (1 - beta) * (2 - lr * wd / (1 + beta)))
-    kosson = (lr * DIMENSION / (2 * wd)) ** 2, 2 * lr * wd * (1 - beta1) / (1 + beta1)
-    exact = 1 - lr * wd * beta1 / (1 + beta1)
-    cases: dict[str, tuple[Any, ...]] = {
-        "SGD with momentum, norm (Wan, exactly)": (FOURTH, wan, sgdm.fourth_power, sgdm),
-        "SGD with momentum, rotation (Wan, Kosson, exactly)": (
-            TURN, 2 * lr * wd / (1 + beta), sgdm.squared_rotation, sgdm
-        ),
-        "SGD, rotation (Wan, exactly)": (TURN, 2 * lr * wd, sgd.squared_rotation, sgd),
-        "AdamW, norm (Kosson, for small lr)": (
-            FOURTH, kosson[0], adamw.leading(adamw.fourth_power), adamw
-        ),
-        "AdamW, rotation (Kosson, for small lr)": (
-            TURN, kosson[1], adamw.leading(adamw.squared_rotation), adamw
-        ),
-    }  # fmt: skip
-    return Proof(
-        "Equilibria",
-        (
-            *(
-                Claim(
-                    name,
-                    sp.Eq(symbol, published),
-                    Kind.LITERATURE,
-                    {symbol: derived},
-                    under=law.hypotheses,
-                )
-                for name, (symbol, published, derived, law) in cases.items()
-            ),
-            Claim(
-                "AdamW, rotation (exactly)",
-                sp.Eq(TURN, kosson[1] / exact),
-                Kind.MEAN_FIELD,
-                {TURN: adamw.squared_rotation},
-                under=adamw.hypotheses,
-            ),
-        ),
-    )
+    kosson = 2 * lr * wd * (1 - beta1) / (1 + beta1)
+    exact = kosson / (1 - lr * wd * beta1 / (1 + beta1))
+
+    def shown(about: str, published: sp.Expr, law: Equilibrium, derived: sp.Expr) -> Claim:
+        symbol = FOURTH if "norm" in about else TURN
+        kind = Kind.LITERATURE if "Wan" in about or "Kosson" in about else Kind.MEAN_FIELD
+        meanings = {symbol: derived}
+        return Claim(about, sp.Eq(symbol, published), kind, meanings, under=law.hypotheses)
+
+    return Proof("Equilibria", (
+        shown("SGD with momentum, norm (Wan, exactly)", wan, sgdm, sgdm.fourth_power),
+        shown("SGD with momentum, rotation (Wan, Kosson, exactly)", 2 * lr * wd / (1 + beta),
+              sgdm, sgdm.squared_rotation),
+        shown("SGD, rotation (Wan, exactly)", 2 * lr * wd, sgd, sgd.squared_rotation),
+        shown("AdamW, norm (Kosson, for small lr)", (lr * DIMENSION / (2 * wd)) ** 2,
+              adamw, fourth),
+        shown("AdamW, rotation (Kosson, for small lr)", kosson, adamw, rotation),
+        shown("AdamW, rotation (exactly)", exact, adamw, adamw.squared_rotation),
+    ))  # fmt: skip
 
 
 def matched_decay() -> Proof:
@@ -388,40 +237,80 @@ def matched_decay() -> Proof:
     adamw, adamp = equilibrium("adamw", eps=0.0), equilibrium("adamp", eps=0.0)
     sgdm, sgdp = equilibrium("sgd", dampening=0.0), equilibrium("sgdp", dampening=0.0)
     turn_adamw = adamw.leading(adamw.squared_rotation)
-    tenth, nine = sp.Rational(1, 10), sp.Rational(9, 10)
+    (of_adam,) = sp.solve(adamp.squared_rotation - turn_adamw, rho)
+    (of_sgd,) = sp.solve(sgdp.squared_rotation - sgdm.squared_rotation, rho)
     faster, matched = sp.Function("speed^2"), sp.Function("matched_ratio")
-    of_adam = _matching_ratio(adamp.squared_rotation, turn_adamw)
-    of_sgd = _matching_ratio(sgdp.squared_rotation, sgdm.squared_rotation)
-    record = {
-        TURN: adamp.squared_rotation,
-        matched: sp.Lambda(beta1, of_adam),
-        faster: sp.Lambda((rho, beta1), sp.cancel(adamp.squared_rotation / turn_adamw)),
-    }
-    by_adam = {"AdamP turns as AdamW does (for small lr)": sp.Eq(rho, (1 - beta1) / (1 + beta1))}
-    by_sgd = {"SGDP turns as SGD with momentum does": sp.Eq(rho, (1 - beta) / (1 + beta))}
-    of_sgdp = {"SGDP's rotation": sp.Eq(TURN, 2 * lr * wd * rho / (1 - beta))}
-    usual = {
-        "the usual momentum": sp.Eq(matched(nine), sp.Rational(1, 19)),
-        "the release's ratio": sp.Eq(faster(tenth, nine), sp.Rational(19, 10)),
-    }
+    speed = sp.Lambda((rho, beta1), sp.cancel(adamp.squared_rotation / turn_adamw))
+    by_adam = "AdamP turns as AdamW does (for small lr)", sp.Eq(rho, (1 - beta1) / (1 + beta1))
+    by_sgd = "SGDP turns as SGD with momentum does", sp.Eq(rho, (1 - beta) / (1 + beta))
+    usual = "the usual momentum", sp.Eq(matched(USUAL), sp.Rational(1, 19))
+    release = "the release's ratio", sp.Eq(faster(1 - USUAL, USUAL), sp.Rational(19, 10))
+    of_adamp = "AdamP's rotation", sp.Eq(TURN, 2 * lr * wd * rho)
+    of_sgdp = "SGDP's rotation", sp.Eq(TURN, 2 * lr * wd * rho / (1 - beta))
+    rows = (
+        (by_adam, {rho: of_adam}, RANDOM),
+        (by_sgd, {rho: of_sgd}, RANDOM),
+        (of_adamp, {TURN: adamp.squared_rotation}, adamp.hypotheses),
+        (of_sgdp, {TURN: sgdp.squared_rotation}, sgdp.hypotheses),
+        (usual, {matched: sp.Lambda(beta1, of_adam)}, RANDOM),
+        (release, {faster: speed}, RANDOM),
+    )
     return Proof(
         "Matched decay",
-        (
-            *claims(Kind.MEAN_FIELD, {rho: of_adam}, by_adam, RANDOM),
-            *claims(Kind.MEAN_FIELD, {rho: of_sgd}, by_sgd, RANDOM),
-            *claims(
-                Kind.MEAN_FIELD,
-                record,
-                {"AdamP's rotation": sp.Eq(TURN, 2 * lr * wd * rho)},
-                adamp.hypotheses,
-            ),
-            *claims(Kind.MEAN_FIELD, {TURN: sgdp.squared_rotation}, of_sgdp, sgdp.hypotheses),
-            *claims(Kind.MEAN_FIELD, record, usual, RANDOM),
-        ),
+        tuple(Claim(*row, Kind.MEAN_FIELD, known, under=under) for row, known, under in rows),
     )
 
 
-def _matching_ratio(projected: sp.Expr, plain: sp.Expr) -> sp.Expr:
-    """The decay ratio at which two squared rotations are the same."""
-    (solution,) = sp.solve(projected - plain, rho)
-    return solution
+def false_positive_law() -> Proof:
+    """The threshold from the recorded test, the exact law in dimension d, and what is left of it.
+
+    P(pass) = I_{delta^2/d}(1/2, (d-1)/2): its slope in delta is the density of the cosine at both
+    ends of the interval that passes, and it is 0 at delta = 0. For large d the density of
+    x = sqrt(d) cos is normal, and its integral erf(delta / sqrt 2); that the rate itself goes there
+    follows by dominated convergence. Its premise holds from d = 6 on: log(1 - y) <= -y bounds the
+    density's kernel by exp(-x^2 / 4), so that its integral converges too, and the density's
+    constant, which makes the integral 1, is the reciprocal.
+
+    Example:
+        >>> proof = false_positive_law()
+        >>> print(proof.statement.relation.lhs)
+        Derivative(betainc_regularized(1/2, d/2 - 1/2, 0, delta**2/d), delta)
+    """
+    delta, x, d = sp.symbols("delta x d", positive=True)
+    e = sp.Symbol("e", nonnegative=True)
+    kernel, threshold, rate = scalar("kernel"), scalar("threshold^2"), sp.Function("rate")
+    law = sp.betainc_regularized(sp.Rational(1, 2), (d - 1) / 2, 0, delta**2 / d)
+    # The density of c = cos in R^d, from the area of the zone of a sphere, at c = delta / sqrt(d).
+    area = sp.gamma(d / 2) / (sp.sqrt(sp.pi) * sp.gamma((d - 1) / 2))
+    density = area * (1 - delta**2 / d) ** ((d - 3) / 2)
+    normal = sp.exp(-(x**2) / 2)
+    whole = sp.integrate(normal, (x, -sp.oo, sp.oo))
+    slope = sp.Eq(sp.Derivative(law, delta), 2 * density / sp.sqrt(d))
+    large = {kernel: sp.exp((d - 3) / 2 * sp.log(1 - x**2 / d))}
+    integral = sp.Integral(2 / whole * normal, (x, 0, delta))
+    erf = sp.erf(delta / sp.sqrt(2))
+    under = ("a direction uniform on the sphere", "one unit")
+    by_algebra: tuple[Any, ...] = (
+        ("its slope is the density at the ends", slope, {}),
+        ("and none passes at a threshold of 0", sp.Eq(rate(0), 0), {rate: sp.Lambda(delta, law)}),
+        ("the kernel of the density for large d", sp.Eq(sp.Limit(kernel, d, sp.oo), normal), large),
+        ("the integral of the normal density", sp.Eq(integral, erf), {}),
+    )
+    bound = Claim(
+        "the exponent of a bound on the kernel",
+        sp.Ge((d - 3) / (2 * d), sp.Rational(1, 4)),
+        Kind.IDENTITY,
+        {d: 6 + e},
+        e / (4 * (6 + e)),
+    )
+    recorded = sp.Eq(threshold, delta**2 / d), Kind.DERIVED, {threshold: derive_threshold(3)}
+    return Proof(
+        "False positives",
+        (
+            *(Claim(about, relation, Kind.IDENTITY, known, under=under)
+              for about, relation, known in by_algebra),
+            Claim("the threshold of the code", *recorded),
+            bound,
+        ),
+        remark="of several channels all must pass: the rate to their number's power",
+    )  # fmt: skip

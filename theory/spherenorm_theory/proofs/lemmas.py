@@ -8,43 +8,72 @@ Source: Heo et al., *AdamP*, ICLR 2021, arXiv:2006.08217.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import sympy as sp
-import torch
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Proof, Refutation, read_as
-from spherenorm_theory.algebra.hyper_parameters import resolve_recipe
-from spherenorm_theory.algebra.symbols import Inner, Norm, Vector, product
+from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Proof, Refutation
+from spherenorm_theory.algebra.symbols import Inner, Norm, at
 from spherenorm_theory.laws.law import norm_growth
-from spherenorm_theory.proofs.notation import (
+from spherenorm_theory.proofs.reading import (
     AT_REST,
     CONSTANT,
     PLAIN,
     W_NEXT,
+    WM,
+    WP,
+    WS,
     G,
-    MomentumStep,
     P,
-    P_t,
     Q,
+    Reading,
+    S,
     W,
-    W_t,
-    X_t,
     beta,
-    claims,
-    indexed,
     k,
-    l,
     lr,
-    of_float,
-    read,
-    read_momentum,
+    momentum_of,
     scalar,
+    step_in_the_plane,
     t,
     w,
 )
 
-lr_t, M_t = indexed(lr), indexed(Inner("w", "m"))
-FROM_REST = (AT_REST, CONSTANT)
+RATIO = scalar("growth/Sum(|s|^2)")
+
+
+def effective_step(recipe: str | Recipe = "sgd") -> Proof:
+    """Eq. 5: the effective step |w'/|w'| - w/|w|| is about |w' - w| / |w'|.
+
+    Exactly, |effective step|^2 = |w' - w|^2 / |w'|^2 + (1 - |w| / |w'|)^2 for a step orthogonal to
+    w, with the relative error x / 4 + ..., x = lr^2 |g|^2 / |w|^2.
+    """
+    step = norm_growth(recipe, momentum=0.0, **PLAIN).step
+    exactly, approximate, x = (
+        sp.Symbol(name, positive=True) for name in ("effective^2", "approximate^2", "x")
+    )
+    ratio = sp.sqrt(1 + x)
+    gap = (1 - 1 / ratio) ** 2
+    relative = sp.Limit((exactly / approximate - 1) / x, x, 0)
+    where = {
+        exactly: 2 - 2 * Inner("w", "w'") / (W * ratio),
+        approximate: Norm("moved") ** 2 / (W * ratio**2),
+    }
+    read = Reading(step, {"moved": step.weight - w}, where=where, by={G: x * W / lr**2})
+    return Proof(
+        "Eq. 5",
+        read.shown(
+            ("both effective steps", sp.Eq(exactly, approximate + gap)),
+            ("an underestimate", sp.Ge(exactly, approximate), gap),
+            ("the norm, with x for (lr |g| / |w|)^2", sp.Eq(W_NEXT, ratio**2 * W)),
+            ("relative error of the square", sp.Eq(relative, sp.Rational(1, 4))),
+        ),
+        remark="a step along the weight moves no direction at all, so the cosine of weight and "
+        "step has to vanish with the rate",
+    )
 
 
 def lemma_2_1(recipe: str | Recipe = "sgd") -> Proof:
@@ -52,64 +81,27 @@ def lemma_2_1(recipe: str | Recipe = "sgd") -> Proof:
 
     |w'|^2 = |w|^2 + lr^2 |g|^2.
     """
-    step, grown = norm_growth(recipe, momentum=0.0, **PLAIN).step, lr**2 * G
-    statements = {
-        "the norm after a step": sp.Eq(W_NEXT, W + grown),
-        "monotone": (sp.Gt(W_NEXT, W), grown),
-    }
-    under = (*step.hypotheses, sp.Gt(Norm("g"), 0, evaluate=False))
-    return Proof("Lemma 2.1", read(step, {"w'": step.weight}, statements, under))
+    step = norm_growth(recipe, momentum=0.0, **PLAIN).step
+    read = Reading(step, under=(sp.Gt(Norm("g"), 0, evaluate=False),))
+    return Proof(
+        "Lemma 2.1",
+        read.shown(
+            ("the norm after a step", sp.Eq(W_NEXT, W + lr**2 * G)),
+            ("monotone", sp.Gt(W_NEXT, W), lr**2 * G),
+        ),
+    )
 
 
 def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
     """Lemma 2.2: with momentum, |w_{t+1}|^2 = |w_t|^2 + lr^2 P_t + 2 lr^2 sum_{k<t} beta^(t-k) P_k.
 
-    As in the paper, it remains to prove <w_t, p_t> = -lr sum_{k<t} beta^(t-k) P_k, by induction for
-    symbolic t.
+    As in the paper, it remains to find the cross term, <w_t, p_t> = beta <w_t, m_t>, by induction
+    for symbolic t.
     """
-    momentum = read_momentum(recipe)
-    past = sp.Sum(beta ** (t - k) * P_t[k], (k, 0, t - 1))
-    cross = _cross_term(momentum, past)
-    grown = {W_t[t + 1]: _after(momentum, cross.relation.rhs / momentum.share)}
-    term = 2 * lr**2 * past
-    lemma = sp.Eq(W_t[t + 1], W_t[t] + lr**2 * P_t[t] + term)
-    faster = sp.Ge(W_t[t + 1], W_t[t] + lr**2 * P_t[t])
-    X, under = Inner("w", "p"), (*momentum.under, *FROM_REST)
-    one = sp.Eq(W_NEXT, W + lr**2 * P - 2 * lr * X)
-    shown = {W_NEXT: momentum.squared, X: momentum.cross}
-    return Proof(
-        "Lemma 2.2",
-        (
-            Claim("the norm at every step", lemma, Kind.INDUCTION, grown, under=under),
-            Claim("one step", one, Kind.DERIVED, shown, under=momentum.under),
-            cross,
-            Claim("momentum adds growth", faster, Kind.INDUCTION, grown, term, under=under),
-        ),
-    )
-
-
-def _cross_term(momentum: MomentumStep, past: sp.Expr) -> Claim:
-    """<w_t, p_t>, by induction from the first step on."""
-    share = momentum.share
-    after = share * read_as(momentum.cross_after, {momentum.X: X_t[t] / share, P: P_t[t]})
-    start = momentum.cross.subs(momentum.X, 0)
-    return Claim(
-        "the cross term",
-        sp.Eq(X_t[t], -lr * past),
-        Kind.INDUCTION,
-        induction=Induction(
-            t,
-            start={X_t[0]: start},
-            after={X_t[t + 1]: after},
-            factor=sp.diff(after, X_t[t]),
-        ),
-        under=(*momentum.under, *FROM_REST),
-    )
-
-
-def _after(momentum: MomentumStep, cross: sp.Expr, rate: sp.Expr = lr) -> sp.Expr:
-    """|w_{t+1}|^2 with `cross` for <w_t, m_t>."""
-    return read_as(momentum.squared, {W: W_t[t], P: P_t[t], momentum.X: cross, lr: rate})
+    read = _read_momentum(recipe, CONSTANT)
+    one = "one step", sp.Eq(W_NEXT, W + lr**2 * P - 2 * lr * WP)
+    claims = _at_a_rate(read, lr, lambda x: lr * _sum_before_t(x))
+    return Proof("Lemma 2.2", (*claims, *replace(read, under=()).shown(one)))
 
 
 def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
@@ -117,173 +109,130 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
 
     Each old term keeps the rate of its own step; one rate for all terms is another reading.
     """
-    momentum = read_momentum(recipe)
-    carried = read_as(momentum.cross_after, {momentum.X: M_t[t], P: P_t[t], lr: lr_t[t]})
-    under = (*momentum.under, AT_REST, "momentum constant")
-    cross = Claim(
-        "the cross term",
-        sp.Eq(M_t[t], -sp.Sum(lr_t[k] * beta ** (t - 1 - k) * P_t[k], (k, 0, t - 1))),
-        Kind.INDUCTION,
-        induction=Induction(t, {M_t[0]: 0}, {M_t[t + 1]: carried}, factor=sp.diff(carried, M_t[t])),
-        under=under,
+    rates = sp.IndexedBase(lr)
+    read = _read_momentum(recipe, "momentum constant")
+    lemma, *rest = _at_a_rate(read, rates[t], lambda x: _sum_before_t(rates[k] * x))
+    past = 2 * rates[t] ** 2 * _sum_before_t(beta ** (t - k) * at(P, k))
+    one_rate = sp.Eq(at(W, t + 1), at(W, t) + rates[t] ** 2 * at(P, t) + past)
+    values = {beta: sp.Rational(1, 2), at(W, 2): sp.Integer(7)}
+    for n, (denominator, length) in enumerate(((2, 3), (3, 5), (5, 2))):
+        values |= {rates[n]: sp.Rational(1, denominator), at(P, n): sp.Integer(length)}
+    after = lemma.relation.rhs.subs(t, 2).doit().subs(values)
+    other = Refutation(
+        "the present rate for all terms",
+        one_rate,
+        {t: sp.Integer(2), **values, at(W, 3): after},
+        (sp.Rational(2269, 300), sp.Rational(367, 50)),
     )
-    past = sp.Sum(lr_t[k] * beta ** (t - k) * P_t[k], (k, 0, t - 1))
-    lemma = sp.Eq(W_t[t + 1], W_t[t] + lr_t[t] ** 2 * P_t[t] + 2 * lr_t[t] * past)
-    grown = {W_t[t + 1]: _after(momentum, cross.relation.rhs, lr_t[t])}
     return Proof(
         "Lemma 2.2 under a schedule",
-        (Claim("the norm at every step", lemma, Kind.INDUCTION, grown, under=under), cross),
-        (_one_rate(momentum),),
+        (lemma, *rest),
+        (other,),
         remark="after a decay of the rate the old terms weigh more than at the present rate: "
         "the norm keeps growing by past, larger steps",
     )
 
 
-def _one_rate(momentum: MomentumStep) -> Refutation:
-    """The lemma with lr_t for lr, against three recorded steps."""
-    past = sp.Sum(beta ** (t - k) * P_t[k], (k, 0, t - 1))
-    growth = lr_t[t] ** 2 * P_t[t] + 2 * lr_t[t] ** 2 * past
-    rates, lengths = (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 5)), (3, 5, 2)
-    numbers = {beta: sp.Rational(1, 2), W_t[2]: sp.Integer(7)}
-    cross: sp.Expr = sp.S.Zero
-    for n, (rate, length) in enumerate(zip(rates, lengths, strict=True)):
-        numbers |= {lr_t[n]: rate, P_t[n]: sp.Integer(length)}
-        step = {momentum.X: cross, lr: rate, P: sp.Integer(length), beta: numbers[beta]}
-        after = read_as(momentum.squared, {**step, W: numbers[W_t[2]]})
-        cross = read_as(momentum.cross_after, step)
-    return Refutation(
-        "the present rate for all terms",
-        sp.Eq(W_t[t + 1], W_t[t] + growth),
-        {t: sp.Integer(2), **numbers, W_t[3]: after},
-        (sp.Rational(2269, 300), sp.Rational(367, 50)),
+def _read_momentum(recipe: str | Recipe, *under: str) -> Reading:
+    """The step of a recipe like SGD, in products of its momentum p = m' in place of g."""
+    step = norm_growth(recipe, **PLAIN).step
+    p = momentum_of(step)
+    return Reading(step, {"p": p, "m'": p}, letter="p", under=under)
+
+
+def _sum_before_t(term: sp.Expr) -> sp.Sum:
+    return sp.Sum(term, (k, 0, t - 1))
+
+
+def _at_a_rate(
+    read: Reading, rate: sp.Expr, total: Callable[[sp.Expr], sp.Expr]
+) -> tuple[Claim, ...]:
+    """Lemma 2.2 at the rate of step t, with `total` for x -> Sum(lr_k x_k, k < t)."""
+    relation = sp.Eq(at(WM, t), -total(beta ** (t - 1 - k) * at(P, k)))
+    cross = replace(read, by={lr: rate}).induction("the cross term", relation)
+    by = replace(read, by={lr: rate, relation.lhs: relation.rhs}, under=(AT_REST, *read.under))
+    plain = at(W, t) + rate**2 * at(P, t)
+    past = 2 * rate * total(beta ** (t - k) * at(P, k))
+    lemma, faster = by.shown(
+        ("the norm at every step", sp.Eq(at(W, t + 1), plain + past)),
+        ("momentum adds growth", sp.Ge(at(W, t + 1), plain), past),
+        kind=Kind.INDUCTION,
     )
-
-
-def effective_step(recipe: str | Recipe = "sgd") -> Proof:
-    """Eq. 5: the effective step |w'/|w'| - w/|w|| is about |w' - w| / |w'|.
-
-    Exactly, |effective step|^2 = |w' - w|^2 / |w'|^2 + (1 - |w| / |w'|)^2 for a step orthogonal to
-    w, with the relative error lr^2 |g|^2 / (4 |w|^2) + ...
-    """
-    step = norm_growth(recipe, momentum=0.0, **PLAIN).step
-    norm, turned = step.inner(step.weight, step.weight), step.inner(w, step.weight)
-    moved = step.inner(step.weight - w, step.weight - w)
-    # ratio = |w'| / |w| = sqrt(1 + x), where x = lr^2 |g|^2 / |w|^2
-    x, ratio, exactly, approximate = (
-        sp.Symbol(name, positive=True) for name in ("x", "ratio", "effective^2", "approximate^2")
-    )
-    by = {G: (ratio**2 - 1) * W / lr**2}
-    record = {
-        exactly: 2 - 2 * read_as(turned, by) / (W * ratio),
-        approximate: read_as(moved, by) / (W * ratio**2),
-    }
-    growing = {name: meaning.subs(ratio, sp.sqrt(1 + x)) for name, meaning in record.items()}
-    gap = (1 - 1 / ratio) ** 2
-    relative = sp.Limit((exactly / approximate - 1) / x, x, 0)
-    size = {x: lr**2 * G / W, ratio: sp.sqrt(1 + lr**2 * G / W)}
-    under = step.hypotheses
-    steps = {
-        "both effective steps": sp.Eq(exactly, approximate + gap),
-        "an underestimate": (sp.Ge(exactly, approximate), gap),
-    }
-    grown = {"growth": sp.Eq(scalar("|w'|^2"), ratio**2 * W)}
-    error = {"relative error of the square": sp.Eq(relative, sp.Rational(1, 4))}
-    return Proof(
-        "Eq. 5",
-        (
-            *claims(Kind.DERIVED, record, steps, under),
-            *claims(Kind.DERIVED, {scalar("|w'|^2"): norm, **size}, grown, under),
-            *claims(Kind.IDENTITY, size, {"size of the step": sp.Eq(ratio**2, 1 + x)}),
-            *claims(Kind.DERIVED, growing, error, under),
-        ),
-        remark="a step along the weight moves no direction at all, so the cosine of weight and "
-        "step has to vanish with the rate",
-    )
-
-
-OWN, LATER, AT_INFINITY, F = map(scalar, ("own share", "later share", "lim ratio", "F_t"))
-RATIO = sp.Function("ratio")
-n = sp.Symbol("n", integer=True, nonnegative=True)
+    return lemma, cross, faster
 
 
 def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
     """Corollary 2.3: (|w^GDM|^2 - |w_0|^2) / (|w^GD|^2 - |w_0|^2) -> 1 + 2 beta / (1 - beta).
 
-    For summable A_k = |p_k|^2. The ratio is 1 + 2 F_t with F_t = sum (beta + ... + beta^(t-k)) A_k
-    / sum A_k, whose deficit is exactly
+    For summable |s_k|^2, s = -lr p. A step adds |s|^2 + 2 y to |w|^2, y_t = <w_t, s_t>. So the
+    ratio is 1 + 2 Sum(y) / Sum(|s|^2), whose deficit is exactly
 
-        beta / (1 - beta) - F_t
-            = Sum(beta^(t-k+1) A_k, k <= t) / ((1 - beta) Sum(A_k, k <= t)),
+        beta / (1 - beta) - Sum(y_k, k < t) / Sum(|s_k|^2, k < t)
+            = y_t / ((1 - beta) Sum(|s_k|^2, k < t)),
 
-    which goes to 0. (Two inequalities of the printed proof fail, and with them its last; see
-    docs/theory.md.)
+    which goes to 0 as |s_k|^2 does. (Two inequalities of the printed proof fail, and with them its
+    last; see docs/theory.md.)
     """
-    own, later = _entering(recipe)
-    closed = (beta - beta ** (n + 1)) / (1 - beta)
-    powers, step = sp.Sum(beta**l, (l, 1, n)), Induction(n, {}, {})
-    geometric = Claim("a sum of powers", sp.Eq(powers, closed), Kind.INDUCTION, induction=step)
-    # The shares of one A_k in all steps, with beta^(n+1) -> 0.
-    whole = closed.subs(beta ** (n + 1), 0)
-    ratio = (own.relation.rhs + (later.relation.rhs / beta**l) * whole) / lr**2
-    total = sp.Sum(P_t[k], (k, 0, t))
-    weighted = sp.Sum(closed.subs(n, t - k) * P_t[k], (k, 0, t))
-    lacking = sp.Sum(beta ** (t - k + 1) * P_t[k], (k, 0, t))
-    deficit = sp.Eq(F, beta / (1 - beta) - lacking / ((1 - beta) * total))
-    limit = sp.Eq(AT_INFINITY, 1 + 2 * beta / (1 - beta))
-    usual = sp.Eq(RATIO(sp.Rational(9, 10)), 19)
-    under = (*own.under, "|p_k| the same with and without momentum",
-             "Sum(|p_k|^2) positive and finite", "momentum in (0, 1)")  # fmt: skip
+    total, deficit, ratio = summed_growth()
+    of_momentum = sp.Function("ratio")
+    meanings = {**ratio.meanings, of_momentum: sp.Lambda(beta, ratio.meanings[RATIO])}
+    under = ("|p_k| the same with and without momentum", "Sum(|p_k|^2) positive and finite",
+             "momentum in (0, 1)")  # fmt: skip
+    limit = sp.Eq(RATIO, 1 + 2 * beta / (1 - beta))
+    usual = sp.Eq(of_momentum(sp.Rational(9, 10)), 19)
     return Proof(
         "Corollary 2.3",
         (
-            Claim("the growth ratio", limit, Kind.DERIVED, {AT_INFINITY: ratio}, under=under),
-            Claim("its usual value", usual, Kind.DERIVED, {RATIO: sp.Lambda(beta, ratio)}),
-            own,
-            later,
-            geometric,
-            Claim("the exact deficit", deficit, Kind.DERIVED, {F: weighted / total}),
+            Claim("the growth ratio", limit, Kind.DERIVED, meanings, under=under),
+            Claim("its usual value", usual, Kind.DERIVED, meanings),
+            heavy_ball("the cross term", recipe, PLAIN),
+            total,
+            deficit,
         ),
         remark="the limit holds; of the inequalities of the printed proof two do not",
     )
 
 
-def _entering(recipe: str | Recipe) -> tuple[Claim, Claim]:
-    """The shares of P_k in the growth of its own step, and of the l-th step after it."""
-    momentum = read_momentum(recipe)
-    X = Inner("w", "m")
-    norm, after = sp.expand(momentum.squared), sp.expand(momentum.cross_after)
-    entering, kept = after.coeff(Norm("p"), 2), sp.diff(after, X)
-    share = sp.diff(norm, X) * entering * kept ** (l - 1)
-    own = {OWN: norm.coeff(Norm("p"), 2)}
-    of_own, of_later = sp.Eq(OWN, lr**2), sp.Eq(LATER, 2 * lr**2 * beta**l)
-    under = momentum.under
+def heavy_ball(about: str, recipe: str | Recipe, given: dict[str, Any]) -> Claim:
+    """<w', s'> = beta (<w, s> + |s|^2), from the law of a recipe."""
+    law = norm_growth(recipe, **given)
+    (unknown,) = law.cross.free_symbols & {*law.recursion}
+    later, under = Inner("w'", "s'"), (*law.step.hypotheses, CONSTANT)
+    meanings = {later: law.cross / unknown * law.recursion[unknown], WS: law.cross}
+    return Claim(about, sp.Eq(later, beta * (WS + S)), Kind.DERIVED, meanings, under=under)
+
+
+def summed_growth() -> tuple[Claim, Claim, Claim]:
+    """The sum of y' = beta (y + |s|^2), y = <w, s>, over the steps, and the growth it makes."""
+    crossed, moved, y = _sum_before_t(at(WS, k)), _sum_before_t(at(S, k)), at(WS, t)
+    total = sp.Eq((1 - beta) * crossed, beta * moved - y)
+    step = Induction(t, {at(WS, 0): sp.S.Zero}, {at(WS, t + 1): beta * (y + at(S, t))})
+    deficit = sp.Eq(crossed / moved, beta / (1 - beta) - y / ((1 - beta) * moved))
+    # |w'|^2 - |w|^2 = |s|^2 + 2 y, and y is 0 in the end.
+    growth = 1 + 2 * total.rhs.coeff(moved) / total.lhs.coeff(crossed)
+    limit, about = sp.Eq(RATIO, (1 + beta) / (1 - beta)), "the growth ratio, once <w, s> is gone"
+    under = (AT_REST, CONSTANT)
     return (
-        Claim("a step in its own growth", of_own, Kind.DERIVED, own, under=under),
-        Claim("and in a later one", of_later, Kind.DERIVED, {LATER: share}, under=under),
+        Claim("the sum over the steps", total, Kind.INDUCTION, induction=step, under=under),
+        Claim("the exact deficit", deficit, Kind.DERIVED, {crossed: total.rhs / (1 - beta)}),
+        Claim(about, limit, Kind.DERIVED, {RATIO: growth}),
     )
-
-
-X = Inner("w", "p")
-TAN_O, TAN_P = (sp.Symbol(f"tan_{name}", real=True) for name in "op")
 
 
 def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
     """Eq. 14: |w'|^2 = |w|^2 + lr^2 |q|^2 <= |w|^2 + lr^2 |p|^2, with q the projected momentum."""
     step = norm_growth(recipe, **PLAIN).step
-    p, q = step.states["m"], (w - step.weight) * (1 / lr)
-    assert isinstance(p, Vector)
-    lost = X**2 / W
-    statements = {
-        "the norm": sp.Eq(W_NEXT, W + lr**2 * Q),
-        "the bound": (sp.Le(W_NEXT, W + lr**2 * P), lr**2 * lost),
-        "the step is orthogonal": sp.Eq(Inner("w", "q"), 0),
-        "the share that is lost": sp.Eq(Q, P - lost),
-        "it is radial": sp.Eq(sp.Symbol("p - q"), X / W * sp.Symbol("w")),
-    }
-    vectors = {"w'": step.weight, "p": p, "q": q, "p - q": p - q}
+    p, q = momentum_of(step), (w - step.weight) * (1 / lr)
+    lost = WP**2 / W
     return Proof(
         "Eq. 14",
-        read(step, vectors, statements),
+        Reading(step, {"p": p, "q": q, "p - q": p - q}).shown(
+            ("the norm", sp.Eq(W_NEXT, W + lr**2 * Q)),
+            ("the bound", sp.Le(W_NEXT, W + lr**2 * P), lr**2 * lost),
+            ("the step is orthogonal", sp.Eq(Inner("w", "q"), 0)),
+            ("the share that is lost", sp.Eq(Q, P - lost)),
+            ("it is radial", sp.Eq(sp.Symbol("p - q"), WP / W * sp.Symbol("w"))),
+        ),
         remark="compares one step from one weight and momentum",
     )
 
@@ -297,72 +246,37 @@ def proposition_3_1(plain: str | Recipe = "sgd", projected: str | Recipe = "sgdp
     tan(theta_o). For a < 0, which is what momentum brings (Lemma 2.2), it lies *beyond* w^o: on the
     shortest arc, another reading, it does not lie.
     """
+    original, kept = (norm_growth(each, **PLAIN).step for each in (plain, projected))
+    q, (tan_o, tan_p), a = (w - kept.weight) * (1 / lr), map(scalar, ("tan_o", "tan_p")), WP / W
+    # In the plane of w and q: along w by <w, .>, across it by -<q, .>.
+    where = {tan_o: -Inner("q", "w^o") / Inner("w", "w^o")}
+    where |= {tan_p: -Inner("q", "w^p") / Inner("w", "w^p")}
+    vectors = {"p": momentum_of(kept), "q": q, "w^o": original.weight, "w^p": kept.weight}
+    read = Reading(kept, vectors, where=where, under=original.hypotheses)
+    turned = (
+        step_in_the_plane(each, [1, 0], [0, 1], [-2, 0], lr=1.0, momentum=0.5, **PLAIN)
+        for each in (plain, projected)
+    )  # p = (-1, 1)
+    far_o, far_p = (sp.Abs(across / along) for along, across in turned)
     return Proof(
         "Prop. 3.1",
-        _great_circle(plain, projected),
-        _no_shortest_arc(plain, projected),
+        read.shown(
+            (
+                "the projected step is in the span of weight and original step",
+                sp.Eq(sp.Symbol("w^p"), sp.Symbol("w^o") + lr * a * sp.Symbol("w")),
+            ),
+            ("the angles from the weight", sp.Eq(tan_p, (1 - lr * a) * tan_o)),
+            ("the original turns along the tangent", sp.Eq(Inner("q", "w^o"), -lr * Q)),
+            ("the projected turns as far along it", sp.Eq(Inner("q", "w^p"), -lr * Q)),
+        ),
+        (
+            Refutation(
+                "the projected step lies between weight and original step",
+                sp.Le(tan_p, tan_o),
+                {tan_p: far_p, tan_o: far_o, lr: sp.S.One, WP: sp.S.NegativeOne},
+                (sp.S.One, sp.Rational(1, 2)),
+            ),
+        ),
         remark="so after momentum the projected step turns further: the effective step grows, "
         "as intended",
-    )
-
-
-def _great_circle(plain: str | Recipe, projected: str | Recipe) -> tuple[Claim, ...]:
-    original, kept = (norm_growth(each, **PLAIN).step for each in (plain, projected))
-    p = kept.states["m"]
-    assert isinstance(p, Vector)
-    o, pr = original.weight, kept.weight
-    q = (w - pr) * (1 / lr)
-    vectors = {"p": p, "q": q, "w^o": o, "w^p": pr}
-    pairs = [("w", "w^o"), ("w", "w^p"), ("w^o", "q"), ("w^p", "q")]
-    w_o, w_p, q_o, q_p = (product(*pair) for pair in pairs)
-    statements = {
-        "the projected step is in the span of weight and original step": sp.Eq(
-            sp.Symbol("w^p"), sp.Symbol("w^o") + lr * X / W * sp.Symbol("w")
-        ),
-        "the original turns along the tangent": sp.Eq(q_o, -lr * Q),
-        "the projected turns as far along it": sp.Eq(q_p, -lr * Q),
-        "the original along the weight": sp.Eq(w_o, W - lr * X),
-        "the projected along the weight": sp.Eq(w_p, W),
-        "the signed area from the original to the projected": sp.Eq(
-            w_p * q_o - w_o * q_p, -(lr**2) * Q * X
-        ),
-    }
-    under = (*original.hypotheses, *kept.hypotheses)
-    # In the plane of w and q: along w by <w, .>, across it by -<., q>.
-    record = {tan: -kept.inner(v, q) / kept.inner(w, v) for tan, v in ((TAN_O, o), (TAN_P, pr))}
-    record |= {X: kept.inner(w, p), W: kept.inner(w, w)}
-    angles = {"the angles from the weight": sp.Eq(TAN_P, (1 - lr * X / W) * TAN_O)}
-    span, *others = read(kept, vectors, statements, under)
-    return span, *claims(Kind.DERIVED, record, angles, under), *others
-
-
-def _no_shortest_arc(plain: str | Recipe, projected: str | Recipe) -> tuple[Refutation, ...]:
-    def turn(of: str | Recipe, momentum: tuple[int, int], grad: tuple[int, int]) -> list[sp.Expr]:
-        """w' of the rule's code for w = (1, 0), lr = 1 and beta m = `momentum`."""
-        rule = resolve_recipe(of)(lr=1.0, momentum=0.5, **PLAIN)
-        weight, gradient, buffer = (
-            torch.tensor([x], dtype=torch.float64) for x in ((1, 0), grad, momentum)
-        )
-        new, _ = rule.step(weight, gradient, {rule.keys[0]: 2 * buffer})
-        return [of_float(x) for x in new[0]]
-
-    # p = (-1, 1)
-    o, p = turn(plain, (-1, 0), (0, 1)), turn(projected, (-1, 0), (0, 1))
-    tangents = {TAN_P: sp.Abs(p[1] / p[0]), TAN_O: sp.Abs(o[1] / o[0])}
-    # p = (1, 0)
-    nowhere = turn(plain, (1, 0), (0, 0))
-    length = scalar("|w^o|^2")
-    return (
-        Refutation(
-            "the projected step lies between weight and original step",
-            sp.Le(TAN_P, TAN_O),
-            {**tangents, lr: sp.S.One, X: sp.S.NegativeOne},
-            (sp.S.One, sp.Rational(1, 2)),
-        ),
-        Refutation(
-            "the original step has a direction",
-            sp.Ne(length, 0),
-            {length: sp.Add(*(c**2 for c in nowhere)), lr: sp.S.One, X: sp.S.One},
-            (sp.S.Zero, sp.S.Zero),
-        ),
     )

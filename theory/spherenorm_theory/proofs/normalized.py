@@ -16,7 +16,7 @@ from spherenorm_theory.algebra.claims import Claim, Kind, Proof
 from spherenorm_theory.algebra.formal import Formal
 from spherenorm_theory.algebra.operations import interpret
 from spherenorm_theory.algebra.symbols import DIMENSION, Vector
-from spherenorm_theory.proofs.notation import of_float, scalar
+from spherenorm_theory.proofs.reading import scalar
 
 Function = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -45,11 +45,8 @@ FUNCTIONS: dict[str, Function] = {
 
 Each is <x, normalized output> or the like, so that x stands for any loss that follows. The
 pre-activations of a unit over a batch, or of a sample over the units, are linear in the weight:
-<W, grad_W> = sum <z, grad_z>, which `_linear_layer` shows.
+<W, grad_W> = sum <z, grad_z>.
 """
-
-UNDER = ("f(c w) = f(w) for all c > 0", "no eps")
-GRADIENT = scalar("<w,grad f(w)>")
 
 
 def equation_4(functions: Mapping[str, Function] = FUNCTIONS) -> Proof:
@@ -65,30 +62,14 @@ def equation_4(functions: Mapping[str, Function] = FUNCTIONS) -> Proof:
         >>> equation_4().proved
         True
     """
-    zero = sp.Eq(GRADIENT, 0)
-    along, moved = scalar("<w,grad f(X w)>"), scalar("<X w,grad f(X w)>")
-    adjoint = dict(zip((along, moved), _linear_layer(), strict=True))
+    radial = scalar("<w,grad f(w)>")
+    any_function = "any function of the direction alone, an instance in three dimensions"
+    cases = {any_function: (Kind.IDENTITY, {radial: _any_function()})}
+    cases |= {name: (Kind.DERIVED, {radial: radial_part(f)}) for name, f in functions.items()}
+    under = ("f(c w) = f(w) for all c > 0", "no eps")
     return Proof(
         "Eq. 4",
-        (
-            Claim(
-                "any function of the direction alone, an instance in three dimensions",
-                zero,
-                Kind.IDENTITY,
-                {GRADIENT: _any_function()},
-                under=UNDER,
-            ),
-            *(
-                Claim(name, zero, Kind.DERIVED, {GRADIENT: radial_part(function)}, under=UNDER)
-                for name, function in functions.items()
-            ),
-            Claim(
-                "a linear layer before them, an instance of three samples in two dimensions",
-                sp.Eq(along, moved),
-                Kind.DERIVED,
-                adjoint,
-            ),
-        ),
+        tuple(Claim(n, sp.Eq(radial, 0), *case, under=under) for n, case in cases.items()),
         remark="the eps of a normalization layer leaves a residue that `check` measures",
     )
 
@@ -96,35 +77,17 @@ def equation_4(functions: Mapping[str, Function] = FUNCTIONS) -> Proof:
 def _any_function() -> sp.Expr:
     """<w, grad f(w)> for f(w) = h(w / |w|)."""
     w = sp.symbols("w1:4", positive=True)
-    length = sp.sqrt(sp.Add(*(x**2 for x in w)))
-    f = sp.Function("h")(*(x / length for x in w))
+    f = sp.Function("h")(*(x / sp.sqrt(sum(x**2 for x in w)) for x in w))
     along = sp.Add(*(x * sp.diff(f, x) for x in w))
-    partial = {s: sp.Dummy() for s in along.atoms(sp.Subs)}
-    return along.xreplace(partial)
+    return along.xreplace({partial: sp.Dummy() for partial in along.atoms(sp.Subs)})
 
 
 def radial_part(function: Function) -> sp.Expr:
     """<w, grad> of a function, for vectors of any dimension."""
     # The values of the tensors that it is recorded at do not matter.
-    shapes = (1, 4), (1, 4), (1, 1), ()
-    tensors = [torch.full(shape, 4.0, dtype=torch.float64) for shape in shapes]
+    tensors = (torch.full(x, 4.0, dtype=torch.float64) for x in ((1, 4), (1, 4), (1, 1), ()))
     written = record(torch.func.grad(function), *tensors)
     algebra, w = Formal(), Vector.atom("w")
     inputs = [w, Vector.atom("x"), sp.Symbol("c", real=True), DIMENSION]
     (gradient,) = interpret(written, algebra, inputs)
     return algebra.expand(algebra.inner(w, gradient))
-
-
-def _linear_layer() -> tuple[sp.Expr, sp.Expr]:
-    """<w, grad_w f> and <z, grad_z f> for f = <v, z>, z = x w^T, from autograd at whole numbers."""
-    generator = torch.Generator().manual_seed(0)
-    w, x, v = (
-        torch.randint(-9, 9, shape, generator=generator).double()
-        for shape in ((1, 2), (3, 2), (3, 1))
-    )
-
-    def readout(w: Tensor) -> Tensor:
-        return (v * (x @ w.T)).sum()
-
-    gradient = torch.func.grad(readout)(w)
-    return of_float((w * gradient).sum()), of_float((v * (x @ w.T)).sum())

@@ -1,26 +1,23 @@
-"""Laws as text, Markdown and LaTeX: of recipes, of two side by side, and the paper's statements.
+"""Laws as text and LaTeX: of recipes, of two side by side, and the paper's statements.
 
 | report | names |
 |---|---|
-| one recipe | `recipe_jobs` |
-| two recipes side by side; growth in words | `comparison_jobs`, `describe_growth` |
-| the paper | `paper_jobs` |
-| the forms | `to_text`, `to_markdown`, `to_latex` |
+| one recipe; the paper | `recipe_report`, `paper_report` |
+| two recipes side by side; growth in words | `comparison_report`, `describe_growth` |
+| the forms | `to_text`, `to_latex` |
 """
 
-from spherenorm_theory.report.comparison import comparison_jobs, describe_growth
-from spherenorm_theory.report.paper import paper_jobs
-from spherenorm_theory.report.recipe import recipe_jobs
-from spherenorm_theory.report.rows import Job, Row, to_latex, to_markdown, to_text
+from spherenorm_theory.report.comparison import comparison_report, describe_growth
+from spherenorm_theory.report.recipe import paper_report, recipe_report
+from spherenorm_theory.report.rows import Row, Section, to_latex, to_text
 
 __all__ = [
-    "Job",
     "Row",
-    "comparison_jobs",
+    "Section",
+    "comparison_report",
     "describe_growth",
-    "paper_jobs",
-    "recipe_jobs",
+    "paper_report",
+    "recipe_report",
     "to_latex",
-    "to_markdown",
     "to_text",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import sympy as sp
@@ -27,7 +27,7 @@ from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.turn import turn_of
-from spherenorm_theory.report.rows import Job, Row
+from spherenorm_theory.report.rows import Row, Section
 
 LABEL = 11
 SWITCHED_ON = {"weight_decay": 0.01, "momentum": 0.9}
@@ -60,35 +60,25 @@ class Side:
             rest = equilibrium(recipe, **structure_of(own), **without_eps(recipe))
         settings = {n: x for n, x in known.items() if (is_number(x) and x != 0) or are_numbers(x)}
         settings |= {n: x for n, x in SWITCHED_ON.items() if known.get(n) == 0}
-        settings = {n: x for n, x in {**settings, **own}.items() if n != "eps"}
-        held = {**structure_of_run(recipe, settings), **without_eps(recipe)}
-        return Side(law, rest, settings, trace(recipe, **held))
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the settings."""
-        return float(self.settings.get("lr", 0.1))
+        settings = {"lr": 0.1, **settings, **own, **without_eps(recipe)}
+        return Side(law, rest, settings, trace(recipe, **structure_of_run(recipe, settings)))
 
     def turn(self, lr: float) -> float:
         """The turn per step at rest, at a learning rate; nan where there is none."""
-        try:
-            held = {
-                n: x for n, x in self.traced.hyper_parameters.items() if n in self.traced.structure
-            }
-            return turn_of(self.traced, self.traced.values(**{**self.settings, "lr": lr, **held}))
-        except ValueError:
-            return math.nan
+        with contextlib.suppress(ValueError):
+            return turn_of(self.traced, self.traced.values(**{**self.settings, "lr": lr}))
+        return math.nan
 
 
-def comparison_jobs(first: str | Recipe, second: str | Recipe, **given: Any) -> list[Job]:
-    """The comparison of two recipes, as one job.
+def comparison_report(first: str | Recipe, second: str | Recipe, **given: Any) -> Section:
+    """The comparison of two recipes.
 
     Raises:
         ValueError: no such recipe, or neither has a hyper-parameter that is given.
 
     Example:
-        >>> [job.name for job in comparison_jobs("sgdw", "sgdp")]
-        ['sgdw and sgdp']
+        >>> print(comparison_report("sgdw", "sgdp").title)
+        sgdw and sgdp
     """
     recipes = [resolve_recipe(each) for each in (first, second)]
     known = [bind(each).defaults for each in recipes]
@@ -97,44 +87,41 @@ def comparison_jobs(first: str | Recipe, second: str | Recipe, **given: Any) -> 
         raise ValueError(f"{title} have no hyper-parameter {min(unknown)!r}")
     own = [{n: x for n, x in given.items() if n in each} for each in known]
     sides = [*map(Side.of, recipes, own)]
-    return [Job(title, title, lambda: [Row(title, title, side_by_side(*sides), "")])]
+    return Section(title, [Row(title, _side_by_side(*sides), "")])
 
 
-def side_by_side(a: Side, b: Side) -> str:
+def _side_by_side(a: Side, b: Side) -> str:
     """Two laws in two columns."""
-    rows: dict[str, Callable[[Side], str]] = {
-        "": lambda side: side.law.name.upper(),
-        "step": lambda side: _step(side.law),
-        "norm": lambda side: show(side.law.law),
-        "decay": lambda side: show(side.law.kappa) if not side.law.constant else "none: held",
-        "growth": lambda side: _growth(side.law),
-        "|w| at rest": _norm_at_rest,
-        "turn": _turn,
-    }
-    width = (COLUMNS - LABEL - 4) // 2
-    lines = []
-    for label, cell in rows.items():
-        cells = [_fill(cell(side), width) for side in (a, b)]
-        for n in range(max(map(len, cells))):
-            left, right = (c[n] if n < len(c) else "" for c in cells)
-            lines.append(f"{label if n == 0 else '':{LABEL}}  {left:{width}}  {right}".rstrip())
+    width, lines = (COLUMNS - LABEL - 4) // 2, list[str]()
+    for (label, left), (_, right) in zip(_cells(a), _cells(b), strict=True):
+        columns = zip_longest([label], _fill(left, width), _fill(right, width), fillvalue="")
+        lines += [f"{head:{LABEL}}  {x:{width}}  {y}".rstrip() for head, x, y in columns]
     return "\n".join([*lines, "", *_equal_turns(a, b)])
 
 
 def _fill(text: str, width: int = COLUMNS) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _step(law: Law) -> str:
-    if law.constant:
-        return f"w' = {show(law.step.weight)}"
+def _cells(side: Side) -> Iterator[tuple[str, str]]:
+    """The lines of one side, each with its label."""
+    law, lines = side.law, side.rest.formulas() if side.rest is not None else {}
     keep = "" if law.kappa == 0 else f"({show(law.keep)}) "
-    return f"w' = {keep}w + s, s = {show(law.drive)}"
-
-
-def _growth(law: Law) -> str:
+    step = f"{keep}w + s, s = {show(law.drive)}" if not law.constant else show(law.step.weight)
     shown = law.growth is None and law.cross != 0 and not law.constant
-    return describe_growth(law) + (f"; <w, s> = {show(law.cross)}" if shown else "")
+    norm = f"~ {lines['|w|']}" if "|w|" in lines else "numbers alone" if lines else "none"
+    yield "", law.name.upper()
+    yield "step", f"w' = {step}"
+    yield "norm", show(law.law)
+    yield "decay", show(law.kappa) if not law.constant else "none: held"
+    yield "growth", describe_growth(law) + (f"; <w, s> = {show(law.cross)}" if shown else "")
+    yield "|w| at rest", "held" if law.constant and not lines else norm
+    others = ", ".join(f"{n}={x}" for n, x in side.settings.items() if n not in ("lr", "eps"))
+    turn, square = side.turn(side.settings["lr"]), lines.get("turn^2", "")
+    number = f"{turn:.4g} rad a step at lr={side.settings['lr']:g}, {others}"
+    number = "no number" if math.isnan(turn) else number
+    formula = lines.get("turn", f"sqrt({square})" if 0 < len(square) < 60 else "")
+    yield "turn", f"{formula}; {number}" if formula else number
 
 
 def describe_growth(law: Law) -> str:
@@ -157,26 +144,6 @@ def describe_growth(law: Law) -> str:
     return f"|s|^2 + 2 <w, s>, from the recursion of {carried}"
 
 
-def _norm_at_rest(side: Side) -> str:
-    if side.rest is None:
-        return "held" if side.law.constant else "none"
-    formula = side.rest.formulas().get("|w|")
-    return f"~ {formula}" if formula else "numbers alone"
-
-
-def _turn(side: Side) -> str:
-    found, shown = (
-        side.turn(side.lr),
-        ", ".join(f"{n}={x}" for n, x in side.settings.items() if n != "lr"),
-    )
-    number = f"{found:.4g} rad a step at lr={side.lr:g}, {shown}"
-    number = "no number" if math.isnan(found) else number
-    lines = side.rest.formulas() if side.rest is not None else {"turn^2": ""}
-    short = f"sqrt({lines['turn^2']})" if 0 < len(lines["turn^2"]) < 60 else ""
-    formula = lines.get("turn", short)
-    return f"{formula}; {number}" if formula else number
-
-
 def _equal_turns(a: Side, b: Side) -> list[str]:
     """The settings at which both turn equally: in symbols for small lr, and in numbers."""
     lines, forms = [], [*_small_turns(a, b)]
@@ -184,12 +151,11 @@ def _equal_turns(a: Side, b: Side) -> list[str]:
         equal = f"equal turns for small lr where {show(sp.Eq(*forms, evaluate=False))}"
         lines += _fill(f"{equal} (1: {a.law.name}, 2: {b.law.name})")
     for of, to in ((a, b), (b, a)):
-        turn = of.turn(of.lr)
+        lr = of.settings["lr"]
+        turn = of.turn(lr)
         if not math.isnan(found := _rate_of_turn(to, turn)):
-            text = (
-                f"{to.law.name} turns as {of.law.name} does at lr={of.lr:g} ({turn:.4g} rad a step)"
-            )
-            lines += _fill(f"{text} where its own lr is {found:.4g}")
+            at = f"{of.law.name} does at lr={lr:g} ({turn:.4g} rad a step)"
+            lines += _fill(f"{to.law.name} turns as {at} where its own lr is {found:.4g}")
     return lines or ["no settings of equal turns: one of the two has no turn at rest"]
 
 

@@ -1,72 +1,35 @@
-"""The report on one recipe: its law as a proposition, its equilibrium, and runs that check both."""
+"""Reports: on a recipe, its law and equilibrium and runs that check both; on the paper, proofs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 from spherenorm import Recipe, bind
-from spherenorm_theory.algebra.claims import Kind
-from spherenorm_theory.algebra.hyper_parameters import (
-    is_number,
-    numbers_by_name,
-    resolve_recipe,
-    structure_of,
-)
+from spherenorm_theory.algebra.claims import Claim, Kind, Proof, Refutation
+from spherenorm_theory.algebra.hyper_parameters import resolve_recipe, structure_of
 from spherenorm_theory.algebra.trace import TraceError
 from spherenorm_theory.checks.norm_growth import check, switch_on
-from spherenorm_theory.checks.random_gradients import RunCheck, check_equilibrium
+from spherenorm_theory.checks.random_gradients import check_equilibrium
 from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import NoEquilibriumError, drop_transients
-from spherenorm_theory.report.rows import Job, Row
+from spherenorm_theory.proofs import STATEMENTS
+from spherenorm_theory.report.rows import Row, Section
 
 PROBLEMS = ("network", "convolutions", "toy-3d")
 """The problems on which the assumptions of the laws hold."""
 STEPS = 60
 """Of a run on one of them."""
 MATRIX: dict[str, Any] = {"shape": (24, 40), "steps": 2000}
-"""A run of a recipe that orthogonalizes."""
+UNITS: dict[str, Any] = {"shape": (32, 256), "steps": 200, "warm_up": 500}
+"""A run of a recipe that orthogonalizes, and of another one."""
 SETTLES, SLOWEST = 0.01, 0.004
-"""kappa of a run, at which 600 steps of warm-up hold several relaxation times; the least one."""
+"""kappa of a run, at which 500 steps of warm-up hold several relaxation times; the least one."""
 
 
-def training_jobs(
-    recipe: str | Recipe, hyper_parameters: dict[str, Any], section: str, law: Callable[[], Law]
-) -> list[Job]:
-    """One check of a norm-growth law per problem.
-
-    Args:
-        recipe: of the runs.
-        hyper_parameters: of the runs.
-        section: of the rows.
-        law: derives the recipe's law, or returns it.
-    """
-
-    def rows(problem: str) -> list[Row]:
-        result = check(recipe, problem, law=law(), steps=STEPS, **hyper_parameters)
-        # A law does not apply where units are others than the rule's; other weights still check it.
-        applies = [each for each in result.weights.values() if each.passed or not each.units]
-        kind = "; identity only, the cross term was measured" if result.identity else ""
-        failed = f"; {'; '.join(result.failed_assumptions)}" if not result.passed else ""
-        status = f"{Kind.CHECKED}: {result.verdict} in {STEPS} steps{kind}{failed}"
-        good = all(each.passed for each in applies)
-        return [Row(section, f"{result.recipe} on {problem}", "", status, good)]
-
-    name = bind(recipe).name
-    return [Job(section, f"{name} on {each}", partial(rows, each)) for each in PROBLEMS]
-
-
-def run_row(section: str, name: str, values: Mapping[str, Any], result: RunCheck) -> Row:
-    """A check of a law on a run with given values."""
-    shown = ", ".join(f"{name}={value}" for name, value in values.items())
-    status = f"{Kind.CHECKED if result.passed else 'FAILS'}: {result}"
-    return Row(section, name, shown, status, result.passed)
-
-
-def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
-    """The law of one recipe: derived, and checked.
+def recipe_report(recipe: str | Recipe, **given: Any) -> Section:
+    """The law of one recipe, derived at once, and its checks.
 
     Args:
         recipe: a recipe, its registered name, or "module:function".
@@ -76,71 +39,103 @@ def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
         ValueError: no such recipe or hyper-parameter, or its step cannot be traced.
 
     Example:
-        >>> jobs = recipe_jobs("sgdp")
-        >>> print(jobs[0].name, jobs[0].run()[0].good)
-        law of sgdp True
+        >>> first, *checks = recipe_report("sgdp").rows
+        >>> first.name, len(checks)
+        ('law', 5)
     """
     function = resolve_recipe(recipe)
     law = norm_growth(function, **given)
-    name, running = law.name, {**given, **switch_on(function, law)}
-    matrices = bool(law.step.traced.letters)
-    runs = training_jobs(function, running, name, lambda: law) if not matrices else []
-    return [
-        Job(name, f"law of {name}", lambda: [law_row(law)]),
-        *runs,
-        Job(name, f"equilibrium of {name}", lambda: equilibrium_rows(function, given, running)),
-    ]
+    return Section(law.name, _recipe_rows(law, function, given))
 
 
-def law_row(law: Law) -> Row:
-    """The law as a proposition; it is good where all of its claims are shown."""
+def _recipe_rows(law: Law, function: Recipe, given: dict[str, Any]) -> Iterator[Row]:
     failed = [claim.about for claim in law.claims if not claim.holds]
     status = f"NOT shown: {', '.join(failed)}" if failed else ""
-    return Row(law.name, "law", law.proposition(), status, not failed)
+    yield Row("law", law.proposition(), status, not failed)
+    running = {**switch_on(function, law.step.traced), **given}
+    for problem in PROBLEMS if not law.step.traced.letters else ():
+        yield _training_row(law, function, problem, running)
+    yield from equilibrium_rows(function, given)
 
 
-def equilibrium_rows(function: Recipe, given: dict[str, Any], running: dict[str, Any]) -> list[Row]:
-    """The equilibrium, and a run of random gradients that checks it."""
-    name, held = bind(function).name, {**structure_of(given), **without_eps(function)}
+def _training_row(law: Law, function: Recipe, problem: str, running: dict[str, Any]) -> Row:
+    """The check of a law on a problem; a recipe of one's own may take no such weights."""
+    name = f"{law.name} on {problem}"
     try:
-        law = equilibrium(function, **held)
-    except (NoEquilibriumError, TraceError) as error:
-        return [Row(name, "Equilibrium", "", f"not applicable: {error}")]
-    stated = Row(name, "equilibrium", law.proposition(), "")
-    values = values_that_settle(law, given, {**running, **held})
-    if values is None:
-        return [stated, Row(name, "Run", "", "not checked: no decay settles the norm in a run")]
-    try:
-        result = check_equilibrium(function, **(MATRIX if law.factor else {}), **values)
-    except ValueError as error:
-        return [stated, Row(name, "Run", "", f"not checked: {error}")]
-    return [stated, run_row(name, "Run", values, result)]
+        result = check(function, problem, law=law, steps=STEPS, **running)
+    except Exception as error:
+        why = " ".join(str(error).split())
+        return Row(name, "", f"FAILED: {type(error).__name__}: {why}", good=False)
+    # A law does not apply where units are others than the rule's; other weights still check it.
+    good = all(each.passed or not each.applies for each in result.weights.values())
+    kind = "; identity only, the cross term was measured" if law.open_because else ""
+    off = ((n, x) for n, x in result.weights.items() if not x.passed)
+    why = "".join(f"; {n}: {note}" for n, x in off for note in x.notes)
+    return Row(name, "", f"{Kind.CHECKED}: {result.verdict} in {STEPS} steps{kind}{why}", good)
 
 
-def values_that_settle(
-    law: Equilibrium, given: dict[str, Any], running: dict[str, Any]
-) -> dict[str, Any] | None:
-    """Hyper-parameters of a run that settles within the warm-up; None if there is no such decay.
+def equilibrium_rows(function: Recipe, given: dict[str, Any]) -> Iterator[Row]:
+    """The equilibrium, and a run of random gradients that checks it.
 
     Args:
-        law: of the recipe.
-        given: hyper-parameters that stay as they are.
-        running: those of a run, the given ones among them.
+        function: the recipe.
+        given: hyper-parameters to hold at a value.
     """
-    traced = law.traced
-    decay, defaults = traced.symbols.get("weight_decay"), bind(traced.recipe).defaults
     try:
-        kappa = drop_transients(law.kappa, law.mean.step)
-    except NoEquilibriumError:
-        return None
-    if decay is None or not kappa.has(decay):
-        return None
+        law = equilibrium(function, **structure_of(given), **without_eps(function))
+    except (NoEquilibriumError, TraceError) as error:
+        yield Row("Equilibrium", "", f"not applicable: {error}")
+        return
+    yield Row("equilibrium", law.proposition(), "")
+    try:
+        values = _values_that_settle(law, given)
+        result = check_equilibrium(function, **(MATRIX if law.factor else UNITS), **values)
+    except ValueError as error:
+        yield Row("Run", "", f"not checked: {error}")
+        return
+    shown = ", ".join(f"{name}={value}" for name, value in values.items())
+    status = f"{Kind.CHECKED if result.passed else 'FAILS'}: {result}"
+    yield Row("Run", shown, status, result.passed)
+
+
+def _values_that_settle(law: Equilibrium, given: dict[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters of a run that settles within the warm-up, by its decay if that is free."""
+    traced, defaults = law.traced, bind(law.traced.recipe).defaults
     usual: dict[str, Any] = {"lr": 0.01 if "eps" in defaults else 0.1}
     usual |= {"betas": (0.9, 0.99)} if "betas" in defaults else {}
-    values = {**usual, **running}
-    values |= {"dampening": 0.0} if defaults.get("dampening") == given.get("dampening", 0) else {}
-    named = numbers_by_name({**defaults, **values})
-    numbers = {s: named[n] for n, s in traced.symbols.items() if s != decay and is_number(named[n])}
-    per_decay = float(kappa.subs(traced.given).subs(numbers).coeff(decay))
-    values = {"weight_decay": round(SETTLES / per_decay, 9), **values, **given}
-    return values if per_decay * values["weight_decay"] >= SLOWEST else None
+    values = {**switch_on(traced.recipe, traced), **usual, **given, **without_eps(traced.recipe)}
+    kappa = drop_transients(law.kappa, law.mean.step)
+    if kappa.has(traced.symbols.get("weight_decay")):
+        at_one = traced.values(**{**values, "weight_decay": 1.0})
+        share = float(kappa.subs(traced.given).subs(at_one))  # kappa is linear in it
+        values["weight_decay"] = given.get("weight_decay", round(SETTLES / share, 9))
+        if share * values["weight_decay"] >= SLOWEST:
+            return values
+    raise NoEquilibriumError("no decay settles the norm in a run")
+
+
+CHECKED = ("sgd", "sgdp", "adamp", "sgdg")
+"""The recipes of which the report on the paper has the laws and the runs that check them."""
+
+
+def paper_report() -> Iterator[Section]:
+    """The paper's statements, statements beyond them, and the reports on its recipes.
+
+    Example:
+        >>> print(next(paper_report()).title)
+        The paper's statements
+    """
+    for title, proofs in STATEMENTS.items():
+        yield Section(title, (row for prove in proofs for row in _proof_rows(prove())))
+    yield from map(recipe_report, CHECKED)
+
+
+def _proof_rows(proof: Proof) -> Iterator[Row]:
+    """The statement with its status, then the claims that it rests on and other readings."""
+    first, *steps = proof.claims
+    note = f"{proof.status}. Note: {proof.remark}" if proof.remark else proof.status
+    yield Row(f"{proof.name}: {first.about}", first.relation, note, proof.proved)
+    parts: tuple[Claim | Refutation, ...] = (*steps, *proof.readings)
+    for each in parts:
+        another = ", another reading" if isinstance(each, Refutation) else ""
+        yield Row(f"{proof.name}{another}: {each.about}", each.relation, each.how, each.holds)
