@@ -188,12 +188,9 @@ def planned_trials(study: Study, plan: Plan, results: Runs) -> list[Trial]:
     """The trials that a study asks for under a plan, given these results.
 
     Raises:
-        ValueError: the study takes no optimizers, or has no such setting.
+        ValueError: the study has no such setting.
         StudyError: it raises something else.
     """
-    if plan.optimizers and not study.takes_optimizers:
-        instead = "`compare --task ... --optimizers ...` tunes and compares yours"
-        raise ValueError(f"--optimizers: {study.name!r} is of fixed methods; {instead}")
     try:
         trials = study.trials(plan, results)
         first = study.trials(plan, Runs()) if results.items else trials

@@ -27,6 +27,7 @@ from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.stats import (
     LEVEL,
     NOISE,
+    Region,
     detectable,
     deviation,
     holm,
@@ -35,9 +36,8 @@ from spherenorm_experiments.stats import (
     price,
     scale_of,
     sign_test,
-    t_test,
 )
-from spherenorm_experiments.tables import Cell
+from spherenorm_experiments.tables import Cell, Table
 
 Kind = Literal["paper", "calibrated", "identity", "ours"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -110,41 +110,6 @@ PERFORMANCE_SEEDS = 6
 PRIMARY_WEIGHT = 4.0
 """A primary claim counts this often among the claims of its study."""
 
-Number = Callable[[Runs], "pd.Series | float | None"]
-
-
-@dataclass(frozen=True)
-class Region:
-    """The means for which a claim is true, an open interval."""
-
-    low: float = -math.inf
-    high: float = math.inf
-
-    @property
-    def ends(self) -> list[float]:
-        return [end for end in (self.low, self.high) if math.isfinite(end)]
-
-    def map(self, function: Callable[[float], float]) -> Region:
-        """The region between the images of the ends."""
-        return Region(function(self.low), function(self.high))
-
-    def holds(self, value: float) -> bool:
-        above = self.low == -math.inf or value > self.low + NOISE
-        return above and (self.high == math.inf or value < self.high - NOISE)
-
-    def touches(self, value: float) -> bool:
-        """True on an end, where a value speaks neither for a claim nor against it."""
-        return any(abs(value - end) <= NOISE for end in self.ends)
-
-    def p_value(self, values: Sequence[float]) -> float:
-        """The level at which the values decide, for or against."""
-        center = mean(values)
-        tests = [t_test(values, end) for end in self.ends]
-        if self.holds(center):
-            return max(tests)
-        nearest = min(self.ends, key=lambda end: abs(center - end))
-        return t_test(values, nearest)
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -186,7 +151,7 @@ class Claim:
 
     name: str
     relation: str
-    of: Number
+    of: Callable[[Runs], pd.Series | float | None]
     text: str = ""
     cites: Statement = OURS
     ratio: bool = False
@@ -225,9 +190,12 @@ class Claim:
     def region(self) -> Region:
         """The numbers for which the claim is true."""
         if self.sign == "=":
-            within = float(self.relation.split()[3])
-            return Region(self.level - within, self.level + within)
+            return self.around(float(self.relation.split()[3]))
         return Region(low=self.level) if self.sign == ">" else Region(high=self.level)
+
+    def around(self, margin: float) -> Region:
+        """The numbers near the bound."""
+        return Region(self.level - margin, self.level + margin)
 
     @property
     def effect(self) -> float | None:
@@ -238,8 +206,9 @@ class Claim:
     @property
     def same(self) -> float | None:
         """The margin of equivalence: at most the paper's effect, so that equivalent denies it."""
-        margins = [margin for margin in (self.margin, self.effect) if margin is not None]
-        return None if self.margin is None else min(map(abs, margins))
+        if self.margin is None or self.effect is None:
+            return None if self.margin is None else abs(self.margin)
+        return min(abs(self.margin), abs(self.effect))
 
 
 def slug(text: str) -> str:
@@ -303,11 +272,6 @@ class Decision:
         return self.expected > OUT_OF_REACH * abs(effect)
 
     @property
-    def is_test(self) -> bool:
-        """True if the claim has a p-value for which its study pays."""
-        return self.p is not None and self.seeds > 0 and not self.out_of_reach
-
-    @property
     def has_results(self) -> bool:
         return bool(self.numbers)
 
@@ -325,7 +289,6 @@ class Decision:
     def to_json(self) -> dict[str, Any]:
         """The claim as it is shown, and its numbers."""
         claim, region = self.claim, self.claim.region
-        paper = _as_json(claim.paper)["value"] if isinstance(claim.paper, Cell) else None
         return {
             "name": claim.name,
             "text": claim.text,
@@ -334,11 +297,13 @@ class Decision:
             "quotation": claim.cites.quotation,
             "verdict": self.verdict,
             "ours": self.ours,
-            "numbers": [_as_json(cell) for cell in self.numbers],
+            "numbers": [cell.to_json() for cell in self.numbers],
             "paper": str(claim.paper),
-            "paper_value": paper,
+            "paper_value": claim.paper.to_json()["value"]
+            if isinstance(claim.paper, Cell)
+            else None,
             "seeds": self.seeds,
-            "detail": _joined(self.size, self.detail),
+            "detail": joined(self.size, self.detail),
             "score": claim.score,
             "primary": claim.primary,
             "p": self.p,
@@ -346,6 +311,11 @@ class Decision:
             "expected": self.expected,
             "region": [e if math.isfinite(e) else None for e in (region.low, region.high)],
         }
+
+
+def joined(*parts: str) -> str:
+    """The parts of a detail that are not empty."""
+    return "; ".join(filter(None, parts))
 
 
 def measure(claim: Claim, runs: Runs) -> Decision:
@@ -358,19 +328,16 @@ def measure(claim: Claim, runs: Runs) -> Decision:
     if not isinstance(value, pd.Series):
         return _without_randomness(decision, float(value))
     scale = scale_of(runs.frame.test) if claim.score and not claim.ratio and len(runs) else 1.0
-    return _tested(decision, value.astype(float).dropna() / scale, runs.looks, scale)
-
-
-def decide(claims: Sequence[Claim], runs: Runs) -> list[Decision]:
-    """The claims of a study, decided as one family."""
-    return adjusted([measure(claim, runs) for claim in claims])
+    series = value.astype(float).dropna() / scale
+    return decision if series.empty else _tested(decision, series, runs.looks, scale)
 
 
 def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
     """The decisions of a study with their p-values adjusted for their looks and their number.
 
     Holm's procedure with weights: primary claims count `PRIMARY_WEIGHT` times. A verdict of
-    equivalence is adjusted by the same weights, all at once.
+    equivalence is adjusted by the same weights, all at once. A claim takes part if it has a p-value
+    of random numbers, and is not out of reach.
 
     Raises:
         ValueError: two claims have one name.
@@ -378,47 +345,44 @@ def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
     names = [decision.claim.name for decision in decisions]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"two claims have the name {twice[0]!r}")
-    tested = [i for i, each in enumerate(decisions) if each.is_test]
-    weights = [PRIMARY_WEIGHT if decisions[i].claim.primary else 1.0 for i in tested]
-    prices = [price(decisions[i].looks) for i in tested]
-    raw = [factor * (decisions[i].p or 0.0) for i, factor in zip(tested, prices, strict=True)]
     found = list(decisions)
-    for i, weight, factor, p in zip(tested, weights, prices, holm(raw, weights), strict=True):
-        equivalent = decisions[i].p_equivalent
+    tested = [
+        i for i, d in enumerate(found) if d.p is not None and d.seeds > 0 and not d.out_of_reach
+    ]
+    weights = [PRIMARY_WEIGHT if found[i].claim.primary else 1.0 for i in tested]
+    paid = [price(found[i].looks) * (found[i].p or 0.0) for i in tested]
+    for i, weight, p in zip(tested, weights, holm(paid, weights), strict=True):
+        equivalent = found[i].p_equivalent
         if equivalent is not None:
-            equivalent = min(1.0, factor * equivalent * sum(weights) / weight)
-        found[i] = replace(decisions[i], p=p, p_equivalent=equivalent)
+            share = sum(weights) / weight
+            equivalent = min(1.0, price(found[i].looks) * equivalent * share)
+        found[i] = replace(found[i], p=p, p_equivalent=equivalent)
     return found
 
 
 def undecided(decision: Decision, reason: str) -> Decision:
     """The decision with its numbers and without a verdict, for or against."""
-    detail = _joined(reason, decision.detail)
-    return replace(decision, p=None, p_equivalent=None, detail=detail)
+    return replace(decision, p=None, p_equivalent=None, detail=joined(reason, decision.detail))
 
 
 def _without_randomness(decision: Decision, value: float) -> Decision:
     """A number of one run: near the bound, or beyond it by a margin."""
-    claim = decision.claim
+    claim, margin = decision.claim, decision.claim.margin or 0.0
     number = Cell(value, claim.format, unit=claim.unit, missing="nan")
     if claim.sign == "=":
         near = claim.region.low <= value <= claim.region.high
         allowed = f"{100 * (value / claim.level - 1):+.1f} %, allowed {claim.relation[2:]}"
         ours = f"{number} ({allowed})"
         return replace(decision, numbers=[number], ours=ours, supported=near, p=0.0)
-    if not (claim.margin or 0) > 0:
+    if not margin > 0:
         lack = "a number without randomness needs a positive margin"
         raise ValueError(f"{claim.name}: {lack}, got {claim.margin!r}")
     beyond = (value - claim.level) * (1 if claim.sign == ">" else -1)
-    said = f"decided at {claim.margin:g} beyond {claim.level:g}"
+    detail = joined(decision.detail, f"decided at {margin:g} beyond {claim.level:g}")
     return replace(
-        decision,
-        numbers=[number],
-        ours=str(number),
-        detail=_joined(decision.detail, said),
-        supported=beyond > 0,
-        p=0.0 if abs(beyond) >= (claim.margin or 0) else 1.0,
-    )
+        decision, numbers=[number], ours=str(number), detail=detail, supported=beyond > 0,
+        p=0.0 if abs(beyond) >= margin else 1.0,
+    )  # fmt: skip
 
 
 def _tested(
@@ -426,31 +390,28 @@ def _tested(
 ) -> Decision:
     """The decision with its number, and the level at which the number decides.
 
+    A ratio is tested by its logarithm: a ratio and its inverse are alike.
+
     Args:
         series: in units of the scale.
     """
-    claim, same = decision.claim, decision.claim.same
-    whole = region = claim.region.map(lambda end: end / scale)
-    if series.empty:
-        return decision
-    values = np.where(series.abs() < NOISE, 0.0, series)
-    sized = np.isfinite(values) & ((values > 0) | (not claim.ratio))
-    lost, limited = int((~sized).sum()), any(value * scale in claim.limits for value in values)
-    known, near = values[sized], None if same is None else claim.level
+    claim = decision.claim
 
-    def back(value: float) -> float:
+    def inner(end: float) -> float:
+        if claim.ratio:  # of positive numbers, which an end below zero does not bound
+            return math.log(end) if end > 0 else -math.inf
+        return end / scale
+
+    def outer(value: float) -> float:
         return math.exp(value) if claim.ratio else value * scale
 
-    if claim.ratio:  # a ratio and its inverse are alike
-        known, region = np.log(known), region.map(_log)
-    if near is not None and same is not None:
-        around = Region(claim.level - same, claim.level + same)
-        around = around.map(_log if claim.ratio else lambda end: end / scale)
-    low, high = (
-        min(max(back(end), claim.limits[0]), claim.limits[1]) for end in interval(known.tolist())
-    )
+    values = np.where(series.abs() < NOISE, 0.0, series)
+    sized = np.isfinite(values) & ((values > 0) | (not claim.ratio))
+    known = (np.log(values[sized]) if claim.ratio else values[sized]).tolist()
+    region = claim.region.map(inner)
+    low, high = np.clip([outer(end) for end in interval(known)], *claim.limits).tolist()
     number = Cell(
-        back(mean(known)),
+        outer(mean(known)),
         "+.3g" if not claim.ratio and claim.level == 0 else ".3g",
         interval=None if math.isnan(low) else (low, high),
         n=len(known),
@@ -458,57 +419,55 @@ def _tested(
         prefix="×" if claim.ratio else "",
         unit=claim.unit,
     )
+    lost = len(known) < len(values)
+    if lost or any(value * scale in claim.limits for value in values):  # a sign, and no size
+        wins, losses = claim.region.map(lambda end: end / scale).signs(values)
+        supported, p = wins > losses, sign_test(wins, losses)
+    else:
+        supported, p = region.holds(mean(known)), region.p_value(known)
+        if claim.deterministic and np.ptp(known) < NOISE and any(region.signs(known)):
+            p = 0.0
+    p_equivalent = None
+    if claim.same is not None and not lost:
+        around = claim.around(claim.same).map(inner)
+        p_equivalent = around.p_value(known) if around.holds(mean(known)) else None
     least = PERFORMANCE_SEEDS if claim.score else LEAST_SEEDS
     few = f"{len(values)} seeds; a verdict needs {least}" if len(values) < least else ""
-    counts = {len(look & set(series.index)) for look in looks}
-    sizes = sorted(count for count in counts if count >= least)
+    sizes = sorted({len(look & {*series.index}) for look in looks})
+    sizes = [size for size in sizes if size >= least]
     grown = ""
     if len(sizes) > 1:
         chain = " to ".join(map(str, sizes))
         grown = f"grown from {chain} seeds, so that p counts {price(len(sizes)):g}-fold"
-    if lost or limited:  # a sign, and no size
-        ties = sum(whole.touches(value) for value in values)
-        wins = sum(whole.holds(value) for value in values)
-        losses = len(values) - wins - ties
-        supported, p = wins > losses, sign_test(wins, losses)
-    else:
-        supported, p = region.holds(mean(known)), region.p_value(known.tolist())
-        if claim.deterministic and np.ptp(known) < NOISE and not region.touches(known[0]):
-            p = 0.0
-    equivalent = near is not None and not lost and around.holds(mean(known))
     alone = claim.ratio or len(known) < 2
     return replace(
         decision,
         numbers=[number],
         ours=str(number),
         seeds=len(values),
-        detail=_joined(decision.detail, few, grown),
+        detail=joined(decision.detail, few, grown),
         looks=max(1, len(sizes)),
         detectable=None if alone else scale * detectable(deviation(known), len(known)),
         expected=None if math.isnan(claim.spread) else detectable(claim.spread, len(values)),
         supported=supported,
         p=None if few else p,
-        p_equivalent=around.p_value(known.tolist()) if equivalent and not few else None,
+        p_equivalent=None if few else p_equivalent,
     )
 
 
-def _joined(*parts: str) -> str:
-    return "; ".join(filter(None, parts))
-
-
-def _log(bound: float) -> float:
-    """The logarithm of a bound of positive numbers, which those below zero do not bound."""
-    return math.log(bound) if bound > 0 else -math.inf
-
-
-def _as_json(cell: Cell) -> dict[str, Any]:
-    number = cell.number
-    low, high = cell.interval or (None, None)
-    return {
-        "value": None if number is None else float(number),
-        "low": low,
-        "high": high,
-        "n": cell.n,
-        "unit": cell.unit,
-        "prefix": cell.prefix,
-    }
+def claims_table(decisions: Sequence[Decision]) -> Table:
+    """Claims as a table. Of several numbers in a claim, its first one has a column of its own."""
+    columns = (
+        *("name", "claim", "kind", "source", "verdict", "p"),
+        *("number", "ours in words", "paper", "seeds", "detail"),
+    )
+    rows = [
+        (
+            *(each.claim.name, each.claim.text, each.kind, str(each.claim.cites), each.verdict),
+            Cell(each.p, ".2g", missing=""),
+            each.numbers[0] if each.numbers else "",
+            *(each.ours, each.claim.paper, Cell(each.seeds, "d"), each.detail),
+        )
+        for each in decisions
+    ]
+    return Table("Claims", columns, rows)

@@ -27,8 +27,8 @@ SHOWS = (
     *(
         f"spherenorm_experiments.{name}"
         for name in (
-            *("campaign", "claims", "compared", "comparing", "comparison", "convert", "design"),
-            *("errors", "exports", "jobs", "page", "pictures", "plan", "sections", "shown"),
+            *("campaign", "claims", "comparing", "comparison", "convert", "design", "entries"),
+            *("errors", "jobs", "page", "pictures", "plan", "sections", "shown"),
             *("stats", "store", "study", "tables", "paper.statements", "paper.findings"),
             *("paper.pages", "paper.thirteen", "paper.shared.detection"),
         )

@@ -11,23 +11,50 @@ paper's: its data, networks, hyper-parameters and budgets, without a search.
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from spherenorm_experiments.claims import MARGIN, Claim, Decision, measure, undecided
-from spherenorm_experiments.design import Arm, Condition, Design, Setup, metric_of, score_claim
+import pandas as pd
+
+from spherenorm.support import did_you_mean, unknown_name
+from spherenorm_experiments.claims import (
+    LEAST_SEEDS,
+    OUT_OF_REACH,
+    Claim,
+    Decision,
+    measure,
+    slug,
+    undecided,
+)
+from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, Setup, grown
+from spherenorm_experiments.entries import Entry, entry_of, unit_and_margin
+from spherenorm_experiments.lookup import find_task_class
 from spherenorm_experiments.pictures import Picture
-from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.shown import notes_of, pictures_of, tables_of
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.recipes import load_recipe
+from spherenorm_experiments.runs import Key, Place, Runs, Trial
+from spherenorm_experiments.shown import pictures_of, tables_of
+from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.stats import detectable
+from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Table
+from spherenorm_experiments.task import PureTask
 
-__all__ = ["INTERIM", "Arm", "Comparison", "Condition", "Setup", "metric_of", "score_claim"]
+__all__ = ["INTERIM", "Arm", "Comparison", "Condition", "Search", "Setup", "score_claim"]
 
 INTERIM = "interim: no verdict before all runs of both have ended"
 
+PROBES, PROBE_EVERY = ("norms", "detection"), 10
 
-class Comparison(Design):
+SMOKE_POINTS = 2
+"""The points of a grid in the smoke tier, which does not grow."""
+
+
+class Comparison(Study):
     """Optimizers, each tuned in as many trials, compared on every condition.
 
     Every point of an arm's grid trains on every seed. A seed takes the point with its best
@@ -55,48 +82,277 @@ class Comparison(Design):
             values for all in place of those of a search.
     """
 
+    def __init__(
+        self,
+        name: str,
+        about: str = "",
+        *,
+        arms: Sequence[Arm | str],
+        tune: Search | Mapping[str, Sequence[float]],
+        conditions: Sequence[Condition],
+        claims: Sequence[Claim] = (),
+        scored: bool = True,
+        measures: Mapping[str, tuple[Key, str]] | None = None,
+        departures: Sequence[tuple[str, str, str, str]] = (),
+        first_seed: int = 0,
+        seeds: Mapping[str, int] | None = None,
+    ) -> None:
+        self.name, self.conditions = name, tuple(conditions)
+        self.__doc__ = about or name
+        self.arms = [a if isinstance(a, Arm) else Arm(a.rpartition(":")[2], recipe=a) for a in arms]
+        self.first_seed, self._tune = first_seed, tune
+        self.seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12, **(seeds or {})}
+        self.has_real = any(condition.real for condition in self.conditions)
+        self.rows = list(claims)
+        """Claims beside those about the scores."""
+        self.scored, self.measures = scored, dict(measures or {})
+        _require(self)
+        self.departures = (*departures, *_left_out(self))
+
+    def claim(self, name: str, relation: str, **more: Any) -> Callable[[Any], Any]:
+        """A decorator: the function of the runs is the number of a claim; see `Claim`."""
+
+        def keep(of: Any) -> Any:
+            self.rows.append(Claim(name, relation, of, **more))
+            return of
+
+        return keep
+
+    @property
+    def baseline(self) -> Arm:
+        return self.arms[0]
+
+    @property
+    def comparisons(self) -> list[tuple[Condition, tuple[Arm, Arm]]]:
+        """Every arm after one that it is compared with, on every condition that has both."""
+        known = {each.name: each for each in self.arms}
+        pairs = [(known[name], each) for each in self.arms for name in self.against(each)]
+        every = itertools.product(self.conditions, pairs)
+        return [(condition, pair) for condition, pair in every if all(map(condition.has, pair))]
+
+    def against(self, arm: Arm) -> Sequence[str]:
+        """The names of the arms that one is compared with."""
+        if arm.against is not None:
+            return arm.against
+        return () if arm.name == self.baseline.name else (self.baseline.name,)
+
+    def search(self, arm: Arm) -> Search:
+        """The search of an arm."""
+        tune = self._tune if arm.tune is None else arm.tune
+        return tune if isinstance(tune, Search) else Search(tune)
+
+    def with_arms(self, name: str, *arms: Arm) -> Comparison:
+        """The same with more optimizers, as a study of its own; what the others have run counts.
+
+        MINE = T6.with_arms("t6-mine", Arm("mine", {"lr": [1e-3, 1e-2]}, recipe="mymodule:mine"))
+        """
+        made, names = copy.copy(self), [arm.name for arm in arms]
+        made.name, made.found_as, made.arms = name, "", [*self.arms, *arms]
+        made.conditions = tuple(
+            replace(each, arms=[*each.arms, *names] if each.arms else ())
+            for each in self.conditions
+        )
+        _require(made)
+        return made
+
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
+        """Every point of every arm's grid with every seed; with real data the paper's point.
+
+        The smoke tier has one condition alone, the first.
+        """
+        on = [each for each in self.conditions if each.runs_in(plan.budgets, real=plan.real)]
+        return [
+            trial
+            for condition in (on[:1] if plan.tier == "smoke" else on)
+            for arm, points in _points(self, plan, condition, runs)
+            for point in points
+            for trial in _trials(self, plan, condition, arm, point)
+        ]
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """The scores of each condition and pair, then the others."""
+        on = self.comparisons if self.scored else []
+        return [*(score_claim(condition, *pair) for condition, pair in on), *self.rows]
+
+    def entries(self, runs: Runs) -> list[Entry]:
+        """The arms with a run, by condition."""
+
+        def made() -> list[Entry]:
+            every = (
+                entry_of(runs, condition, arm, self.search(arm), self.against(arm))
+                for condition, arm in itertools.product(self.conditions, self.arms)
+            )
+            return [entry for entry in every if entry is not None]
+
+        return runs.once(("entries", self), made)
+
     def tables(self, runs: Runs) -> list[Table]:
-        return tables_of(self, runs)
+        return tables_of(self.entries(runs), self.conditions, self.measures)
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        return pictures_of(self, runs)
+        return pictures_of(self.entries(runs))
 
     def evaluated(self, runs: Runs) -> list[Decision]:
-        """Each claim by itself; a score whose unit is not given has the one that its runs note."""
-        decisions = [measure(claim, runs) for claim in self._completed(runs)]
-        seeds, asked = {item.spec.seed for item in runs}, {each.condition for each in runs.places}
-        asked |= {place.condition for place in runs.lacking}
-        for i, (condition, pair) in enumerate(self.comparisons if self.scored else []):
-            ran = [Place(condition.label, arm.name) for arm in pair]
-            if any(runs.lacking.get(place) for place in ran):
-                decisions[i] = undecided(decisions[i], INTERIM)
-            if asked and condition.label not in asked and not math.isnan(condition.spread):
-                # What the tier leaves out has the verdict that its runs would have.
-                expected = detectable(condition.spread, len(seeds))
-                decisions[i] = replace(decisions[i], expected=expected)
-        return decisions
+        """Each claim by itself.
 
-    def _completed(self, runs: Runs) -> list[Claim]:
-        """The claims with the units of their scores, and the notes of their searches."""
-        claims = list(self.claims)
-        for i, (condition, pair) in enumerate(self.comparisons if self.scored else []):
-            unit, margin = condition.unit, condition.margin
-            if unit is None:  # percentage points, or none
-                unit = "pp" if "%" in metric_of(runs, condition) else ""
-            if margin is None and unit == "pp":
-                margin = MARGIN
-            notes = [note for arm in pair[::-1] for note in notes_of(self, runs, condition, arm)]
-            note = "; ".join(filter(None, notes))
-            claims[i] = replace(claims[i], unit=unit, margin=margin, note=note)
-        if self._on_papers_data(runs):  # expected spreads are of the embedded data
-            claims = [replace(claim, spread=math.nan) for claim in claims]
-        return claims
+        A score whose unit is not given has the one that its runs note. A pair that lacks runs has
+        no verdict; one that the tier leaves out has the verdict that its runs would have.
+        """
+        return _evaluated(self, runs)
 
-    def _on_papers_data(self, runs: Runs) -> bool:
-        """True if the runs have the options of the paper's setups."""
-        real = {each.label: each.real for each in self.conditions if each.real is not None}
-        return any(
-            (setup := real.get(item.place.condition)) is not None
-            and setup.options.items() <= item.spec.options.items()
-            for item in runs
-        )
+
+def score_claim(condition: Condition, baseline: Arm, ours: Arm, **more: Any) -> Claim:
+    """The claim about the scores of a pair."""
+    parts = (condition.label, "score", ours.name, baseline.name)
+
+    def difference(runs: Runs) -> pd.Series:
+        first, second = (runs.best(condition.label, arm.name) for arm in (ours, baseline))
+        return first.test - second.test
+
+    given = {"cites": condition.cites, "primary": True, "spread": condition.spread}
+    return Claim(
+        ".".join(filter(None, map(slug, parts))), "> 0", difference,
+        f"{ours.name} scores higher than {baseline.name} ({condition.place})", score=True,
+        paper=condition.gap(ours.name, baseline.name) or "", **{**given, **more},
+    )  # fmt: skip
+
+
+def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
+    claims, scored = list(study.claims), study.comparisons if study.scored else []
+    if _on_papers_data(study, runs):  # expected spreads are of the embedded data
+        claims = [replace(claim, spread=math.nan) for claim in claims]
+    entries = {entry.place: entry for entry in study.entries(runs)}
+    for i, (condition, pair) in enumerate(scored):
+        places = [Place(condition.label, arm.name) for arm in pair[::-1]]
+        own = [entries[place] for place in places if place in entries]
+        unit, margin = unit_and_margin(condition, own)
+        note = "; ".join(note for entry in own for note in entry.notes)
+        claims[i] = replace(claims[i], unit=unit, margin=margin, note=note)
+    decisions = [measure(claim, runs) for claim in claims]
+    seeds, asked = {item.spec.seed for item in runs}, {*runs.places, *runs.lacking}
+    for i, (condition, pair) in enumerate(scored):
+        if any(runs.lacking.get(Place(condition.label, arm.name)) for arm in pair):
+            decisions[i] = undecided(decisions[i], INTERIM)
+        left_out = asked and condition.label not in {place.condition for place in asked}
+        if left_out and not math.isnan(condition.spread):
+            expected = detectable(condition.spread, len(seeds))
+            decisions[i] = replace(decisions[i], expected=expected)
+    return decisions
+
+
+def _on_papers_data(study: Comparison, runs: Runs) -> bool:
+    """True if the runs have the options of the paper's setups."""
+    real = {each.label: each.real.options for each in study.conditions if each.real is not None}
+    return any(
+        item.place.condition in real
+        and real[item.place.condition].items() <= item.spec.options.items()
+        for item in runs
+    )
+
+
+def _points(
+    study: Comparison, plan: Plan, condition: Condition, runs: Runs
+) -> list[tuple[Arm, list[Point]]]:
+    """The points of each arm, as far as they are known.
+
+    `--set lr` is one value for all points.
+    """
+    arms = [arm for arm in study.arms if condition.has(arm)]
+    if plan.real:
+        return [(each, [each.paper]) for each in arms]
+    smoke, axes = plan.tier == "smoke", dict[Axis, tuple[float, ...]]()
+    if not smoke:
+        own = {arm.name: study.search(arm) for arm in arms}
+        every = {name: runs.every(condition.label, name) for name in own}
+        axes = grown(own, every, _seeds(study, plan, condition))
+    found: list[tuple[Arm, list[Point]]] = []
+    for arm in arms:
+        search = study.search(arm).on(axes)
+        given = {name: x for name, x in plan.overrides.items() if name in search.names}
+        points: list[Point] = []
+        for each in search.points:
+            point = {**arm.fixed, **each, **given}
+            points += [] if point in points else [point]
+        short = smoke and search.trials is None
+        found.append((arm, points[:SMOKE_POINTS] if short else points))
+    return found
+
+
+def _trials(
+    study: Comparison, plan: Plan, condition: Condition, arm: Arm, point: Mapping[str, Any]
+) -> list[Trial]:
+    """One trial for each seed."""
+    setup = condition.on(plan.budgets, real=plan.real)
+    task = setup.task or condition.task
+    hyper_parameters = {**point, **setup.hyper_parameters}
+    given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
+    every = PROBE_EVERY * 10 if plan.real else PROBE_EVERY
+    fields: dict[str, Any] = {"probes": PROBES, "probe_every": every}
+    if issubclass(find_task_class(task), PureTask):  # which measures itself
+        fields = {"probes": ()}
+    else:
+        fields["regime"] = Regime(**{**setup.regime, **arm.regime(given)})
+    fields |= {**setup.fields, **arm.fields, **(arm.paper_fields if plan.real else {})}
+    if arm.length != 1:
+        epochs = fields.get("epochs", study.budget(plan, task).epochs)
+        fields["epochs"] = max(1, round(arm.length * epochs))
+    fields["options"] = setup.options
+    place, seeds = Place(condition.label, arm.name), _seeds(study, plan, condition)
+    return study.seeded(plan, place, task, arm.recipe, hyper_parameters, seeds, **fields)
+
+
+def _seeds(study: Comparison, plan: Plan, condition: Condition) -> Sequence[int]:
+    """The seeds of a condition; of evidence only few if none of its scores can be decided there.
+
+    The largest effect of the paper decides, of all metrics and arms: claims compare more than the
+    pairs in their first metric. Norms and steps have a verdict from `LEAST_SEEDS` on.
+    """
+    seeds = study.chosen_seeds(plan)
+    if plan.tier != "evidence" or plan.seeds is not None:
+        return seeds
+    columns = [[float(c.value or 0) for c in of.values()] for of in condition.paper.values() if of]
+    effect = max((max(column) - min(column) for column in columns), default=math.inf)
+    if not detectable(condition.spread, len(seeds)) > OUT_OF_REACH * effect:
+        return seeds
+    return seeds[: max(LEAST_SEEDS, study.seeds["small"])]
+
+
+def _left_out(study: Comparison) -> Iterator[tuple[str, str, str, str]]:
+    """The departures of conditions that the small tier leaves out."""
+    count = study.seeds["evidence"]
+    for condition in study.conditions:
+        if not condition.runs_in("small", real=False):
+            gaps = (condition.gap(ours.name, base.name) for on, (base, ours) in study.comparisons
+                    if on is condition)  # fmt: skip
+            effects = " and ".join(str(each) for each in gaps if each is not None)
+            found = detectable(condition.spread, count)
+            why = f"{count} seeds would find {found:.2g}; the paper's effect is {effects}"
+            yield condition.place, "in the table", "not in the tiers small and evidence", why
+
+
+def _require(study: Comparison) -> None:
+    """Refuse names that say two things or none, before anything runs."""
+    labels, names = [c.label for c in study.conditions], [c.name for c in study.arms]
+    for part, given in (("conditions", labels), ("arms", names)):
+        if twice := [name for name in given if given.count(name) > 1]:
+            raise ValueError(f"{part} of {study.name!r} has {twice[0]!r} twice")
+    asked = [name for arm in study.arms for name in study.against(arm)]
+    for name in (*asked, *(name for condition in study.conditions for name in condition.arms)):
+        if name not in names:
+            raise unknown_name("arm", name, names)
+    for condition, arm in itertools.product(study.conditions, study.arms):
+        own = condition.setup if isinstance(condition.setup, Setup) else Setup()
+        for name in study.search(arm).names:
+            if name in own.hyper_parameters:  # no search over one value would be complete
+                lack = f"{condition.label!r} has a value of {name}"
+                raise ValueError(f"{lack}, which {arm.name} searches")
+
+
+def require_known(recipe: str, names: Iterable[str]) -> None:
+    """Refuse a hyper-parameter that a recipe lacks."""
+    known = load_recipe(recipe).defaults
+    for name in names:
+        if name not in known:
+            right = did_you_mean(name, sorted(known)) if known else "it has none"
+            raise ValueError(f"recipe {recipe!r} has no hyper-parameter {name!r}; {right}")

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page that opens offline."""
+"""Pages, each one self-contained HTML file that opens offline: the report, and a comparison's."""
 
 from __future__ import annotations
 
@@ -19,15 +19,28 @@ import plotly.offline
 from markupsafe import Markup, escape
 
 from spherenorm.support import one_line
-from spherenorm_experiments.claims import slug
+from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Decision, slug
+from spherenorm_experiments.comparison import INTERIM, Comparison
+from spherenorm_experiments.entries import training_of
 from spherenorm_experiments.errors import RecipeError
 from spherenorm_experiments.lookup import places
 from spherenorm_experiments.paper.findings import findings, opening, rules, summary
 from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.pictures import Picture
-from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import StoreWarning, write_file
+
+RULES = (
+    "Every trial runs on every seed, and each seed takes the trial with its own best validation "
+    "score, so that a seed is one repetition of the whole search. Two optimizers are compared seed "
+    "by seed, by Student's test; where a run diverged, by the exact sign test. p counts all claims "
+    "(Holm), and that more seeds may follow (times 1.25 at the first look, 10 at the second). So p "
+    "may be above 0.05 where the interval, which is of this pair alone, is without 0. A score "
+    "needs six seeds.",
+    "*Shown*: the difference is there, at the level 0.05; the claim that the first scores higher "
+    "is supported or contradicted. *Equivalent*: it is shown to be within the margin. "
+    "*Inconclusive*: neither. A difference that is shown may lie within the margin.",
+)
 
 
 class Page(NamedTuple):
@@ -38,7 +51,7 @@ class Page(NamedTuple):
 
 
 def write_report(sections: Sequence[Section], path: Path) -> Page:
-    """Write the page.
+    """Write the page; one comparison without the paper has a page of its own kind.
 
     Warns:
         StoreWarning: a section needs a recipe that is not here, and is left out.
@@ -50,28 +63,26 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     for number, entry in enumerate(shown):
         earlier = sum(other["name"] == entry["name"] for other in shown[:number])
         entry["anchor"] = f"{entry['name']}-{earlier + 1}" if earlier else entry["name"]
-    for entry in shown:
         entry["claims"] = labeled(entry)
         entry["groups"] = groups(entry["claims"])
         entry["figures"] = panels(entry["pictures"], f"figure-{entry['anchor']}")
     claims = [claim for entry in shown for claim in entry["claims"]]
-    known = [section for section in sections if not _raises(section)]
-    ours = [section for section in known if section.study.name in places("STUDIES")]
-    begins = opening(ours)
-    opened = panels(begins.pictures, "figure-opening")
-    page = _template().render(
-        sections=shown,
-        groups=groups(claims),
-        summary=summary(ours),
-        findings=findings(ours),
-        rules=rules(),
-        thirteen=thirteen_table(ours),
-        begins=begins,
-        opened=opened,
-        library=library(),
-        archive=archive([*opened, *(panel for entry in shown for panel in entry["figures"])]),
-        date=datetime.date.today().isoformat(),
-    )
+    figures = [panel for entry in shown for panel in entry["figures"]]
+    if is_comparison(sections) and shown:
+        content = {"section": shown[0], "compared": Compared(sections[0]), "rules": RULES}
+        name = "compare.html.j2"
+    else:
+        known = [section for section in sections if not _raises(section)]
+        ours = [section for section in known if section.study.name in places("STUDIES")]
+        begins, name = opening(ours), "report.html.j2"
+        opened = panels(begins.pictures, "figure-opening")
+        figures = [*opened, *figures]
+        content = {
+            "sections": shown, "groups": groups(claims), "summary": summary(ours),
+            "findings": findings(ours), "rules": rules(), "thirteen": thirteen_table(ours),
+            "begins": begins, "opened": opened, "date": datetime.date.today().isoformat(),
+        }  # fmt: skip
+    page = _template(name).render(library=library(), archive=archive(figures), **content)
     write_file(path, page.encode())
     problems = [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]]
     return Page(claims, problems)
@@ -113,38 +124,136 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "about": study.about().split("\n\n"),
         "runs": len(results),
         "planned": results.planned,
-        "lost": sum(item.diverged for item in results),
-        "diverged": _diverged(results),
+        "diverged": _diverged(section),
         "problems": problems,
         "notes": section.notes,
         **made,
     }
 
 
-def _diverged(runs: Runs) -> list[str]:
+def _diverged(section: Section) -> str:
     """The runs that diverged: each with its step, or of an arm with many points how many."""
-    texts = []
-    for place in runs.places:
-        own = [item for item in runs if item.place == place]
-        lost = [item for item in own if item.diverged]
-        if lost and any(item.index is not None for item in own):
-            texts.append(f"{place}: {len(lost)} of {len(own)}")
-            continue
-        steps = ((item.spec.seed, item.summary["diverged_at"]) for item in lost)
-        texts += [f"{place}, seed {seed}: step {step}" for seed, step in steps]
-    return texts
+    texts, lost = [], [item for item in section.results if item.diverged]
+    for place in dict.fromkeys(item.place for item in lost):
+        own = [item for item in section.results if item.place == place]
+        steps = {x.spec.seed: x.summary["diverged_at"] for x in own if x.diverged}
+        if any(item.index is not None for item in own):
+            texts.append(f"{place}: {sum(x.diverged for x in own)} of {len(own)}")
+        else:
+            texts += [f"{place}, seed {seed}: step {step}" for seed, step in steps.items()]
+    more = "; …" if len(texts) > 6 else ""
+    return f"{len(lost)} of them diverged ({'; '.join(texts[:6])}{more})" if lost else ""
+
+
+class Sentence(NamedTuple):
+    """A pair in words, with the verdict about it."""
+
+    text: str
+    verdict: str
+    reason: str
+
+    @property
+    def word(self) -> str:
+        """The verdict about the text, which says higher or lower."""
+        return "shown" if self.verdict in ("supported", "contradicted") else self.verdict
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.word} {self.reason}".rstrip()
+
+
+class Compared:
+    """A comparison on one condition in words."""
+
+    def __init__(self, section: Section) -> None:
+        study = section.study
+        assert isinstance(study, Comparison)
+        self.section, self.study = section, study
+        self.entries = study.entries(section.results)
+
+    @property
+    def title(self) -> str:
+        names = [arm.name for arm in self.study.arms]
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+        return f"{self.study.conditions[0].place}: {listed}"
+
+    @property
+    def about(self) -> str:
+        """The runs, in two sentences."""
+        runs, tier = self.section.results, self.section.plan.tier
+        if not len(runs):
+            return f"No run has ended of {runs.planned}."
+        specs = [item.spec for item in runs]
+        seeds, trials = len({spec.seed for spec in specs}), [len(e.tried) for e in self.entries]
+        searches = (
+            ", ".join(f"{name} {min(of):g} to {max(of):g}" for name, of in e.search.over.items())
+            for e in self.entries
+        )
+        spans = "; ".join(dict.fromkeys(searches))
+        return (
+            f"{f'Tier {tier}: ' if tier != 'small' else ''}{len(specs)} runs, {seeds} "
+            f"seed{'s' * (seeds != 1)}; {training_of(specs)}. Each optimizer is tuned in "
+            f"{max(trials)} trials ({spans}), seed by seed on validation."
+        )
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """One for each pair."""
+        scored = [decision for decision in self.section.decisions if decision.claim.primary]
+        named = zip(self.study.comparisons, scored, strict=False)
+        return [self._sentence(ours.name, base.name, each) for (_, (base, ours)), each in named]
+
+    def _sentence(self, ours: str, base: str, decision: Decision) -> Sentence:
+        claim, unit = decision.claim, " points" if decision.claim.unit == "pp" else ""
+        number = decision.numbers[0] if decision.numbers else None
+        lost = f"; {number.diverged} seeds diverged" if number and number.diverged else ""
+        ends = number.interval if number else None
+        if number is None or number.number is None:
+            text = f"{ours} against {base}: no seed has a score in both"
+        elif number.number == 0 and ends == (0.0, 0.0):
+            text = f"{ours} scores as {base} does on each seed"
+        else:
+            size, word = abs(number.number), "higher" if number.number >= 0 else "lower"
+            between = "" if ends is None else f" [{ends[0]:+.3g}, {ends[1]:+.3g}]"
+            text = f"{ours} scores {size:.3g}{unit} {word} than {base}{between}"
+        edges = [x.arm.name for x in self.entries if x.arm.name in (base, ours) and x.edges]
+        last = f"; the best value of {' and of '.join(edges)} is the last that was tried"
+        return Sentence(
+            text + lost,
+            decision.verdict,
+            f"({self._reason(decision, claim.same or 0, unit)}){last if edges else ''}",
+        )
+
+    def _reason(self, decision: Decision, margin: float, unit: str) -> str:
+        """The reason for a verdict, or what is missing for one."""
+        p, seeds = decision.p, decision.seeds
+        if decision.verdict == "equivalent":
+            return f"within ±{margin:g}{unit}"
+        if decision.verdict != "inconclusive":
+            ends = decision.numbers[0].interval
+            small = ends is not None and -margin < ends[0] and ends[1] < margin
+            equal = f"; within ±{margin:g}{unit}, which count as equal" if small else ""
+            return f"p = {p or 0:.2g}, {seeds} seeds{equal}"
+        if not self.section.decides:
+            return "the smoke tier decides nothing"
+        if INTERIM in decision.detail:
+            return INTERIM
+        if p is None and seeds < PERFORMANCE_SEEDS:
+            return f"{seeds} seed{'s' * (seeds != 1)}; a verdict needs {PERFORMANCE_SEEDS}"
+        return "may be chance" if p is None else f"p = {p:.2g}: may be chance"
+
+
+def is_comparison(sections: Sequence[Section]) -> bool:
+    """True for one section, of optimizers that are compared on one condition without the paper."""
+    if len(sections) != 1 or not isinstance(study := sections[0].study, Comparison):
+        return False
+    return len(study.conditions) == 1 and not study.departures
 
 
 @functools.cache
-def _template(name: str = "report.html.j2") -> jinja2.Template:
+def _template(name: str) -> jinja2.Template:
     environment = template_environment(autoescape=True)
     environment.filters |= {"code": _code, "words": _words, "slug": slug}
     return environment.get_template(name)
-
-
-def compare_template() -> jinja2.Template:
-    """The template of a comparison's page."""
-    return _template("compare.html.j2")
 
 
 def template_environment(*, autoescape: bool) -> jinja2.Environment:
@@ -192,11 +301,7 @@ class Panel:
 
 
 def panels(pictures: Sequence[Picture], prefix: str) -> list[Panel]:
-    """The pictures of a section.
-
-    Args:
-        prefix: of the figures' ids.
-    """
+    """The pictures of a section, with figures whose ids begin with a prefix."""
     return [Panel(f"{prefix}-{number}", picture) for number, picture in enumerate(pictures, 1)]
 
 

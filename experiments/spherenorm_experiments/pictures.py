@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -108,34 +107,37 @@ def empty_figure(x: str, y: str, *, log_x: bool = False, log_y: bool = False) ->
 
 
 def add_band(
-    figure: go.Figure, x: Any, values: np.ndarray, name: str, color: str, dash: str = "solid"
+    figure: go.Figure,
+    x: Iterable[float],
+    middle: Iterable[float],
+    ends: Sequence[np.ndarray],
+    name: str,
+    color: str,
+    dash: str = "solid",
+    mode: str = "lines",
 ) -> None:
-    """Draw a line for the mean over rows, and a band from their lowest to their highest.
+    """Draw a line, and around it a band.
 
     Args:
-        values: shape (rows, points of x).
+        ends: the lower and the upper end of the band; none, or nan, for no band.
+        mode: plotly's, of the line.
     """
-    x = np.asarray(x)
-    if len(values) > 1:
+    x, band = rounded(x), list(map(rounded, ends))
+    if band and np.isfinite(band).all():
         figure.add_scatter(
-            x=rounded(np.concatenate([x, x[::-1]])),
-            y=rounded(np.concatenate([values.max(0), values.min(0)[::-1]])),
-            mode="lines",  # plotly marks the points of a short line by itself
-            fill="toself",
-            fillcolor=with_alpha(color, 0.15),
-            line={"width": 0},
-            hoverinfo="skip",
-            showlegend=False,
-            legendgroup=name,
-        )
-    figure.add_scatter(
-        x=rounded(x),
-        y=rounded(values.mean(0)),
-        mode="lines",
-        name=name,
-        legendgroup=name,
-        line={"color": color, "dash": dash, "width": 2},
-    )
+            x=[*x, *x[::-1]], y=[*band[1], *band[0][::-1]], mode="lines", fill="toself",
+            fillcolor=_with_alpha(color, 0.15), line={"width": 0}, hoverinfo="skip",
+            showlegend=False, legendgroup=name,
+        )  # fmt: skip
+    line = {"color": color, "dash": dash, "width": 2}
+    figure.add_scatter(x=x, y=rounded(middle), name=name, legendgroup=name, mode=mode, line=line)
+
+
+def within_percent(figure: go.Figure) -> None:
+    """Let the axis of a score in percent end at 100, if no score is above."""
+    title = figure.layout.yaxis.title.text or ""
+    if "%" in title and max((y for each in figure.data for y in each.y), default=0) <= 100:
+        figure.update_yaxes(maxallowed=100)
 
 
 def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int | None, str]]) -> None:
@@ -155,7 +157,7 @@ def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int | None
         name="diverged",
         marker={"symbol": "x", "size": 9, "color": [color for *_, color in failed]},
         text=[
-            f"{name} diverged" if step is None else f"{name} diverged at step {step}"
+            f"{name} diverged" + ("" if step is None else f" at step {step}")
             for _, name, step, _ in failed
         ],
     )
@@ -169,7 +171,7 @@ def rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
-def with_alpha(color: str, alpha: float) -> str:
+def _with_alpha(color: str, alpha: float) -> str:
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha})"
 
@@ -206,23 +208,33 @@ def curves(
             continue
         count = values.shape[1]
         kept = np.unique(np.linspace(0, count - 1, min(POINTS, count)).astype(int))
-        add_band(figure, times[kept], values[:, kept], line.name, color, dash)
+        values = values[:, kept]
+        ends = [values.min(0), values.max(0)] if len(values) > 1 else []
+        add_band(figure, times[kept], values.mean(0), ends, line.name, color, dash)
+    within_percent(figure)
     return Picture(figure, caption)
 
 
+Series = Mapping[str, tuple[Iterable[float], Iterable[float]]]
+"""Of each name the x and the y."""
+
+
 def lines(
-    series: Mapping[str, tuple[Iterable[float], Iterable[float]]],
+    series: Series,
     x: str,
     y: str,
     caption: str,
     colors: Mapping[str, str],
     *,
-    log_x: bool = False,
-    log_y: bool = False,
     dashes: Mapping[str, str] | None = None,
+    **axes: bool,
 ) -> Picture:
-    """Draw named lines, one pair of x and y each."""
-    figure = empty_figure(x, y, log_x=log_x, log_y=log_y)
+    """Draw named lines.
+
+    Args:
+        **axes: log_x and log_y, as of `empty_figure`.
+    """
+    figure = empty_figure(x, y, **axes)
     for name, (xs, ys) in series.items():
         line = {"color": colors.get(name), "dash": (dashes or {}).get(name, "solid"), "width": 2}
         figure.add_scatter(x=rounded(xs), y=rounded(ys), name=name, mode="lines", line=line)
@@ -230,22 +242,22 @@ def lines(
 
 
 def points(
-    series: Mapping[str, tuple[Iterable[float], Iterable[float]]],
+    series: Series,
     x: str,
     y: str,
     caption: str,
     colors: Mapping[str, str],
     *,
-    log_x: bool = False,
-    log_y: bool = False,
     diagonal: bool = False,
+    **axes: bool,
 ) -> Picture:
-    """Draw named clouds of points, one pair of x and y each.
+    """Draw named clouds of points.
 
     Args:
         diagonal: also draw the line on which x and y are equal.
+        **axes: log_x and log_y, as of `empty_figure`.
     """
-    figure = empty_figure(x, y, log_x=log_x, log_y=log_y)
+    figure = empty_figure(x, y, **axes)
     ends: list[float] = []
     for name, (xs, ys) in series.items():
         across, up = rounded(xs), rounded(ys)

@@ -24,8 +24,6 @@ from spherenorm_experiments.task import Task
 if TYPE_CHECKING:
     from spherenorm_experiments.runs import Place, Trial
 
-Range = tuple[float, float]
-
 REPEAT = "repeat its `run` command: what has finished is kept and not run again"
 LOST_REQUEST = f"what was asked is lost; {REPEAT}"
 
@@ -39,11 +37,6 @@ class Plan:
     Attributes:
         tier: smoke | small | evidence | full.
         seeds: None for the study's own.
-        optimizers: recipes that a comparison has beside its own; None for
-            none.
-        search: their logarithmic ranges, by hyper-parameter; one that is named `optimizer:name` is
-            that optimizer's own.
-        like: the arm as which those without a range are searched.
         device: a torch device.
         real: the paper's data sets and settings, in place of embedded data; for the studies that
             have them.
@@ -51,32 +44,26 @@ class Plan:
             the recipes.
 
     Raises:
-        ValueError: an unknown tier, or a search of an optimizer that is not added.
+        ValueError: an unknown tier.
     """
 
     tier: str = "small"
     seeds: tuple[int, ...] | None = None
-    optimizers: tuple[str, ...] | None = None
     device: str = "cpu"
     real: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    search: Mapping[str, Range] = field(default_factory=dict)
-    like: str = ""
 
     def __post_init__(self) -> None:
         if self.tier not in TIERS:
             raise unknown_name("tier", self.tier, TIERS)
-        if (self.search or self.like) and not self.optimizers:
-            raise ValueError("--search and --like are of the recipes that --optimizers adds")
-        require_owners("search", self.search, self.optimizers or ())
 
     @property
     def common(self) -> Plan:
-        """The plan without its choice of optimizers and seeds.
+        """The plan without its choice of seeds.
 
         Results of plans that have this in common belong together.
         """
-        return replace(self, seeds=None, optimizers=None, search={}, like="")
+        return replace(self, seeds=None)
 
     @property
     def budgets(self) -> str:
@@ -105,34 +92,11 @@ class Plan:
         Raises:
             KeyError, TypeError, ValueError: the content is of something else.
         """
-        seeds, names = content["seeds"], content["optimizers"]
-        return cls(
-            **{
-                **content,
-                "seeds": None if seeds is None else tuple(seeds),
-                "optimizers": None if names is None else tuple(names),
-                "search": {name: (low, high) for name, (low, high) in content["search"].items()},
-            }
-        )
-
-
-def ranges_of(search: Mapping[str, Range], optimizer: str) -> dict[str, Range]:
-    """The ranges in which an optimizer is tuned: the common ones, or its own in their place.
-
-    >>> ranges_of({"lr": (0.1, 1.0), "sgd:lr": (1.0, 2.0), "adam:eps": (0.1, 0.2)}, "sgd")
-    {'lr': (1.0, 2.0)}
-    """
-    split = [(name.rpartition(":"), bounds) for name, bounds in search.items()]
-    common = {name: bounds for (owner, _, name), bounds in split if not owner}
-    return common | {name: bounds for (owner, _, name), bounds in split if owner == optimizer}
-
-
-def require_owners(option: str, names: Mapping[str, Any], optimizers: Sequence[str]) -> None:
-    """Refuse an entry named `optimizer:name` of an optimizer that is not among these."""
-    for name in names:
-        owner, listed = name.rpartition(":")[0], ",".join(optimizers)
-        if owner and owner not in optimizers:
-            raise ValueError(f"--{option} {name!r}: {owner!r} is none of --optimizers {listed!r}")
+        known = {each.name: content[each.name] for each in fields(cls)}
+        if content.get("optimizers"):
+            raise ValueError(f"it adds the optimizers {content['optimizers']}")
+        seeds = known.pop("seeds")
+        return cls(**known, seeds=None if seeds is None else tuple(seeds))
 
 
 @dataclass(frozen=True)

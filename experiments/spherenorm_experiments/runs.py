@@ -30,17 +30,16 @@ from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import BULKY, Row, Store
 from spherenorm_experiments.sweep import is_number
 
-SCORES = ("test", "validation")
 WORST = {
-    **dict.fromkeys(SCORES, -math.inf),
+    **dict.fromkeys(("test", "validation"), -math.inf),
     **dict.fromkeys(("norm_last", "growth", "max_norm"), math.inf),
     **dict.fromkeys(("final_gap", "last_norm", "growth_over_moves"), math.inf),
     **dict.fromkeys(("path", "total_effective_step"), 0.0),
 }
 """Numbers of a run that diverged, and of one whose score is infinite; nan for others."""
 
-COLUMNS = ("condition", "arm", "seed", "lr", "norm_start", "norm_first_epoch")
-"""Columns that a frame always has, as it has those of `WORST`; nan where a run lacks the number."""
+COLUMNS = ("condition", "arm", "seed", "lr", "norm_start", "norm_first_epoch", "point", *WORST)
+"""Columns that a frame always has; nan where a run lacks the number."""
 
 Made = TypeVar("Made")
 
@@ -154,21 +153,15 @@ class Runs:
     def frame(self) -> pd.DataFrame:
         """A row for each run: condition, arm, seed, hyper-parameters, numbers, and `run` itself."""
         frame = pd.DataFrame([_record(item) for item in self.items])
-        missing = [name for name in (*COLUMNS, *WORST) if name not in frame]
-        for name in missing:
-            frame[name] = math.nan
-        if not self.items:
-            return frame.assign(run=pd.Series(dtype=object), point=pd.Series(dtype=object))
+        if frame.empty:
+            return pd.DataFrame(columns=["run", *COLUMNS]).astype(dict.fromkeys(WORST, float))
+        frame = frame.reindex(columns=[*frame.columns, *(c for c in COLUMNS if c not in frame)])
         lost = frame.pop("lost")
         for name in frame.columns:
-            if (worst := WORST.get(name, -math.inf if name.startswith("test.") else None)) is None:
-                continue
-            # JSON has no infinite number: None is one, where the run has the entry.
-            here = np.array([_has(item, name) for item in self.items])
-            frame[name] = frame[name].astype(float).mask(lost | (frame[name].isna() & here), worst)
-        if "norm_start" in frame:
-            ratio = frame.norm_last / frame.norm_start.where(frame.norm_start != 0)
-            frame["growth"] = ratio.mask(lost, math.inf)
+            if (worst := _worst(name)) is not None:
+                frame[name] = frame[name].astype(float).mask(lost, worst)
+        ratio = frame.norm_last / frame.norm_start.where(frame.norm_start != 0)
+        frame["growth"] = ratio.mask(lost, math.inf)
         return frame.copy()  # whose columns lie together: views of it are made often
 
     @functools.cached_property
@@ -241,17 +234,13 @@ class Runs:
         made: Made = self._made[key]
         return made
 
-    def curves(self, place: Place, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """A metric of the finished runs that have it, at the steps at which all of them have it.
-
-        Returns:
-            The steps, and the values of shape (runs, steps).
-        """
-        return curves_of([item for item in self.items if item.place == place], key)
-
 
 def curves_of(items: Iterable[Result], key: str) -> tuple[np.ndarray, np.ndarray]:
-    """A metric of the finished runs at their common steps; see `Runs.curves`."""
+    """A metric of the finished runs that have it, at the steps at which all of them have it.
+
+    Returns:
+        The steps, and the values of shape (runs, steps).
+    """
     rows = [row for row in (item.curve(key) for item in items if not item.diverged) if row]
     steps = sorted(set.intersection(*map(set, rows))) if rows else []
     values = [[row[step] for step in steps] for row in rows]
@@ -264,15 +253,12 @@ def choose(frame: pd.DataFrame) -> pd.DataFrame:
     Of several, the seed chooses: with the first, an arm's points would decide which end of a
     plateau it takes, over all seeds alike. Seed s takes the run s mod n of n, in any arm.
     """
-    scored = frame[frame.validation.notna()]
-    scores, own, taken = scored.validation.tolist(), dict[int, list[int]](), []
-    for place, seed in enumerate(scored.seed):
-        own.setdefault(seed, []).append(place)
-    for seed, places in sorted(own.items()):
-        best = max(scores[place] for place in places)
-        top = [place for place in places if scores[place] == best]
-        taken.append(top[seed % len(top)])
-    return scored.iloc[taken].set_index("seed")
+    scored = frame[frame.validation.notna()].sort_values("seed", kind="stable")
+    own = scored.groupby("seed")
+    top = scored[scored.validation == own.validation.transform("max")]
+    tied = top.groupby("seed")
+    taken = tied.cumcount() == top.seed % tied.seed.transform("size")
+    return top[taken.to_numpy(dtype=bool)].set_index("seed")
 
 
 def _chosen_by(reference: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
@@ -291,8 +277,7 @@ def number(frame: pd.DataFrame, key: Key, worst: float = math.nan) -> pd.Series:
         worst: of a run that diverged, where the key is a function.
     """
     if callable(key):
-        read = key
-        values = [worst if item.diverged else read(item) for item in frame.run]
+        values = [worst if item.diverged else key(item) for item in frame.run]
         return pd.Series(values, index=frame.index, dtype=float)
     return frame[key] if key in frame else pd.Series(math.nan, index=frame.index, dtype=float)
 
@@ -309,43 +294,37 @@ def across(parts: Iterable[pd.Series]) -> pd.DataFrame:
     return pd.concat(every, axis=1, join="inner").dropna() if every else pd.DataFrame()
 
 
+def _worst(name: str) -> float | None:
+    """The number of a run that diverged, in a column that has one."""
+    return WORST.get(name, -math.inf if name.startswith("test.") else None)
+
+
 def _record(item: Result) -> dict[str, Any]:
+    """A row of the frame; None stands for an infinite number, which JSON does not have."""
     given, summary = item.spec.hyper_parameters, item.summary
-    point = tuple((name, float(x)) for name, x in given.items() if is_number(x))
-    scored = "validation" not in summary or _is_finite(summary["validation"])
-    numbers = {n: x for n, x in summary.items() if is_number(x) or x is None}
-    metrics = {f"test.{name}": x for name, x in (summary.get("test_metrics") or {}).items()}
+    numbers = {name: x for name, x in summary.items() if is_number(x) or x is None}
+    numbers |= {f"test.{name}": x for name, x in (summary.get("test_metrics") or {}).items()}
+    for name, value in numbers.items():
+        if value is None or math.isnan(value):
+            numbers[name] = _worst(name)
+    point = {name: float(x) for name, x in given.items() if is_number(x)}
     place = {"condition": item.place.condition, "arm": item.place.arm, "seed": item.spec.seed}
-    lost = item.diverged or not scored
-    return {**numbers, **metrics, **dict(point), **place, "point": point, "run": item, "lost": lost}
-
-
-def _has(item: Result, name: str) -> bool:
-    metrics = item.summary.get("test_metrics") or {}
-    return name in item.summary or name.removeprefix("test.") in metrics
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+    lost = item.diverged or not math.isfinite(numbers.get("validation", 0.0))
+    more = {"point": tuple(point.items()), "run": item, "lost": lost}
+    return {**numbers, **point, **place, **more}
 
 
 def _whole(frame: pd.DataFrame) -> pd.DataFrame:
-    seeds: dict[Any, set[int]] = {}
-    for point, seed in zip(frame.point, frame.seed, strict=True):
-        seeds.setdefault(point, set()).add(seed)
-    if all(own == seeds[frame.point.iloc[0]] for own in seeds.values()):
-        return frame
+    """The points and seeds of the largest rectangle without a gap."""
+    seeds = {point: {*own} for point, own in frame.groupby("point", sort=False).seed}
 
     def kept(chosen: set[int]) -> tuple[int, int]:
         points = sum(chosen <= own for own in seeds.values())
         return points * len(chosen), points
 
-    chosen = max(seeds.values(), key=kept)
+    chosen = max(seeds.values(), key=kept, default=set())
     points = [point for point, own in seeds.items() if chosen <= own]
     return frame[frame.point.isin(points) & frame.seed.isin(chosen)]
-
-
-RENAMED = {"validation_metrics": "validation", "test_metrics": "test"}
 
 
 def load(store: Path | str = "runs") -> pd.DataFrame:
@@ -366,26 +345,21 @@ def load(store: Path | str = "runs") -> pd.DataFrame:
     """
     if not any((Path(store) / kind).is_dir() for kind in ("runs", "batches")):
         raise FileNotFoundError(f"no runs in {store}")
-    kept = Store(store)
-    return frame_of({row.name: row for row in kept.rows()}.values())  # some are there twice
-
-
-def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
-    """The columns of `load`, of these runs."""
-    return pd.DataFrame([_flat(row) for row in rows])
+    rows = {row.name: _flat(row) for row in Store(store).rows()}  # some are there twice
+    return pd.DataFrame([*rows.values()])
 
 
 def _flat(row: Row) -> dict[str, Any]:
     spec: dict[str, Any] = asdict(row.spec) | {"regime": row.spec.regime.to_json()}
-    record: dict[str, Any] = {"run": row.name}
     options, regime, point = (spec.pop(part) for part in ("options", "regime", "hyper_parameters"))
-    record |= spec
+    record: dict[str, Any] = {"run": row.name, **spec}
     record |= {name if name not in record else f"hyper.{name}": x for name, x in point.items()}
     record |= {f"option.{name}": x for name, x in options.items()}
     record |= {f"regime.{name}": x for name, x in regime.items()}
     for name, value in row.summary.items():
-        if isinstance(value, dict) and name in RENAMED:
-            record |= {f"{RENAMED[name]}.{metric}": x for metric, x in value.items()}
+        if name in ("validation_metrics", "test_metrics") and isinstance(value, dict):
+            split = name.removesuffix("_metrics")
+            record |= {f"{split}.{metric}": x for metric, x in value.items()}
         elif name not in BULKY:
             record[name if name not in record else f"result.{name}"] = value
     return record

@@ -9,7 +9,6 @@ import functools
 import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,10 +16,9 @@ from spherenorm.support import one_line
 from spherenorm_experiments.campaign import planned_trials
 from spherenorm_experiments.claims import KINDS, TITLES, VERDICTS, Decision, undecided
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import Comparison
 from spherenorm_experiments.plan import TIERS, Plan, Request
-from spherenorm_experiments.runs import Place, Result, Runs, Trial
-from spherenorm_experiments.store import Row, Store, StoreWarning, spec_name
+from spherenorm_experiments.runs import Result, Runs, Trial
+from spherenorm_experiments.store import Store, StoreWarning, spec_name
 from spherenorm_experiments.study import Study
 
 ORDER = (
@@ -38,26 +36,24 @@ class Section:
     """A study under one setting, with the results of all requests for it.
 
     Attributes:
-        plan: the setting: a plan without a choice of optimizers and seeds.
-        whole: True if all of the study's own optimizers were asked for.
+        plan: the setting: a plan without a choice of seeds.
         older: the arms with results of other code than is here.
     """
 
     study: Study
     plan: Plan
     results: Runs
-    whole: bool = True
     older: Sequence[str] = ()
 
     @property
     def notes(self) -> list[str]:
         """Runs that failed or are missing, and arms with results of other code than is here."""
-        failed = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
+        notes = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
         ended, planned = len(self.results), self.results.planned
         if ended < planned:
             left = f"{ended} of {planned} runs have a result; `resume` goes on with the rest"
-            failed.append(left)
-        return [*failed, *(f"of other code than is here: {arm}" for arm in self.older)]
+            notes.append(left)
+        return [*notes, *(f"of other code than is here: {arm}" for arm in self.older)]
 
     @property
     def label(self) -> str:
@@ -78,11 +74,11 @@ class Section:
 
     @functools.cached_property
     def decisions(self) -> list[Decision]:
-        """Of all claims of the study; for a partial run, only of those it has results for."""
+        """Of all claims of the study."""
         decided = self.study.decided(self.results)
-        if not self.decides:
-            decided = [undecided(each, "the smoke tier decides nothing") for each in decided]
-        return [decision for decision in decided if self.whole or decision.has_results]
+        if self.decides:
+            return decided
+        return [undecided(each, "the smoke tier decides nothing") for each in decided]
 
 
 def sections(
@@ -93,7 +89,8 @@ def sections(
     They are in the paper's order, the defaults before other settings.
 
     Args:
-        wanted: the names of studies, as these have them; only these, if there are any.
+        wanted: the names of studies, as these have them or as a command finds them; only these, if
+            there are any.
 
     Warns:
         StoreWarning: a study is not here, and is left out.
@@ -107,45 +104,37 @@ def sections(
     for (name, _), asked in by_setting.items():
         try:
             study = find_study(name)
-            if wanted and study.name not in wanted:
+            if wanted and not {name, study.name} & {*wanted, *(each.lower() for each in wanted)}:
                 continue
-            results = gather(study, asked, store)
-            if isinstance(study, Comparison):
-                study = study.extended(request.plan for request in asked)
+            results = _gathered(study, asked, store)
         except Exception as error:  # a user's study may raise anything
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, StoreWarning, stacklevel=2)
             continue
-        whole = any(request.plan.optimizers is None for request in asked)
-        whole |= isinstance(study, Comparison)  # to which they are added
         old = [str(item.place) for item in results if not store.is_current(item.code)]
-        made.append(Section(study, asked[0].plan.common, results, whole, [*dict.fromkeys(old)]))
+        made.append(Section(study, asked[0].plan.common, results, [*dict.fromkeys(old)]))
     return sorted((section for section in made if section.results.planned), key=_order)
 
 
-def gather(study: Study, asked: Sequence[Request], store: Store) -> Runs:
+def _gathered(study: Study, asked: Sequence[Request], store: Store) -> Runs:
     """The stored results of several requests for a study as one: seeds and arms add up.
 
     They know which seeds there were at the end of each request, since a claim that grew has to pay
     for that.
     """
-    trials = [_trials(study, request.plan, store) for request in asked]
-    rows = store.newest(trial.spec for part in trials for trial in part)
-    ends = sorted(range(len(asked)), key=lambda i: asked[i].ended)
-    items: dict[tuple[Place, str], Result] = {}
-    missing: dict[tuple[Place, str], Place] = {}
-    for trial in (trial for part in trials for trial in part):
-        key = trial.place, spec_name(trial.spec)
-        if key[1] in rows:
-            items[key] = Result.of(trial.place, rows[key[1]])
-        else:
-            missing[key] = trial.place
-    errors = _errors(store)
+    parts = [_trials(study, request.plan, store) for request in asked]
+    trials = {(each.place, spec_name(each.spec)): each.spec for part in parts for each in part}
+    rows = store.newest(trials.values())
+    items = [Result.of(place, rows[name]) for place, name in trials if name in rows]
+    missing = [key for key in trials if key[1] not in rows]
+    errors, places = _errors(store) if missing else {}, [place for place, _ in missing]
     failed = [f"{place}: {errors[name]}" for place, name in missing if name in errors]
-    places = [*missing.values()]
-    every = dict.fromkeys([*(place for place, _ in items), *places])
-    lacking = {place: places.count(place) for place in every}
-    return Runs(items.values(), failed, lacking, _looks([trials[i] for i in ends], rows))
+    every = dict.fromkeys([*(item.place for item in items), *places])
+    seen, looks = frozenset[int](), []
+    for _, part in sorted(zip(asked, parts, strict=True), key=lambda pair: pair[0].ended):
+        seen |= {trial.spec.seed for trial in part if spec_name(trial.spec) in rows}
+        looks.append(seen)
+    return Runs(items, failed, {place: places.count(place) for place in every}, looks)
 
 
 def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
@@ -161,15 +150,6 @@ def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
         trials = more
 
 
-def _looks(ended: Sequence[Sequence[Trial]], rows: Mapping[str, Row]) -> list[frozenset[int]]:
-    """The seeds that could be looked at, after each request that came to its end."""
-    seen, looks = frozenset[int](), []
-    for part in ended:
-        seen |= {trial.spec.seed for trial in part if spec_name(trial.spec) in rows}
-        looks.append(seen)
-    return looks
-
-
 def _errors(store: Store) -> dict[str, str]:
     """The errors of runs that have failed, by the names of their specs."""
     found: dict[str, str] = {}
@@ -182,26 +162,11 @@ def _errors(store: Store) -> dict[str, str]:
     return found
 
 
-def names_of(requests: Sequence[Request]) -> set[str]:
-    """The names that the studies of these requests have, those of comparisons among them."""
-    names = set()
-    for name in {name for request in requests for name in request.studies}:
-        with suppress(Exception):  # a study that is not here is left out by `sections`
-            names.add(find_study(name).name)
-    return names
-
-
 def _order(section: Section) -> tuple[Any, ...]:
     name, plan = section.study.name, section.plan
     place = ORDER.index(name) if name in ORDER else len(ORDER)
-    return (
-        name not in LEADS,
-        place,
-        name,
-        bool(plan.overrides),
-        -TIERS.index(plan.tier),
-        plan.departures,
-    )
+    usual = bool(plan.overrides), -TIERS.index(plan.tier), plan.departures
+    return (name not in LEADS, place, name, *usual)
 
 
 def _seeds(results: Runs) -> str:
@@ -238,16 +203,10 @@ def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
     """The claims by kind, the paper's first; kinds without a claim are left out."""
-    known = list(claims)
-    made = []
+    known, made = list(claims), []
     for kind in KINDS:
         chosen = [claim for claim in known if claim["kind"] == kind]
-        if chosen:
-            made.append(Group(kind, TITLES[kind], chosen, _counts(chosen)))
+        found = [claim["verdict"] for claim in chosen]
+        counts = [(v, found.count(v)) for v in VERDICTS if v in found or v in VERDICTS[:2]]
+        made += [Group(kind, TITLES[kind], chosen, dict[str, int](counts))] if chosen else []
     return made
-
-
-def _counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The number of claims with each verdict."""
-    found = [claim["verdict"] for claim in claims]
-    return {v: found.count(v) for v in VERDICTS if v in found or v in VERDICTS[:2]}

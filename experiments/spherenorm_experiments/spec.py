@@ -182,8 +182,8 @@ _DEFAULTS["regime"] = {}
 def said(error: ValidationError) -> str:
     """The first fault of a value that pydantic refuses, with its name and the value."""
     fault = error.errors()[0]
-    name = ".".join(map(str, fault["loc"])) or error.title
-    return f"{name}: {fault['msg'].removeprefix('Value error, ')}, got {fault['input']!r}"
+    name, text = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
+    return f"{name}: {text}, got {fault['input']!r}" if name else text
 
 
 def points_of(hyper_parameters: Mapping[str, Any]) -> list[dict[str, Any]]:

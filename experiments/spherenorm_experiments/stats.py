@@ -1,4 +1,4 @@
-"""Statistics of results: intervals, tests and searches.
+"""Statistics of results: intervals, tests, and the correction for many of them.
 
 Numbers only: pictures draw them, tables and claims show them.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -49,11 +50,10 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
         >>> [round(end, 3) for end in interval([1.0, 2.0, 3.0])]
         [-0.484, 4.484]
     """
-    known = np.asarray(values, dtype=float)
-    if len(known) < 2:
+    if len(values) < 2:
         return math.nan, math.nan
-    error = float(known.std(ddof=1)) / math.sqrt(len(known))
-    center, half = float(known.mean()), error * _quantile(len(known))
+    center = mean(values)
+    half = deviation(values) / math.sqrt(len(values)) * _quantile(len(values))
     return center - half, center + half
 
 
@@ -63,12 +63,61 @@ def t_test(values: Sequence[float], bound: float) -> float:
     Values without any spread have no t: of them the sign test decides.
     """
     known = np.asarray(values, dtype=float)
-    off, error = abs(float(known.mean()) - bound), _standard_error(known)
-    if off < NOISE or math.isnan(error):
+    off = abs(mean(known) - bound)
+    if off < NOISE or len(known) < 2:
         return 1.0
-    if error == 0:
+    if np.ptp(known) < NOISE * max(1.0, float(np.abs(known).max())):
         return sign_test(len(known), 0)
+    error = deviation(known) / math.sqrt(len(known))
     return float(2 * stdtr(len(known) - 1, -off / error))
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """The two-sided p-value of the exact test that a win is as likely as a loss.
+
+    >>> sign_test(6, 0)
+    0.03125
+    """
+    count = wins + losses
+    tail = sum(math.comb(count, k) for k in range(min(wins, losses) + 1))
+    return min(1.0, 2 * tail / float(2**count))
+
+
+@dataclass(frozen=True)
+class Region:
+    """An open interval of means, such as those for which a claim is true."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def ends(self) -> list[float]:
+        return [end for end in (self.low, self.high) if math.isfinite(end)]
+
+    def map(self, function: Callable[[float], float]) -> Region:
+        """The region between the images of the ends."""
+        return Region(function(self.low), function(self.high))
+
+    def holds(self, value: float) -> bool:
+        above = self.low == -math.inf or value > self.low + NOISE
+        return above and (self.high == math.inf or value < self.high - NOISE)
+
+    def signs(self, values: Iterable[float]) -> tuple[int, int]:
+        """The counts of values inside and outside; on an end they are neither."""
+        known = list(values)
+        ties = sum(any(abs(value - end) <= NOISE for end in self.ends) for value in known)
+        wins = sum(map(self.holds, known))
+        return wins, len(known) - wins - ties
+
+    def p_value(self, values: Sequence[float]) -> float:
+        """The level at which the values decide if their mean is inside or outside.
+
+        Inside, every end has to be excluded; outside, the nearest.
+        """
+        center = mean(values)
+        if self.holds(center):
+            return max(t_test(values, end) for end in self.ends)
+        return t_test(values, min(self.ends, key=lambda end: abs(center - end)))
 
 
 def scale_of(*numbers: Iterable[float]) -> float:
@@ -97,17 +146,6 @@ def detectable(spread: float, count: int) -> float:
     if count < 2:
         return math.inf
     return (_quantile(count) + _quantile(count, POWER)) * spread / math.sqrt(count)
-
-
-def sign_test(wins: int, losses: int) -> float:
-    """The two-sided p-value of the exact test that a win is as likely as a loss.
-
-    >>> sign_test(6, 0)
-    0.03125
-    """
-    count = wins + losses
-    tail = sum(math.comb(count, k) for k in range(min(wins, losses) + 1))
-    return min(1.0, 2 * tail / float(2**count))
 
 
 def holm(p_values: Sequence[float], weights: Sequence[float]) -> list[float]:
@@ -144,15 +182,6 @@ def price(looks: int) -> float:
     [1.25, 10.0, 30.0]
     """
     return 1 / (1 - LATER) if looks < 2 else looks * (looks - 1) / LATER
-
-
-def _standard_error(values: np.ndarray) -> float:
-    """The standard deviation of the mean; 0 if the values differ by rounding only."""
-    if len(values) < 2:
-        return math.nan
-    if np.ptp(values) < NOISE * max(1.0, float(np.abs(values).max())):
-        return 0.0
-    return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 @functools.lru_cache(maxsize=256)

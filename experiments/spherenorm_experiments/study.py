@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
 from spherenorm_experiments.errors import written
@@ -20,7 +20,7 @@ from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial
 from spherenorm_experiments.spec import Spec, points_of
 from spherenorm_experiments.tables import Table
-from spherenorm_experiments.task import AnyTask, Budget
+from spherenorm_experiments.task import Budget
 
 
 class Study:
@@ -36,8 +36,6 @@ class Study:
     """The first of them: studies that share a task have different seeds."""
     has_real: bool = False
     """True if the study can run on the paper's data sets; it then reads `plan.real`."""
-    takes_optimizers: ClassVar[bool] = False
-    """True if `trials` reads `plan.optimizers`; a study of fixed methods refuses them."""
     found_as: str = ""
     """The name by which a command finds the study; a class has its own."""
     departures: Sequence[tuple[str, str, str, str]] = ()
@@ -69,7 +67,11 @@ class Study:
 
     def every_table(self, runs: Runs) -> list[Table]:
         """The study's tables, and the settings that differ from the paper's."""
-        return [*self.tables(runs), *_departures_table(self)]
+        if not self.departures:
+            return self.tables(runs)
+        note = "Small tier, embedded data, unless marked --data." if self.has_real else ""
+        columns = ("setting", "the paper's", "ours", "why")
+        return [*self.tables(runs), Table("Settings", columns, self.departures, note)]
 
     def evaluated(self, runs: Runs) -> list[Decision]:
         """Each of the study's claims by itself; inconclusive where there are no runs."""
@@ -81,11 +83,11 @@ class Study:
 
     def title(self) -> str:
         """The first line of the docstring."""
-        return (inspect.getdoc(self) or self.name).splitlines()[0]
+        return (inspect.getdoc(self) or self.name).partition("\n")[0]
 
     def about(self) -> str:
         """The docstring without its first line."""
-        return "\n".join((inspect.getdoc(self) or "").splitlines()[1:]).strip()
+        return (inspect.getdoc(self) or "").partition("\n")[2].strip()
 
     def seeded(
         self,
@@ -117,8 +119,17 @@ class Study:
         return range(self.first_seed, self.first_seed + count)
 
     def budget(self, plan: Plan, task: str) -> Budget:
-        """The budget of the task for the plan's tier."""
-        return _budget_of(find_task_class(task), plan.budgets)
+        """The budget of the task for the plan's tier.
+
+        Raises:
+            ValueError: it has none.
+        """
+        cls, tier = find_task_class(task), plan.budgets
+        budget = getattr(cls, "tiers", {}).get(tier)
+        if not isinstance(budget, Budget):
+            lack = f"{written(cls)} has no budget for the tier {tier!r}"
+            raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
+        return budget
 
 
 def trials_of(
@@ -142,23 +153,3 @@ def trials_of(
         for point in points_of(hyper_parameters)
         for seed in seeds
     ]
-
-
-def _departures_table(study: Study) -> list[Table]:
-    """The settings that differ from the paper's; empty if there are none."""
-    note = "Small tier, embedded data, unless marked --data." if study.has_real else ""
-    columns = ("setting", "the paper's", "ours", "why")
-    return [Table("Settings", columns, study.departures, note)] if study.departures else []
-
-
-def _budget_of(task: type[AnyTask], tier: str) -> Budget:
-    """The budget of a task for a tier.
-
-    Raises:
-        ValueError: it has none.
-    """
-    budget = getattr(task, "tiers", {}).get(tier)
-    if not isinstance(budget, Budget):
-        lack = f"{written(task)} has no budget for the tier {tier!r}"
-        raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
-    return budget

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -65,6 +65,17 @@ class Cell:
         """False if there is neither a value nor an interval."""
         return isinstance(self.value, str) or self.number is not None or self.interval is not None
 
+    @property
+    def is_mean(self) -> bool:
+        """True for a number that rests on seeds."""
+        return self.number is not None and self.n > 0
+
+    def to_json(self) -> dict[str, Any]:
+        number, (low, high) = self.number, self.interval or (None, None)
+        value = None if number is None else float(number)
+        known = {"value": value, "low": low, "high": high}
+        return {**known, "n": self.n, "unit": self.unit, "prefix": self.prefix}
+
     def __str__(self) -> str:
         parts = []
         if isinstance(self.value, str):
@@ -113,15 +124,6 @@ def paper(*headings: str) -> list[Column]:
     return [Column(heading, paper=True) for heading in headings]
 
 
-def printed(numbers: str) -> list[Cell]:
-    """The paper's numbers, with the digits that it prints.
-
-    >>> [str(cell) for cell in printed("1.35 4.30")]
-    ['1.35', '4.30']
-    """
-    return [_read(number) for number in numbers.split()]
-
-
 class Table:
     """A table: numbers of ours beside the paper's.
 
@@ -142,45 +144,54 @@ class Table:
             if len(row) != len(columns):
                 raise ValueError(f"{title}: {len(row)} cells in a row of {len(columns)} columns")
         self.title, self.note = title, note
-        self.columns = [_as_column(column) for column in columns]
-        cells = [[_as_cell(cell) for cell in row] for row in rows]
+        self.columns = [each if isinstance(each, Column) else Column(each) for each in columns]
+        cells = [[c if isinstance(c, Cell) else Cell(c, missing="") for c in row] for row in rows]
         counted = [_counted(column) for column in zip(*cells, strict=True)]
         self.rows = [list(row) for row in zip(*counted, strict=True)]
 
     @property
     def about(self) -> str:
         """The note, and the number of seeds if all numbers rest on as many."""
-        counts = {cell.n for row in self.rows for cell in row if _is_mean(cell)}
-        same = f"n = {_seeds(*counts)}." if len(counts) == 1 else ""
-        return " ".join(filter(None, [self.note, same]))
+        counts = {cell.n for row in self.rows for cell in row if cell.is_mean}
+        same = [f"n = {n} seed{'' if n == 1 else 's'}." for n in counts] if len(counts) == 1 else []
+        return " ".join(filter(None, [self.note, *same]))
 
     @property
     def prose(self) -> bool:
         """True if every cell is a text: a page then breaks its lines as those of a paragraph."""
         return all(isinstance(cell.value, str) for row in self.rows for cell in row)
 
+    @property
+    def texts(self) -> pd.DataFrame:
+        """The cells as they are shown."""
+        rows = [[str(cell) for cell in row] for row in self.rows]
+        return pd.DataFrame(rows, columns=[str(column) for column in self.columns])
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'' if count == 1 else 's'}"
+    @property
+    def numbers(self) -> pd.DataFrame:
+        """The numbers in full, and beside them the aspects that any has, such as "score: low".
 
-
-def _is_mean(cell: Cell) -> bool:
-    return cell.number is not None and cell.n > 0
+        A column with a text in it holds texts. A heading that is there twice has its number behind
+        it.
+        """
+        columns: dict[str, list[Any]] = {}
+        for number, column in enumerate(self.columns):
+            cells, name = [row[number] for row in self.rows], str(column)
+            name = f"{name} ({number + 1})" if name in columns else name
+            values = [each.value if isinstance(each.value, str) else each.number for each in cells]
+            texts = any(isinstance(value, str) for value in values)
+            columns[name] = [str(x) if texts and x is not None else x for x in values]
+            for aspect, read in ASPECTS.items():
+                if any(read(each) is not None for each in cells):
+                    columns[f"{name}: {aspect}"] = [read(each) for each in cells]
+        return pd.DataFrame(columns, dtype=object)
 
 
 def _counted(column: Sequence[Cell]) -> Sequence[Cell]:
     """The cells of a column; each says its number of seeds if they are not the same for all."""
-    if len({cell.n for cell in column if _is_mean(cell)}) < 2:
+    if len({cell.n for cell in column if cell.is_mean}) < 2:
         return column
-    return [replace(cell, counted=True) if _is_mean(cell) else cell for cell in column]
-
-
-def _as_column(column: Heading) -> Column:
-    return column if isinstance(column, Column) else Column(column)
-
-
-def _as_cell(cell: Content) -> Cell:
-    return cell if isinstance(cell, Cell) else Cell(cell, missing="")
+    return [replace(cell, counted=cell.is_mean) for cell in column]
 
 
 def column(values: Sequence[pd.Series], form: str) -> list[Cell]:
@@ -195,10 +206,9 @@ def column(values: Sequence[pd.Series], form: str) -> list[Cell]:
         >>> str(first), first.n, str(second), str(third)
         ('1.5 ± 0.707107', 2, '4 ± 1.41421', '–')
     """
-    ended = [series.dropna() for series in values]
-    indices = [set(series.index) for series in ended if len(series)]
-    shared = sorted(set.intersection(*indices)) if indices else []
-    return [mean_of(series[series.index.isin(shared)], form) for series in ended]
+    known = [seeds for seeds in (set(series.dropna().index) for series in values) if seeds]
+    shared = set.intersection(*known) if known else set()
+    return [mean_of(series[series.index.isin(shared)], form) for series in values]
 
 
 def mean_of(series: pd.Series, form: str) -> Cell:
@@ -243,6 +253,15 @@ def table_of(text: str) -> list[dict[str, Any]]:
     return [{name: _read(cell) for name, cell in zip(head, line, strict=True)} for line in lines]
 
 
+def printed(numbers: str) -> list[Cell]:
+    """The paper's numbers, with the digits that it prints.
+
+    >>> [str(cell) for cell in printed("1.35 4.30")]
+    ['1.35', '4.30']
+    """
+    return [_read(number) for number in numbers.split()]
+
+
 def _read(text: str) -> Any:
     if text in ("True", "False", "None", "-"):
         return {"True": True, "False": False}.get(text)
@@ -265,3 +284,34 @@ def gap(ours: Cell, theirs: Cell) -> Cell:
 def negative(cell: Cell) -> Cell:
     """Minus a number of the paper's, where less is better."""
     return replace(cell, value=-Decimal(str(cell.value)))
+
+
+ASPECTS: dict[str, Callable[[Cell], Any]] = {
+    "spread": lambda cell: cell.spread,
+    "low": lambda cell: cell.interval and cell.interval[0],
+    "high": lambda cell: cell.interval and cell.interval[1],
+    "seeds": lambda cell: cell.n or None,
+    "diverged": lambda cell: cell.diverged or None,
+}
+"""The numbers of a cell beside its own, by the name that their column has behind the heading."""
+
+
+def to_csv(table: Table) -> str:
+    """The table as CSV, numbers in full precision."""
+    return str(table.numbers.to_csv(index=False, lineterminator="\n"))
+
+
+def to_latex(table: Table) -> str:
+    """The table as a LaTeX `tabular` with the rules of `booktabs`, numbers as they are shown."""
+    return f"% {table.title}\n{table.texts.to_latex(index=False, escape=True)}"
+
+
+def to_markdown(table: Table) -> str:
+    """The table in Markdown, numbers as they are shown."""
+    shown = table.texts.replace(r"\|", r"\\|", regex=True)
+    rule = ["---", *["---:"] * (len(shown.columns) - 1)]
+    lines = [shown.columns.str.replace("|", r"\|"), rule, *shown.to_numpy()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+FORMATS = {"csv": to_csv, "latex": to_latex, "markdown": to_markdown}

@@ -27,13 +27,13 @@ ROOMS = {
     ),
     "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report", "cli"),
     "spherenorm_experiments": (
-        *("errors", "streams", "code", "metrics", "spec", "search", "task", "lookup", "recipes"),
+        *("errors", "streams", "code", "metrics", "spec", "task", "lookup", "recipes"),
         *("store", "probes", "ranks", "run", "optimizers", "weights", "given_steps", "data"),
         *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "stats", "tables"),
-        *("runs", "claims", "pictures", "plan", "study", "design", "shown"),
+        *("runs", "claims", "pictures", "plan", "study", "design", "entries", "shown"),
         *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
-        *("exports", "paper", "extra", "page", "paper.pages"),
-        *("compared", "convert", "cli"),
+        *("paper", "extra", "page", "paper.pages"),
+        *("convert", "cli"),
     ),
 }
 """Of each package, from the bottom to the top; the packages too are in this order.

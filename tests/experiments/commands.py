@@ -25,8 +25,8 @@ def process(*arguments):
     return [sys.executable, "-m", "spherenorm", *map(str, arguments)]
 
 
-def run_tiny(out, *more):
-    return invoke("run", STUDY, "--tier", "smoke", "--jobs", 0, "--out", out, *more)
+def run_tiny(out, *more, study=STUDY):
+    return invoke("run", study, "--tier", "smoke", "--jobs", 0, "--out", out, *more)
 
 
 def claims_of(out):

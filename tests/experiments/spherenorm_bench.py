@@ -43,3 +43,6 @@ TINY_TABLE = Comparison(
     tune={"lr": [0.03, 0.3]},
     conditions=[Condition("", "spherenorm_tiny:Tiny")],
 )
+
+OWN = Arm("careful", {"lr": [0.1, 0.2]}, recipe="spherenorm_tiny:careful")
+TINY_MORE = TINY_TABLE.with_arms("tiny-more", OWN)

@@ -129,15 +129,15 @@ class TinyStudy(Study):
 
     name = "tiny"
     seeds = {"smoke": 2, "small": 3, "full": 4}  # noqa: RUF012
-    takes_optimizers = True
+    recipes = ()
+    """In place of the two that are compared, and of the longer runs of the better one."""
 
     def trials(self, plan, runs):
-        """Only those of `--optimizers`, if there are any."""
         first = []
-        for name in plan.optimizers or ("sgd", "sgdp"):
+        for name in self.recipes or ("sgd", "sgdp"):
             place = Place("", name if ":" in name else name.upper())
             first += self.seeded(plan, place, TASK, name, _setting_of(name))
-        if plan.optimizers or len(runs) < len(first):
+        if self.recipes or len(runs) < len(first):
             return first
         better = max(("SGD", "SGDP"), key=lambda arm: runs.every("", arm).validation.mean())
         longer = Place("", "longer")
@@ -165,6 +165,24 @@ class TinyStudy(Study):
 
 def _norms(runs, arm):
     return runs.every("", arm).set_index("seed").norm_last
+
+
+class FailingStudy(TinyStudy):
+    """A run that ends, one that fails and one that diverges"""
+
+    recipes = ("sgdp", "spherenorm_tiny:raising", "spherenorm_tiny:exploding")
+
+
+class OwnStudy(TinyStudy):
+    """A recipe of one's own"""
+
+    recipes = ("sgd", "spherenorm_tiny:careful")
+
+
+class AwayStudy(TinyStudy):
+    """A recipe that is there at times"""
+
+    recipes = ("spherenorm_away:early",)
 
 
 class AgainStudy(TinyStudy):

@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 
 from spherenorm.support import on_interrupt
-from spherenorm_experiments.cli import _look, _report, _run
-from spherenorm_experiments.cli._options import INTERRUPTED, STORE, say_error
+from spherenorm_experiments.cli import _look, _run
+from spherenorm_experiments.cli._options import INTERRUPTED, STORE, USAGE, say_error
+from spherenorm_experiments.spec import said
 from spherenorm_experiments.store import StoreError, StoreWarning
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which says how to go on after Ctrl-C, and what is wrong with a store."""
+    """The command, which says in a line what is wrong with it or a store, and how to go on."""
 
     @functools.wraps(command)
     def guarded(**given: Any) -> None:
@@ -39,14 +41,16 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         except StoreError as error:
             say_error(f"{error}; what was finished is kept")
             raise typer.Exit(STORE) from None
+        except ValueError as error:
+            say_error(said(error) if isinstance(error, ValidationError) else str(error))
+            raise typer.Exit(USAGE) from None
 
     return guarded
 
 
-def _added(command: Callable[..., None]) -> Callable[[Sequence[str]], None]:
-    """The function of a command, which is added to the app."""
-    name = command.__name__.rstrip("_")
-    app.command(name)(_guarded(command))
+def _added(name: str, command: Callable[..., None], to: typer.Typer = app) -> Any:
+    """The function of a command, which is added to an app."""
+    to.command(name)(_guarded(command))
     return functools.partial(_run_app, name)
 
 
@@ -61,10 +65,11 @@ def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
         say_error(str(message), "[yellow]warning[/yellow]: ")
 
 
-run, compare, resume = _added(_run.run), _added(_run.compare), _added(_run.resume)
-report, results = _added(_report.report), _added(_report.results)
-export, convert = _added(_report.export), _added(_look.convert)
-list_, status, show = _added(_look.list_), _added(_look.status), _added(_look.show)
+run, compare = _added("run", _run.run), _added("compare", _run.compare)
+resume, report = _added("resume", _run.resume), _added("report", _look.report)
+results, export = _added("results", _look.results), _added("export", _look.export)
+convert, list_ = _added("convert", _look.convert), _added("list", _look.list_)
+status, show = _added("status", _look.status), _added("show", _look.show)
 
 
 def data(words: Sequence[str]) -> None:
@@ -72,4 +77,7 @@ def data(words: Sequence[str]) -> None:
     _run_app("data", words)
 
 
-app.add_typer(_look.data, name="data", help=data.__doc__)
+_data = typer.Typer(no_args_is_help=True)
+_added("list", _look.list_layouts, _data)
+_added("check", _look.check, _data)
+app.add_typer(_data, name="data", help=data.__doc__)

@@ -1,41 +1,46 @@
-"""Looks at what there is: studies, stored runs, data sets on disk; and `convert`."""
+"""Looks at what there is: studies, stored runs and what they say, data sets on disk."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table as RichTable
 
+from spherenorm.support import one_line, unknown_name
 from spherenorm_experiments.cli._options import (
+    DEFAULT_OUT,
     FAILED,
     NOTE,
     AsJson,
     Data,
     Out,
+    Studies,
     answer,
+    as_text,
     console,
     existing_store,
+    flag,
     say,
     say_error,
-    usage_errors,
 )
-from spherenorm_experiments.store import BULKY, Row, RunFolder, Store, read_progress
+from spherenorm_experiments.store import BULKY, read_progress
 
 if TYPE_CHECKING:
     from spherenorm_experiments.paper.shared.layout import Layout
+    from spherenorm_experiments.sections import Section
 
-data = typer.Typer(no_args_is_help=True)
+LISTED = 12
+"""More claims than these are counted on a terminal; the page has them."""
 
-RunName = Annotated[str, typer.Argument(help="The beginning of its name, or of the hash in it.")]
+COMMENTS = {"csv": "# {}", "latex": "% {}", "markdown": "### {}"}
+"""The line above a table, by format."""
 
-LONGEST = 60
-"""Characters of a value in a table."""
+RESULTS = Path("experiments/results")
+"""In a checkout, from which the site takes them."""
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -59,12 +64,11 @@ def list_(as_json: AsJson = False) -> None:
             say(f"  [cyan]{name}[/cyan] {escape(text)}")
 
 
-def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
+def status(out: Out = DEFAULT_OUT, as_json: AsJson = False) -> None:
     """The runs of the store by state, and what went wrong."""
     from spherenorm_experiments.plan import read_requests
 
-    with usage_errors():
-        store = existing_store(out)
+    store = existing_store(out)
     states: dict[str, int] = {}
     lost = read_requests(store)[1].items()
     problems = [{"run": f"plans/{name}", "error": text} for name, text in lost]
@@ -85,99 +89,194 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     say(counts or f"no runs in {out}")
     for each in running:
-        say(f"[cyan]{each['run']}[/cyan]: {escape(_progress_line(each))}")
+        left = each.get("remaining")
+        parts = [f"step {each['step']} of {each['steps']}", f"{each['rate']:.3g} steps/s"]
+        parts += [] if left is None else [f"{left:.0f} s left"]
+        last = {name: each["last"].get(name) for name in ("loss", "validation")}
+        parts += [f"{name} {value:.4g}" for name, value in last.items() if value is not None]
+        say(f"[cyan]{each['run']}[/cyan]: {escape(', '.join(parts))}")
     for problem in problems:
         say(f"[red]{problem['run']}[/red]: {escape(problem['error'])}")
 
 
-def _progress_line(progress: Mapping[str, Any]) -> str:
-    """The step, the rate, the remaining time and the last values, in a line."""
-    left = progress.get("remaining")
-    parts = [f"step {progress['step']} of {progress['steps']}", f"{progress['rate']:.3g} steps/s"]
-    parts += [] if left is None else [f"{left:.0f} s left"]
-    shown = {name: x for name, x in progress["last"].items() if name in ("loss", "validation")}
-    return ", ".join([*parts, *(f"{name} {value:.4g}" for name, value in shown.items())])
-
-
-def show(run: RunName, out: Out = Path("runs"), as_json: AsJson = False) -> None:
-    """One run: its state, its settings and its summary."""
-    with usage_errors():
-        folder, row = _find_run(existing_store(out), run)
-    summary = {} if row is None else {k: v for k, v in row.summary.items() if k not in BULKY}
-    found = {
-        "run": folder.name if row is None else row.name,
-        "state": folder.state(),
-        "error": folder.status().get("error", ""),
-        "settings": {} if row is None else _flattened(row.spec.to_json()),
-        "summary": _flattened(summary),
-        "about": {} if row is None else dict(row.about),
-        "code": [] if row is None else list(row.code),
-        "files": [str(path) for path in sorted(folder.path.iterdir()) if path.name != "lock"],
-    }
-    if as_json:
-        return answer(found)
-    say(f"[bold]{escape(found['run'])}[/bold]: {found['state']} {escape(found['error'])}".rstrip())
-    for part in ("settings", "summary"):
-        table = RichTable(title=part, show_header=False, box=box.SIMPLE_HEAD)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in found[part].items():
-            text = f"{value:.7g}" if isinstance(value, float) else json.dumps(value).strip('"')
-            table.add_row(escape(name), escape(text[:LONGEST] + "…" * (len(text) > LONGEST)))
-        console.print(table)
-    for path in found["files"]:
-        say(f"[dim]{escape(path)}[/dim]")
-
-
-def _find_run(store: Store, name: str) -> tuple[RunFolder, Row | None]:
-    """The run whose name, or the first hash in it, begins with `name`; its row once it has ended.
-
-    Raises:
-        ValueError: there is none, or more than one.
-    """
+def show(
+    run: Annotated[str, typer.Argument(help="The beginning of its name, or of the hash in it.")],
+    out: Out = DEFAULT_OUT,
+) -> None:
+    """One run as a JSON document: its state, its settings and its summary."""
+    store = existing_store(out)
     rows = {row.name: row for row in store.rows()}
     begun = {each.name: each for each in store.folders() if each.path.parent.name == "runs"}
     names = [*dict.fromkeys([*begun, *rows])]
-    found = [n for n in names if n == name] or [
-        n for n in names if n.startswith(name) or n.rsplit("-", 2)[-2:][0].startswith(name)
+    found = [n for n in names if n == run] or [
+        n for n in names if n.startswith(run) or n.rsplit("-", 2)[-2:][0].startswith(run)
     ]
-    if not found or not name:
-        raise ValueError(f"no run in {store.root} begins with {name!r}")
-    if len(found) > 1:
-        some = ", ".join(found[:3])
-        raise ValueError(f"{len(found)} runs begin with {name!r}: {some}, ...; give more of it")
-    row = rows.get(found[0])
-    return begun[found[0]] if row is None else row.folder, row
-
-
-def _flattened(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested entries by their path.
-
-    >>> _flattened({"lr": 0.1, "regime": {"warmup": 5}})
-    {'lr': 0.1, 'regime.warmup': 5}
-    """
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        nested = isinstance(value, Mapping)
-        flat |= _flattened(value, f"{above}{name}.") if nested else {f"{above}{name}": value}
-    return flat
+    if len(found) != 1:
+        some = f": {', '.join(found[:3])}, ...; give more of it" if found else ""
+        raise ValueError(f"{len(found) or 'no'} runs begin with {run!r} in {out}{some}")
+    row, folder = rows.get(found[0]), begun.get(found[0])
+    folder = folder if row is None else row.folder
+    assert folder is not None
+    about: dict[str, Any] = {} if row is None else {
+        "settings": row.spec.to_json(),
+        "summary": {name: x for name, x in row.summary.items() if name not in BULKY},
+        "about": dict(row.about),
+        "code": list(row.code),
+    }  # fmt: skip
+    files = [str(path) for path in sorted(folder.path.iterdir()) if path.name != "lock"]
+    error = folder.status().get("error", "")
+    answer({"run": found[0], "state": folder.state(), "error": error, **about, "files": files})
 
 
 def convert(
     store: Annotated[Path, typer.Argument(help="A store of an earlier version.")],
-    out: Annotated[Path, typer.Option("--out", help="The new store.")] = Path("runs"),
+    out: Annotated[Path, flag("The new store.", "--out")] = DEFAULT_OUT,
 ) -> None:
     """Copy the results of a store of an earlier version, which then count with --accept-code."""
     from spherenorm_experiments.convert import convert_store
 
-    with usage_errors():
-        count, left = convert_store(store, out)
+    count, left = convert_store(store, out)
     say(f"{count} runs copied to {out}; they count with --accept-code")
     for name, reason in left.items():
         say_error(f"{name}: {reason}", NOTE)
 
 
-@data.command("list")
+def report(
+    studies: Studies = None,
+    out: Out = DEFAULT_OUT,
+    file: Annotated[Path | None, flag("The page; report.html in the store by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one self-contained page: the scorecard of claims, and the tables and pictures."""
+    found, left = _read_sections(studies or (), out)
+    problems = show_page(found, file or out / "report.html", as_json)
+    if left or problems:
+        raise typer.Exit(FAILED)
+
+
+def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> list[str]:
+    """Write a page, say what its claims are and where it lies.
+
+    Returns:
+        The problems of its sections, which are said too.
+    """
+    from spherenorm_experiments.page import Compared, is_comparison, write_report
+
+    claims, problems = write_report(found, path)
+    notes = [f"{section.label}: {note}" for section in found for note in section.notes]
+    if as_json:
+        answer({"page": str(path), "claims": claims, "notes": notes})
+    else:
+        if is_comparison(found) and not problems:
+            said = Compared(found[0])
+            say(escape(f"{said.title}. {said.about}"))
+            for table in said.study.tables(found[0].results)[:1]:
+                console.print(as_text(table, ""))
+            for sentence in said.sentences:
+                say(escape(str(sentence)))
+        else:
+            _show_claims(found, claims)
+        say(f"page: {path}")
+        for note in notes:
+            say_error(note, NOTE)
+    for problem in problems:
+        say_error(problem)
+    return problems
+
+
+def _show_claims(found: Sequence[Section], claims: Sequence[Mapping[str, Any]]) -> None:
+    """Print the headlines of sections that have one, and the claims, or how many there are."""
+    from spherenorm_experiments.claims import AGAINST, FOR
+    from spherenorm_experiments.sections import groups
+
+    for section in found:
+        with suppress(Exception):  # of a study that raises the page says so
+            table = section.study.headline(section.results)
+            if table is not None:
+                console.print(as_text(table, f"{section.label}: {table.title}"))
+    if len(claims) > LISTED:
+        for group in groups(claims):
+            say(f"[bold]{escape(group.title)}[/bold]: {group.listed}")
+        return
+    for claim in claims:
+        verdict = claim["verdict"]
+        color = "green" if verdict in FOR else "red" if verdict in AGAINST else "yellow"
+        numbers = "; ".join(filter(None, [claim["ours"], claim["detail"]]))
+        say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
+        say(f"{'':17}{escape(numbers)}", style="dim")
+
+
+def results(
+    studies: Studies = None,
+    out: Out = DEFAULT_OUT,
+    into: Annotated[Path, flag("The folder of the pages.")] = RESULTS,
+) -> None:
+    """Write the results of stored runs in Markdown: an index, and a page for each study."""
+    from spherenorm_experiments.paper.pages import write_results
+
+    found, left = _read_sections(studies or (), out)
+    index, *pages = write_results(found, into)
+    say(f"results: {index}, and {len(pages)} pages of studies beside it")
+    if left:
+        raise typer.Exit(FAILED)
+
+
+def export(
+    studies: Studies = None,
+    form: Annotated[str, flag("csv, latex or markdown.", "--format")] = "csv",
+    out: Out = DEFAULT_OUT,
+) -> None:
+    """Print the tables and claims of studies, made of their numbers."""
+    from spherenorm_experiments.claims import claims_table
+    from spherenorm_experiments.tables import FORMATS
+
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
+    found, left = _read_sections(studies or (), out)
+    for section in found:
+        for note in section.notes:
+            say_error(f"{section.label}: {note}", NOTE)
+        text = ""
+        try:
+            for table in (
+                *section.study.every_table(section.results),
+                claims_table(section.decisions),
+            ):
+                title = COMMENTS[form].format(f"{section.label}: {table.title}")
+                text += f"{title}\n{FORMATS[form](table)}\n"
+        except Exception as error:  # a user's study may raise anything
+            left, text = True, ""
+            say_error(f"{section.label}: {one_line(error)}")
+        print(text, end="")  # not in the `try`: a reader such as `head` may close the pipe
+    if left:
+        raise typer.Exit(FAILED)
+
+
+def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bool]:
+    """The sections of these studies, or of all that were run if none is named.
+
+    Returns:
+        The sections, and True if a request cannot be read.
+
+    Raises:
+        ValueError: a name is wrong, or the store has no such study.
+    """
+    from spherenorm_experiments.comparing import find_study
+    from spherenorm_experiments.plan import read_requests
+    from spherenorm_experiments.sections import sections
+
+    store = existing_store(out)
+    requests, unusable = read_requests(store)
+    found = sections(store, requests, studies)
+    for name in {*studies} - {section.study.name for section in found}:
+        find_study(name)
+    for name, text in unusable.items():
+        say_error(f"plans/{name}: {text}")
+    if not found:
+        raise ValueError(f"the store {out} holds no such study; `spherenorm run` comes first")
+    return found, bool(unusable)
+
+
 def list_layouts() -> None:
     """The data sets, and the tree of files that each has on disk."""
     from spherenorm_experiments.paper.shared.layout import layouts
@@ -187,7 +286,6 @@ def list_layouts() -> None:
         say(layout.tree.strip("\n"), markup=False)
 
 
-@data.command()
 def check(
     names: Annotated[
         list[str] | None, typer.Argument(help="Which data sets; all that are there by default.")
@@ -195,19 +293,17 @@ def check(
     folder: Data = None,
 ) -> None:
     """Compare what lies in DIR/NAME with the official layout and its counts."""
-    from spherenorm.support import unknown_name
     from spherenorm_experiments.paper.shared.layout import data_folder, layouts, use_folder
 
-    with usage_errors():
-        if folder is not None:
-            use_folder(folder)
-        root, known = data_folder("a data set"), layouts()
-        for name in names or ():
-            if name not in known:
-                raise unknown_name("data set", name, known)
-        chosen = names or [name for name in known if (root / name).is_dir()]
-        if not chosen:
-            raise ValueError(f"--data {str(root)!r} holds none of {', '.join(known)}")
+    if folder is not None:
+        use_folder(folder)
+    root, known = data_folder("a data set"), layouts()
+    for name in names or ():
+        if name not in known:
+            raise unknown_name("data set", name, known)
+    chosen = names or [name for name in known if (root / name).is_dir()]
+    if not chosen:
+        raise ValueError(f"--data {str(root)!r} holds none of {', '.join(known)}")
     complete = [_is_complete(known[name], root / name) for name in chosen]
     if not all(complete):
         raise typer.Exit(FAILED)

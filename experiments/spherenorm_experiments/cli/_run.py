@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 
 from spherenorm.support import one_line
+from spherenorm_experiments.cli._look import show_page
 from spherenorm_experiments.cli._options import (
     DEFAULT_OUT,
     FAILED,
@@ -24,20 +26,17 @@ from spherenorm_experiments.cli._options import (
     console,
     errors,
     existing_store,
-    require_device,
+    flag,
     say,
     say_error,
-    tell_unusable,
-    usage_errors,
     with_fields,
 )
-from spherenorm_experiments.cli._report import show_page
-from spherenorm_experiments.store import StoreError
+from spherenorm_experiments.store import Store, StoreError
 
 if TYPE_CHECKING:
     from spherenorm_experiments.campaign import Campaign, Pace
     from spherenorm_experiments.plan import Plan
-    from spherenorm_experiments.run import Job, Outcome, Run
+    from spherenorm_experiments.run import Job, Outcome
     from spherenorm_experiments.study import Study
 
 TOTAL = "total, shared runs once"
@@ -46,23 +45,6 @@ TOTAL = "total, shared runs once"
 @with_fields
 def run(
     studies: Studies = None,
-    optimizers: Annotated[
-        str | None,
-        typer.Option(
-            help="Optimizers that comparisons have beside their own, comma-separated: recipe "
-            "names, or module:function; each needs --search or --like."
-        ),
-    ] = None,
-    search: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="name=low:high, the logarithmic range in which --optimizers are tuned; "
-            "optimizer:name=low:high is that optimizer's own; may be repeated."
-        ),
-    ] = None,
-    like: Annotated[
-        str, typer.Option(help="The optimizer as which --optimizers without a range are searched.")
-    ] = "",
     data: Data = None,
     *,
     asked: Request,
@@ -71,26 +53,20 @@ def run(
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
-    from spherenorm_experiments.comparing import parse_names, parse_overrides, parse_ranges
+    from spherenorm_experiments.comparing import find_study, study_classes
     from spherenorm_experiments.paper.shared.layout import use_folder
-    from spherenorm_experiments.plan import Plan
-    from spherenorm_experiments.recipes import load_recipe
 
-    with usage_errors():
-        chosen = _chosen(studies, real=data is not None)
-        recipes = None if optimizers is None else tuple(dict.fromkeys(parse_names(optimizers)))
-        for name in recipes or ():
-            load_recipe(name)
-        require_device(asked.device)
-        if data is not None:
-            use_folder(data)
-        settings = parse_overrides(asked.entries)
-        ranges = parse_ranges(search) if search else {}
-        plan = Plan(asked.tier, _seeds_of(asked), recipes, asked.device, data is not None,
-                    settings, ranges, like)  # fmt: skip
-        campaign = _campaign(chosen, plan, asked)
-        if asked.dry_run:
-            return _show_dry_run(campaign, asked.as_json)
+    chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
+    if data is not None:
+        for study in chosen if studies else ():
+            if not study.has_real:
+                lack = "has no runs on the paper's data sets"
+                raise ValueError(f"--data: study {study.name!r} {lack}")
+        chosen = [study for study in chosen if study.has_real]
+        use_folder(data)
+    campaign = _campaign(chosen, _plan(asked, real=data is not None), asked)
+    if asked.dry_run:
+        return _show_dry_run(campaign, asked.as_json)
     failed = _ran([campaign], asked.as_json)
     if not asked.as_json and not failed:
         failed = _show_tables(campaign)
@@ -102,27 +78,23 @@ def run(
 
 @with_fields
 def compare(
-    task: Annotated[str, typer.Option(help="A task's name, or module:Class for your own.")],
+    task: Annotated[str, flag("A task's name, or module:Class for your own.")],
     optimizers: Annotated[
-        str, typer.Option(help="Comma-separated: recipe names, or module:function for your own.")
+        str, flag("Comma-separated: recipe names, or module:function for your own.")
     ],
     search: Annotated[
         list[str],
-        typer.Option(
-            help="name=low:high of a hyper-parameter, logarithmic; optimizer:name=low:high is that "
+        flag(
+            "name=low:high of a hyper-parameter, logarithmic; optimizer:name=low:high is that "
             "optimizer's own range; may be repeated."
         ),
     ],
-    trials: Annotated[int, typer.Option(help="Points of the search, of each optimizer.")] = 8,
-    method: Annotated[str, typer.Option(help="halton or grid.")] = "halton",
-    baseline: Annotated[
-        str, typer.Option(help="To which the others are compared.", show_default="the first")
-    ] = "",
+    trials: Annotated[int, flag("Points of the search, of each optimizer.")] = 8,
+    baseline: Annotated[str, flag("To which the others are compared; the first by default.")] = "",
     margin: Annotated[
         float | None,
-        typer.Option(
-            help="Mean scores that differ by less are equivalent.",
-            show_default="1 for a score in percent, else none",
+        flag(
+            "Mean scores that differ by less are equivalent; by default 1 for a score in percent."
         ),
     ] = None,
     *,
@@ -133,30 +105,24 @@ def compare(
     The store keeps the comparison as it keeps a study: `resume`, `status`, `report` and `export`
     work on it.
     """
-    from spherenorm_experiments.comparing import (
-        Comparing,
-        comparison_of,
-        parse_names,
-        parse_overrides,
-        parse_ranges,
-    )
-    from spherenorm_experiments.plan import Plan, read_requests
+    from spherenorm_experiments.comparing import Comparing, comparison_of
+    from spherenorm_experiments.plan import read_requests
     from spherenorm_experiments.sections import sections
 
-    with usage_errors():
-        ranges, names = parse_ranges(search), parse_names(optimizers)
-        given = parse_overrides(asked.entries)
-        own = {name: given.pop(name) for name in list(given) if ":" in name}
-        request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin, own)
-        study = comparison_of(request)
-        if clash := set(given) & set(request.searched):
-            raise ValueError(f"--set {sorted(clash)[0]!r}: --search tunes it")
-        require_device(asked.device)
-        request.require()
-        plan = Plan(asked.tier, _seeds_of(asked), None, asked.device, overrides=given)
-        campaign = _campaign([study], plan, asked)
-        if asked.dry_run:
-            return _show_dry_run(campaign, asked.as_json)
+    plan = _plan(asked)
+    given = dict(plan.overrides)
+    own = {name: given.pop(name) for name in plan.overrides if ":" in name}
+    words: dict[str, Any] = {"task": task, "optimizers": optimizers, "search": search}
+    words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own}
+    request = Comparing.model_validate(words)
+    study = comparison_of(request)
+    tuned = {name for arm in study.arms for name in study.search(arm).names}
+    if clash := sorted({*given} & tuned):
+        raise ValueError(f"--set {clash[0]!r}: --search tunes it")
+    request.require()
+    campaign = _campaign([study], replace(plan, overrides=given), asked)
+    if asked.dry_run:
+        return _show_dry_run(campaign, asked.as_json)
     failed = _ran([campaign], asked.as_json)
     if not asked.as_json:
         store = campaign.resolver.store
@@ -170,15 +136,16 @@ def compare(
 def resume(*, how: Execution) -> None:
     """Finish everything that was ever asked of the store."""
     from spherenorm_experiments.comparing import find_study
+    from spherenorm_experiments.execute import Resolver
     from spherenorm_experiments.jobs import find_backend
     from spherenorm_experiments.plan import read_requests
 
-    with usage_errors():
-        find_backend(how.backend)
-        _ = how.runner
-        requests, unusable = read_requests(existing_store(how.out))
-    left = tell_unusable(unusable)
-    campaigns, resolver = [], how.resolver
+    find_backend(how.backend)
+    _ = how.runner
+    requests, unusable = read_requests(existing_store(how.out))
+    for name, text in unusable.items():
+        say_error(f"plans/{name}: {text}")
+    left, campaigns, resolver = bool(unusable), [], Resolver(Store(how.out, how.accept_code))
     for request in requests:
         try:
             studies = [find_study(name) for name in request.studies]
@@ -195,29 +162,27 @@ def resume(*, how: Execution) -> None:
         raise typer.Exit(FAILED)
 
 
-def _chosen(studies: list[str] | None, *, real: bool) -> list[Study]:
-    """The studies by name; all of them by default, with `--data` those that read its folder.
+def _plan(asked: Request, *, real: bool = False) -> Plan:
+    """The plan of a command, whose device is tried.
 
     Raises:
-        ValueError: an unknown study, or with `--data` one that has no runs on the paper's data.
+        ValueError: an option is wrong, or the device cannot be used.
     """
-    from spherenorm_experiments.comparing import find_study, study_classes
+    import torch
 
-    if not studies:
-        known = map(find_study, study_classes())
-        return [study for study in known if study.has_real or not real]
-    chosen = [find_study(name) for name in dict.fromkeys(studies)]
-    for study in chosen:
-        if real and not study.has_real:
-            raise ValueError(f"--data: study {study.name!r} has no runs on the paper's data sets")
-    return chosen
+    from spherenorm_experiments.comparing import parse_overrides, parse_seeds
+    from spherenorm_experiments.plan import Plan
 
-
-def _seeds_of(asked: Request) -> tuple[int, ...] | None:
-    """The seeds of a command; None for the study's own."""
-    from spherenorm_experiments.comparing import parse_seeds
-
-    return None if asked.seeds is None else parse_seeds(asked.seeds)
+    try:
+        torch.zeros(1, device=asked.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"--device {asked.device!r} cannot be used: {str(error).splitlines()[0]}"
+        ) from None
+    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
+    given = parse_overrides(asked.settings or [])
+    given |= {} if asked.epochs is None else {"epochs": asked.epochs}
+    return Plan(asked.tier, seeds, asked.device, real, given)
 
 
 def _campaign(
@@ -225,8 +190,9 @@ def _campaign(
 ) -> Campaign:
     """The campaign, whose first runs are looked up."""
     from spherenorm_experiments.campaign import Campaign
+    from spherenorm_experiments.execute import Resolver
 
-    resolver = resolver or how.resolver
+    resolver = resolver or Resolver(Store(how.out, how.accept_code))
     campaign = Campaign(studies, plan, resolver, how.backend, how.jobs, how.runner)
     campaign.require()
     return campaign
@@ -275,7 +241,9 @@ class _Line(ProgressColumn):
         line = RichTable.grid(padding=(0, 1))
         if pace is not None:
             share, seconds = pace.now()
-            left = "" if seconds is None else f"{duration(seconds)} left"
+            left = ""
+            if seconds is not None:
+                left = f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
             words = f"{pace.ended} of {pace.total} runs"
             line.add_row(words, ProgressBar(1.0, share, width=40), f"{share:4.0%}", left)
         return line
@@ -307,11 +275,6 @@ def _place(job: Job) -> str:
     return f"{spec.recipe} on {spec.task} ({given}{many})"
 
 
-def duration(seconds: float) -> str:
-    """Seconds, or minutes, as a reader wants them."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-
-
 def _show_tables(campaign: Campaign) -> bool:
     """Print the first table of each study; True if any study raised."""
     raised = False
@@ -328,27 +291,24 @@ def _show_tables(campaign: Campaign) -> bool:
 def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
     """Say for each study and in total what would run, and how long it would take."""
     from spherenorm_experiments.campaign import estimate
+    from spherenorm_experiments.tables import Table
 
-    asked: dict[str, set[str]] = {}
-    left: dict[str, list[Run]] = {}
-    for study in campaign.studies:
-        asked[study.name] = {run.name for _, run in campaign.trials(study)[0]}
-        left[study.name] = campaign.lacking(study)
-    asked[TOTAL] = set().union(*asked.values())
-    left[TOTAL] = [*{run.name: run for runs in left.values() for run in runs}.values()]
+    asked = {study.name: campaign.trials(study)[0] for study in campaign.studies}
+    every = {name: {run.name: run for _, run in planned} for name, planned in asked.items()}
+    left = {x.name: {run.name: run for run in campaign.lacking(x)} for x in campaign.studies}
+    every[TOTAL] = {name: run for runs in every.values() for name, run in runs.items()}
+    left[TOTAL] = {name: run for runs in left.values() for name, run in runs.items()}
     hours = "core hours" if campaign.plan.device == "cpu" else "GPU hours"
-    rows = []
-    for heading, runs in left.items():
-        count, seconds = len(asked[heading]), sum(estimate(campaign.resolver.store, runs).values())
-        row = {"study": heading, "runs": count, "cached": count - len(runs), "to run": len(runs)}
-        row["steps"] = sum(run.steps for run in runs)
-        row |= {"seconds": round(seconds / max(1, campaign.jobs)), hours: round(seconds / 3600, 2)}
-        rows.append(row)
+    rows: list[dict[str, Any]] = []
+    for name, runs in left.items():
+        missing, count = list(runs.values()), len(every[name])
+        seconds = sum(estimate(campaign.resolver.store, missing).values())
+        row = {"study": name, "runs": count, "cached": count - len(runs), "to run": len(runs)}
+        row["steps"] = sum(run.steps for run in missing)
+        row["seconds"] = round(seconds / max(1, campaign.jobs))
+        rows.append({**row, hours: round(seconds / 3600, 2)})
     if as_json:
         return answer(rows)
-    table = RichTable(title="what would run (later stages depend on these)")
-    for column in rows[0]:
-        table.add_column(column, justify="left" if column == "study" else "right")
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    console.print(table)
+    shown = [[str(value) for value in row.values()] for row in rows]
+    table = Table("what would run (later stages depend on these)", [*rows[0]], shown)
+    console.print(as_text(table, table.title))

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.comparison import Comparison
-from spherenorm_experiments.exports import to_markdown
 from spherenorm_experiments.lookup import places
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Row, Table
+from spherenorm_experiments.tables import Row, Table, to_markdown
 
 ARTIFACTS = (
     ("Figure 1, norms of Appendix B", "f1"),

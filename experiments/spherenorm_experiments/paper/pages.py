@@ -13,7 +13,6 @@ import jinja2
 
 from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import study_classes
-from spherenorm_experiments.exports import to_markdown
 from spherenorm_experiments.page import template_environment
 from spherenorm_experiments.paper.findings import (
     findings,
@@ -26,7 +25,7 @@ from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import write_file
-from spherenorm_experiments.tables import Row, Table
+from spherenorm_experiments.tables import Row, Table, to_markdown
 
 INDEX = "index.md"
 
@@ -99,9 +98,7 @@ def _not_run(sections: Sequence[Section]) -> list[str]:
     names = {section.study.name for section in sections}
     missing = [name for name in study_classes() if name not in names]
     partial = [
-        section.label
-        for section in sections
-        if not section.whole or len(section.results) < section.results.planned
+        section.label for section in sections if len(section.results) < section.results.planned
     ]
     lines = [f"Not run: {', '.join(missing)}."] if missing else []
     return lines + ([f"In part: {', '.join(partial)}."] if partial else [])

@@ -12,7 +12,7 @@ import spherenorm_experiments
 from spherenorm_experiments.execute import execute, execute_spec
 from spherenorm_experiments.jobs import jobs_of
 from spherenorm_experiments.paper.shared import starts
-from spherenorm_experiments.runs import Place, Runs, choose
+from spherenorm_experiments.runs import Place, Runs, choose, curves_of
 from spherenorm_experiments.spec import Spec, points_of
 from spherenorm_experiments.study import trials_of
 from tests.experiments.fabricated import Made, result
@@ -135,8 +135,8 @@ def test_a_curve_holds_the_steps_that_all_runs_have():
         for seed, row in enumerate(rows)
     ]
     lost = result("a", 3, records=[{"step": 1, "norm": 5.0}], diverged_at=1)
-    every = Runs([*runs, result("a", 2, records=[{"step": 1}]), lost])
-    steps, values = every.curves(Place("", "a"), "norm")
+    every = [*runs, result("a", 2, records=[{"step": 1}]), lost]
+    steps, values = curves_of(every, "norm")
     np.testing.assert_array_equal(steps, [1, 3])
     np.testing.assert_array_equal(values, [[10, 30], [11, 31]])
 
@@ -150,7 +150,7 @@ def test_a_curve_of_a_run_that_trained_with_others_is_read_by_step():
     ]  # fmt: skip
     assert items[1].curve("norm") == {0: 0.0, 7: 3.0, 14: 6.0}
     assert items[1].curve("loss") == {}
-    steps, values = Runs(items).curves(Place("", "x"), "norm")
+    steps, values = curves_of(items, "norm")
     assert steps.tolist() == [0, 7, 14]
     assert values.tolist() == [[0, 1, 2], [0, 3, 6]]
 

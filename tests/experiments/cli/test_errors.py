@@ -5,7 +5,7 @@ import sys
 import pytest
 from commands import STUDY, invoke
 
-TABLE = "spherenorm_bench:TINY_TABLE"
+PICKY = "spherenorm_tiny:picky"
 
 
 def comparing(more="", *, task="spherenorm_tiny:Tiny", optimizers="sgd,adamp", search="lr=1e-2:1"):
@@ -14,10 +14,6 @@ def comparing(more="", *, task="spherenorm_tiny:Tiny", optimizers="sgd,adamp", s
 
 ROWS = [
     ("run weight-deca", "weight-decay"),
-    (f"run {STUDY} --optimizers sgpd", "did you mean sgd"),
-    (f"run {STUDY} --optimizers nowhere:f", "nowhere"),
-    (f"run {STUDY} --optimizers spherenorm_broken:mine", "ZeroDivisionError"),
-    (f"run {STUDY} --optimizers spherenorm_tiny:picky --set size=3", "no size 3"),
     (f"run {STUDY} --seeds many", "0:10"),
     (f"run {STUDY} --seeds 0:123456789012", "at most 10000"),
     (f"run {STUDY} --tier smal", "did you mean small"),
@@ -31,20 +27,20 @@ ROWS = [
     ("run t1 --tier smoke --set width=1.5", "width=1.5"),
     ("run f1 --data .", "f1"),
     ("run spherenorm_tiny:RaisesInTrials --tier smoke", "nothing to run"),
-    (f"run {TABLE} --search lr=0.1:1", "--search"),
-    (f"run {TABLE} --optimizers adamp", "--like sgd"),
     (comparing(task="nope"), "nope"),
     (comparing(task="cosine"), "cosine"),
     (comparing(optimizers="sgd"), "two or more"),
     (comparing(optimizers="sgd,adamp,sgd"), "'sgd' is there twice"),
-    (comparing(optimizers="sgd,adampp"), "adampp"),
+    (comparing(optimizers="sgd,adampp"), "did you mean adamp"),
+    (comparing(optimizers="sgd,nowhere:f"), "nowhere"),
+    (comparing(optimizers="sgd,spherenorm_broken:mine"), "ZeroDivisionError"),
+    (comparing(f"--set {PICKY}:size=3", optimizers=f"sgd,{PICKY}"), "no size 3"),
     (comparing(search="lr=0:1"), "lr=0:1"),
     (comparing(search="momentum=0.1:0.9"), "momentum"),
     (comparing(search="sgd:lr=1:2"), "no range for 'adamp'"),
-    (comparing("--trials 0"), "--trials 0"),
-    (comparing("--method bayes"), "bayes"),
+    (comparing("--trials 0"), "trials: "),
     (comparing("--baseline adam"), "--baseline 'adam'"),
-    (comparing("--margin -1"), "--margin -1"),
+    (comparing("--margin -1"), "margin: "),
     (comparing("--set lr=0.1"), "--search tunes it"),
     (comparing("--set adam:eps=1"), "'adam' is none of --optimizers"),
     ("report", "`spherenorm run` comes first"),

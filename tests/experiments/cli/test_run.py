@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from commands import ROOT, STUDY, arms_of, claims_of, invoke, process, run_and_note, run_tiny
+from commands import ROOT, STUDY, claims_of, invoke, process, run_and_note, run_tiny
 
 from spherenorm_experiments.comparing import parse_overrides, parse_seeds
 from spherenorm_experiments.store import Store
@@ -51,8 +51,7 @@ def test_a_store_that_cannot_be_written_or_read_has_its_own_code(tmp_path, ran, 
 
 
 def test_failed_and_diverged_runs_are_named_and_the_others_finish(tmp_path):
-    names = "sgdp,spherenorm_tiny:raising,spherenorm_tiny:exploding"
-    result = run_tiny(tmp_path, "--optimizers", names, "--seeds", "1")
+    result = run_tiny(tmp_path, "--seeds", "1", study="spherenorm_tiny:FailingStudy")
     assert result.exit_code == 1
     assert "RuntimeError: this recipe gave up" in result.output
     status = json.loads(invoke("status", "--out", tmp_path, "--json").output)
@@ -64,31 +63,22 @@ def test_failed_and_diverged_runs_are_named_and_the_others_finish(tmp_path):
     assert re.search(r"1 of them diverged\s+\(spherenorm_tiny:exploding, seed 0: step", page)
 
 
-def test_a_recipe_of_ones_own_joins_what_ran_before(ran):
-    result = run_tiny(ran, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "0:3")
-    assert result.exit_code == 0, result.output
-    claims = claims_of(ran)
-    assert arms_of(ran) == ["SGD", "SGDP", "longer", "spherenorm_tiny:careful"]
-    assert "smoke tier, seeds 0–2" in (ran / "report.html").read_text()
-    assert [(claim["study"], claim["seeds"]) for claim in claims] == [("tiny (smoke)", 2)]
-
-
-def test_a_contender_is_added_to_a_tuned_comparison_of_ones_own(tmp_path):
-    """`report` knows it by its runs alone, and what has ended is not run again."""
-    table, added = "spherenorm_bench:TINY_TABLE", "spherenorm_tiny:careful"
+def test_an_arm_more_is_a_study_that_shares_what_has_run(tmp_path):
     common = ("--tier", "smoke", "--seeds", "0:2", "--jobs", 0, "--out", tmp_path)
-    first = invoke("run", table, *common)
+    first = invoke("run", "spherenorm_bench:TINY_TABLE", *common)
     assert first.exit_code == 0, first.output
-    more = ("--optimizers", added, "--search", f"{added}:lr=0.1:0.2")
-    second = invoke("run", table, *more, *common)
+    second = invoke("run", "spherenorm_bench:TINY_MORE", *common)
     assert second.exit_code == 0, second.output
-    assert "4 runs now" in second.output  # a point on two seeds, then two seeds
-    text = invoke("export", "tiny-table", "--out", tmp_path).stdout
+    assert "4 runs now" in second.output  # two points on two seeds
+    text = invoke("export", "tiny-more", "--out", tmp_path).stdout
     (scores,) = (part for part in text.split("\n\n") if ": Scores" in part)
-    arms = [line.split(",")[0] for line in scores.splitlines()[2:]]
-    assert arms == ["sgd", "sgdp", "careful (lr=0.1:0.2)"]
-    (claim,) = claims_of(tmp_path)
-    assert (claim["name"], claim["seeds"], claim["kind"]) == ("score.sgdp.sgd", 2, "ours")
+    assert [line.split(",")[0] for line in scores.splitlines()[2:]] == ["sgd", "sgdp", "careful"]
+    found = [(claim["study"], claim["name"], claim["seeds"]) for claim in claims_of(tmp_path)]
+    assert found == [
+        ("tiny-more (smoke)", "score.sgdp.sgd", 2),
+        ("tiny-more (smoke)", "score.careful.sgd", 2),
+        ("tiny-table (smoke)", "score.sgdp.sgd", 2),
+    ]
     assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 0).output
 
 

@@ -1,8 +1,7 @@
-"""Specs: wrong ones are refused, things are found by name; schedules and points of a search."""
+"""Specs: wrong ones are refused, things are found by name; schedules."""
 
 import importlib
 import inspect
-import math
 import pkgutil
 import sys
 from dataclasses import replace
@@ -15,7 +14,6 @@ from spherenorm_tiny import tiny_spec
 import spherenorm_experiments.extra
 import spherenorm_experiments.paper
 from spherenorm_experiments.lookup import find_task, find_task_class, places
-from spherenorm_experiments.search import points
 from spherenorm_experiments.spec import SCHEDULES, Spec
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.task import PureTask, Task, fingerprint_of
@@ -73,36 +71,6 @@ def test_a_tenth_from_each_milestone_on(name, epochs, milestones):
 def test_the_rate_of_retrieval_is_halved_every_five_epochs():
     for epoch in range(60):
         assert SCHEDULES["halving"]((epoch + 0.5) / 60) == 0.5 ** (epoch // 5)
-
-
-def test_search_points_fill_the_ranges_evenly_and_are_the_same_each_time():
-    space = {"lr": (1e-3, 1e-1), "rest": (1e-2, 1.0)}
-    halton = points(space, 16)
-    assert halton == points(space, 16)
-    assert halton[:8] == points(space, 8)  # a larger budget adds to a smaller one
-    for name, (low, high) in space.items():
-        shares = [math.log(point[name] / low) / math.log(high / low) for point in halton]
-        assert all(0 < share < 1 for share in shares)
-        assert all(
-            sum(i / 4 <= share < (i + 1) / 4 for share in shares) in (3, 4, 5) for i in range(4)
-        )
-    assert [point["lr"] for point in points({"lr": (1e-3, 1e-1)}, 3, "grid")] == pytest.approx(
-        [1e-3, 1e-2, 1e-1]
-    )
-    assert len(points(space, 9, "grid")) == 9
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (({"lr": (0.1, 0.01)}, 3), "range of lr must be positive and rising"),
-        (({"lr": (0.01, 0.1), "rest": (0.1, 1.0)}, 5, "grid"), "does not fill 2 dimensions"),
-        (({"lr": (0.01, 0.1)}, 5, "haltn"), "did you mean halton"),
-    ],
-)
-def test_wrong_searches_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        points(*arguments)
 
 
 TRAINED = [name for name in places("TASKS") if issubclass(find_task_class(name), Task)]

@@ -6,11 +6,10 @@ import re
 import pytest
 from running import run_study, shown
 
-from spherenorm_experiments.claims import VERDICTS
+from spherenorm_experiments.claims import VERDICTS, claims_table
 from spherenorm_experiments.comparing import find_study, study_classes
 from spherenorm_experiments.comparison import Comparison
 from spherenorm_experiments.execute import resolve
-from spherenorm_experiments.exports import FORMATS, claims_table
 from spherenorm_experiments.lookup import places
 from spherenorm_experiments.page import write_report
 from spherenorm_experiments.paper.statements import STATEMENTS, UNCLAIMED, says
@@ -18,6 +17,7 @@ from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section
 from spherenorm_experiments.store import Store
+from spherenorm_experiments.tables import FORMATS
 from spherenorm_experiments.task import Task
 from spherenorm_experiments.train import Training
 from tests.experiments.fabricated import compared, fabricated

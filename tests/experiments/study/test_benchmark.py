@@ -12,7 +12,7 @@ from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
 from spherenorm_experiments.claims import Claim, measure
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import Arm, Condition, Setup
+from spherenorm_experiments.comparison import Arm, Condition, Search, Setup
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import Cell
@@ -20,14 +20,14 @@ from tests.experiments.fabricated import compared, result
 from tests.experiments.study.null_searches import verdicts
 from tests.harness import refuses
 
-OWN, ADDED = "spherenorm_tiny:careful", "careful (lr=0.02:0.2)"
+OWN = Arm("careful", {"lr": [0.02, 0.2]}, recipe="spherenorm_tiny:careful")
 
 
 @pytest.fixture(scope="module")
 def ended():
-    """The study with an optimizer that a command has added, and fabricated results of it."""
-    plan = Plan("smoke", optimizers=(OWN,), search={"lr": (0.02, 0.2)})
-    return SMALL_TABLE.extended([plan]), compared(SMALL_TABLE, plan)
+    """The study with an optimizer more, and fabricated results of it."""
+    study = SMALL_TABLE.with_arms("more", OWN)
+    return study, compared(study, Plan("smoke"))
 
 
 def _grid(runs, arm):
@@ -125,19 +125,42 @@ def test_studies_without_a_difference_seldom_have_a_verdict(seeds, curvature):
     assert verdicts(seeds, 40, curvature) <= 6
 
 
+def test_search_points_fill_the_ranges_evenly_and_are_the_same_each_time():
+    space = {"lr": (1e-3, 1e-1), "rest": (1e-2, 1.0)}
+    halton = Search(space, 16).points
+    assert halton == Search(space, 16).points
+    assert halton[:8] == Search(space, 8).points  # a larger budget adds to a smaller one
+    for name, (low, high) in space.items():
+        shares = [math.log(point[name] / low) / math.log(high / low) for point in halton]
+        assert all(0 < share < 1 for share in shares)
+        assert all(
+            sum(i / 4 <= share < (i + 1) / 4 for share in shares) in (3, 4, 5) for i in range(4)
+        )
+    rates = [point["lr"] for point in Search({"lr": (1e-3, 1e-1)}, 3).points]
+    assert rates == pytest.approx([1e-3, 1e-2, 1e-1])
+    (middle,) = Search({"lr": (1e-3, 1e-1)}, 1).points
+    assert middle["lr"] == pytest.approx(1e-2)
+
+
+@pytest.mark.parametrize("bounds", [(0.1, 0.01), (0.0, 0.1), (0.1, math.inf)])
+def test_wrong_searches_are_refused(bounds):
+    with refuses("the range of lr must be positive and rising"):
+        Search({"lr": bounds}, 3)
+
+
 def test_the_table_has_means_of_the_chosen_runs_and_paired_differences(ended):
     study, runs = ended
     rows, norms = (_rows(table) for table in study.tables(runs)[:2])
-    assert list(rows) == ["plain: SGD", "plain: SGDP", f"plain: {ADDED}"]
+    assert list(rows) == ["plain: SGD", "plain: SGDP", "plain: careful"]
     sgd, sgdp = (_chosen(runs, name) for name in ("SGD", "SGDP"))
     mean = math.fsum(s["test"] for *_, s in sgdp) / len(sgdp)
     assert rows["plain: SGDP"]["accuracy"].number == pytest.approx(mean)
     gap = mean - math.fsum(s["test"] for *_, s in sgd) / len(sgd)
     assert rows["plain: SGDP"]["minus its baseline"].number == pytest.approx(gap)
-    assert rows[f"plain: {ADDED}"]["minus its baseline"].known
+    assert rows["plain: careful"]["minus its baseline"].known
     assert str(rows["plain: SGDP"]["paper accuracy"]) == "70.70"
     assert not any(
-        cell.known for column, cell in rows[f"plain: {ADDED}"].items() if column.startswith("paper")
+        cell.known for column, cell in rows["plain: careful"].items() if column.startswith("paper")
     )
     grown = [s["norm_last"] / s["norm_start"] for *_, s in _chosen(runs, "SGD")]
     assert norms["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))
@@ -169,41 +192,19 @@ def test_a_table_that_says_two_things_or_none_is_refused(changed, named):
         small_table(**changed)
 
 
-@pytest.mark.parametrize(
-    ("plan", "named"),
-    [
-        ({}, "--search"),
-        ({"like": "adam"}, "adam"),
-        ({"search": {"beta": (0.1, 1.0)}}, "beta"),
-        ({"search": {"lr": (0.1, 1.0)}, "real": True}, "--like"),
-    ],
-)
-def test_an_optimizer_without_a_search_that_fits_is_refused(plan, named):
-    with refuses(named):
-        SMALL_TABLE.trials(Plan("smoke", optimizers=(OWN,), **plan), Runs())
-
-
-def test_an_added_optimizer_is_tuned_in_as_many_trials_and_adds_to_what_is_there():
-    """Over its own range, or as another one is; the trials of the others stay as they are."""
-    alone = SMALL_TABLE.trials(Plan("small"), Runs())
-    search = {f"{OWN}:lr": (0.5, 2.0), "lr": (0.1, 1.0)}
-    names = (OWN, "adamp")
-    added = SMALL_TABLE.trials(Plan("small", optimizers=names, search=search), Runs())
-    assert [t for t in added if t in alone] == alone
-    rates = {name: sorted({t.spec.hyper_parameters["lr"] for t in added if t.spec.recipe == name})
-             for name in names}  # fmt: skip
-    assert rates == {OWN: [0.5, 2.0], "adamp": [pytest.approx(0.1), 1.0]}
-    like = SMALL_TABLE.trials(Plan("small", optimizers=(OWN,), like="SGDP"), Runs())
-    own = [t for t in like if t.spec.recipe == OWN]
-    assert {str(t.place) for t in own} == {"plain: careful (like SGDP)"}
-    assert [t.spec.hyper_parameters for t in own[::3]] == [
-        {"momentum": 0.9, "lr": 0.01}, {"momentum": 0.9, "lr": 0.1}
-    ]  # fmt: skip
-    plan = Plan("small", optimizers=(OWN,), like="SGDP")
-    extended = SMALL_TABLE.extended([plan, plan])
-    assert [arm.name for arm in extended.arms] == ["SGD", "SGDP", "careful (like SGDP)"]
-    assert [arm.name for arm in SMALL_TABLE.arms] == ["SGD", "SGDP"]
-    assert extended.trials(Plan("small"), Runs())[-len(own) :] == own  # as `report` asks for it
+def test_an_arm_more_changes_no_trial_of_the_others():
+    """On conditions that name their arms, too."""
+    named = replace(PLAIN, label="named", arms=("SGD",))
+    study = small_table(conditions=[PLAIN, named], claims=())
+    more = study.with_arms("more", OWN)
+    alone, added = (each.trials(Plan("small"), Runs()) for each in (study, more))
+    assert [trial for trial in added if trial in alone] == alone
+    own = [trial for trial in added if trial.spec.recipe == OWN.recipe]
+    assert sorted({trial.spec.hyper_parameters["lr"] for trial in own}) == [0.02, 0.2]
+    assert {str(trial.place) for trial in own} == {"plain: careful", "named: careful"}
+    assert [arm.name for arm in study.arms] == ["SGD", "SGDP"]
+    with refuses("careful"):
+        more.with_arms("twice", OWN)
 
 
 def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so():

@@ -85,7 +85,9 @@ def test_the_time_that_is_left_does_not_count_the_start_of_the_processes(tmp_pat
 
 def comparison(numbers, metric="accuracy (%)"):
     """A comparison of arms with these test scores; None for a seed on which the run diverged."""
-    study = comparison_of(Comparing("digits", tuple(numbers), {"lr": (0.1, 1.0)}, 1))
+    study = comparison_of(
+        Comparing(task="digits", optimizers=[*numbers], search={"lr": (0.1, 1.0)}, trials=1)
+    )
     items = []
     for arm in study.arms:
         for seed, number in enumerate(numbers[arm.recipe]):
@@ -116,8 +118,8 @@ def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
 
 def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the_comparison():
     fixed = {"sgdp:momentum": 0.9, "adamw:betas": [0.5, 0.9]}
-    ranges = {"lr": (0.1, 1.0)}
-    request = Comparing("digits", ("sgd", "sgdp", "adamw"), ranges, 1, fixed=fixed)
+    names, ranges = "sgd, sgdp, adamw", {"lr": (0.1, 1.0)}
+    request = Comparing(task="digits", optimizers=names, search=ranges, trials=1, fixed=fixed)
     assert Comparing.from_text(str(request)) == request
     study = find_study(str(request))
     given = {

@@ -93,7 +93,7 @@ def test_the_command_writes_the_pages(tmp_path):
 
 
 def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
-    run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "1")
+    run_tiny(tmp_path, "--seeds", "1", study="spherenorm_tiny:OwnStudy")
     requests = read_requests(Store(tmp_path))[0]
     (now,) = sections(Store(tmp_path), requests)
     assert now.notes == []

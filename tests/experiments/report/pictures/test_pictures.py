@@ -1,4 +1,4 @@
-"""Tables as text."""
+"""Tables as text; axes and lengths as a reader wants them."""
 
 import csv
 import io
@@ -6,8 +6,19 @@ import math
 
 import pytest
 
-from spherenorm_experiments.exports import claims_table, to_csv, to_latex, to_markdown
-from spherenorm_experiments.tables import Cell, Table, paper, printed
+from spherenorm_experiments.claims import claims_table
+from spherenorm_experiments.entries import training_of
+from spherenorm_experiments.pictures import empty_figure, within_percent
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.tables import (
+    Cell,
+    Table,
+    paper,
+    printed,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 from tests.experiments.fabricated import decided
 
 THIRD = 1 / 3
@@ -54,3 +65,20 @@ def test_latex_and_markdown_have_the_numbers_as_meant_in_a_line_per_row(write):
     text = write(TABLE)
     assert all(number in text for number in ("0.33", "1.30", "97.12", "98.0 [97.5, 98.5]"))
     assert len([line for line in text.splitlines() if "SGD" in line]) == 2
+
+
+@pytest.mark.parametrize(
+    ("title", "highest", "most"),
+    [("accuracy (%)", 99.0, 100), ("error rate (%)", 120.0, None), ("loss", 2.0, None)],
+)
+def test_the_axis_of_a_score_in_percent_ends_at_a_hundred_if_the_score_does(title, highest, most):
+    figure = empty_figure("step", title)
+    figure.add_scatter(x=[1, 2], y=[50.0, highest])
+    within_percent(figure)
+    assert figure.layout.yaxis.maxallowed == most
+
+
+def test_one_epoch_is_one():
+    specs = [Spec("digits", "sgd", {"lr": 0.1}, epochs=count, batch_size=8) for count in (1, 2, 1)]
+    said = "1 epoch of batches of 8, cosine schedule; 2 epochs of batches of 8, cosine schedule"
+    assert training_of(specs) == said
