@@ -24,8 +24,7 @@ from spherenorm_experiments.comparison import INTERIM, Comparison
 from spherenorm_experiments.entries import training_of
 from spherenorm_experiments.errors import RecipeError
 from spherenorm_experiments.lookup import places
-from spherenorm_experiments.paper.findings import findings, rules, summary
-from spherenorm_experiments.paper.opening import opening
+from spherenorm_experiments.paper.findings import findings, opening, rules, summary
 from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.sections import Section, groups, labeled

@@ -32,7 +32,7 @@ ROOMS = {
         *("stats", "tables"),
         *("runs", "claims", "pictures", "plan", "study", "design", "entries", "shown"),
         *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
-        *("paper", "extra", "paper.opening", "page", "paper.pages"),
+        *("paper", "extra", "page", "paper.pages"),
         *("convert", "cli"),
     ),
 }

@@ -5,20 +5,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from spherenorm import Bound
 from spherenorm_experiments.claims import Claim, Statement, slug
-from spherenorm_experiments.pictures import Picture, color_of, drawn, empty_figure, points, rounded
+from spherenorm_experiments.pictures import Picture, color_of, drawn, points
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.recipes import load_recipe
-from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, number
+from spherenorm_experiments.runs import Place, Result, Runs, Trial, number
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Cell, Table
+from spherenorm_experiments.tables import Cell, Row, Table
 
 MOMENTUM, BETAS = {"momentum": 0.9}, {"betas": [0.9, 0.99]}
 SGD_POINTS = ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))
@@ -39,68 +37,6 @@ NOTE = (
     "measured at the end. Drift: the norm over the last quarter of the steps against the quarter "
     "before. No law: the theory has none for the recipe, or none with these settings."
 )
-
-
-class EquilibriumStudy(Study):
-    """Equilibrium: weight decay and step size alone decide how far weights turn
-
-    A network of scale-invariant weights only, half of its labels random, constant learning rate:
-    the norm settles where decay and steps balance, and the effective step there follows from the
-    hyper-parameters alone; the norm does too, up to the size of the gradients. The laws are those
-    that `spherenorm_theory` derives from the code of each recipe, for gradients that are random and
-    orthogonal to the weight. All points of an optimizer train at once. Averages are over the second
-    half of the steps.
-    """
-
-    name = "equilibrium"
-    seeds = {"smoke": 1, "small": 3, "full": 10}  # noqa: RUF012
-
-    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        trials = []
-        for name, (fixed, pairs) in OPTIMIZERS.items():
-            rates, decays = (list(column) for column in zip(*pairs, strict=True))
-            setting = {**fixed, "lr": rates, "weight_decay": decays}
-            trials += self.seeded(
-                plan, Place("", name), "mlp", name.lower(), setting, schedule="constant", probes=()
-            )
-        return trials
-
-    def tables(self, runs: Runs) -> list[Table]:
-        rows = [
-            _row(name, own)
-            for name in _ran(runs)
-            for _, own in runs.every("", name).groupby("point", sort=False)
-        ]
-        columns = ["optimizer", "lr", "weight decay"]
-        for name in ("step", "norm"):
-            columns += [f"predicted {name}", "measured", "off by %"]
-        columns.append("still drifting %")
-        title = "Effective step and norm in equilibrium"
-        return [Table(title, columns, rows, NOTE)] if rows else []
-
-    def pictures(self, runs: Runs) -> list[Picture]:
-        step, norm = QUANTITIES
-        return drawn(
-            [
-                _against(runs, step, "The effective step, a point per learning rate and decay."),
-                _against(runs, norm, "The norm at the same points."),
-                _over_time(runs),
-            ]
-        )
-
-    @property
-    def claims(self) -> Sequence[Claim]:
-        return [
-            Claim(
-                f"{slug(quantity.name)}.{slug(name)}", f"< {ALLOWED:g}",
-                partial(_off, name=name, quantity=quantity),
-                f"{name}: the measured {quantity.name} in equilibrium is within 15 % of the "
-                "prediction, at the worst of four points",
-                Statement("ours", "ours; Kosson et al. 2023"), unit="% off",
-            )
-            for quantity in QUANTITIES
-            for name in OPTIMIZERS
-        ]  # fmt: skip
 
 
 class Prediction(NamedTuple):
@@ -130,11 +66,7 @@ class Prediction(NamedTuple):
     def norm(self, item: Result) -> float | None:
         """The norm of a run, as the fourth root of the mean of |w|^4; None if it diverged."""
         scale = item.summary[self.scale]
-        return None if scale is None else _fourth_root(self.fourth_power * scale)
-
-
-def _fourth_root(value: float | None) -> float | None:
-    return None if value is None else float(value**0.25)
+        return None if scale is None else float((self.fourth_power * scale) ** 0.25)
 
 
 def predict(recipe: str, hyper_parameters: Mapping[str, Any]) -> Prediction | None:
@@ -180,39 +112,104 @@ def _law_of(recipe: str) -> tuple[Bound, Any]:
 
 
 Number = Callable[[Result], float | None]
-"""A number of a run; None if it diverged."""
+"""A number of a run; None if it diverged, or has none."""
 
 
-class Quantity(NamedTuple):
-    """A number that the law predicts and the run measures."""
-
-    name: str
-    predicted: Number
-    measured: Number
+def _law(item: Result) -> Prediction | None:
+    return predict(item.spec.recipe, item.spec.hyper_parameters)
 
 
-def _by_law(number: Callable[[Prediction, Result], float | None]) -> Number:
-    """A number of the law of a run; None without a law."""
-
-    def predicted(item: Result) -> float | None:
-        law = predict(item.spec.recipe, item.spec.hyper_parameters)
-        return None if law is None else number(law, item)
-
-    return predicted
+def _predicted_step(item: Result) -> float | None:
+    law = _law(item)
+    return None if law is None else law.step
 
 
-QUANTITIES = (
-    Quantity(
-        "effective step",
-        _by_law(lambda law, _: law.step),
-        lambda item: item.summary["effective_step_rms"],
-    ),
-    Quantity(
-        "norm",
-        _by_law(Prediction.norm),
-        lambda item: _fourth_root(item.summary["fourth_power_late"]),
-    ),
-)
+def _predicted_norm(item: Result) -> float | None:
+    law = _law(item)
+    return None if law is None else law.norm(item)
+
+
+def _norm(item: Result) -> float | None:
+    value = item.summary["fourth_power_late"]
+    return None if value is None else float(value**0.25)
+
+
+QUANTITIES: dict[str, tuple[Number, Number]] = {
+    "effective step": (_predicted_step, lambda item: item.summary["effective_step_rms"]),
+    "norm": (_predicted_norm, _norm),
+}
+"""The number that the law predicts, and the one that the run measures."""
+
+
+def _claim(quantity: str, name: str) -> Claim:
+    predicted, measured = QUANTITIES[quantity]
+
+    def off(runs: Runs) -> pd.Series:
+        """By how many percent at the worst point, by seed; empty if a point has no law."""
+        every = runs.of("", name).set_index("seed")
+        law = number(every, predicted, worst=1.0)
+        if law.isna().any():
+            return pd.Series(dtype=float)
+        share = number(every, measured, worst=math.inf) / law
+        return 100 * (share - 1).abs().groupby("seed").max()
+
+    return Claim(
+        f"{slug(quantity)}.{slug(name)}", f"< {ALLOWED:g}", off,
+        f"{name}: the measured {quantity} in equilibrium is within 15 % of the prediction, at the "
+        "worst of four points", Statement("ours", "ours; Kosson et al. 2023"), unit="% off",
+    )  # fmt: skip
+
+
+class EquilibriumStudy(Study):
+    """Equilibrium: weight decay and step size alone decide how far weights turn
+
+    A network of scale-invariant weights only, half of its labels random, constant learning rate:
+    the norm settles where decay and steps balance, and the effective step there follows from the
+    hyper-parameters alone; the norm does too, up to the size of the gradients. The laws are those
+    that `spherenorm_theory` derives from the code of each recipe, for gradients that are random and
+    orthogonal to the weight. All points of an optimizer train at once. Averages are over the second
+    half of the steps.
+    """
+
+    name = "equilibrium"
+    seeds = {"smoke": 1, "small": 3, "full": 10}  # noqa: RUF012
+    claims = tuple(_claim(quantity, name) for quantity in QUANTITIES for name in OPTIMIZERS)
+
+    def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
+        trials = []
+        for name, (fixed, pairs) in OPTIMIZERS.items():
+            rates, decays = (list(column) for column in zip(*pairs, strict=True))
+            setting = {**fixed, "lr": rates, "weight_decay": decays}
+            trials += self.seeded(
+                plan, Place("", name), "mlp", name.lower(), setting, schedule="constant", probes=()
+            )
+        return trials
+
+    def tables(self, runs: Runs) -> list[Table]:
+        rows: list[Row] = []
+        for name in _ran(runs):
+            for _, own in runs.every("", name).groupby("point", sort=False):
+                point = own.run.iloc[0].spec.hyper_parameters
+                row = [Cell(name), *(Cell(point.get(key), "g") for key in ("lr", "weight_decay"))]
+                for quantity in QUANTITIES:
+                    law, ours = _means(own, quantity)
+                    row += [
+                        Cell(law, ".4f", missing="no law"),
+                        Cell(ours, ".4f", missing="diverged"),
+                        Cell(100 * (ours / law - 1), "+.1f", missing=""),
+                    ]
+                drift = number(own, lambda item: item.summary["norm_drift"]).mean()
+                rows.append([*row, Cell(100 * float(drift), "+.1f")])
+        columns = ["optimizer", "lr", "weight decay"]
+        for quantity in ("step", "norm"):
+            columns += [f"predicted {quantity}", "measured", "off by %"]
+        title = "Effective step and norm in equilibrium"
+        return [Table(title, [*columns, "still drifting %"], rows, NOTE)] if rows else []
+
+    def pictures(self, runs: Runs) -> list[Picture]:
+        step = "The effective step, a point per learning rate and decay."
+        norm = "The norm at the same points."
+        return drawn([_against(runs, "effective step", step), _against(runs, "norm", norm)])
 
 
 def _ran(runs: Runs) -> list[str]:
@@ -220,68 +217,18 @@ def _ran(runs: Runs) -> list[str]:
     return [place.arm for place in runs.places]
 
 
-def _mean(own: pd.DataFrame, key: Number) -> float:
-    """The mean over the runs that have a number; nan without one."""
-    return float(number(own, key).mean())
+def _means(own: pd.DataFrame, quantity: str) -> list[float]:
+    """The predicted and the measured number, over the runs that have one; nan without one."""
+    return [float(number(own, key).mean()) for key in QUANTITIES[quantity]]
 
 
-def _row(name: str, own: pd.DataFrame) -> list[Cell]:
-    """An optimizer at one point: of each quantity the law, the measured number, the difference."""
-    point = own.run.iloc[0].spec.hyper_parameters
-    row = [Cell(name), *(Cell(point.get(key), "g") for key in ("lr", "weight_decay"))]
-    for quantity in QUANTITIES:
-        law, ours = (_mean(own, key) for key in quantity[1:])
-        row += [
-            Cell(law, ".4f", missing="no law"),
-            Cell(ours, ".4f", missing="diverged"),
-            Cell(100 * (ours / law - 1), "+.1f", missing=""),
-        ]
-    return [*row, Cell(100 * _mean(own, lambda item: item.summary["norm_drift"]), "+.1f")]
-
-
-def _off(runs: Runs, name: str, quantity: Quantity) -> pd.Series:
-    """By how many percent the prediction is off at its worst point; empty if one has no law."""
-
-    def off(item: Result) -> float | None:
-        law, ours = quantity.predicted(item), quantity.measured(item)
-        return None if ours is None or law is None else 100 * abs(ours / law - 1)
-
-    every = runs.every("", name)
-    if number(every, quantity.predicted, worst=0.0).isna().any():
-        return pd.Series(dtype=float)
-    points = every.groupby("point", sort=False)
-    return across(
-        number(own.set_index("seed"), off, worst=math.inf) for _, own in points
-    ).max(axis=1)  # fmt: skip
-
-
-def _against(runs: Runs, quantity: Quantity, caption: str) -> Picture:
+def _against(runs: Runs, quantity: str, caption: str) -> Picture:
     """Draw measured against predicted, and the line where they agree."""
     series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
     for name in _ran(runs):
         groups = runs.every("", name).groupby("point", sort=False)
-        pairs = np.array([[_mean(own, key) for key in quantity[1:]] for _, own in groups])
-        known = pairs[~np.isnan(pairs).any(axis=1)]
-        if len(known):
-            series[name] = known[:, 0].tolist(), known[:, 1].tolist()
-    colors = {name: color_of(name.lower()) for name in _ran(runs)}
-    words = f"predicted {quantity.name}", "measured"
-    return points(series, *words, caption, colors, log_x=True, log_y=True, diagonal=True)
-
-
-def _over_time(runs: Runs) -> Picture:
-    """Draw the norm of the first seed against steps, at every point."""
-    figure = empty_figure("step", "norm ‖w‖")
-    for name in _ran(runs):
-        firsts = runs.every("", name).drop_duplicates("point").run
-        for index, first in enumerate(firsts):
-            curve = {} if first.diverged else first.curve("norm")
-            figure.add_scatter(
-                x=list(curve), y=rounded(curve.values()), name=name,
-                legendgroup=name, showlegend=index == 0,
-                line={"color": color_of(name.lower()), "width": 1.5},
-            )  # fmt: skip
-    caption = (
-        "The norm on its way to equilibrium (first seed, every learning rate and weight decay)."
-    )
-    return Picture(figure, caption)
+        pairs = pd.DataFrame([_means(own, quantity) for _, own in groups]).dropna()
+        if len(pairs):
+            series[name] = pairs[0].tolist(), pairs[1].tolist()
+    colors, words = {name: color_of(name.lower()) for name in series}, f"predicted {quantity}"
+    return points(series, words, "measured", caption, colors, log_x=True, log_y=True, diagonal=True)

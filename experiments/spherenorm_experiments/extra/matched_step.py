@@ -20,7 +20,7 @@ from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial, across, choose, mean_over
 from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Row, Table, column, difference, mean_of
+from spherenorm_experiments.tables import Row, Table, column, difference
 
 ADAM, ADAMP = "Adam", "AdamP"
 KINDS = ((ADAM, ADAM), (ADAM, ADAMP), (ADAMP, ADAM), (ADAMP, ADAMP))
@@ -108,8 +108,7 @@ class MatchedStep(Study):
 
     def tables(self, runs: Runs) -> list[Table]:
         known = [each for each in BENCHMARKS if _rates(runs, each)]
-        tables = [_parts_table(runs, known), _rates_table(runs, known)]
-        return [table for table in [*tables, _steps_table(runs, known)] if table.rows]
+        return [_parts_table(runs, known)] if known else []
 
     def pictures(self, runs: Runs) -> list[Picture]:
         return drawn([_parts_picture(runs)])
@@ -149,10 +148,16 @@ def _at(
     return every[every.lr == rate].set_index("seed")[key]
 
 
-def _score(runs: Runs, benchmark: Benchmark, direction: str, length: str) -> pd.Series:
-    """The mean test score over the rates, by seed."""
-    kind = direction, length
-    return mean_over(_at(runs, benchmark, kind, rate) for rate in _rates(runs, benchmark))
+def _mean(runs: Runs, benchmark: Benchmark, kind: tuple[str, str], key: str = "test") -> pd.Series:
+    """The mean of a number over the rates, by seed."""
+    return mean_over(_at(runs, benchmark, kind, x, key) for x in _rates(runs, benchmark))
+
+
+def _tuned(runs: Runs, benchmark: Benchmark, kind: tuple[str, str]) -> pd.Series:
+    """The test score of each seed at the rate that its own validation set chooses."""
+    own = _runs(runs, benchmark, *kind)
+    ended = own.groupby("seed").seed.transform("count") == len(_rates(runs, benchmark))
+    return choose(own[ended]).test
 
 
 PARTS = {
@@ -161,13 +166,6 @@ PARTS = {
     "by the direction": ("#aa3377", "square"),
 }
 """The gap in scores and its parts, each with a color and a symbol."""
-
-
-def _tuned_score(runs: Runs, benchmark: Benchmark, direction: str, length: str) -> pd.Series:
-    """The test score of each seed at the rate that its own validation set chooses."""
-    own = _runs(runs, benchmark, direction, length)
-    ended = own.groupby("seed").seed.transform("count") == len(_rates(runs, benchmark))
-    return choose(own[ended]).test
 
 
 def gap_in_parts(scores: Mapping[tuple[str, str], pd.Series]) -> list[tuple[pd.Series, pd.Series]]:
@@ -197,62 +195,22 @@ def gap_in_parts(scores: Mapping[tuple[str, str], pd.Series]) -> list[tuple[pd.S
 
 def _parts_table(runs: Runs, benchmarks: Sequence[Benchmark]) -> Table:
     rows: list[Row] = []
-    ways = (("mean over rates", _score), ("best rate", _tuned_score))
-    for benchmark, (way, score) in itertools.product(benchmarks, ways):
-        scores = {kind: score(runs, benchmark, *kind) for kind in KINDS}
-        parts = [difference(*pair) for pair in gap_in_parts(scores)]
-        rows.append((f"{benchmark.label}, {way}", *column(list(scores.values()), ".4g"), *parts))
-    names = [_kind_name(*kind) for kind in KINDS]
-    headings = ("benchmark", *names, *PARTS)
-    note = (
-        "Test scores ± SD over seeds: means over the rates, and at the rate that the validation "
-        "set of each seed chooses. Differences are paired by seed, with Student's 95 % intervals. "
-        "Each part of the gap is the mean of the two ways to exchange "
-        "the one and keep the other; both add up to the gap. Adam is AdamW on the keywords."
-    )
-    return Table("The gap in two parts", headings, rows, note)
-
-
-def _kind_name(direction: str, length: str) -> str:
-    return direction if direction == length else f"{direction}, {length}'s steps"
-
-
-def _rates_table(runs: Runs, benchmarks: Sequence[Benchmark]) -> Table:
-    rows: list[Row] = []
     for benchmark in benchmarks:
-        for rate in _rates(runs, benchmark):
-            scores = {kind: _at(runs, benchmark, kind, rate) for kind in KINDS}
-            given = scores[ADAM, ADAMP]
-            gained = difference(given, scores[ADAM, ADAM])
-            left = difference(scores[ADAMP, ADAMP], given)
+        ways = {"mean over rates": _mean, "best rate": _tuned}
+        ways |= {f"rate {rate:g}": partial(_at, rate=rate) for rate in _rates(runs, benchmark)}
+        for way, score in ways.items():
+            scores = {kind: score(runs, benchmark, kind) for kind in KINDS}
+            parts = (difference(*pair) for pair in gap_in_parts(scores))
             means = column(list(scores.values()), ".4g")
-            rows.append((f"{benchmark.label}, {rate:g}", *means, gained, left))
-    headings = ["benchmark, rate", *(_kind_name(*kind) for kind in KINDS)]
-    headings += ["AdamP's steps: gained", "AdamP's direction: gained"]
+            rows.append((f"{benchmark.label}, {way}", *means, *parts))
+    names = (a if a == b else f"{a}, {b}'s steps" for a, b in KINDS)
     note = (
-        "Gained: Adam with AdamP's steps minus Adam, and AdamP minus Adam with AdamP's steps. Mean "
-        "± SD over seeds; differences with Student's 95 % intervals."
+        "Test scores ± SD over seeds: means over the rates, at the rate that the validation set of "
+        "each seed chooses, and at each rate. Differences are paired by seed, with Student's 95 % "
+        "intervals. Each part of the gap is the average over both orders of swapping; both add up "
+        "to the gap. Adam is AdamW on the keywords."
     )
-    return Table("Scores at each rate", headings, rows, note)
-
-
-def _steps_table(runs: Runs, benchmarks: Sequence[Benchmark]) -> Table:
-    rows: list[Row] = []
-    for benchmark in benchmarks:
-        for rate in _rates(runs, benchmark):
-            for kind in KINDS:
-                path = _at(runs, benchmark, kind, rate, "total_effective_step")
-                if len(path):
-                    growth = mean_of(_at(runs, benchmark, kind, rate, "growth"), ".3f")
-                    label = f"{benchmark.label}, {rate:g}: {_kind_name(*kind)}"
-                    rows.append((label, mean_of(path, ".3g"), growth))
-    headings = ("arm", "path on sphere", "norm, last / first")
-    note = "The path is the sum of the mean effective steps of the scale-invariant weights."
-    return Table("Steps and norms", headings, rows, note)
-
-
-def _parts(runs: Runs, benchmark: Benchmark) -> list[tuple[pd.Series, pd.Series]]:
-    return gap_in_parts({kind: _score(runs, benchmark, *kind) for kind in KINDS})
+    return Table("The gap in two parts", ("benchmark", *names, *PARTS), rows, note)
 
 
 def _parts_picture(runs: Runs) -> Picture:
@@ -260,7 +218,8 @@ def _parts_picture(runs: Runs) -> Picture:
     figure = empty_figure("points of the test score", "")
     known = [each for each in BENCHMARKS if _rates(runs, each)]
     for place, (name, (color, symbol)) in enumerate(PARTS.items()):
-        cells = [difference(*_parts(runs, benchmark)[place]) for benchmark in known]
+        every = [{kind: _mean(runs, each, kind) for kind in KINDS} for each in known]
+        cells = [difference(*gap_in_parts(scores)[place]) for scores in every]
         lines = [
             (float(cell.number), cell.interval or (cell.number, cell.number), benchmark.label)
             for cell, benchmark in zip(cells, known, strict=True)
@@ -285,39 +244,32 @@ def _parts_picture(runs: Runs) -> Picture:
     return Picture(figure, caption, wide=True)
 
 
-def _claims(benchmark: Benchmark) -> Iterator[Claim]:
+def _claims(benchmark: Benchmark) -> list[Claim]:
     """Claims of the gain by steps, of the gain by direction beyond it, and of the steps given."""
-    where, scored = f"({benchmark.label})", f"{slug(benchmark.label)}."
+    end, where = slug(benchmark.label), f"({benchmark.label})"
     adamp, given, adam, reverse = (ADAMP, ADAMP), (ADAM, ADAMP), (ADAM, ADAM), (ADAMP, ADAM)
-    said = (
-        ("direction", "AdamP scores higher than Adam with AdamP's effective steps", adamp, given),
-        ("steps", "Adam scores higher with AdamP's effective steps than with its own", given, adam),
-        ("reverse", "AdamP scores higher with its own effective steps than with Adam's", adamp,
-         reverse),
-    )  # fmt: skip
-    for name, text, ours, theirs in said:
-        yield Claim(
-            scored + name, "> 0", partial(_difference, benchmark=benchmark, ours=ours, base=theirs),
+
+    def gain(name: str, ours: tuple[str, str], base: tuple[str, str], text: str) -> Claim:
+        return Claim(
+            f"{end}.{name}", "> 0",
+            lambda runs: _mean(runs, benchmark, ours) - _mean(runs, benchmark, base),
             f"{text} {where}", unit="pp", margin=EQUIVALENT, score=True,
             primary=name == "direction",
         )  # fmt: skip
-    yield Claim(
-        f"{scored}given", "= 1 ± 0.001", partial(_path_ratio, benchmark=benchmark),
-        f"Adam with AdamP's effective steps has its path on the sphere {where}", GIVEN, ratio=True,
-    )  # fmt: skip
 
+    def paths(runs: Runs) -> pd.Series:
+        """The path of Adam with AdamP's steps over that of AdamP."""
+        key = "total_effective_step"
+        return _mean(runs, benchmark, given, key) / _mean(runs, benchmark, adamp, key)
 
-def _difference(
-    runs: Runs, benchmark: Benchmark, ours: tuple[str, str], base: tuple[str, str]
-) -> pd.Series:
-    return _score(runs, benchmark, *ours) - _score(runs, benchmark, *base)
-
-
-def _path_ratio(runs: Runs, benchmark: Benchmark) -> pd.Series:
-    """The mean path over the rates of Adam with AdamP's steps, over AdamP's, by seed."""
-    given, own = (
-        mean_over(_at(runs, benchmark, (direction, ADAMP), rate, "total_effective_step")
-                  for rate in _rates(runs, benchmark))
-        for direction in (ADAM, ADAMP)
-    )  # fmt: skip
-    return given / own
+    return [
+        gain("direction", adamp, given,
+             "AdamP scores higher than Adam with AdamP's effective steps"),
+        gain("steps", given, adam,
+             "Adam scores higher with AdamP's effective steps than with its own"),
+        gain("reverse", adamp, reverse,
+             "AdamP scores higher with its own effective steps than with Adam's"),
+        Claim(f"{end}.given", "= 1 ± 0.001", paths,
+              f"Adam with AdamP's effective steps has its path on the sphere {where}", GIVEN,
+              ratio=True),
+    ]  # fmt: skip

@@ -28,7 +28,8 @@ from spherenorm_experiments.paper.statements import (
     says,
 )
 from spherenorm_experiments.paper.thirteen import UNIFORM, across, of_every_benchmark
-from spherenorm_experiments.sections import Section, labeled
+from spherenorm_experiments.pictures import Picture
+from spherenorm_experiments.sections import LEADS, Section
 from spherenorm_experiments.stats import LATER, LEVEL, POWER
 from spherenorm_experiments.tables import Cell, Row, Table
 
@@ -99,6 +100,9 @@ def outcome(
 ALL = "thirteen"
 """The label of claims about all benchmarks together."""
 
+Labeled = tuple[str, Decision]
+"""A decision with the label of its study."""
+
 
 class Finding(NamedTuple):
     """A statement with its claims that have results, or could not be decided by any.
@@ -116,9 +120,9 @@ class Finding(NamedTuple):
     @property
     def telling(self) -> Mapping[str, Any] | None:
         """The claim that decides most, against the statement if one does."""
-        decided = [c for c in self.claims if c["verdict"] in (*AGAINST, *FOR)]
-        against = [c for c in decided if c["verdict"] in AGAINST]
-        return min(against or decided, key=lambda c: c["p"] or 0.0, default=None)
+        against = [claim for claim in self.claims if claim["verdict"] in AGAINST]
+        decided = against or [claim for claim in self.claims if claim["verdict"] in FOR]
+        return min(decided, key=lambda claim: claim["p"] or 0.0, default=None)
 
 
 class Summary(NamedTuple):
@@ -137,40 +141,58 @@ class Summary(NamedTuple):
     reach: str
 
 
-def current(sections: Iterable[Section]) -> list[Section]:
-    """Of each study its first section: the defaults, in the largest tier that was run."""
-    first: dict[str, Section] = {}
+class Opening(NamedTuple):
+    """The question that leads a page, before the statements and the claims.
+
+    Attributes:
+        question: the title of the study; "" without its runs.
+        tables: its first table.
+        pictures: of the study.
+    """
+
+    question: str = ""
+    tables: Sequence[Table] = ()
+    pictures: Sequence[Picture] = ()
+
+
+def opening(sections: Iterable[Section]) -> Opening:
+    """The opening of these sections; empty without a study that leads."""
     for section in sections:
-        first.setdefault(section.study.name, section)
-    return list(first.values())
+        study, runs = section.study, section.results
+        if study.name in LEADS and len(runs):
+            return Opening(study.title(), study.tables(runs)[:1], study.pictures(runs))
+    return Opening()
 
 
-def every_decision(sections: Sequence[Section]) -> list[tuple[str, Decision]]:
-    """The decisions of these sections and across benchmarks, with the labels of their studies."""
-    own = [(each.study.name, decision) for each in sections for decision in each.decisions]
-    return [*own, *((ALL, decision) for decision in across(sections) if decision.has_results)]
+def _decisions(sections: Sequence[Section]) -> tuple[list[Section], list[Labeled]]:
+    """Of each study its first section, which has the defaults in the largest tier that was run.
+
+    With it go its decisions, and those across benchmarks.
+    """
+    first = {section.study.name: section for section in reversed(sections)}
+    shown = [section for section in sections if first[section.study.name] is section]
+    own = [(section.study.name, each) for section in shown for each in section.decisions]
+    return shown, [*own, *((ALL, each) for each in across(shown) if each.has_results)]
 
 
 def findings(sections: Sequence[Section]) -> list[Finding]:
     """Each statement of the paper, in its order."""
-    shown = current(sections)
-    cited: dict[Statement, list[tuple[str, Decision]]] = {says(UNIFORM): of_every_benchmark(shown)}
-    for label, decision in every_decision(shown):
+    shown, decisions = _decisions(sections)
+    cited: dict[Statement, list[Labeled]] = {says(UNIFORM): of_every_benchmark(shown)}
+    for label, decision in decisions:
         cited.setdefault(decision.claim.cites, []).append((label, decision))
     made = []
     for name, statement in STATEMENTS.items():
         every = cited.get(statement, [])
-        known = [(label, d) for label, d in every if d.has_results or d.out_of_reach]
-        claims = [
-            claim
-            for label, decision in known
-            for claim in labeled({"label": label, "anchor": label, "claims": [decision.to_json()]})
-        ]
-        verdicts: list[str] = [decision.verdict for _, decision in known]
+        known = [(label, each) for label, each in every if each.has_results or each.out_of_reach]
+        claims = [{**each.to_json(), "study": label, "anchor": label,
+                   "label": f"{label}.{each.claim.name}"} for label, each in known]  # fmt: skip
+        verdicts: list[str] = [each.verdict for _, each in known]
         if name in EVERY:
             verdicts += [""] * (len(every) - len(known))
-        scale, all_cases = name in AT_ANY_SCALE, name in EVERY
-        found = outcome(statement.kind, verdicts, at_any_scale=scale, every=all_cases)
+        found = outcome(
+            statement.kind, verdicts, at_any_scale=name in AT_ANY_SCALE, every=name in EVERY
+        )
         made.append(Finding(name, statement, found, claims, UNCLAIMED.get(name, "")))
     return made
 
@@ -180,58 +202,46 @@ def summary(sections: Sequence[Section]) -> Summary | None:
     found = findings(sections)
     if not any(finding.claims for finding in found):
         return None
+    topics = {topic: [f for f in found if f.statement.topic == topic] for topic in TOPICS}
     rows: list[Row] = []
-    for topic in TOPICS:
-        own = [finding.outcome for finding in found if finding.statement.topic == topic]
-        rows.append((topic, *(_count(own.count(each)) for each in OUTCOMES)))
-    every = [finding.outcome for finding in found]
-    rows.append(("all", *(_count(every.count(each)) for each in OUTCOMES)))
-    holds = {
-        topic: [f for f in found if f.statement.topic == topic and f.outcome == "supported"]
-        for topic in TOPICS
-    }
+    for topic, own in {**topics, "all": found}.items():
+        outcomes = [finding.outcome for finding in own]
+        counts = (outcomes.count(each) or None for each in OUTCOMES)
+        rows.append((topic, *(Cell(count, "d", missing="") for count in counts)))
+    supported = {topic: [finding for finding in own if finding.outcome == "supported"]
+                 for topic, own in topics.items()}  # fmt: skip
     return Summary(
         Table("Statements of the paper", ("about", *OUTCOMES), rows),
-        {topic: own for topic, own in holds.items() if own},
+        {topic: own for topic, own in supported.items() if own},
         [finding for each in FAILED for finding in found if finding.outcome == each],
-        _reach([decision for _, decision in every_decision(current(sections))]),
+        _reach(each for _, each in _decisions(sections)[1]),
     )
 
 
-def _count(number: int) -> Cell:
-    return Cell(number or None, "d", missing="")
-
-
-def _reach(decisions: Sequence[Decision]) -> str:
+def _reach(decisions: Iterable[Decision]) -> str:
     """The number of claims whose effects these runs cannot find, and how far off they are."""
     sized = [
-        (decision, decision.expected, abs(decision.claim.effect))
+        (decision.out_of_reach, decision.expected / abs(decision.claim.effect))
         for decision in decisions
         if decision.claim.effect and decision.expected and math.isfinite(decision.expected)
     ]
     if not sized:
         return ""
-    out = sum(decision.out_of_reach for decision, *_ in sized)
-    factors = [expected / effect for _, expected, effect in sized]
+    factor = statistics.median(factor for _, factor in sized)
     return (
-        f"{out} of {len(sized)} comparisons of scores were marked before the runs: what so many "
-        f"seeds can be expected to detect is more than {OUT_OF_REACH:g} times the paper's effect. "
-        f"In the median of the {len(sized)} it is {statistics.median(factors):.2g} times that."
+        f"{sum(out for out, _ in sized)} of {len(sized)} comparisons of scores were marked before "
+        "the runs: what so many seeds can be expected to detect is more than "
+        f"{OUT_OF_REACH:g} times the paper's effect. In the median of the {len(sized)} it is "
+        f"{factor:.2g} times that."
     )
 
 
 def findings_table(found: Sequence[Finding]) -> Table:
     """The statements with their outcomes and the verdicts of their claims."""
-    rows = [
-        (
-            str(finding.statement),
-            finding.outcome,
-            "; ".join(f"{claim['label']}: {claim['verdict']}" for claim in finding.claims)
-            or finding.reason
-            or "no runs",
-        )
-        for finding in found
-    ]
+    rows = []
+    for finding in found:
+        said = "; ".join(f"{claim['label']}: {claim['verdict']}" for claim in finding.claims)
+        rows.append((str(finding.statement), finding.outcome, said or finding.reason or "no runs"))
     return Table("Statements of the paper", ("statement", "outcome", "claims"), rows)
 
 

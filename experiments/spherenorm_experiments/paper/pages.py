@@ -14,8 +14,13 @@ import jinja2
 from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import study_classes
 from spherenorm_experiments.page import template_environment
-from spherenorm_experiments.paper.findings import findings, findings_table, rules, summary
-from spherenorm_experiments.paper.opening import opening
+from spherenorm_experiments.paper.findings import (
+    findings,
+    findings_table,
+    opening,
+    rules,
+    summary,
+)
 from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled

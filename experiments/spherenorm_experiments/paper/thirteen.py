@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -46,24 +46,22 @@ more than three times the paper's difference was marked beforehand and has no ve
 class Line(NamedTuple):
     """A pair of optimizers on a benchmark, with the decision about its scores."""
 
-    label: str
-    study: str
+    section: Section
     condition: Condition
     pair: tuple[Arm, Arm]
     decision: Decision
-    runs: Runs
 
     @property
     def verdict(self) -> str:
         """Gain and loss in place of for and against."""
-        if self.decision.verdict in FOR:
-            return "gain"
-        return "loss" if self.decision.verdict == "contradicted" else self.decision.verdict
+        given = self.decision.verdict
+        return "gain" if given in FOR else "loss" if given == "contradicted" else given
 
     @property
     def scores(self) -> list[pd.Series]:
         """The test scores of both."""
-        return [self.runs.best(self.condition.label, arm.name).test for arm in self.pair]
+        runs = self.section.results
+        return [runs.best(self.condition.label, arm.name).test for arm in self.pair]
 
     @property
     def gain(self) -> float:
@@ -77,8 +75,24 @@ class Line(NamedTuple):
         known = len(gains) >= PERFORMANCE_SEEDS and spread > 0
         return mean(gains) / spread if known else math.nan
 
+    @property
+    def row(self) -> Row:
+        """The row of the table."""
+        condition, (base, ours) = self.condition, [arm.name for arm in self.pair]
+        theirs = next(iter(condition.paper.values()), {})
+        return (
+            f"{condition.benchmark}: {condition.label} ({self.section.label})",
+            f"{base} → {ours}",
+            *column(self.scores, ".4g"),
+            self.decision.ours,
+            Cell(self.decision.detectable, ".2g", missing=""),
+            self.verdict,
+            " → ".join(str(theirs[name]) for name in (base, ours) if name in theirs),
+            condition.gap(ours, base),
+        )
 
-def lines_of(sections: Sequence[Section]) -> Iterator[Line]:
+
+def lines_of(sections: Iterable[Section]) -> Iterator[Line]:
     """The pairs of every comparison that has results, in the order of the sections."""
     for section in sections:
         study = section.study
@@ -88,7 +102,7 @@ def lines_of(sections: Sequence[Section]) -> Iterator[Line]:
         for condition, pair in study.comparisons:
             decision = decided.get(score_claim(condition, *pair).name)
             if condition.benchmark and decision is not None and decision.has_results:
-                yield Line(section.label, study.name, condition, pair, decision, section.results)
+                yield Line(section, condition, pair, decision)
 
 
 def thirteen_table(sections: Sequence[Section]) -> Table | None:
@@ -98,13 +112,10 @@ def thirteen_table(sections: Sequence[Section]) -> Table | None:
         return None
     rows: list[Row] = []
     for name in THIRTEEN:
-        own = [line for line in lines if line.condition.benchmark == name]
-        rows += [_row(line) for line in own] or [(f"{name}: not run", *("",) * 8)]
-    columns: list[Heading] = [
-        *("benchmark", "optimizers", "baseline", "projected"),
-        *("difference", "detectable", "verdict"),
-        *paper("scores", "difference"),
-    ]
+        own = [line.row for line in lines if line.condition.benchmark == name]
+        rows += own or [(f"{name}: not run", *("",) * 8)]
+    columns: list[Heading] = ["benchmark", "optimizers", "baseline", "projected", "difference"]
+    columns += ["detectable", "verdict", *paper("scores", "difference")]
     verdicts = [line.verdict for line in lines]
     listed = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
     gains = mean_gains(sections)
@@ -116,43 +127,26 @@ def thirteen_table(sections: Sequence[Section]) -> Table | None:
     return Table("The thirteen benchmarks", columns, rows, counted)
 
 
-def _row(line: Line) -> Row:
-    condition, decision = line.condition, line.decision
-    names = [arm.name for arm in line.pair]
-    theirs = next(iter(condition.paper.values()), {})
-    return (
-        f"{condition.benchmark}: {condition.label} ({line.label})",
-        " → ".join(names),
-        *column(line.scores, ".4g"),
-        decision.ours,
-        Cell(decision.detectable, ".2g", missing=""),
-        line.verdict,
-        " → ".join(str(theirs[name]) for name in names if name in theirs),
-        condition.gap(names[1], names[0]),
-    )
-
-
 def of_every_benchmark(sections: Sequence[Section]) -> list[tuple[str, Decision]]:
     """Each row of the table, and each benchmark without one, with the name of its study.
 
     A statement of gains on all of them stands if each of these does.
     """
-    lines = list(lines_of([section for section in sections if section.decides]))
-    rows = [(line.study, line.decision) for line in lines]
+    lines = list(lines_of(section for section in sections if section.decides))
     ran = {line.condition.benchmark for line in lines}
     missing = [name for name in THIRTEEN if name not in ran] if lines else []
     claims = [Claim(slug(name), "> 0", lambda _: None, name) for name in missing]
+    rows = [(line.section.study.name, line.decision) for line in lines]
     return [*rows, *(("thirteen", Decision(claim)) for claim in claims)]
 
 
 def mean_gains(sections: Sequence[Section]) -> dict[str, float]:
     """AdamP's mean gain over its rows, in deviations, for each benchmark that has one."""
     gains: dict[str, list[float]] = {}
-    for line in lines_of([section for section in sections if section.decides]):
-        if line.pair[1].recipe == "adamp":
-            own = gains.setdefault(line.condition.benchmark, [])
-            own += [line.gain] if math.isfinite(line.gain) else []
-    return {name: mean(gains[name]) for name in THIRTEEN if gains.get(name)}
+    for line in lines_of(section for section in sections if section.decides):
+        if line.pair[1].recipe == "adamp" and math.isfinite(line.gain):
+            gains.setdefault(line.condition.benchmark, []).append(line.gain)
+    return {name: mean(gains[name]) for name in THIRTEEN if name in gains}
 
 
 def across(sections: Sequence[Section]) -> list[Decision]:

@@ -11,7 +11,7 @@ from spherenorm_tiny import tiny_spec
 import spherenorm_experiments
 from spherenorm_experiments.execute import execute, execute_spec
 from spherenorm_experiments.jobs import jobs_of
-from spherenorm_experiments.paper.shared.starts import Choice, Descents
+from spherenorm_experiments.paper.shared import starts
 from spherenorm_experiments.runs import Place, Runs, choose, curves_of
 from spherenorm_experiments.spec import Spec, points_of
 from spherenorm_experiments.study import trials_of
@@ -164,35 +164,34 @@ def descents(gaps=GAPS, diverged_at=None):
     specs = [Spec("cosine", "sgdw", point, seed=s) for point in points_of(TOY) for s in range(3)]
     rows = zip(specs, (x for row in gaps for x in row), strict=True)
     items = [result("x", 0, spec, gap=x, diverged_at=diverged_at) for spec, x in rows]
-    return Descents(Runs(items), "", "x")
+    return Runs(items).every("", "x")
 
 
 def chosen(own, *arguments):
-    point, *rest = own.best("gap", *arguments)
-    return dict(point or ()).get("weight_decay"), *rest
+    best = starts.at_best(own, "gap", *arguments)
+    return best.weight_decay.iloc[0], best.lr.iloc[0], starts.is_at_edge(own, best)
 
 
 def test_the_papers_start_chooses_and_the_others_are_scored():
     own = descents()
-    assert chosen(own) == (1.0, 0.3, False, False)
-    assert chosen(own, (0.0, 0.1)) == (0.0, 0.1, False, False)  # one rate has no edge
-    assert own.values("gap", own.best("gap").point).to_dict() == {1: 9.0, 2: 9.0}
-    assert own.start(own.at(1.0)).summary["gap"] == 8
+    assert chosen(own) == (1.0, 0.3, False)
+    assert chosen(own, (0.0, 0.1)) == (0.0, 0.1, True)
+    assert starts.beside(starts.at_best(own, "gap"), "gap").to_dict() == {1: 9.0, 2: 9.0}
+    assert starts.from_papers_start(starts.at_rate(own, 1.0)).summary["gap"] == 8
 
 
 def test_a_start_without_a_number_is_infinitely_far():
-    own = descents()
-    assert own.values("gap", own.at(1.0)).to_dict() == {1: 1.0, 2: math.inf}
+    own = starts.at_rate(descents(), 1.0)
+    first = own[own.weight_decay == 0.0]
+    assert starts.beside(first, "gap").to_dict() == {1: 1.0, 2: math.inf}
     for diverged_at in (None, 5):  # so that a claim about it is lost, not empty
         lost = descents([[None] * 3] * 6, diverged_at)
-        assert chosen(lost) == (0.0, 0.1, False, True)
-        assert str(lost.best("gap").cell) == "none"
-        assert set(lost.values("gap", lost.best("gap").point)) == {math.inf}
-    nothing = Descents(Runs(), "", "x")
-    assert nothing.best("gap")[0] is None
-    assert isinstance(nothing.best("gap"), Choice)
-    assert nothing.values("gap", None).empty
-    assert nothing.start(nothing.at(0.1)) is None
+        assert chosen(lost)[:2] == (0.0, 0.1)
+        assert set(starts.beside(starts.at_best(lost, "gap"), "gap")) == {math.inf}
+    nothing = Runs().every("", "x")
+    assert starts.at_best(nothing, "gap").empty
+    assert starts.beside(starts.at_best(nothing, "gap"), "gap").empty
+    assert starts.from_papers_start(starts.at_rate(nothing, 0.1)) is None
 
 
 def test_a_frame_has_a_row_for_each_run_however_it_was_computed(tmp_path):

@@ -76,12 +76,13 @@ def test_the_claims_tell_a_schedule_from_a_direction(gains, verdicts):
 
 
 def test_a_table_has_the_mean_over_rates_and_the_rate_of_each_seed():
-    over, best = MatchedStep().tables(made((0.0, 5.0)))[0].rows
+    over, best, *each = MatchedStep().tables(made((0.0, 5.0)))[0].rows
+    assert [str(row[0]) for row in each] == [f"stripes, rho 0.5, rate {x:g}" for x in RATES]
     seeds = range(6)
     assert over[1].value == pytest.approx(50 + 100 * sum(RATES) / 3 + 2.5, abs=0.03)
     chosen = [50 + 100 * RATES[seed % 3] + seed for seed in seeds]  # by its validation set
     assert best[1].value == pytest.approx(sum(chosen) / 6, abs=0.03)
-    for row in (over, best):
+    for row in (over, best, *each):
         gap, by_steps, by_direction = (float(cell.value) for cell in row[-3:])
         assert (gap, by_steps, by_direction) == pytest.approx((5, 5, 0), abs=0.06)
 

@@ -163,10 +163,10 @@ def test_the_papers_cosines_are_tested_not_only_quoted():
 
 
 def test_a_benchmark_without_runs_is_a_case_without_a_result(monkeypatch):
-    line = thirteen.Line(
-        "d1", "d1", find_study("d1").conditions[0], find_study("d1").comparisons[0][1],
-        Decision(Claim("score", "> 0", lambda _: None, "a score")), Runs(),
-    )  # fmt: skip
+    study = find_study("d1")
+    decision = Decision(Claim("score", "> 0", lambda _: None, "a score"))
+    section = Section(study, Plan(), Runs())
+    line = thirteen.Line(section, study.conditions[0], study.comparisons[0][1], decision)
     monkeypatch.setattr(thirteen, "lines_of", lambda sections: iter([line]))
     found = thirteen.of_every_benchmark([])
     assert len(found) == len(thirteen.THIRTEEN)

@@ -53,7 +53,7 @@ def read_photos(train, test, roles=()):
     def read(splits, _):
         assert (splits.train.labels.tolist(), splits.test.labels.tolist()) == (train, test)
         assert splits.validation.labels.tolist() == train
-        assert splits.test.columns[0].tolist() == (roles or [BOTH] * len(test))
+        assert splits.test.columns[2].tolist() == (roles or [BOTH] * len(test))
         image, label, _ = splits.test[0]
         assert (image.shape, label) == ((3, 24, 24), test[0])
         assert torch.equal(splits.test[0][0], image)

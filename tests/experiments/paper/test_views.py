@@ -68,7 +68,6 @@ ROWS = {
     "transformer, weight norm": (lambda: transformer(True), r"layers\..*", NONE),
     "digits": (of_task("digits", variant="plain"), r"[012]\.0", NONE),
     "digits, residual": (of_task("digits", variant="residual"), r"(?!3).*", NONE),
-    "digits, transformer": (of_task("digits", variant="transformer"), NONE, NONE),
     "bytes": (of_task("bytes", windows=24), NONE, r"blocks\.\d\.(query|key)"),
     "debiasing, digits": (of_task("debiasing"), r"(?!.*head).*", NONE),
     "debiasing, stripes": (of_task("debiasing", data_set="stripes"), r"(?!.*head).*", NONE),

@@ -4,6 +4,6 @@ STUDIES = {
     "end-of-training": "end_of_training:EndOfTraining",
     "lr-transfer": "lr_transfer:STUDY",
     "norm-control": "norm_control:NormControl",
-    "warm-up": "warm_up:STUDY",
+    "warm-up": "lr_transfer:WARM_UP",
 }
 TASKS = {"bytes": "byte_model:ByteModel"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,13 +11,13 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.extra.control.arms import BETAS, REST
-from spherenorm_experiments.extra.control.norm_control import BYTES, PLACES, Measured
+from spherenorm_experiments.extra.control.norm_control import TASKS
 from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.rates import WITHIN
-from spherenorm_experiments.extra.control.turns import growth, series
+from spherenorm_experiments.extra.control.turns import Rotations, growth
 from spherenorm_experiments.pictures import Picture, drawn, lines
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Key, Place, Result, Runs, Trial, number
+from spherenorm_experiments.runs import Key, Place, Runs, Trial, number
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Row, Table, mean_of
 
@@ -44,6 +43,37 @@ EPOCHS = {"smoke": 4, "small": 50, "full": 200}
 SMOOTHED = {"label_smoothing": 0.2}
 """Of the digits: it keeps a network that fits all of them from having no gradient."""
 
+GRADIENT = partial(growth, what="gradients", early=MIDDLE, late=END)
+NORM = partial(growth, what="norms", early=MIDDLE, late=END)
+"""The norm near the end over that in the middle, of all hidden weights."""
+
+
+def _claims(task: str) -> list[Claim]:
+    unit, margin = ("nats", WITHIN) if task == "bytes" else ("pp", MARGIN)
+
+    def of(runs: Runs, name: str, key: Key) -> pd.Series:
+        return number(runs.every(task, name).set_index("seed"), key, math.inf)
+
+    def less(name: str) -> Claim:
+        return Claim(
+            f"less.{slug(name)}.{task}", "< 1",
+            lambda runs: of(runs, name, GRADIENT) / of(runs, "AdamW", GRADIENT),
+            f"{name}'s gradients grow less than AdamW's ({task})", ratio=True, primary=True,
+        )  # fmt: skip
+
+    return [
+        Claim(f"grows.{task}", "> 1", lambda runs: of(runs, "AdamW", GRADIENT),
+              f"AdamW's gradients grow as the rate falls ({task})", ratio=True, primary=True),
+        *map(less, ("AdamC", "Hyperball")),
+        Claim(f"shrinks.{task}", "< 1", lambda runs: of(runs, "AdamW", NORM),
+              f"AdamW's weights shrink as the rate falls ({task})", ratio=True),
+        Claim(f"keeps.{task}", "= 1 ± 0.05", lambda runs: of(runs, "AdamC", NORM),
+              f"AdamC's weights keep their norm within 5 % ({task})", ratio=True),
+        Claim(f"score.{task}", "> 0",
+              lambda runs: of(runs, "AdamC", "test") - of(runs, "AdamW", "test"),
+              f"AdamC scores higher than AdamW ({task})", score=True, unit=unit, margin=margin),
+    ]  # fmt: skip
+
 
 class EndOfTraining(Study):
     """End of training: do gradients grow as the rate falls, and does AdamC cure that?
@@ -60,19 +90,18 @@ class EndOfTraining(Study):
     name = "end-of-training"
     seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12}  # noqa: RUF012
     first_seed = 1300
+    claims = tuple(claim for task in TASKS for claim in _claims(task))
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        places = PLACES[:1] if plan.tier == "smoke" else PLACES
-        tier, trials = plan.budgets, list[Trial]()
-        for place in places:
-            own: dict[str, Any] = {"epochs": EPOCHS[tier], "options": SMOOTHED}
-            if place is BYTES:
-                own = {"options": {"windows": WINDOWS[tier], "width": 32}}
-            fields = {"rest": REST, "schedule": "linear", "probe_every": 10}
+        trials: list[Trial] = []
+        for task in TASKS[:1] if plan.tier == "smoke" else TASKS:
+            own: dict[str, Any] = {"epochs": EPOCHS[plan.budgets], "options": SMOOTHED}
+            if task == "bytes":
+                own = {"options": {"windows": WINDOWS[plan.budgets], "width": 32}}
             for name, (recipe, hyper_parameters) in ARMS.items():
                 trials += self.seeded(
-                    plan, Place(place.label, name), place.task, recipe, hyper_parameters,
-                    probes=("norms", PROBE), **fields, **own,
+                    plan, Place(task, name), task, recipe, hyper_parameters, rest=REST,
+                    schedule="linear", probes=("norms", PROBE), probe_every=10, **own,
                 )  # fmt: skip
         return trials
 
@@ -80,8 +109,7 @@ class EndOfTraining(Study):
         rows: list[Row] = []
         for place in runs.places:
             every = runs.every(*place)
-            parts = (number(every, of_gradient, math.inf), number(every, of_norm, math.inf))
-            ends = (mean_of(part, ".3f") for part in parts)
+            ends = (mean_of(number(every, key, math.inf), ".3f") for key in (GRADIENT, NORM))
             rows.append((str(place), *ends, mean_of(every.test, ".4g")))
         headings = ("arm", "gradient norm, end / middle", "weight norm, end / middle", "test score")
         note = (
@@ -92,73 +120,16 @@ class EndOfTraining(Study):
         return [Table("The end of training", headings, rows, note)] if rows else []
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        return drawn(_over_time(runs, place) for place in PLACES)
-
-    @property
-    def claims(self) -> Sequence[Claim]:
-        return [claim for place in PLACES for claim in _claims(place)]
+        return drawn(_over_time(runs, task) for task in TASKS)
 
 
-def of_gradient(item: Result) -> float | None:
-    """The gradient norm near the end over that in the middle."""
-    return growth(item, "gradients", MIDDLE, END)
-
-
-def of_norm(item: Result) -> float | None:
-    """The norm of the weights near the end over that in the middle."""
-    return growth(item, "norms", MIDDLE, END)
-
-
-def _number(runs: Runs, place: Measured, name: str, key: Key) -> pd.Series:
-    return number(runs.every(place.label, name).set_index("seed"), key, math.inf)
-
-
-def _over_adamw(runs: Runs, place: Measured, name: str) -> pd.Series:
-    ours, theirs = (_number(runs, place, each, of_gradient) for each in (name, "AdamW"))
-    return ours / theirs
-
-
-def _gain(runs: Runs, place: Measured) -> pd.Series:
-    return _number(runs, place, "AdamC", "test") - _number(runs, place, "AdamW", "test")
-
-
-def _claims(place: Measured) -> Iterator[Claim]:
-    where, end = f"({place.label})", slug(place.label)
-    side = partial(_number, place=place)
-    yield Claim(
-        f"grows.{end}", "> 1", partial(side, name="AdamW", key=of_gradient),
-        f"AdamW's gradients grow as the rate falls {where}", ratio=True, primary=True,
-    )  # fmt: skip
-    for name in ("AdamC", "Hyperball"):
-        yield Claim(
-            f"less.{slug(name)}.{end}", "< 1", partial(_over_adamw, place=place, name=name),
-            f"{name}'s gradients grow less than AdamW's {where}", ratio=True, primary=True,
-        )  # fmt: skip
-    yield Claim(
-        f"shrinks.{end}", "< 1", partial(side, name="AdamW", key=of_norm),
-        f"AdamW's weights shrink as the rate falls {where}", ratio=True,
-    )  # fmt: skip
-    yield Claim(
-        f"keeps.{end}", "= 1 ± 0.05", partial(side, name="AdamC", key=of_norm),
-        f"AdamC's weights keep their norm within 5 % {where}", ratio=True,
-    )  # fmt: skip
-    nats = place is BYTES
-    yield Claim(
-        f"score.{end}", "> 0", partial(_gain, place=place),
-        f"AdamC scores higher than AdamW {where}", unit="nats" if nats else "pp",
-        margin=WITHIN if nats else MARGIN, score=True,
-    )  # fmt: skip
-
-
-def _over_time(runs: Runs, place: Measured) -> Picture:
+def _over_time(runs: Runs, task: str) -> Picture:
     """Draw the norm of the gradients against the progress of the run, the mean over seeds."""
-    drawn_lines = {}
+    series = {}
     for name in ARMS:
-        own = runs.every(place.label, name).run
-        known = [list(series(item)) for item in own if not item.diverged]
-        known = [each for each in known if each]
-        if known:
-            xs, ys = np.mean(known, axis=0).T
-            drawn_lines[name] = xs.tolist(), ys.tolist()
-    caption = f"The norm of the gradients of hidden weights, means over seeds ({place.label})."
-    return lines(drawn_lines, "progress", "gradient norm", caption, COLORS, log_y=True)
+        items = (item for item in runs.every(task, name).run if not item.diverged)
+        if known := [each for each in map(Rotations.of, items) if each is not None]:
+            norms = [np.sqrt((each.gradients**2).sum(1)) for each in known]
+            series[name] = known[0].progress.tolist(), np.mean(norms, axis=0).tolist()
+    caption = f"The norm of the gradients of hidden weights, means over seeds ({task})."
+    return lines(series, "progress", "gradient norm", caption, COLORS, log_y=True)

@@ -1,13 +1,12 @@
-"""A study of our own: does the best learning rate stay over widths, and how much does it matter?"""
+"""Two studies of our own: do best learning rates stay over widths, and is warm-up needless?"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
@@ -17,10 +16,9 @@ from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.rates import (
     REACH,
     WITHIN,
-    Curve,
     best_octave,
-    curves,
     lacking,
+    losses,
     plateau,
     sensitivity,
 )
@@ -37,13 +35,77 @@ WINDOWS = {"smoke": 32, "small": 960, "full": 64_000}
 """Training windows of each tier: 120 steps of 8 in the small one, 2,000 of 32 in the full one."""
 
 FIELDS = {"rest": REST, "schedule": "linear", "probes": ("norms", PROBE), "probe_every": 20}
+NATS: dict[str, Any] = {"unit": "nats", "margin": WITHIN, "score": True}
 
 
-def byte_condition(label: str, **options: Any) -> Condition:
-    """The byte model with these options, in every tier."""
+def _condition(label: str, width: int) -> Condition:
+    """The byte model at a width, in every tier."""
     windows = {tier: Setup({"windows": count}) for tier, count in WINDOWS.items()}
-    setup = windows.pop("small").updated(Setup(options, fields=FIELDS))
+    setup = windows.pop("small").updated(Setup({"width": width}, fields=FIELDS))
     return Condition(label, "bytes", setup, tiers=windows, unit="nats", margin=WITHIN)
+
+
+CONDITIONS = [
+    _condition(f"width {width}", width) for width in sorted(set().union(*WIDTHS.values()))
+]
+ARMS = {(base, control): arm_of(base, control) for base in BASES for control in CONTROLS}
+
+
+def _ran(runs: Runs) -> list[str]:
+    """The conditions with runs, from the narrowest to the widest."""
+    known = {place.condition for place in runs.places}
+    return [condition.label for condition in CONDITIONS if condition.label in known]
+
+
+def over_widths(runs: Runs, arm: str, of: Callable[[pd.DataFrame], pd.Series]) -> pd.Series:
+    """The mean of a number of the losses over the widths that have runs."""
+    return mean_over(of(losses(runs, width, arm)) for width in _ran(runs))
+
+
+def drift(runs: Runs, arm: str) -> pd.Series:
+    """log2 of the best rate at the largest width minus that at the smallest; none for one width."""
+    if len(ran := _ran(runs)) < 2:
+        return pd.Series(dtype=float)
+    narrow, wide = (best_octave(losses(runs, ran[i], arm)) for i in (0, -1))
+    return (wide - narrow).dropna()
+
+
+def _tuned(runs: Runs, arm: str) -> pd.Series:
+    """Minus the test loss of each seed at the rate that it chooses, the mean over widths."""
+    return mean_over(runs.best(width, arm).test for width in _ran(runs))
+
+
+def one_sided(runs: Runs, arms: Sequence[str]) -> str:
+    """The arms whose rates end within reach of the best one, so that a sensitivity lacks some."""
+    parts = []
+    for width, arm in itertools.product(_ran(runs), arms):
+        if few := lacking(losses(runs, width, arm)):
+            parts.append(f"{arm} at {width} lacks {few} of {2 * REACH + 1} rates")
+    return "; ".join(parts)
+
+
+def _against_decay(base: str, control: str) -> list[Claim]:
+    arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
+    end = f"{slug(base)}.{slug(control)}"
+
+    def minus(runs: Runs, of: Callable[[Runs, str], pd.Series]) -> pd.Series:
+        return of(runs, arm) - of(runs, decayed)
+
+    return [
+        Claim(f"loss.{end}", "> 0", lambda runs: minus(runs, _tuned),
+              f"{arm} has a lower loss at its own best rates than {decayed}", **NATS),
+        Claim(f"sensitivity.{end}", "< 0",
+              lambda runs: minus(runs, lambda of, name: over_widths(of, name, sensitivity)),
+              f"{arm} is less sensitive to the rate than {decayed}", primary=True,
+              note=lambda runs: one_sided(runs, (arm, decayed)), **NATS),
+        Claim(f"plateau.{end}", "> 0",
+              lambda runs: minus(runs, lambda of, name: over_widths(of, name, plateau)),
+              f"{arm} has a wider plateau than {decayed}", unit="octaves", score=True),
+        Claim(f"drift.{end}", "< 0",
+              lambda runs: minus(runs, lambda of, name: drift(of, name).abs()),
+              f"{arm} has a best rate that drifts less over widths than {decayed}", primary=True,
+              unit="octaves", score=True),
+    ]  # fmt: skip
 
 
 class LrTransfer(Comparison):
@@ -55,156 +117,38 @@ class LrTransfer(Comparison):
         return [trial for trial in every if trial.place.condition in known]
 
     def tables(self, runs: Runs) -> list[Table]:
-        own = [_curves_table(runs), _drift_table(runs)]
-        return [*(table for table in own if table.rows), *super().tables(runs)]
-
-    def pictures(self, runs: Runs) -> list[Picture]:
-        return [*drawn(_loss_picture(runs, base) for base in BASES), *super().pictures(runs)]
-
-
-CONDITIONS = [
-    byte_condition(f"width {width}", width=width) for width in sorted(set().union(*WIDTHS.values()))
-]
-ARMS = {(base, control): arm_of(base, control) for base in BASES for control in CONTROLS}
-
-Number = Callable[[dict[int, Curve]], pd.Series]
-"""A number of the curves of an arm at one width, by seed."""
-
-
-def over_widths(runs: Runs, arm: Arm, of: Number) -> pd.Series:
-    """The mean of a number over the widths that have runs."""
-    return mean_over(of(curves(runs, each.label, arm.name)) for each in _ran(runs))
-
-
-def drift(runs: Runs, arm: Arm) -> pd.Series:
-    """log2 of the best rate at the largest width minus that at the smallest; none for one width."""
-    ran = _ran(runs)
-    if len(ran) < 2:
-        return pd.Series(dtype=float)
-    narrow, wide = (best_octave(curves(runs, ran[i].label, arm.name)) for i in (0, -1))
-    return (wide - narrow).dropna()
-
-
-def _tuned(runs: Runs, arm: Arm) -> pd.Series:
-    """Minus the test loss of each seed at the rate that it chooses, the mean over widths."""
-    return mean_over(runs.best(each.label, arm.name).test for each in _ran(runs))
-
-
-def _absolute_drift(runs: Runs, arm: Arm) -> pd.Series:
-    return drift(runs, arm).abs()
-
-
-def _ran(runs: Runs) -> list[Condition]:
-    """The conditions with runs, from the narrowest to the widest."""
-    known = {place.condition for place in runs.places}
-    return [condition for condition in CONDITIONS if condition.label in known]
-
-
-class Question(NamedTuple):
-    """A number of an arm that is compared with that of its base under decay.
-
-    Attributes:
-        number: by seed, of the results and of an arm.
-        relation: of the arm's number minus the other, as the claim has it.
-        words: the claim between the names of the two.
-        margin: within which the two are equivalent.
-    """
-
-    number: Callable[..., pd.Series]
-    relation: str
-    words: str
-    unit: str
-    margin: float | None = None
-
-
-QUESTIONS = {
-    "loss": Question(_tuned, "> 0", "has a lower loss at its own best rates than", "nats", WITHIN),
-    "sensitivity": Question(
-        partial(over_widths, of=sensitivity), "< 0", "is less sensitive to the rate than",
-        "nats", WITHIN,
-    ),
-    "plateau": Question(
-        partial(over_widths, of=plateau), "> 0", "has a wider plateau than", "octaves"
-    ),
-    "drift": Question(
-        _absolute_drift, "< 0", "has a best rate that drifts less over widths than", "octaves"
-    ),
-}  # fmt: skip
-
-
-def one_sided(runs: Runs, arms: Sequence[Arm]) -> str:
-    """The arms whose rates end within reach of the best one, so that a sensitivity lacks some."""
-    parts = []
-    for condition, arm in itertools.product(_ran(runs), arms):
-        if few := lacking(curves(runs, condition.label, arm.name)):
-            parts.append(f"{arm.name} at {condition.label} lacks {few} of {2 * REACH + 1} rates")
-    return "; ".join(parts)
-
-
-def _claims() -> Iterator[Claim]:
-    for (base, control), arm in ARMS.items():
-        decayed = ARMS[base, "decay"]
-        for name, asked in QUESTIONS.items() if arm is not decayed else ():
-            yield Claim(
-                f"{name}.{slug(base)}.{slug(control)}", asked.relation,
-                partial(_difference, asked=asked, arm=arm, base=decayed),
-                f"{arm.name} {asked.words} {decayed.name}", unit=asked.unit, margin=asked.margin,
-                primary=name in ("sensitivity", "drift"), score=True,
-                note=partial(one_sided, arms=(arm, decayed)) if name == "sensitivity" else "",
-            )  # fmt: skip
-
-
-def _difference(runs: Runs, asked: Question, arm: Arm, base: Arm) -> pd.Series:
-    return asked.number(runs, arm) - asked.number(runs, base)
-
-
-def _curves_table(runs: Runs) -> Table:
-    rows: list[Row] = []
-    for condition in _ran(runs):
-        for arm in ARMS.values():
-            found = curves(runs, condition.label, arm.name)
-            chosen = runs.best(condition.label, arm.name)
-            if found:
+        rows: list[Row] = []
+        for width, arm in itertools.product(_ran(runs), (arm.name for arm in self.arms)):
+            found, chosen = losses(runs, width, arm), runs.best(width, arm)
+            if len(found):
                 cells = [mean_of(-chosen.test, ".3f"), mean_of(best_octave(found), ".2f")]
                 cells += [mean_of(sensitivity(found), ".3f"), mean_of(plateau(found), ".2f")]
                 cells.append(mean_of(number(chosen, turn_over_law), ".2f"))
-                rows.append((f"{condition.label}: {arm.name}", *cells))
-    headings = ("arm", "loss at the best rate", "log2(best rate)", "sensitivity", "plateau",
-                "turn / law")  # fmt: skip
-    note = (
-        "Losses in nats per byte on the test files; means over seeds ± SD. Plateau in octaves. "
-        "Turn: per step of hidden matrices, in the second half of the runs at the best rate, over "
-        "arctan(lr) for Hyperball, lr for rotational, and the turn in equilibrium at the rate of "
-        "each step for Adam with decay; the others have no law."
-    )
-    return Table("Loss against rate", headings, rows, note)
+                rows.append((f"{width}: {arm}", *cells))
+        headings = ["arm", "loss at the best rate", "log2(best rate)", "sensitivity", "plateau"]
+        note = (
+            "Losses in nats per byte on the test files; means over seeds ± SD. Plateau in octaves. "
+            "Turn: per step of hidden matrices, in the second half of the runs at the best rate, "
+            "over arctan(lr) for Hyperball, lr for rotational, and the turn in equilibrium at the "
+            "rate of each step for Adam with decay; the others have no law."
+        )
+        own = Table("Loss against rate", [*headings, "turn / law"], rows, note)
+        return [*([own] if rows else []), *super().tables(runs)]
+
+    def pictures(self, runs: Runs) -> list[Picture]:
+        return [*drawn(_picture(runs, base) for base in BASES), *super().pictures(runs)]
 
 
-def _drift_table(runs: Runs) -> Table:
-    conditions, rows = _ran(runs), list[Row]()
-    for arm in ARMS.values():
-        found = drift(runs, arm)
-        if len(found):
-            ends = [best_octave(curves(runs, each.label, arm.name)) for each in conditions]
-            octaves = ", ".join(f"{each.mean():.2f}" for each in ends)
-            rows.append((arm.name, octaves, mean_of(found, "+.2f")))
-    widths = ", ".join(each.label.removeprefix("width ") for each in conditions)
-    headings = ("arm", f"log2(best rate) at width {widths}", "drift")
-    return Table("Drift of the best rate", headings, rows, "In octaves; means over seeds ± SD.")
-
-
-def _loss_picture(runs: Runs, base: str) -> Picture:
+def _picture(runs: Runs, base: str) -> Picture:
     """Draw the mean loss against the rate, a line for each norm control and width."""
     series: dict[str, tuple[list[float], list[float]]] = {}
     colors, dashes = dict[str, str](), dict[str, str]()
-    for condition, dash in zip(_ran(runs), ("solid", "dash", "dot", "dashdot"), strict=False):
+    for width, dash in zip(_ran(runs), ("solid", "dash", "dot", "dashdot"), strict=False):
         for control in CONTROLS:
-            found = curves(runs, condition.label, ARMS[base, control].name)
-            if found:
-                octaves = next(iter(found.values())).octaves
-                means = np.mean([curve.losses for curve in found.values()], axis=0)
-                name = f"{control}, {condition.label}"
-                series[name] = [2.0**x for x in octaves], means.tolist()
+            means = losses(runs, width, ARMS[base, control].name).mean()
+            if len(means):
+                name = f"{control}, {width}"
+                series[name] = [2.0**octave for octave in means.index], means.tolist()
                 colors[name], dashes[name] = COLORS[control], dash
     caption = (
         f"{base}: test loss against the learning rate, means over seeds. Rates of Hyperball and "
@@ -213,6 +157,8 @@ def _loss_picture(runs: Runs, base: str) -> Picture:
     words = "learning rate", "loss (nats per byte)"
     return lines(series, *words, caption, colors, log_x=True, dashes=dashes)
 
+
+COMMON: dict[str, Any] = {"tune": {"lr": [0.01]}, "seeds": {"small": 3, "evidence": 6, "full": 12}}
 
 STUDY = LrTransfer(
     "lr-transfer",
@@ -233,9 +179,71 @@ STUDY = LrTransfer(
     not tuned.
     """,
     arms=list(ARMS.values()),
-    tune={"lr": [0.01]},
     conditions=CONDITIONS,
-    claims=list(_claims()),
+    claims=[claim for base, control in ARMS if control != "decay"
+            for claim in _against_decay(base, control)],
     first_seed=1000,
-    seeds={"small": 3, "evidence": 6, "full": 12},
+    **COMMON,
+)  # fmt: skip
+
+SHARE = 0.2
+"""Of the steps: over these the rate rises, if it does."""
+
+AT_ONCE = [("Adam", "decay"), ("Adam", "Hyperball"), ("Adam", "rotational"), ("Muon", "decay"),
+           ("Muon", "Hyperball"), ("Muon", "gains")]  # fmt: skip
+"""The optimizers that train with the warm-up and without it."""
+
+
+def _warmed(arm: Arm) -> Arm:
+    name = f"{arm.name}, warm-up"
+    return replace(arm, name=name, against=(arm.name,), regime=lambda _: {"warmup": SHARE})
+
+
+def _gain_at_best(runs: Runs, arm: str) -> pd.Series:
+    """The gain of the warm-up in nats, each at the rate that a seed chooses."""
+    return runs.best("", f"{arm}, warm-up").test - runs.best("", arm).test
+
+
+def _gain_over_rates(runs: Runs, arm: str) -> pd.Series:
+    """The mean gain over the rates that both have."""
+    at_once, warmed = losses(runs, "", arm), losses(runs, "", f"{arm}, warm-up")
+    shared = at_once.columns.intersection(warmed.columns)
+    return (at_once[shared].mean(axis=1) - warmed[shared].mean(axis=1)).astype(float)
+
+
+def _of_warm_up(base: str, control: str) -> list[Claim]:
+    """The gain over the rates, and whether either gain is smaller than under decay."""
+    arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
+    end, said = f"{slug(base)}.{slug(control)}", f"The warm-up gains less under {arm} than under"
+    gain = Claim(
+        f"gain.rates.{end}", "> 0", lambda runs: _gain_over_rates(runs, arm),
+        f"The warm-up lowers the loss of {arm} on the average over the rates", **NATS,
+    )  # fmt: skip
+    return [gain] if control == "decay" else [
+        gain,
+        Claim(f"less.best.{end}", "< 0",
+              lambda runs: _gain_at_best(runs, arm) - _gain_at_best(runs, decayed),
+              f"{said} {decayed} at the best rates", primary=True, **NATS),
+        Claim(f"less.rates.{end}", "< 0",
+              lambda runs: _gain_over_rates(runs, arm) - _gain_over_rates(runs, decayed),
+              f"{said} {decayed} on the average over the rates", primary=True, **NATS),
+    ]  # fmt: skip
+
+
+WARM_UP = Comparison(
+    "warm-up",
+    f"""Warm-up: does norm control make it needless?
+
+    The byte-level language model of `lr-transfer` at width 32, with and without a linear rise
+    of the learning rate over the first {SHARE:.0%} of the steps; in both the rate falls
+    linearly to 0. All rates train on all seeds. The gain of the warm-up is the loss without it
+    minus that with it: at the rate that each seed chooses, and as the mean over the rates of
+    min(loss, loss at the start), since a warm-up may let larger rates train. Embedding and head
+    warm up with the others.
+    """,
+    arms=[arm for at in AT_ONCE for arm in (ARMS[at], _warmed(ARMS[at]))],
+    conditions=[_condition("", 32)],
+    claims=[claim for at in AT_ONCE for claim in _of_warm_up(*at)],
+    first_seed=1200,
+    **COMMON,
 )

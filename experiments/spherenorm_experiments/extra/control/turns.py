@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ LATE = 0.5
 
 BLOCKS = "blocks."
 """Begins the names of a transformer's hidden weights; of others the invariant weights count."""
-
 
 Part = tuple[float, float]
 """Of a run: the progress at its start and at its end."""
@@ -43,7 +42,9 @@ class Rotations(NamedTuple):
     def of(cls, item: Result) -> Rotations | None:
         """Those of a run; None if it was not probed."""
         probed = [record for record in item.metrics if "rotation" in record]
-        names = _hidden(item)
+        views = item.summary["views"]
+        names = [name for name in views if name.startswith(BLOCKS)]
+        names = names or [name for name, view in views.items() if view is not None]
         if not probed or not names:
             return None
         found = np.array([[each["rotation"][name] for name in names] for each in probed])
@@ -58,14 +59,12 @@ class Rotations(NamedTuple):
         return (low <= self.progress) & (self.progress < high)
 
 
-def _hidden(item: Result) -> list[str]:
-    views: Mapping[str, str | None] = item.summary["views"]
-    blocks = [name for name in views if name.startswith(BLOCKS)]
-    return blocks or [name for name, view in views.items() if view is not None]
+Law = Callable[[float], float]
+"""The turn per step as a function of the learning rate."""
 
 
-def law_of(spec: Spec) -> Callable[[float], float] | None:
-    """The turn per step as a function of the learning rate, as theory has it; None without a law.
+def law_of(spec: Spec) -> Law | None:
+    """The law of a recipe's turn, as theory has it; None without one.
 
     On the hyperball a step that is orthogonal to the weight turns it by arctan(lr), and a
     rotational optimizer by lr on the average. Of a recipe with decay it is the turn at which decay
@@ -81,27 +80,23 @@ def law_of(spec: Spec) -> Callable[[float], float] | None:
     return None
 
 
-def law_with_momentum(spec: Spec) -> Callable[[float], float] | None:
-    """The turn on the hyperball as a function of the learning rate, with what momentum does to it.
+def law_with_momentum(spec: Spec) -> Law | None:
+    """The law of the turn on the hyperball, with what momentum does to it; None of other recipes.
 
     That of `spherenorm_theory.turn_at_rest`, for gradients that are random and orthogonal to the
-    weight; None of other recipes, and of those without one, as Muon's.
+    weight.
     """
     if not spec.recipe.startswith("hyperball("):
         return None
     others = {name: value for name, value in spec.hyper_parameters.items() if name != "lr"}
-    law = functools.partial(_turn_at_rest, spec.recipe, json.dumps(others))
-    return None if math.isnan(law(0.01)) else law
+    return functools.partial(_turn_at_rest, spec.recipe, json.dumps(others))
 
 
 @functools.cache
 def _turn_at_rest(recipe: str, others: str, rate: float) -> float:
-    from spherenorm_theory import NoEquilibriumError, turn_at_rest  # sympy takes a second to import
+    from spherenorm_theory import turn_at_rest  # sympy takes a second to import
 
-    try:
-        return turn_at_rest(recipe, lr=rate, **json.loads(others))
-    except NoEquilibriumError:
-        return math.nan
+    return turn_at_rest(recipe, lr=rate, **json.loads(others))
 
 
 @functools.cache
@@ -111,9 +106,7 @@ def _turn_under_decay(decayed: str, rate: float) -> float:
     return math.nan if found is None else found.step
 
 
-def turn_over_law(
-    item: Result, law_of: Callable[[Spec], Callable[[float], float] | None] = law_of
-) -> float | None:
+def turn_over_law(item: Result, law_of: Callable[[Spec], Law | None] = law_of) -> float | None:
     """The turn over that of the law at the rate of each step: the mean over late steps and weights.
 
     None if the recipe has no law, or nothing was measured.
@@ -128,25 +121,21 @@ def turn_over_law(
 
 def late_turn(item: Result) -> float | None:
     """The root mean square turn per step over the hidden weights, late in the run."""
-    return _late(item, lambda found: float(np.sqrt((found**2).mean())))
+    found = Rotations.of(item)
+    return found and float(np.sqrt((found.turns[found.within(LATE, 1.0)] ** 2).mean()))
 
 
 def spread_over_layers(item: Result) -> float | None:
     """The standard deviation of the late mean turns of hidden weights over their mean."""
-    return _late(item, lambda found: float(found.mean(0).std(ddof=1) / found.mean()))
-
-
-def _late(item: Result, number: Callable[[np.ndarray], float]) -> float | None:
     found = Rotations.of(item)
-    return None if found is None else number(found.turns[found.within(LATE, 1.0)])
+    late = found and found.turns[found.within(LATE, 1.0)].mean(0)
+    return None if late is None else float(late.std(ddof=1) / late.mean())
 
 
 def norm_growth(item: Result) -> float | None:
     """The last norm over the first one measured: the geometric mean over hidden weights."""
     found = Rotations.of(item)
-    if found is None:
-        return None
-    return float(np.exp(np.log(found.norms[-1] / found.norms[0]).mean()))
+    return found and float(np.exp(np.log(found.norms[-1] / found.norms[0]).mean()))
 
 
 def growth(item: Result, what: str, early: Part, late: Part) -> float | None:
@@ -165,11 +154,3 @@ def growth(item: Result, what: str, early: Part, late: Part) -> float | None:
     squares = (getattr(found, what) ** 2).sum(1)
     ends = [squares[found.within(*part)].mean() for part in (late, early)]
     return float(np.sqrt(ends[0] / ends[1]))
-
-
-def series(item: Result) -> Iterator[tuple[float, float]]:
-    """The progress of a run, and the norm of the gradients of its hidden weights."""
-    found = Rotations.of(item)
-    if found is not None:
-        total = np.sqrt((found.gradients**2).sum(1))
-        yield from zip(found.progress.tolist(), total.tolist(), strict=True)

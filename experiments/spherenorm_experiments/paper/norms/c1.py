@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import OURS, Claim, Statement, slug
-from spherenorm_experiments.comparison import Arm, Comparison, Condition
-from spherenorm_experiments.paper.norms._network import MEASURES, RESNET18, SEEDS, spread_of
+from spherenorm_experiments.claims import OURS, Claim, slug
+from spherenorm_experiments.comparison import Condition
+from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.pictures import Picture, drawn, empty_figure, rounded
+from spherenorm_experiments.pictures import Picture, lines
 from spherenorm_experiments.runs import Result, Runs, across, number
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, table_of
 
@@ -30,14 +31,11 @@ ROWS = {float(row["delta"].value): row for row in table_of("""
 """Percent of scale-variant and of scale-invariant weights detected, and accuracy. By source order
 the table is B.1; the compiled appendix calls it C.1."""
 
-DELTAS = (*ROWS, 1e-3, 1e-4, 1e-5, 1e-6)
-USUAL = 0.1
-RATES = (3e-3, 1e-2, 3e-2)
-
 PAPER_COSINES = {"variant": (0.0028, 0.5660), "invariant": (5.5e-10, 4.4e-6)}
 
-SHARE = 99.9
-"""Percent of weights and steps that count as all of them."""
+USUAL = 0.1
+DELTAS = (USUAL, *(delta for delta in ROWS if delta != USUAL), 1e-3, 1e-4, 1e-5, 1e-6)
+RATES = (3e-3, 1e-2, 3e-2)
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -49,20 +47,17 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 COLORS = dict(zip(NETWORKS, ("#4c78a8", "#1b9e9e", "#e4572e", "#2e8b57"), strict=True))
 
-LEFT_ALONE, PROJECTED = "variant left alone (%)", "invariant projected (%)"
+SHARE = 99.9
+"""Percent of weights and steps that count as all of them."""
 
 
 def _name(delta: float) -> str:
     return f"δ = {delta:g}"
 
 
-def _condition(network: str) -> Condition:
-    if network != "plain":
-        return Condition(network, "network", NETWORKS[network])
-    headings = {"score": "accuracy", LEFT_ALONE: "variant", PROJECTED: "invariant"}
-    theirs = {heading: {_name(delta): row[name] for delta, row in ROWS.items()}
-              for heading, name in headings.items()}  # fmt: skip
-    return Condition(network, "network", real=RESNET18, theirs="ResNet-18, ImageNet", paper=theirs)
+def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
+    """The runs at a threshold, at the rate that a seed chooses at 0.1."""
+    return runs.best(network, _name(delta), by=_name(USUAL))
 
 
 def _right(item: Result, kind: str) -> float | None:
@@ -71,92 +66,10 @@ def _right(item: Result, kind: str) -> float | None:
     return share if share is None or kind == "invariant" else 100 - share
 
 
-def _of(runs: Runs, network: str, delta: float, kind: str, worst: float = -math.inf) -> pd.Series:
-    """The same at a threshold, at the rate that a seed chooses at 0.1."""
-    frame = runs.best(network, _name(delta), by=_name(USUAL))
-    return number(frame, partial(_right, kind=kind), worst)
-
-
-def _least(runs: Runs, network: str, kind: str) -> pd.Series:
-    """The least over the middle thresholds."""
-    return across(_of(runs, network, delta, kind) for delta in (0.2, 0.1, 0.05)).min(axis=1)
-
-
-PERCENT: dict[str, Any] = {"unit": "%", "limits": (0.0, 100.0)}
-
-
-def _claims() -> Iterator[Claim]:
-    for kind, said in (("invariant", "projects every invariant weight"),
-                       ("variant", "leaves every variant weight alone")):  # fmt: skip
-        for name in ("plain", "prenorm"):
-            yield Claim(
-                f"detection.{kind}.{name}", f"> {SHARE}",
-                partial(_least, network=name, kind=kind),
-                f"From δ = 0.05 to 0.2 the test {said} ({name}; more than {SHARE} % right)",
-                says("c.discriminates" if name == "plain" else "3.delta"), paper="100 %",
-                primary=name == "plain", **PERCENT,
-            )  # fmt: skip
-    yield Claim(
-        "detection.separates", f"> {SHARE}",
-        partial(_of, network="prenorm", delta=USUAL, kind="variant"),
-        f"δ = 0.1 separates the two kinds on a network of mostly variant weights ({SHARE} %)",
-        says("c.suitable"), **PERCENT,
-    )  # fmt: skip
-    for text, name, delta, kind, source, theirs in ERRORS:
-        yield Claim(
-            f"errors.{slug(name)}.delta-{delta:g}", f"< {SHARE}",
-            partial(_of, network=name, delta=delta, kind=kind, worst=math.inf),
-            f"{text}: less than {SHARE} % right ({name})", source, paper=theirs, **PERCENT,
-        )  # fmt: skip
-    for name, source in (("plain", says("c.cosines")), ("half precision", OURS)):
-        yield Claim(
-            f"cosines-apart.{slug(name)}", "> 0", partial(_decades_apart, network=name),
-            "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
-            f"the upper end of the invariant ({name})", source, margin=0.5, paper="2.8",
-        )  # fmt: skip
-    for kind, relation, end, words in (
-        ("variant", "> 0", 0, "lower end of the scale-variant weights' lies above the paper's"),
-        ("invariant", "< 0", 1, "upper end of the scale-invariant weights' lies below the paper's"),
-    ):
-        bound = PAPER_COSINES[kind][end]
-        yield Claim(
-            f"cosines.{kind}", relation, partial(_decades_beyond, kind=kind, end=end),
-            f"Of 99 % of the cosines the {words} {bound:g} (plain): log₁₀ of ours over it",
-            says("c.cosines"), margin=0.5, unit="decades",
-            note="the ends of the paper's intervals that keep the kinds apart",
-        )  # fmt: skip
-    accuracies = [float(row["accuracy"].value) for row in ROWS.values()]
-    yield Claim(
-        "accuracy", "< 1",
-        lambda runs: spread_of(
-            runs.best("plain", _name(delta), by=_name(USUAL)).test for delta in ROWS
-        ),
-        "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp",
-        says("c.performance"), paper=f"{max(accuracies) - min(accuracies):.2f} pp", unit="pp",
-        primary=True, score=True,
-    )  # fmt: skip
-
-
-class Error(NamedTuple):
-    """A claim that the test errs on a network at a threshold."""
-
-    text: str
-    network: str
-    delta: float
-    kind: str = "invariant"
-    cites: Statement = OURS
-    paper: str = ""
-
-
-ERRORS = (
-    Error("At δ = 1 the test takes variant weights for invariant", "plain", 1.0, "variant",
-          says("c.delta1"), "86.64 %"),
-    Error("At δ = 0.01 the test misses invariant weights", "plain", 0.01, "invariant",
-          says("c.delta.01"), "97.73 %"),
-    Error("At δ = 0.01 it misses them with more inputs to a row", "wide", 0.01),
-    Error("At δ = 0.01 it misses them with gradients in half precision", "half precision", 0.01),
-    Error("At δ = 0.1 it misses them with gradients in half precision", "half precision", 0.1),
-)  # fmt: skip
+def _least(runs: Runs, network: str, kind: str, deltas: Iterable[float]) -> pd.Series:
+    """The least share that is right over some thresholds."""
+    key = partial(_right, kind=kind)
+    return across(number(_at(runs, network, d), key, -math.inf) for d in deltas).min(axis=1)
 
 
 def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
@@ -164,35 +77,108 @@ def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
     own = runs.of(network, _name(USUAL))
     found: dict[str, tuple[float, float]] = {}
     for kind in PAPER_COSINES if len(own) else ():
-        first = own.run[own.lr == own.lr.min()]
-        cosines = [item.arrays[f"cosines_{kind}"] for item in first]
+        cosines = [item.arrays[f"cosines_{kind}"] for item in own.run[own.lr == own.lr.min()]]
         low, high = np.quantile(cosines, (0.005, 0.995))
         found[kind] = float(low), float(high)
     return found
 
 
-def _decades_apart(runs: Runs, network: str) -> float | None:
-    """None if no gradient is left."""
-    ends = _ends(runs, network)
-    if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:
-        return None
-    return math.log10(ends["variant"][0] / ends["invariant"][1])
+def _decades(above: float | None, below: float | None) -> float | None:
+    """log10 of a ratio; None without a run, or if no gradient is left."""
+    return math.log10(above / below) if above and below else None
 
 
-def _decades_beyond(runs: Runs, kind: str, end: int) -> float | None:
-    """log10 of an end of our interval over that of the paper's; None if no gradient is left."""
-    ours = _ends(runs, "plain").get(kind, (0.0, 0.0))[end]
-    return math.log10(ours / PAPER_COSINES[kind][end]) if ours > 0 else None
+LEFT_ALONE, PROJECTED = "variant left alone (%)", "invariant projected (%)"
+PERCENT: dict[str, Any] = {"unit": "%", "limits": (0.0, 100.0)}
 
 
-def _false_positives(delta: float) -> float:
-    """The share of random gradients that pass the layer view: 2 Phi(delta) - 1, by a law."""
-    from spherenorm_theory import false_positive_rate  # sympy takes a second to import
+def _detects(network: str, kind: str, said: str) -> Claim:
+    cites = says("c.discriminates" if network == "plain" else "3.delta")
+    return Claim(
+        f"detection.{kind}.{network}", f"> {SHARE}",
+        lambda runs: _least(runs, network, kind, (0.2, 0.1, 0.05)),
+        f"From δ = 0.05 to 0.2 the test {said} ({network}; more than {SHARE} % right)", cites,
+        paper="100 %", primary=network == "plain", **PERCENT,
+    )  # fmt: skip
 
-    return false_positive_rate(delta)
+
+def _errs(text: str, network: str, delta: float, kind: str = "invariant", **more: Any) -> Claim:
+    """The claim that the test errs on a network at a threshold."""
+    key = partial(_right, kind=kind)
+    return Claim(
+        f"errors.{slug(network)}.delta-{delta:g}", f"< {SHARE}",
+        lambda runs: number(_at(runs, network, delta), key, math.inf),
+        f"{text}: less than {SHARE} % right ({network})", **more, **PERCENT,
+    )  # fmt: skip
 
 
-class TableC1(Comparison):
+def _apart(network: str, **more: Any) -> Claim:
+    """The claim that the cosines of the two kinds do not overlap."""
+
+    def decades(runs: Runs) -> float | None:
+        ends = _ends(runs, network)
+        return _decades(ends["variant"][0], ends["invariant"][1]) if ends else None
+
+    return Claim(
+        f"cosines-apart.{slug(network)}", "> 0", decades,
+        "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
+        f"the upper end of the invariant ({network})", margin=0.5, paper="2.8", **more,
+    )  # fmt: skip
+
+
+def _beyond(kind: str, relation: str, end: int, words: str) -> Claim:
+    """The claim about an end of the range of cosines against the paper's."""
+    bound = PAPER_COSINES[kind][end]
+    return Claim(
+        f"cosines.{kind}", relation,
+        lambda runs: _decades(_ends(runs, "plain").get(kind, (0.0, 0.0))[end], bound),
+        f"Of 99 % of the cosines the {words} {bound:g} (plain): log₁₀ of ours over it",
+        says("c.cosines"), margin=0.5, unit="decades",
+        note="the ends of the paper's intervals that keep the kinds apart",
+    )  # fmt: skip
+
+
+CLAIMS = [
+    *(_detects(network, "invariant", "projects every invariant weight")
+      for network in ("plain", "prenorm")),
+    *(_detects(network, "variant", "leaves every variant weight alone")
+      for network in ("plain", "prenorm")),
+    Claim("detection.separates", f"> {SHARE}",
+          lambda runs: _least(runs, "prenorm", "variant", [USUAL]),
+          "δ = 0.1 separates the two kinds on a network of mostly variant weights "
+          f"({SHARE} %)", says("c.suitable"), **PERCENT),
+    _errs("At δ = 1 the test takes variant weights for invariant", "plain", 1.0, "variant",
+          cites=says("c.delta1"), paper="86.64 %"),
+    _errs("At δ = 0.01 the test misses invariant weights", "plain", 0.01,
+          cites=says("c.delta.01"), paper="97.73 %"),
+    _errs("At δ = 0.01 it misses them with more inputs to a row", "wide", 0.01),
+    _errs("At δ = 0.01 it misses them with gradients in half precision", "half precision", 0.01),
+    _errs("At δ = 0.1 it misses them with gradients in half precision", "half precision", 0.1),
+    _apart("plain", cites=says("c.cosines")),
+    _apart("half precision", cites=OURS),
+    _beyond("variant", "> 0", 0,
+            "lower end of the scale-variant weights' lies above the paper's"),
+    _beyond("invariant", "< 0", 1,
+            "upper end of the scale-invariant weights' lies below the paper's"),
+    Claim("accuracy", "< 1",
+          lambda runs: grid.spread_of(_at(runs, "plain", delta).test for delta in ROWS),
+          "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp",
+          says("c.performance"), paper="0.17 pp", unit="pp", primary=True, score=True),
+]  # fmt: skip
+
+
+def _condition(network: str) -> Condition:
+    if network != "plain":
+        return Condition(network, "network", NETWORKS[network])
+    headings = {"score": "accuracy", LEFT_ALONE: "variant", PROJECTED: "invariant"}
+    theirs = {heading: {_name(delta): row[name] for delta, row in ROWS.items()}
+              for heading, name in headings.items()}  # fmt: skip
+    return Condition(
+        network, "network", real=grid.RESNET18, theirs="ResNet-18, ImageNet", paper=theirs
+    )
+
+
+class TableC1(grid.Grid):
     """Table C.1, with the cosines of weights and gradients, and a picture of the test's errors."""
 
     def tables(self, runs: Runs) -> list[Table]:
@@ -203,10 +189,8 @@ class TableC1(Comparison):
                 rows.append((network, *cells, "", ""))
         theirs = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
         rows += [("the paper's ResNet-18", "", "", *theirs)] if rows else []
-        headings: list[Heading] = [
-            *("network", "scale-variant", "scale-invariant"),
-            *paper("variant", "invariant"),
-        ]
+        headings: list[Heading] = ["network", "scale-variant", "scale-invariant"]
+        headings += paper("variant", "invariant")
         note = (
             "|cos(w, g)| at the end of training: of a whole variant weight, of an invariant's rows."
         )
@@ -214,42 +198,25 @@ class TableC1(Comparison):
         return [*super().tables(runs), *([cosines] if rows else [])]
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        figure = empty_figure("threshold δ", "taken for invariant", log_x=True, log_y=True)
-        law = np.geomspace(1e-3, 1, 25)
-        figure.add_scatter(
-            x=rounded(law), y=rounded(_false_positives(d) for d in law),
-            name="law: 2 Φ(δ) - 1", line={"color": "#888", "dash": "dash"},
-        )  # fmt: skip
-        for network in NETWORKS:
-            for kind, dash in (("variant", "dot"), ("invariant", "solid")):
-                shares = self._projected(runs, network, kind)
-                figure.add_scatter(
-                    x=rounded(shares), y=rounded(shares.values()), name=f"{network}, {kind}",
-                    mode="lines+markers", line={"color": COLORS[network], "dash": dash},
-                )  # fmt: skip
+        from spherenorm_theory import false_positive_rate  # sympy takes a second to import
+
+        law, thresholds = "law: 2 Φ(δ) - 1", np.geomspace(1e-3, 1, 25)
+        series = {law: (thresholds.tolist(), [false_positive_rate(d) for d in thresholds])}
+        colors, dashes = {law: "#888888"}, {law: "dash"}
+        for network, kind in itertools.product(NETWORKS, PAPER_COSINES):
+            shares = {d: number(_at(runs, network, d), f"projected_{kind}").mean() / 100
+                      for d in sorted(DELTAS)}  # fmt: skip
+            known = {delta: share for delta, share in shares.items() if share > 0}
+            name = f"{network}, {kind}"
+            series[name] = list(known), list(known.values())
+            colors[name], dashes[name] = COLORS[network], "dot" if kind == "variant" else "solid"
         caption = (
             "The share of weights and steps that are projected: of scale-invariant weights (solid) "
             "all should be, of the others (dotted) none; and the law for random gradients."
         )
-        return drawn([Picture(figure, caption)])
+        words = "threshold δ", "taken for invariant"
+        return [lines(series, *words, caption, colors, log_x=True, log_y=True, dashes=dashes)]
 
-    def _projected(self, runs: Runs, network: str, kind: str) -> dict[float, float]:
-        """The mean share of weights and steps by threshold, where there is one."""
-        means = {
-            delta: number(
-                runs.best(network, _name(delta), by=_name(USUAL)), f"projected_{kind}"
-            ).mean()
-            for delta in sorted(DELTAS)
-        }
-        return {delta: share / 100 for delta, share in means.items() if share > 0}
-
-
-ORDER: Sequence[float] = (USUAL, *(delta for delta in DELTAS if delta != USUAL))
-ARMS = [
-    Arm(_name(delta), None, {"delta": delta, "weight_decay": 0.0}, (),
-        {"lr": 1e-3, "delta": delta, "weight_decay": 1e-6}, recipe="adamp")
-    for delta in ORDER
-]  # fmt: skip
 
 C1 = TableC1(
     "c1",
@@ -262,25 +229,18 @@ C1 = TableC1(
     random gradient passes the test's layer view in 2 Phi(delta) - 1 of all steps (8 % at 0.1).
     Claims compare thresholds at the rate that each seed chooses at 0.1.
     """,
-    arms=ARMS,
+    arms=[
+        grid.arm(
+            "AdamP", _name(delta), theirs={"weight_decay": 1e-6}, delta=delta, weight_decay=0.0
+        )
+        for delta in DELTAS
+    ],
     tune={"lr": RATES},
     conditions=list(map(_condition, NETWORKS)),
-    claims=list(_claims()),
-    scored=False,
+    claims=CLAIMS,
     measures={
         LEFT_ALONE: (partial(_right, kind="variant"), ".2f"),
         PROJECTED: (partial(_right, kind="invariant"), ".2f"),
-        **MEASURES,
     },
     first_seed=600,
-    seeds=SEEDS,
-    departures=(
-        ("data, network", "ImageNet, ResNet-18", "digits; four small networks",
-         "a small machine; the paper's network has one scale-variant matrix"),
-        ("thresholds", "1 to 0.01", "1 to 0.000001", "float32 does not err in the paper's range"),
-        ("learning rate", "0.001", "tuned", "Adam's best here is larger"),
-        ("weight decay", "1e-6 (caption)", "0; with --data the paper's", "a run of 240 steps"),
-        ("detection", "not defined", "projected steps, in percent of weights and steps after "
-         "the tenth", "the first steps have no radial part"),
-    ),
-)  # fmt: skip
+)

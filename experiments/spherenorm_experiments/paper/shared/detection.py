@@ -75,14 +75,12 @@ and the others that it does not."""
 
 
 def single_step(statistic: WeightStatistic, delta: float) -> np.ndarray:
-    """The paper's test at each step: True where it takes the weight for scale-invariant."""
-    return _either(statistic.channels, statistic.layer, delta)
+    """The paper's test at each step: True where it takes the weight for scale-invariant.
 
-
-def _either(channels: np.ndarray, layer: np.ndarray, delta: float) -> np.ndarray:
-    """True where one view passes: it has values, and all of them are below delta."""
-    passed = np.zeros(len(channels), dtype=bool)
-    for values in (channels, layer):
+    One view passes if it has values, and all of them are below delta.
+    """
+    passed = np.zeros(len(statistic.channels), dtype=bool)
+    for values in (statistic.channels, statistic.layer):
         known = ~np.isnan(values)
         passed |= (np.where(known, values, 0) < delta).all(axis=1) & known.any(axis=1)
     return passed

@@ -9,9 +9,9 @@ Learning Repository.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.paper.shared.layers import convolution, head
 from spherenorm_experiments.paper.shared.resnet import Block
-from spherenorm_experiments.task import Batch, Budget, Split, Splits, Task
+from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Digits(Task):
 
     Attributes:
         variant: the network: plain (three convolutions with BatchNorm), residual (ResNet's basic
-            blocks), transformer (four-pixel patches, LayerNorm before each sublayer).
-        width: channels of the first layer; the transformer has twice as many.
+            blocks).
+        width: channels of the first layer.
         label_smoothing: the share of a target that is spread over all classes.
     """
 
-    variant: Literal["plain", "residual", "transformer"] = "plain"
+    variant: Literal["plain", "residual"] = "plain"
     width: int = 16
     label_smoothing: float = 0.0
 
@@ -53,7 +53,7 @@ class Digits(Task):
         return _digits()
 
     def model(self) -> nn.Module:
-        return _NETWORKS[self.variant](self.width)
+        return _plain(self.width) if self.variant == "plain" else _residual(self.width)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
@@ -68,20 +68,20 @@ class Digits(Task):
 @functools.cache
 def _digits() -> Splits:
     load_digits = require_extra("sklearn.datasets", "the digits").load_digits
-    train_test_split = require_extra("sklearn.model_selection", "the digits").train_test_split
+    split = require_extra("sklearn.model_selection", "the digits").train_test_split
     images, labels = load_digits(return_X_y=True)
-    rest_x, test_x, rest_y, test_y = train_test_split(
+    rest_x, test_x, rest_y, test_y = split(
         images, labels, test_size=0.2, stratify=labels, random_state=0
     )
-    train_x, valid_x, train_y, valid_y = train_test_split(
+    train_x, valid_x, train_y, valid_y = split(
         rest_x, rest_y, test_size=287, stratify=rest_y, random_state=0
     )
     mean, std = train_x.mean(), train_x.std()
-
-    def split(x: Any, y: Any) -> Split:
-        return torch.from_numpy((x - mean) / std).float().reshape(-1, 1, 8, 8), torch.from_numpy(y)
-
-    return Splits(split(train_x, train_y), split(valid_x, valid_y), split(test_x, test_y))
+    parts = (train_x, train_y), (valid_x, valid_y), (test_x, test_y)
+    return Splits(
+        *((torch.from_numpy((x - mean) / std).float().reshape(-1, 1, 8, 8), torch.from_numpy(y))
+          for x, y in parts)
+    )  # fmt: skip
 
 
 def _plain(width: int) -> nn.Module:
@@ -100,29 +100,3 @@ def _residual(width: int) -> nn.Module:
         Block("basic", width, 2 * width, stride=2),
         head(2 * width, 10),
     )
-
-
-class _Transformer(nn.Module):
-    """Two pre-norm encoder layers over the 16 patches of 2 x 2 pixels."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        dim = 2 * width
-        self.embed = nn.Conv2d(1, dim, 2, 2)
-        self.position = nn.Parameter(0.02 * torch.randn(16, dim))
-        options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": True}
-        layers = (nn.TransformerEncoderLayer(dim, 4, 2 * dim, **options) for _ in range(2))
-        self.layers = nn.Sequential(*layers)
-        self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        tokens = self.embed(x).flatten(2).transpose(1, 2) + self.position
-        return self.head(self.norm(self.layers(tokens)).mean(1))  # type: ignore[no-any-return]
-
-
-_NETWORKS: dict[str, Callable[[int], nn.Module]] = {
-    "plain": _plain,
-    "residual": _residual,
-    "transformer": _Transformer,
-}

@@ -8,6 +8,7 @@ Source: O. Russakovsky et al., *ImageNet Large Scale Visual Recognition Challeng
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ import numpy as np
 
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.paper.shared.augmentation import View, central, varied
-from spherenorm_experiments.paper.shared.layout import Layout, sampled_digest
+from spherenorm_experiments.paper.shared.facts import layout
+from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.task import Splits
 
 CLASSES, HELD_OUT = 1000, 10
@@ -25,64 +27,39 @@ CLASSES, HELD_OUT = 1000, 10
 
 JPEG = (".jpeg", ".jpg")
 
-LAYOUT = Layout(
-    name="imagenet",
-    title="ImageNet-1k",
-    tree="""
-imagenet/
-  train/n01440764/n01440764_10026.JPEG ...      1,000 folders, one for each synset
-  val/n01440764/ILSVRC2012_val_00000293.JPEG    the same 1,000 folders
-""",
-    paths=("train", "val"),
-    statistics={
-        "classes": (CLASSES, lambda folder: sum(p.is_dir() for p in folder.glob("train/*"))),
-        "training images": (1_281_167, "train/*/*"),
-        "validation images": (50_000, "val/*/*"),
+LAYOUT = layout(
+    "imagenet",
+    {
+        "classes": lambda folder: sum(path.is_dir() for path in folder.glob("train/*")),
+        "training images": "train/*/*",
+        "validation images": "val/*/*",
     },
-    source="https://www.image-net.org, ILSVRC2012, training and validation images of task 1 and 2",
 )
 
 
-class Pictures:
+class Pictures(Items):
     """JPEG files with their classes; a map-style data set of (image, class, more...).
 
     Args:
         folder: of the data set.
         labeled: paths relative to the folder, with their classes.
-        transform: a tensor of a Pillow picture of mode RGB.
+        view: a tensor of a Pillow picture of mode RGB.
         columns: more of each picture, such as the part of an evaluation that it belongs to.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        labeled: Sequence[tuple[str, int]],
-        transform: View,
-        *columns: Any,
+        self, folder: Path, labeled: Sequence[tuple[str, int]], view: View, *columns: Any
     ) -> None:
-        self.folder, self.transform = folder, transform
-        # One array each: a million Python strings would be copied into every worker.
-        self.files = np.array([name for name, _ in labeled], dtype=np.bytes_)
-        self.labels = np.array([label for _, label in labeled])
-        self.columns = tuple(np.asarray(column) for column in columns)
+        names, labels = zip(*labeled, strict=True)
+        load, more = functools.partial(_opened, view), map(np.asarray, columns)
+        super().__init__(load, names, np.array(labels), *more, folder=folder)
+        self.files, self.labels = self.columns[:2]
 
-    def __len__(self) -> int:
-        return len(self.files)
 
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        pillow = require_extra("PIL.Image", "reading pictures")
-        with pillow.open(self._path(index)) as picture:
-            image = self.transform(picture.convert("RGB"))
-        return image, int(self.labels[index]), *(column[index] for column in self.columns)
-
-    def fingerprint(self) -> str:
-        """A hash of names, labels, columns, and the bytes of a few files."""
-        parts = (self.files, self.labels, *self.columns)
-        header = b"".join(part.tobytes() for part in parts)
-        return sampled_digest(header, len(self), self._path)
-
-    def _path(self, index: int) -> Path:
-        return self.folder / str(self.files[index], "ascii")
+def _opened(view: View, path: Path, label: int, *more: Any) -> tuple[Any, ...]:
+    pillow = require_extra("PIL.Image", "reading pictures")
+    with pillow.open(path) as picture:
+        return view(picture.convert("RGB")), int(label), *more
 
 
 @LAYOUT.reader

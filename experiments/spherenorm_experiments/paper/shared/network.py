@@ -18,7 +18,7 @@ from spherenorm.functional import Sweep
 from spherenorm_experiments.paper.shared.clips import spectra
 from spherenorm_experiments.paper.shared.digits import Digits
 from spherenorm_experiments.streams import generator
-from spherenorm_experiments.task import Budget, PureTask, Splits, Task
+from spherenorm_experiments.task import Budget, PureTask, Splits, fingerprint_of
 
 TRAIN, VALIDATION = 1024, 256
 BATCH = 64
@@ -34,6 +34,12 @@ SETTLED = 10
 """Steps after which momentum has a radial part, so that a projection can be told."""
 
 COSINE_BATCHES = 4
+
+LAYERS = {
+    "plain": ("unit0", "unit1", "unit2"),
+    "prenorm": ("unit0", "free1", "free2", "free3", "free4"),
+}
+"""The hidden matrices of each variant; those that are scale-invariant begin with "unit"."""
 
 
 @dataclass(frozen=True)
@@ -68,29 +74,21 @@ class Network(PureTask):
     name = "network"
     tiers = {"smoke": Budget(6), "small": Budget(240), "full": Budget(2400)}  # noqa: RUF012
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, int]]:
-        """The matrices, by name; those that are scale-invariant begin with "unit"."""
-        w, inputs = self.width, 64 if self.data == "digits" else 128
-        layers = {
-            "plain": {"unit0": (w, inputs), "unit1": (w, w), "unit2": (w, w)},
-            "prenorm": {"unit0": (w, inputs), **{f"free{i}": (w, w) for i in range(1, 5)}},
-        }[self.variant]
-        return {**layers, "head": (10, w)}
-
     def start(self, seed: int) -> dict[str, Tensor]:
-        params = {name: self.drawn(name, seed) for name in self.shapes}
-        if not self.sphere:
-            return {**params, "bias": torch.zeros(10, dtype=torch.float64)}
-        del params["head"]
-        return {name: w / w.norm(dim=-1, keepdim=True) for name, w in params.items()}
+        units = {name: self.drawn(name, seed) for name in LAYERS[self.variant]}
+        if self.sphere:
+            return {name: w / w.norm(dim=-1, keepdim=True) for name, w in units.items()}
+        bias = torch.zeros(10, dtype=torch.float64)
+        return {**units, "head": self.drawn("head", seed), "bias": bias}
 
     def drawn(self, name: str, seed: int) -> Tensor:
         """A matrix with He's variance."""
-        shape = self.shapes[name]
-        scale = math.sqrt((1.0 if name == "head" else 2.0) / shape[1])
+        pixels = 64 if self.data == "digits" else 128
+        rows = 10 if name == "head" else self.width
+        columns = pixels if name == "unit0" else self.width
+        scale = math.sqrt((1.0 if name == "head" else 2.0) / columns)
         random = generator(seed, f"init {name}")
-        return torch.randn(shape, generator=random, dtype=torch.float64) * scale
+        return torch.randn(rows, columns, generator=random, dtype=torch.float64) * scale
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         inputs, targets, *fixed = batch[0]
@@ -110,7 +108,7 @@ class Network(PureTask):
             rows: how many; all of them by default.
         """
         kind = getattr(torch, self.precision)
-        normalized = functools.partial(_normalize, rows=rows)
+        normalized = functools.partial(normalize, rows=rows)
 
         def layer(x: Tensor, matrix: Tensor) -> Tensor:
             return x.to(kind) @ matrix.to(kind).T
@@ -144,34 +142,59 @@ class Network(PureTask):
         return batch
 
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
-        return _recorded(before, after)
+        units = [name for name in before if name.startswith("unit")]
+        others = [name for name in before if name.startswith(("free", "head"))]
+        norms = torch.cat([metrics.norm(after[name]) for name in units])
+        moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in units])
+        straight = [(after[name] - before[name]).square().sum() for name in units]
+        kinds = {"invariant": units, **({"variant": others} if others else {})}
+        radial = {kind: torch.stack([_radial(before[name], after[name]) for name in names])
+                  for kind, names in kinds.items()}  # fmt: skip
+        return {
+            "norm": norms.mean(),
+            "norm_squared": norms.square().sum(),
+            "effective_step": moved.mean(),
+            "squared_move": torch.stack(straight).sum(),
+            **{f"projected_{k}": x.lt(PROJECTED).double().mean() for k, x in radial.items()},
+        }
 
     def summarize(
         self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return _summary(self, seeds, start, swept)
+        """Numbers, curves and cosines, by point and seed."""
+        records, norm = swept.records, swept.records["norm"]
+        units = [value for name, value in start.items() if name.startswith("unit")]
+        first = torch.cat([w.norm(dim=-1) for w in units], dim=1)
+        moved = records["squared_move"].sum(dim=0)
+        growth = records["norm_squared"][-1] - first.square().sum(dim=1)
+        late, every = min(SETTLED, len(norm) - 1), max(1, len(norm) // KEPT)
+        numbers = {
+            "norm_start": first.mean(dim=1).expand_as(growth),
+            "norm_first_epoch": norm[min(STEPS_PER_EPOCH, len(norm)) - 1],
+            "norm_last": norm[-1],
+            "path": records["effective_step"].sum(dim=0),
+            "growth_over_moves": growth / moved,
+            "every": torch.full_like(moved, every),
+            **{name: 100 * shares[late:].mean(dim=0)
+               for name, shares in records.items() if name.startswith("projected")},
+            **_scores(self, seeds, swept.params),
+        }  # fmt: skip
+        curves = {name: records[name][::every].float().movedim(0, 2)
+                  for name in ("norm", "effective_step")}  # fmt: skip
+        return numbers, {**curves, **_cosines(self, seeds, swept.params)}
 
     def fingerprint(self) -> str:
-        return _source_of(self.data).fingerprint()
+        return fingerprint_of(_splits(self.data))
 
 
-class _Spectra(Task):
-    """The clips of music as fixed harmonic spectra."""
-
-    def data(self) -> Splits:
-        return spectra()
-
-
-def _source_of(data: str) -> Task:
-    """The task whose data these are."""
-    return Digits() if data == "digits" else _Spectra()
+def _splits(data: str) -> Splits:
+    return Digits().data() if data == "digits" else spectra()
 
 
 @functools.cache
 def pool_of(data: str) -> tuple[Tensor, Tensor]:
     """All inputs, flat, and targets; spectra as their means over time."""
-    splits = _source_of(data).data()
-    x, y = (torch.cat([part[i] for part in splits]) for i in (0, 1))
+    x, y = (torch.cat([part[i] for part in _splits(data)]) for i in (0, 1))
     if data == "digits":
         return x.flatten(1).double(), F.one_hot(y, 10).double()
     return x.mean(dim=-1).flatten(1).double(), y.double()
@@ -186,56 +209,12 @@ def split_of(data: str, seed: int) -> tuple[Tensor, ...]:
     return tuple(tensor[part] for part in parts for tensor in (inputs, targets))
 
 
-def _recorded(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
-    units = [name for name in before if name.startswith("unit")]
-    others = [name for name in before if name.startswith(("free", "head"))]
-    norms = torch.cat([metrics.norm(after[name]) for name in units])
-    moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in units])
-    straight = [(after[name] - before[name]).square().sum() for name in units]
-    radial = {
-        kind: torch.stack([_radial(before[n], after[n]) for n in names]).lt(PROJECTED).double()
-        for kind, names in (("invariant", units), ("variant", others))
-        if names
-    }
-    return {
-        "norm": norms.mean(),
-        "norm_squared": norms.square().sum(),
-        "effective_step": moved.mean(),
-        "squared_move": torch.stack(straight).sum(),
-        **{f"projected_{kind}": share.mean() for kind, share in radial.items()},
-    }
-
-
-def _summary(
-    task: Network, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Numbers, curves and cosines, by point and seed."""
-    records = swept.records
-    units = [value for name, value in start.items() if name.startswith("unit")]
-    first = torch.cat([w.norm(dim=-1) for w in units], dim=1)
-    moved = records["squared_move"].sum(dim=0)
-    growth = records["norm_squared"][-1] - first.square().sum(dim=1)
-    epoch = min(STEPS_PER_EPOCH, len(records["norm"])) - 1
-    late = min(SETTLED, len(records["norm"]) - 1)
-    numbers = {
-        "norm_start": first.mean(dim=1).expand_as(growth),
-        "norm_first_epoch": records["norm"][epoch],
-        "norm_last": records["norm"][-1],
-        "path": records["effective_step"].sum(dim=0),
-        "growth_over_moves": growth / moved,
-        **{
-            name: 100 * records[name][late:].mean(dim=0)
-            for name in ("projected_invariant", "projected_variant")
-            if name in records
-        },
-        **_scores(task, seeds, swept.params),
-    }
-    every = max(1, len(records["norm"]) // KEPT)
-    kept = {name: records[name][::every] for name in ("norm", "effective_step")}
-    return {**numbers, "every": torch.full_like(moved, every)}, {
-        **{name: values.float().movedim(0, 2) for name, values in kept.items()},
-        **_cosines(task, seeds, swept.params),
-    }
+def normalize(x: Tensor, rows: int | None = None) -> Tensor:
+    """BatchNorm by the statistics of the first rows, in at least float32, as frameworks do."""
+    wide = x.float() if x.dtype == torch.float16 else x
+    centered = wide - wide[:rows].mean(dim=0)
+    normalized: Tensor = centered / (centered[:rows].square().mean(dim=0) + 1e-12).sqrt()
+    return normalized
 
 
 def _scores(task: Network, seeds: Sequence[int], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -265,28 +244,21 @@ def _cosines(
 
     By "cosines_invariant", of scale-invariant weights, and "cosines_variant", of others as a whole.
     """
-    matrices = {name: value for name, value in params.items() if value.ndim > 3}
     batches = [task.batches(seed) for seed in seeds]
     over_points = vmap(vmap(grad(task.loss), in_dims=(0, 0)), in_dims=(0, None))
     found: dict[str, list[Tensor]] = {"cosines_invariant": [], "cosines_variant": []}
     for step in range(COSINE_BATCHES):
         drawn = [batch(10**6 * STEPS_PER_EPOCH + step) for batch in batches]
         grads = over_points(dict(params), tuple(map(torch.stack, zip(*drawn, strict=True))))
-        for name, matrix in matrices.items():
-            kind, w, g = "invariant", matrix, grads[name]
+        for name, weight in params.items():
+            kind, w, g = "invariant", weight, grads[name]
+            if name == "bias":
+                continue
             if not name.startswith("unit"):
-                kind, w, g = "variant", matrix.flatten(2)[:, :, None], g.flatten(2)[:, :, None]
+                kind, w, g = "variant", w.flatten(2)[:, :, None], g.flatten(2)[:, :, None]
             inner = (w * g).sum(-1).abs() / (w.norm(dim=-1) * g.norm(dim=-1))
             found[f"cosines_{kind}"].append(inner.max(dim=-1).values)
     return {kind: torch.stack(x, dim=-1).nan_to_num() for kind, x in found.items() if x}
-
-
-def _normalize(x: Tensor, rows: int | None) -> Tensor:
-    """BatchNorm by the statistics of the first rows, in at least float32, as frameworks do."""
-    wide = x.float() if x.dtype == torch.float16 else x
-    centered = wide - wide[:rows].mean(dim=0)
-    normalized: Tensor = centered / (centered[:rows].square().mean(dim=0) + 1e-12).sqrt()
-    return normalized
 
 
 def _radial(before: Tensor, after: Tensor) -> Tensor:

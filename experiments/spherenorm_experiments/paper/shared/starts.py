@@ -1,89 +1,108 @@
-"""A toy's search: the point that is best from one start, the paper's, scored from the others."""
+"""Both toys: the point that is best from one start, the paper's, scored from the others.
+
+Frames are those of `Runs.every`: all runs of an arm.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.runs import Result, Runs
+from spherenorm_experiments.claims import Claim, Statement, slug
+from spherenorm_experiments.pictures import Picture, lines
+from spherenorm_experiments.runs import Result, Runs, number
 from spherenorm_experiments.tables import Cell
 
 PAPERS_START = 0
 """The seed of the start from which a point is chosen."""
 
-Point = tuple[tuple[str, float], ...]
+
+def at_rate(frame: pd.DataFrame, rate: float) -> pd.DataFrame:
+    """The runs at a learning rate."""
+    return frame[np.isclose(frame.lr.astype(float), rate, rtol=1e-6, atol=0)]
 
 
-class Choice(NamedTuple):
-    """A point that is chosen.
+def at_best(
+    frame: pd.DataFrame, by: str, rates: tuple[float, float] = (0.0, math.inf)
+) -> pd.DataFrame:
+    """The runs at the point with the smallest number from the paper's start.
 
-    Attributes:
-        point: None if no run is known. If all were lost, the first, so that a claim about it counts
-            them.
-        rate: its learning rate.
-        at_edge: True if no rate beyond it was tried on one side.
-        lost: True if no point has a number.
+    If all are lost it is the first point, so that a claim about it counts them.
+
+    Args:
+        by: the number that decides.
+        rates: the lowest and the highest learning rate that may be chosen.
+    """
+    lr = frame.lr.astype(float)
+    near = (lr >= rates[0] * 0.999) & (lr <= rates[1] * 1.001)
+    first = frame[near & (frame.seed == PAPERS_START)]
+    if first.empty:
+        return first
+    place = int(np.argmin(first[by].astype(float).fillna(math.inf)))
+    return frame[frame.point == first.point.iloc[place]]
+
+
+def from_papers_start(frame: pd.DataFrame) -> Result | None:
+    """The first run from the paper's start; None if there is none."""
+    return next(iter(frame.run[frame.seed == PAPERS_START]), None)
+
+
+def beside(frame: pd.DataFrame, key: str) -> pd.Series:
+    """A number by start, the paper's left out; infinite where there is none."""
+    own = frame[frame.seed != PAPERS_START].set_index("seed")
+    return number(own, key).astype(float).fillna(math.inf)
+
+
+def is_at_edge(frame: pd.DataFrame, chosen: pd.DataFrame) -> bool:
+    """True if no rate beyond that of the chosen runs was tried on one side."""
+    ends = {frame.lr.min(), frame.lr.max()}
+    return len(ends) > 1 and chosen.lr.iloc[0] in ends
+
+
+TIMED: dict[str, Any] = {"score": True, "deterministic": True}
+"""Of a claim about steps or gaps."""
+
+
+def largest_norm(
+    method: str, theirs: float, within: float, frame: Callable[[Runs], pd.DataFrame],
+    words: str, cites: Statement,
+) -> Claim:  # fmt: skip
+    """The claim about the largest norm from the paper's start, without randomness.
+
+    Args:
+        within: the share by which it may differ.
+        frame: the runs at one point.
     """
 
-    point: Point | None = None
-    rate: float = math.nan
-    at_edge: bool = False
-    lost: bool = False
+    def norm(runs: Runs) -> float | None:
+        item = from_papers_start(frame(runs))
+        return None if item is None else item.summary["max_norm"]
 
-    @property
-    def cell(self) -> Cell:
-        """The rate, marked where it is at an edge; none if all points were lost."""
-        if self.lost:
-            return Cell(None, missing="none")
-        return Cell(self.rate, ".3g", unit="(edge)" if self.at_edge else "")
+    return Claim(
+        f"largest-norm.{slug(method)}", f"= {theirs} ± {within * theirs:.4g}", norm,
+        f"The largest norm under {words} is {theirs}", cites, format=".4g", paper=Cell(theirs, "g"),
+    )  # fmt: skip
 
 
-class Descents:
-    """The runs of an arm on a condition, at every point and from every start."""
+def over_steps(
+    items: Mapping[str, Result], kept: np.ndarray, floor: float,
+    captions: Mapping[str, tuple[str, str]], **how: Any,
+) -> list[Picture]:  # fmt: skip
+    """Draw curves of runs.
 
-    def __init__(self, runs: Runs, condition: str, arm: str) -> None:
-        self.frame = runs.every(condition, arm)
-
-    @property
-    def first(self) -> pd.DataFrame:
-        """The runs from the paper's start, in the order of their rates."""
-        return self.frame[self.frame.seed == PAPERS_START]
-
-    def start(self, point: Point | None) -> Result | None:
-        """The run at a point from the paper's start; None if there is none."""
-        found: list[Result] = self.first.run[self.first.point == point].tolist()
-        return found[0] if found else None
-
-    def at(self, rate: float) -> Point | None:
-        """The first point with a learning rate; None if there is none."""
-        near = self.frame[np.isclose(self.frame.lr.astype(float), rate, rtol=1e-6, atol=0)]
-        return None if near.empty else near.point.iloc[0]
-
-    def values(self, key: str, point: Point | None) -> pd.Series:
-        """A number at a point by start, the paper's left out; infinite where there is none."""
-        own = self.frame[(self.frame.point == point) & (self.frame.seed != PAPERS_START)]
-        if own.empty:
-            return pd.Series(dtype=float)
-        return own.set_index("seed")[key].astype(float).fillna(math.inf)
-
-    def best(self, by: str, rates: tuple[float, float] = (0.0, math.inf)) -> Choice:
-        """The point with the smallest number from the paper's start.
-
-        Args:
-            by: the number that decides.
-            rates: the lowest and the highest learning rate that may be chosen.
-        """
-        low, high = rates
-        lr = self.first.lr.astype(float)
-        own = self.first[(lr >= low * 0.999) & (lr <= high * 1.001)]
-        if own.empty:
-            return Choice()
-        numbers = own[by].astype(float).fillna(math.inf)
-        chosen = own.iloc[int(np.argmin(numbers))]
-        lost = not math.isfinite(numbers.min())
-        ends = {own.lr.min(), own.lr.max()}
-        at_edge = len(ends) > 1 and chosen.lr in ends and not lost
-        return Choice(chosen.point, float(chosen.lr), at_edge, lost)
+    Args:
+        kept: steps that are shown.
+        floor: a smaller value is drawn as this.
+        captions: the title of the axis and the caption, by the curve's key.
+        how: other arguments of `lines`.
+    """
+    pictures = []
+    for key, (y, caption) in captions.items():
+        curves = {name: (kept, np.maximum(item.arrays[key][kept], floor))
+                  for name, item in items.items()}  # fmt: skip
+        pictures.append(lines(curves, "step", y, caption, log_y=True, **how))
+    return pictures

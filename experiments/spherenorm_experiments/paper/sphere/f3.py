@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from spherenorm_experiments.claims import Claim, Decision
-from spherenorm_experiments.paper.sphere._descents import (
-    FLOOR,
-    METHODS,
-    PAPER_MAX_NORM,
-    PAPER_RATES,
-    REFERENCE,
-    SETTINGS,
-    SHOWN,
-    best_of_search,
-    claims_of_norms,
-    claims_of_speed,
-    in_every_setting,
-    known_settings,
-    points,
-    search_place,
-    searched,
-)
-from spherenorm_experiments.paper.sphere._sphere import draw_sphere
-from spherenorm_experiments.pictures import Picture, add_crosses, color_of, lines
+from spherenorm_experiments.claims import Claim, Decision, slug, undecided
+from spherenorm_experiments.paper.shared import starts
+from spherenorm_experiments.paper.shared.facts import departures
+from spherenorm_experiments.paper.sphere import search
+from spherenorm_experiments.paper.sphere.sphere import draw_sphere
+from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.pictures import Picture, color_of
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Result, Runs, Trial
+from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, mean_over
 from spherenorm_experiments.stats import mean
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
@@ -40,6 +28,105 @@ STARTS = {"smoke": 3, "small": 7, "full": 13}
 
 LEVELS = ("10", "1", "0.1")
 """Gaps to the optimum whose first step is shown."""
+
+SHOWN = "descent"
+"""The condition of the best descents, whose paths are kept."""
+
+
+def _largest_norm(method: str, statement: str) -> Claim:
+    """The claim about the largest norm at the reference."""
+    return starts.largest_norm(
+        method, search.PAPER_MAX_NORM[method], 0.05,
+        lambda runs: search.at_best_gap(runs, method, papers_rates=True),
+        f"{method} from the paper's start", says(statement),
+    )  # fmt: skip
+
+
+def _norms(large: str, small: str, statement: str) -> Claim:
+    return Claim(
+        f"norms.{slug(large)}.{slug(small)}", "> 1",
+        lambda runs: search.peak(runs, large) / search.peak(runs, small),
+        f"{large} grows its norm to more than {small} does: ratio of the largest norms",
+        says(statement), ratio=True, primary=True, deterministic=True,
+    )  # fmt: skip
+
+
+def _keeps_norm(method: str) -> Claim:
+    return Claim(
+        f"keeps-norm.{slug(method)}", "< 1e-6", lambda runs: (search.peak(runs, method) - 1).abs(),
+        f"{method} keeps the norm: |largest / first - 1| below 1e-6", says("g.norm"),
+        deterministic=True,
+    )  # fmt: skip
+
+
+def _closer(pair: search.Pair) -> Claim:
+    at = ", at the paper's rates" * pair.papers_rates
+    return Claim(
+        f"closer.{slug(pair.ahead)}.{slug(pair.behind)}", "> 0",
+        lambda runs: mean_over(search.gains(runs, pair)),
+        f"{pair.ahead} ends closer to the optimum than {pair.behind}{at}: log₁₀ of the ratio "
+        "of the gaps", pair.cites, unit="decades", primary=pair.primary,
+        note=partial(_in_each_setting, pair=pair), **starts.TIMED,
+    )  # fmt: skip
+
+
+def _equally_close(a: str, b: str) -> Claim:
+    """The claim that the paper calls two methods alike, at its rates."""
+    pair = search.Pair(b, a, says("g.quickly"), papers_rates=True)
+    return Claim(
+        f"equally-close.{slug(b)}.{slug(a)}", f"< {math.log10(2)!r}",
+        lambda runs: across(gain.abs() for gain in search.gains(runs, pair)).max(axis=1),
+        f"{b} ends as close to the optimum as {a}, at the paper's rates: gaps within a "
+        "factor of 2 everywhere", pair.cites, unit="decades", **starts.TIMED,
+    )  # fmt: skip
+
+
+def _sooner(other: str) -> Claim:
+    def steps(runs: Runs, method: str) -> pd.Series:
+        return starts.beside(search.at_best_gap(runs, method), "steps_to_1")
+
+    return Claim(
+        f"sooner.gdp.{slug(other)}", "< 1", lambda runs: steps(runs, "GDP") / steps(runs, other),
+        f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference",
+        says("3.2.faster"), ratio=True, **starts.TIMED,
+    )  # fmt: skip
+
+
+def _means(runs: Runs, pair: search.Pair) -> list[float]:
+    """The mean gain of a pair in each setting where it has one."""
+    every = [gain[np.isfinite(gain)] for gain in search.gains(runs, pair)]
+    return [mean(gain.tolist()) for gain in every if len(gain)]
+
+
+def _in_each_setting(runs: Runs, pair: search.Pair) -> str:
+    if not (means := _means(runs, pair)):
+        return ""
+    count, ends = sum(value > 0 for value in means), f"{min(means):+.2f} to {max(means):+.2f}"
+    return f"over the settings, from {ends}; ahead in {count} of {len(means)} settings"
+
+
+CLAIMS = [
+    _largest_norm("GDM", "3.2.gdm-norm"),
+    _largest_norm("GDP", "3.2.subdues"),
+    Claim("surge.gdm-wd", "> 1", search.surge,
+          "No weight decay of the search keeps GDM's norm as small as GDP's, at the paper's "
+          "highest rate, at which both end closest: the least of the largest norms over GDP's",
+          says("3.2.surge"), ratio=True, primary=True, paper="2.53 / 1.12 = 2.26",
+          note=search.every_peak, deterministic=True),
+    _norms("GDM", "GDP", "3.2.subdues"),
+    _norms("GDM", "GDM + WD", "3.2.wd"),
+    _norms("Adam", "AdamP", "h.mitigate"),
+    _norms("Adam", "Adam + WD", "h.mitigate"),
+    *map(_keeps_norm, ("SGDG", "AdamG")),
+    *map(_closer, search.PAIRS),
+    _equally_close("GDP", "SGDG, no clip"),
+    _equally_close("AdamP", "AdamG, no clip"),
+    *map(_sooner, ("GDM", "GDM + WD")),
+    Claim("momentum-does-not-arrive", "> -1",
+          lambda runs: across(search.all_gaps(runs, "GDM")).min(axis=1),
+          "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
+          says("3.2.gdm"), unit="decades", **starts.TIMED),
+]  # fmt: skip
 
 
 class F3(Study):
@@ -54,67 +141,56 @@ class F3(Study):
     """
 
     name = "f3"
-    departures = (
-        ("loss", "as printed", "times 1e-5, 1e-4 or 1e-3", "as printed these rates explode: the "
-         "gradient at the start is 3e4 long; at 1e-4 GDM's norm is the paper's 3.2"),
-        ("steps", "not given", "1000 and 3000", "which optimizer is ahead depends on it"),
-        ("learning rates", "0.001 to 0.1", "0.0001 to 10", "some best rates are at the paper's "
-         "edge"),
-        ("weight decay", "not given", "0.0001 to 1, searched", "the paper tuned it by hand"),
-        ("angle", "ψ = arccos(x / z)", "ψ = atan2(x, z)", "as printed it is no angle"),
-        ("start", "(-2, 2)", "the same, and six at its side", "one run cannot vary"),
-    )  # fmt: skip
+    claims = CLAIMS
+    departures = departures("f3")
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         reference = self.budget(plan, "rosenbrock").epochs
         trials = []
-        for name, method in METHODS.items():
-            for steps, scale in SETTINGS if plan.tier != "smoke" else (REFERENCE,):
-                setting = {**method.setting, **points(method, plan.budgets)}
+        for name, method in search.METHODS.items():
+            for steps, scale in search.SETTINGS if plan.tier != "smoke" else (search.REFERENCE,):
+                setting = {**method.setting, **search.points(method, plan.budgets)}
                 trials += self.seeded(
-                    plan, search_place(name, (steps, scale)), "rosenbrock", method.recipe, setting,
-                    range(STARTS[plan.budgets]), epochs=steps * reference // REFERENCE[0],
+                    plan, search.place(name, (steps, scale)), "rosenbrock", method.recipe, setting,
+                    range(STARTS[plan.budgets]), epochs=steps * reference // search.REFERENCE[0],
                     batch_size=1, schedule="linear", probes=(), options={"scale": scale},
                 )  # fmt: skip
-        found = (_best_descent(runs, name) for name in _searches(runs))
-        return [*trials, *(trial for trial in found if trial is not None)]
+        for name in search.METHODS:  # the best of each search once more, with its path
+            item = starts.from_papers_start(search.at_best_gap(runs, name, papers_rates=True))
+            if item is not None and item.summary["final_gap"] is not None:
+                spec = replace(item.spec, options={**item.spec.options, "path": True})
+                trials.append(Trial(Place(SHOWN, name), spec))
+        return trials
 
     def tables(self, runs: Runs) -> list[Table]:
         return [_best_of_each(runs), *_gap_tables(runs)]
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        items = _descents(runs)
-        searches = [_searched(runs)] if len(runs) else []
-        if not items:
-            return searches
-        dashes = {name: METHODS[name].dash for name in items}
-        colors = {name: color_of(METHODS[name].recipe) for name in items}
+        if not (items := _descents(runs)):
+            return []
         longest = min(len(item.arrays["norm"]) for item in items.values()) - 1
         keep = np.unique(np.geomspace(1, longest, 120).astype(int))
-        norms = {name: (keep, item.arrays["norm"][keep]) for name, item in items.items()}
-        gaps = {name: (keep, np.maximum(item.arrays["gap"][keep], 1e-9))
-                for name, item in items.items()}  # fmt: skip
-        log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": dashes}
-        surges = "Norm against steps. With weight decay it surges first, and collapses later."
-        distance = "Distance to the optimum, each optimizer at its best learning rate."
-        return [
-            draw_sphere(items, dashes),
-            lines(norms, "step", "norm ‖w‖", surges, colors, **log),
-            lines(gaps, "step", "gap", distance, colors, **log),
-            *searches,
-        ]
-
-    @property
-    def claims(self) -> Sequence[Claim]:
-        return [*claims_of_norms(), *claims_of_speed()]
+        captions = {
+            "norm": ("norm ‖w‖", SURGES),
+            "gap": ("gap", "Distance to the optimum, each optimizer at its best learning rate."),
+        }
+        how: dict[str, Any] = {"colors": COLORS, "dashes": DASHES, "log_x": True}
+        curves = starts.over_steps(items, keep, 1e-9, captions, **how)
+        return [draw_sphere(items, DASHES), *curves]
 
     def evaluated(self, runs: Runs) -> list[Decision]:
-        return [in_every_setting(decision, runs) for decision in super().evaluated(runs)]
+        """A mean over the settings decides only if each of them has the same sign."""
+        every, pairs = super().evaluated(runs), {_closer(pair).name: pair for pair in search.PAIRS}
+        for place, decision in enumerate(every):
+            if pair := pairs.get(decision.claim.name):
+                signs = {value > 0 for value in _means(runs, pair)}
+                every[place] = undecided(decision, "") if len(signs) > 1 else decision
+        return every
 
 
-def _searches(runs: Runs) -> list[str]:
-    """The methods that were searched at the reference."""
-    return [name for name in METHODS if search_place(name) in runs.places]
+COLORS = {name: color_of(method.recipe) for name, method in search.METHODS.items()}
+DASHES = {name: method.dash for name, method in search.METHODS.items()}
+SURGES = "Norm against steps. With weight decay it surges first, and collapses later."
 
 
 def _descents(runs: Runs) -> dict[str, Result]:
@@ -122,64 +198,35 @@ def _descents(runs: Runs) -> dict[str, Result]:
     return {item.place.arm: item for item in runs.on(SHOWN) if not item.diverged}
 
 
-def _best_descent(runs: Runs, name: str) -> Trial | None:
-    """The run of the search with the lowest final gap, with its path; None if all diverged."""
-    descents = searched(runs, name)
-    choice = best_of_search(descents, PAPER_RATES)
-    best = None if choice.lost else descents.start(choice.point)
-    if best is None:
-        return None
-    spec = replace(best.spec, options={**best.spec.options, "path": True})
-    return Trial(Place(SHOWN, name), spec)
-
-
 def _best_of_each(runs: Runs) -> Table:
     """The best of each search at the reference, in the paper's range of rates."""
-    headings: list[Heading] = [
-        *("arm", "best lr", "best wd", "max norm"),
-        *paper("max norm"),
-        *("last norm", "final gap", "steps to 10", "to 1", "to 0.1"),
-    ]
+    headings: list[Heading] = ["arm", "best lr", "best wd", "max norm", *paper("max norm")]
+    headings += ["last norm", "final gap", "steps to 10", "to 1", "to 0.1"]
+    rows: list[Row] = []
+    for name, item in _descents(runs).items():
+        point, summary = item.spec.hyper_parameters, item.summary
+        rows.append((
+            name,
+            Cell(point["lr"], ".3g"),
+            Cell(point.get("weight_decay"), ".3g", missing=""),
+            Cell(summary["max_norm"], ".2f"),
+            Cell(search.PAPER_MAX_NORM.get(name), ".2f", missing=""),
+            Cell(summary["last_norm"], ".2f"),
+            Cell(summary["final_gap"], ".2g"),
+            *(Cell(summary[f"steps_to_{level}"], ".0f") for level in LEVELS),
+        ))  # fmt: skip
     lost = [str(item.place) for item in runs if item.diverged]
     failed = [f"{place} ({lost.count(place)})" for place in dict.fromkeys(lost)]
     note = "Steps after which the gap stays below; – where it does not within the budget."
     note += f" Descents that diverged: {', '.join(failed)}." if failed else ""
-    rows = [_row(item) for item in _descents(runs).values()]
     return Table("The best of each search", headings, rows, note)
-
-
-def _row(item: Result) -> tuple[Any, ...]:
-    point, summary = item.spec.hyper_parameters, item.summary
-    steps = [summary[f"steps_to_{level}"] for level in LEVELS]
-    return (
-        item.place.arm,
-        Cell(point["lr"], ".3g"),
-        Cell(point.get("weight_decay"), ".3g", missing=""),
-        Cell(summary["max_norm"], ".2f"),
-        Cell(PAPER_MAX_NORM.get(item.place.arm), ".2f", missing=""),
-        Cell(summary["last_norm"], ".2f"),
-        Cell(summary["final_gap"], ".2g"),
-        *(Cell(None if n is None else int(n)) for n in steps),
-    )
 
 
 def _gap_tables(runs: Runs) -> list[Table]:
     """The final gap of each method in each setting, at its best rate."""
-    settings = known_settings(runs)
-    rows: list[Row] = []
-    for name in (each for each in METHODS if any(p.arm == each for p in runs.places)):
-        cells = []
-        for setting in settings:
-            descents = searched(runs, name, setting)
-            choice = best_of_search(descents)
-            gaps = descents.values("final_gap", choice.point)
-            known = gaps[np.isfinite(gaps)].clip(lower=FLOOR).tolist()
-            center = math.exp(mean([math.log(gap) for gap in known])) if known else None
-            ends = (min(known), max(known)) if len(known) > 1 else None
-            unit = f"(lr {choice.rate:.2g}{', edge' if choice.at_edge else ''})"
-            lost = len(gaps) - len(known)
-            cells.append(Cell(center, ".2g", None, ends, len(known), lost, unit=unit))
-        rows.append((name, *cells))
+    settings, ran = search.known_settings(runs), {place.arm for place in runs.places}
+    rows: list[Row] = [(name, *(_gap(runs, name, setting) for setting in settings))
+            for name in search.METHODS if name in ran]  # fmt: skip
     headings = ("arm", *(f"{steps} steps, scale {scale:g}" for steps, scale in settings))
     note = (
         "Geometric means over the starts at the side of the paper's [least, largest], at the rate "
@@ -188,24 +235,13 @@ def _gap_tables(runs: Runs) -> list[Table]:
     return [Table("Final gap in every setting", headings, rows, note)] if rows else []
 
 
-def _searched(runs: Runs) -> Picture:
-    """Draw the searches over learning rates alone; points that diverged are crosses on top."""
-    series: dict[str, tuple[list[float], list[float]]] = {}
-    colors, dashes = {}, {}
-    failed: list[tuple[float, str, int, str]] = []
-    for name in _searches(runs):
-        first = searched(runs, name).first.sort_values("lr")
-        if METHODS[name].decays or first.empty:
-            continue
-        colors[name], dashes[name] = color_of(METHODS[name].recipe), METHODS[name].dash
-        known = first[np.isfinite(first.final_gap)]
-        series[name] = known.lr.tolist(), known.final_gap.clip(lower=1e-9).tolist()
-        for item in first.run[~np.isfinite(first.final_gap)]:
-            step = item.summary["diverged_at"]
-            last = item.summary["steps"] - 1 if step is None else step
-            failed.append((item.spec.hyper_parameters["lr"], name, last, colors[name]))
-    caption = "The search: final gap against the learning rate; crosses on top diverged."
-    log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": dashes}
-    picture = lines(series, "learning rate", "final gap", caption, colors, **log)
-    add_crosses(picture.figure, failed)
-    return picture
+def _gap(runs: Runs, name: str, setting: tuple[int, float]) -> Cell:
+    every, best = search.searched(runs, name, setting), search.at_best_gap(runs, name, setting)
+    if best.empty:
+        return Cell(None)
+    gaps = starts.beside(best, "final_gap")
+    known = gaps[np.isfinite(gaps)].clip(lower=search.FLOOR)
+    center = math.exp(mean(np.log(known))) if len(known) else None
+    ends = (known.min(), known.max()) if len(known) > 1 else None
+    unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if starts.is_at_edge(every, best) else ''})"
+    return Cell(center, ".2g", None, ends, len(known), len(gaps) - len(known), unit=unit)

@@ -8,7 +8,7 @@ import torch
 from running import run_of
 
 import spherenorm as sn
-from spherenorm_experiments.extra.control import source_text
+from spherenorm_experiments.extra.control import byte_model
 from spherenorm_experiments.extra.control.arms import REST
 from spherenorm_experiments.extra.control.byte_model import UNIFORM, ByteModel
 from spherenorm_experiments.lookup import find_task
@@ -82,8 +82,8 @@ def library(tmp_path, monkeypatch):
         (tmp_path / f"{k:02}.py").write_bytes(text)
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "00.py").write_bytes(bytes([99]) * 300)
-    monkeypatch.setattr(source_text.sysconfig, "get_path", lambda _: str(tmp_path))
-    caches = source_text.source_text, source_text.source_windows
+    monkeypatch.setattr(byte_model.sysconfig, "get_path", lambda _: str(tmp_path))
+    caches = byte_model.source_text, byte_model.source_windows
     for cache in caches:
         cache.cache_clear()
     yield tmp_path
@@ -92,7 +92,7 @@ def library(tmp_path, monkeypatch):
 
 
 def test_each_part_has_files_of_its_own(library):
-    kinds = {part: source_text.source_text(part) for part in source_text.PARTS}
+    kinds = {part: byte_model.source_text(part) for part in byte_model.PARTS}
     firsts = {
         part: {int(x) for x, after in itertools.pairwise(text) if after == 127}
         for part, text in kinds.items()
@@ -105,9 +105,9 @@ def test_each_part_has_files_of_its_own(library):
 def test_windows_are_of_the_text_with_the_byte_after_each_and_are_all_different(library):
     (library / "01.py").write_bytes((library / "00.py").read_bytes())  # a copy in one part
     (library / "08.py").write_bytes((library / "00.py").read_bytes())  # and one in another
-    splits = source_text.source_windows(200, 30, 8)
-    for part, (read, targets) in zip(source_text.PARTS, splits, strict=True):
-        text = source_text.source_text(part).numpy().tobytes()
+    splits = byte_model.source_windows(200, 30, 8)
+    for part, (read, targets) in zip(byte_model.PARTS, splits, strict=True):
+        text = byte_model.source_text(part).numpy().tobytes()
         for window, after in zip(read, targets, strict=True):
             assert torch.equal(window[1:], after[:-1])
             assert window.numpy().tobytes() + bytes([after[-1]]) in text

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -17,13 +18,13 @@ from spherenorm_experiments.extra.control.lr_transfer import (
 )
 from spherenorm_experiments.extra.control.mdadam import mdadam
 from spherenorm_experiments.extra.control.rates import (
-    Curve,
     around_best,
     best_octave,
-    curves,
     lacking,
+    losses,
     plateau,
     sensitivity,
+    vertex,
 )
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
@@ -34,28 +35,28 @@ from tests.experiments.fabricated import result
 def test_a_plateau_is_the_share_of_a_fine_grid_that_is_near_the_best(seed):
     random = np.random.default_rng(seed)
     octaves = np.arange(-9.0, -2.0)
-    curve = Curve(octaves.tolist(), (2 + 0.05 * random.random(7)).tolist())
+    table = pd.DataFrame(2 + 0.05 * random.random((3, 7)), columns=octaves)
     fine = np.linspace(-9, -3, 600_001)
-    near = np.interp(fine, octaves, curve.losses) <= min(curve.losses) + 0.02
-    assert curve.plateau() == pytest.approx(6 * near.mean(), abs=1e-4)
+    for (_, row), found in zip(table.iterrows(), plateau(table), strict=True):
+        near = np.interp(fine, octaves, row) <= min(row) + 0.02
+        assert found == pytest.approx(6 * near.mean(), abs=1e-4)
 
 
 def test_the_best_rate_of_a_parabola_is_its_vertex():
     octaves = [-6.0, -5.0, -4.0, -3.0]
-    for vertex in (-4.5, -4.2, -4.0):
-        assert Curve(octaves, [(x - vertex) ** 2 for x in octaves]).best == pytest.approx(vertex)
-    assert Curve(octaves, octaves).best == -6.0  # an end
-    assert Curve(octaves, [3.0, 1.0, 1.0, 1.0]).best == pytest.approx(-4.5)
+    for best in (-4.5, -4.2, -4.0):
+        assert vertex(octaves, [(x - best) ** 2 for x in octaves]) == pytest.approx(best)
+    assert vertex(octaves, octaves) == -6.0  # an end
+    assert vertex(octaves, [3.0, 1.0, 1.0, 1.0]) == pytest.approx(-4.5)
 
 
 def test_the_sensitivity_is_over_the_rates_within_two_octaves_of_the_best_mean():
-    losses = {0: [9.0, 4.0, 2.0, 1.0, 3.0, 5.0, 9.0], 1: [9.0, 2.0, 1.0, 1.5, 3.0, 5.0, 9.0]}
-    found = {seed: Curve(list(range(7)), each) for seed, each in losses.items()}
-    assert around_best(found) == range(1, 6)  # the fourth rate is best on the average
+    found = pd.DataFrame([[9.0, 4.0, 2.0, 1.0, 3.0, 5.0, 9.0], [9.0, 2.0, 1.0, 1.5, 3.0, 5.0, 9.0]])
+    assert around_best(found) == [1, 2, 3, 4, 5]  # the fourth rate is best on the average
     by_hand = {0: 15 / 5 - 1, 1: 12.5 / 5 - 1}
     assert dict(sensitivity(found)) == pytest.approx(by_hand)
-    rising = {0: Curve(list(range(7)), [float(x) for x in range(7)])}
-    assert around_best(rising) == range(3)  # not those further off
+    rising = pd.DataFrame([np.arange(7.0)])
+    assert around_best(rising) == [0, 1, 2]  # not those further off
     assert (lacking(found), lacking(rising)) == (0, 2)
 
 
@@ -100,15 +101,15 @@ def test_a_control_with_flatter_curves_that_do_not_drift_is_told_from_decay(bett
 
 def test_numbers_over_widths_are_those_of_the_losses():
     results = world(lambda base, control, width, octave: 2 + 0.1 * (octave - width / 64) ** 2)
-    arm = ARMS["Muon", "Hyperball"]
+    arm = ARMS["Muon", "Hyperball"].name
     ends = [each for each in CONDITIONS if each.label in ("width 16", "width 64")]
-    narrow, wide = (curves(results, each.label, arm.name) for each in ends)
-    assert set(narrow) == set(STUDY.chosen_seeds(Plan("evidence")))
-    assert dict(best_octave(wide)) == pytest.approx(dict.fromkeys(wide, -4.5 + 1), abs=0.02)
-    shift = dict.fromkeys(narrow, 1 - 16 / 64)
+    narrow, wide = (losses(results, each.label, arm) for each in ends)
+    assert set(narrow.index) == set(STUDY.chosen_seeds(Plan("evidence")))
+    assert dict(best_octave(wide)) == pytest.approx(dict.fromkeys(wide.index, -4.5 + 1), abs=0.02)
+    shift = dict.fromkeys(narrow.index, 1 - 16 / 64)
     assert dict(drift(results, arm)) == pytest.approx(shift, abs=0.04)
     both = [dict(plateau(each)) for each in (narrow, wide)]
-    mean = {seed: (both[0][seed] + both[1][seed]) / 2 for seed in narrow}
+    mean = {seed: (both[0][seed] + both[1][seed]) / 2 for seed in narrow.index}
     assert dict(over_widths(results, arm, plateau)) == pytest.approx(mean)
 
 
@@ -116,8 +117,9 @@ def test_a_run_that_diverged_counts_as_a_uniform_model():
     results = world(lambda *_: 9.0, lost=("Hyperball",))
     for base in BASES:
         for control in ("decay", "Hyperball"):
-            for curve in curves(results, CONDITIONS[0].label, ARMS[base, control].name).values():
-                assert list(curve.losses) == [UNIFORM] * 6
+            found = losses(results, CONDITIONS[0].label, ARMS[base, control].name)
+            assert (found == UNIFORM).all(axis=None)
+            assert found.shape == (6, 6)
 
 
 def test_gains_and_direction_are_those_of_a_loop_in_float64():

@@ -9,10 +9,9 @@ import torch
 from spherenorm_experiments.extra.control import turns
 from spherenorm_experiments.extra.control.arms import BASES, CONTROLS
 from spherenorm_experiments.extra.control.end_of_training import EndOfTraining
+from spherenorm_experiments.extra.control.lr_transfer import AT_ONCE, SHARE, WARM_UP
 from spherenorm_experiments.extra.control.norm_control import NormControl
 from spherenorm_experiments.extra.control.probe import rotation
-from spherenorm_experiments.extra.control.warm_up import CONDITION, PAIRS, SHARE
-from spherenorm_experiments.extra.control.warm_up import STUDY as WARM_UP
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.probes import MeasuredStep
 from spherenorm_experiments.runs import Place, Runs
@@ -191,14 +190,14 @@ def test_a_warm_up_that_only_decay_needs_is_told_from_one_that_all_need(needless
         gain = 0.2 if ("decay" in name) == needless else 0.05
         octave = math.log2(spec.hyper_parameters["lr"])
         loss = 2.0 - gain * warmed + 0.01 * octave**2
-        pair = list(PAIRS).index(tuple(name.split(", ")[:2]))
+        pair = AT_ONCE.index(tuple(name.split(", ")[:2]))
         loss += 0.002 * math.cos(5 * spec.seed + 2 * pair + warmed + octave)
         numbers = {"test": -loss, "validation": -loss, "metric": "minus loss (nats)", "views": {}}
         items.append(result(trial.place, 0, spec, **numbers))
     found = {each.claim.name: each.verdict for each in WARM_UP.decided(Runs(items))}
-    assert len(found) == 2 * len(PAIRS) + 2 * (len(PAIRS) - 2)
+    assert len(found) == 2 * len(AT_ONCE) + 2 * (len(AT_ONCE) - 2)
     for name, verdict in found.items():
         less = name.startswith("less.")
         assert verdict == ("contradicted" if less and not needless else "supported"), name
     assert {item.spec.options["width"] for item in items} == {32}
-    assert CONDITION.task == "bytes"
+    assert {item.spec.task for item in items} == {"bytes"}

@@ -17,20 +17,23 @@ SHOWN = ("GDM", "GDP")
 
 
 def draw_sphere(items: Mapping[str, Result], dashes: Mapping[str, str]) -> Picture:
-    """Draw the loss on the hemisphere, and the trajectories w / |w| on it."""
+    """Draw the loss on the hemisphere, trajectories w / |w| on it, the start and the optimum."""
     figure = go.Figure()
     _add_loss(figure)
     for name, item in items.items():
-        line = {"color": color_of(item.spec.recipe), "width": 5, "dash": dashes[name]}
-        visible = True if name in SHOWN else "legendonly"
-        style = {"name": name, "visible": visible, "mode": "lines", "line": line}
-        figure.add_scatter3d(**_coordinates(_thinned(item.arrays["w"])), **style)
-    _add_marks(figure)
+        figure.add_scatter3d(
+            **_coordinates(_thinned(item.arrays["w"])), name=name, mode="lines",
+            visible=True if name in SHOWN else "legendonly",
+            line={"color": color_of(item.spec.recipe), "width": 5, "dash": dashes[name]},
+        )  # fmt: skip
+    for name, a, b, color in (("start", -2.0, 2.0, "#f2b705"), ("optimum", 1.0, 1.0, "#00a000")):
+        place = 1.02 * np.array([toys.sphere_point(a, b)])
+        marker = {"size": 7, "color": color, "line": {"color": "#222222", "width": 2}}
+        figure.add_scatter3d(**_coordinates(place), name=name, mode="markers", marker=marker)
     axis = {"showticklabels": False, "title": {"text": ""}, "showgrid": False, "zeroline": False}
     camera = {"eye": {"x": 0.1, "y": 0.45, "z": 1.55}, "up": {"x": 0, "y": 1, "z": 0}}
-    axes = {"xaxis": axis, "yaxis": axis, "zaxis": axis}
     figure.update_layout(
-        scene={**axes, "camera": camera, "aspectmode": "data"},
+        scene={"xaxis": axis, "yaxis": axis, "zaxis": axis, "camera": camera, "aspectmode": "data"},
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
         legend={"orientation": "h", "y": 0.0, "yanchor": "top"},
         paper_bgcolor="rgba(0,0,0,0)",
@@ -49,17 +52,10 @@ def _add_loss(figure: go.Figure) -> None:
     x, y, z = np.cos(phi) * np.sin(psi), np.sin(phi), np.cos(phi) * np.cos(psi)
     loss = np.log10(1e-2 + toys.valley(toys.STRETCH * psi, toys.STRETCH * phi))
     figure.add_surface(
-        x=x.round(4),
-        y=y.round(4),
-        z=z.round(4),
-        surfacecolor=loss.round(3),
+        x=x.round(4), y=y.round(4), z=z.round(4), surfacecolor=loss.round(3),
         colorbar={"title": {"text": "log₁₀ loss"}, "len": 0.6, "thickness": 10, "x": 1.0},
-        colorscale="Blues",
-        reversescale=True,
-        opacity=0.9,
-        hoverinfo="skip",
-        name="log₁₀ loss",
-    )
+        colorscale="Blues", reversescale=True, opacity=0.9, hoverinfo="skip", name="log₁₀ loss",
+    )  # fmt: skip
 
 
 def _thinned(w: np.ndarray) -> np.ndarray:
@@ -69,17 +65,6 @@ def _thinned(w: np.ndarray) -> np.ndarray:
     kept = w[np.unique(np.concatenate([np.arange(min(60, last)), later]))]
     directions: np.ndarray = 1.012 * kept / np.linalg.norm(kept, axis=-1, keepdims=True)
     return directions
-
-
-def _add_marks(figure: go.Figure) -> None:
-    """Mark the start and the optimum."""
-    for name, angles, color in (
-        ("start", (-2.0, 2.0), "#f2b705"),
-        ("optimum", (1.0, 1.0), "#00a000"),
-    ):
-        x, y, z = 1.02 * np.array(toys.sphere_point(*angles))
-        marker = {"size": 7, "color": color, "line": {"color": "#222222", "width": 2}}
-        figure.add_scatter3d(x=[x], y=[y], z=[z], name=name, mode="markers", marker=marker)
 
 
 def _coordinates(points: np.ndarray) -> dict[str, Any]:
