@@ -211,7 +211,9 @@ class _Formulas:
         sign, rest = oriented(product)
         factors = sorted((f for f in sp.Mul.make_args(rest) if f != 1), key=_place)
         ordered = sp.Mul(*factors, evaluate=False) if len(factors) > 1 else factors[0]
-        text = super()._print_Mul(ordered) if ordered.is_Mul else self.print(ordered)  # type: ignore[misc]
+        # (sympy prints 1 / x by way of products)
+        whole = ordered.is_Mul or ordered == product
+        text = super()._print_Mul(ordered) if whole else self.print(ordered)  # type: ignore[misc]
         return f"-{text}" if sign < 0 else text
 
     def _print_Sum(self, total: sp.Sum) -> str:  # noqa: N802
