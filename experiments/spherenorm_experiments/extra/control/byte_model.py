@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 VOCABULARY = 128
@@ -140,7 +140,7 @@ class ByteModel(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         read, targets = batch
-        return cross_entropy(model(read).flatten(0, 1), targets.long().flatten())
+        return F.cross_entropy(model(read).flatten(0, 1), targets.long().flatten())
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         read, targets = batch

@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from spherenorm_experiments.metrics import Collected, Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Collected, Mean, Statistic
 from spherenorm_experiments.paper.debiasing import biased, nine_class
 from spherenorm_experiments.paper.debiasing.biased import BIASED, UNBIASED
 from spherenorm_experiments.paper.debiasing.rebias import (

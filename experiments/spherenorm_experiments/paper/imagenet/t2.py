@@ -38,19 +38,14 @@ ROWS = table_of("""
 def _condition(row: Mapping[str, Any]) -> Condition:
     label, network = row["row"], row["network"]
     mixed, left_out = "CutMix" in label, label != "ResNet-18"
-    regime = SMOOTHED if network == "mobilenetv2" else {}
-    ours, theirs = ({"cutmix": share} if mixed else {} for share in (0.5, 1.0))
-    epochs = 150 if regime or mixed else 100
-    large: dict[str, Any] = {
-        "regime": regime,
-        "epochs": epochs,
-        "batch_size": int(row["batch"].value),
-    }
+    smoothed = SMOOTHED if network == "mobilenetv2" else {}
+    ours, theirs = ({**smoothed, **({"cutmix": share} if mixed else {})} for share in (0.5, 1.0))
+    epochs, batch = 150 if smoothed or mixed else 100, int(row["batch"].value)
     return Condition(
         label,
         "classification",
-        on_glyphs(network, options=ours, regime=regime),
-        on_imagenet(network, options=theirs, **large),
+        on_glyphs(network, options=ours),
+        on_imagenet(network, options=theirs, epochs=epochs, batch_size=batch),
         theirs=f"{label}, ImageNet",
         benchmark="ImageNet",
         paper={"accuracy": {name: row[name] for name in OPTIMIZERS}},

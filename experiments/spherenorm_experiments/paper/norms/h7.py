@@ -41,7 +41,7 @@ SPREAD = 0.3
 def _condition(row: Mapping[str, Any]) -> Condition:
     network = row["theirs"].lower().replace("-", "")
     large = on_imagenet(
-        network, regime={"label_smoothing": 0.1} if network == "mobilenetv2" else {},
+        network, options={"label_smoothing": 0.1} if network == "mobilenetv2" else {},
         task="classification", epochs=int(row["epochs"].value), batch_size=int(row["batch"].value),
     )  # fmt: skip
     return Condition(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from spherenorm_experiments.runs import Key, Result
-from spherenorm_experiments.store import Records
+from spherenorm_experiments.store import RunFolder
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class WeightStatistic:
 @functools.lru_cache(maxsize=64)
 def _read(folder: Path, written: float, names: tuple[str, ...]) -> list[list[np.ndarray]]:
     """The statistics of these weights; a file is parsed once, as a study asks many times."""
-    records = Records(folder).read(("statistic",))
+    records = RunFolder(folder).records(("statistic",))
     known = [record["statistic"] for record in records if record]
     return [
         [np.array([each[name][part] for each in known], dtype=float) for part in (0, 1)]

@@ -155,7 +155,7 @@ def test_the_papers_runs_of_table_2_have_its_settings():
     assert decays["sgd"] == {"momentum": 0.9, "nesterov": True, "lr": 0.1, "weight_decay": 1e-4}
     assert decays["adamp"]["lr"] == 1e-3
     mobile, mixed = specs["MobileNetV2", "sgd"], specs["ResNet-50 + CutMix", "sgd"]
-    assert (mobile.epochs, mobile.batch_size, mobile.regime.label_smoothing) == (150, 1024, 0.1)
+    assert (mobile.epochs, mobile.batch_size, mobile.options["label_smoothing"]) == (150, 1024, 0.1)
     assert (mixed.epochs, mixed.batch_size, mixed.options["cutmix"]) == (150, 256, 1.0)
     plain = specs["ResNet-18", "sgd"]
     assert (plain.epochs, plain.batch_size, plain.schedule) == (100, 256, "cosine")
