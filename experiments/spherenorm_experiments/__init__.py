@@ -14,7 +14,7 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "metrics": ("Collected", "Mean", "Statistic", "Sums", "cross_entropy"),
+    "metrics": ("Collected", "Mean", "Statistic"),
     "task": ("Budget", "PureTask", "Splits", "Task"),
     "spec": ("Regime", "Spec"),
     "runs": ("Place", "Runs", "load"),

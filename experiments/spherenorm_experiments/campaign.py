@@ -17,7 +17,7 @@ from spherenorm_experiments.plan import Plan, Request, apply_plan
 from spherenorm_experiments.run import Job, Outcome, Run, Runner
 from spherenorm_experiments.runs import Planned, Runs, Trial
 from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.store import Store, read_progress
+from spherenorm_experiments.store import Store
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.task import Task
 
@@ -47,32 +47,30 @@ class Pace:
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._left = {job.name: job for job in jobs}
-        self._begun, self._done = time.monotonic(), 0.0
-        self._first: tuple[float, float] | None = None
+        self._every = sum(map(_work, jobs))
+        self._looks = [(time.monotonic(), 0.0)]
         self.total, self.ended = sum(len(job.runs) for job in jobs), 0
 
     def end(self, job: Job) -> None:
         """Take in a job that has ended."""
         self._left.pop(job.name, None)
         self.ended += len(job.runs)
-        self._done += _work(job)
 
     def now(self) -> tuple[float, float | None]:
         """The share of the round that is done, and the seconds left; None before any step.
 
         The pace is that since the first step was seen: processes take a while to start.
         """
-        left, running = sum(map(_work, self._left.values())), 0.0
+        left = sum(map(_work, self._left.values()))
         for job in itertools.islice(self._left.values(), LOOKED_AT):  # they begin in this order
-            found = read_progress(job.folder.path)
-            running += _work(job) * found["step"] / found["steps"] if found else 0.0
-        done, every = self._done + running, self._done + left
-        now, share = time.monotonic(), done / every if every else 1.0
-        if self._first is None and share > 0:
-            self._first = now, share
-        begun, before = self._first or (now, 0.0)
+            found = job.folder.progress()
+            left -= _work(job) * found["step"] / found["steps"] if found else 0.0
+        now, share = time.monotonic(), 1 - left / self._every if self._every else 1.0
+        if share > 0 and len(self._looks) == 1:
+            self._looks.append((now, share))
+        begun, before = self._looks[-1]
         if share <= before:  # one look so far
-            begun, before = self._begun, 0.0
+            begun, before = self._looks[0]
         return share, (now - begun) * (1 - share) / (share - before) if share > before else None
 
 
@@ -100,17 +98,17 @@ class Campaign:
 
     def trials(self, study: Study) -> tuple[list[Planned], Runs]:
         """The study's trials as far as they are known now, and their results."""
-        planned = self._planned(study, Runs())
-        results = Runs.load(planned, self.resolver.store)
-        while len(more := self._planned(study, results)) > len(planned):
-            planned, results = more, Runs.load(more, self.resolver.store)
-        return planned, results
+        planned, results = self._planned(study, Runs()), Runs()
+        while True:
+            results = Runs.load(planned, self.resolver.store)
+            more = self._planned(study, results)
+            if len(more) <= len(planned):
+                return planned, results
+            planned = more
 
     def ask(self) -> list[Run]:
         """Note in the store what is asked for; what of it has not ended, each run once."""
-        missing: dict[str, Run] = {}
-        for study in self.studies:
-            missing |= {run.name: run for run in self.lacking(study)}
+        missing = {run.name: run for study in self.studies for run in self.lacking(study)}
         names = [name_of(study) for study in self.studies]
         Request(names, self.plan).save(self.resolver.store, ended=not missing)
         return list(missing.values())
@@ -142,19 +140,21 @@ class Campaign:
         """
         found: dict[str, Outcome] = {}
         tried: set[str] = set()
-        known: set[str] = set()
-        failing: set[str] = set()
+        states: dict[str, str] = {}  # of the first run of each cast
         # Each run once: one that is missing again although it has ended would be run for ever.
         while missing := [run for run in self.ask() if run.name not in tried]:
             tried.update(run.name for run in missing)
-            trained = [run for run in missing if isinstance(run.task, Task)]
-            first = {_cast(run): run for run in reversed(trained) if _cast(run) not in known}
             pace = Pace(jobs_of(missing))
             progress(None, None, pace)
+            casts = {run.name: _cast(run) for run in missing}
+            first = {
+                casts[run.name]: run for run in reversed(missing) if isinstance(run.task, Task)
+            }
+            first = {cast: run for cast, run in first.items() if cast not in states}
             found |= self._run_round(jobs_of(list(first.values())), pace, progress)
-            known |= first.keys()
-            failing |= {cast for cast, run in first.items() if found[run.name].state == "failed"}
-            left = [r for r in missing if r.name not in found and _cast(r) not in failing]
+            states |= {cast: found[run.name].state for cast, run in first.items()}
+            left = [run for run in missing if run.name not in found]
+            left = [run for run in left if states.get(casts[run.name]) != "failed"]
             found |= self._run_round(jobs_of(left), pace, progress)
         return found
 

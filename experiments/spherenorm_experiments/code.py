@@ -22,19 +22,20 @@ from spherenorm.support import OURS, is_installed
 
 SUFFIXES = (".py", *(f".{name.rpartition('.')[2]}" for name in EXTENSION_SUFFIXES))
 
+COMPUTES = {
+    *("data", "execute", "extra", "lookup", "loop", "metrics", "paper", "probes", "ranks"),
+    *("recipes", "run", "spec", "streams", "sweep", "task", "train"),
+}
+"""Parts of `spherenorm_experiments` that decide numbers; the others ask for runs or show them."""
+
 SHOWS = (
-    *("spherenorm.cli", "spherenorm.__main__", "spherenorm_theory", "spherenorm_experiments.cli"),
+    *("spherenorm.cli", "spherenorm.__main__", "spherenorm_theory"),
     *(
-        f"spherenorm_experiments.{name}"
-        for name in (
-            *("campaign", "claims", "comparing", "comparison", "convert", "design", "entries"),
-            *("errors", "jobs", "page", "pictures", "plan", "sections", "shown"),
-            *("stats", "store", "study", "tables", "paper.statements", "paper.findings"),
-            *("paper.pages", "paper.thirteen", "paper.shared.detection"),
-        )
+        f"spherenorm_experiments.paper.{name}"
+        for name in ("statements", "findings", "pages", "thirteen", "shared.detection")
     ),
 )
-"""Modules of ours that ask for runs, keep them or show them, and change none of their numbers."""
+"""Other modules of ours that change no number."""
 
 
 def digest(content: Any) -> str:
@@ -58,13 +59,9 @@ def loaded_code() -> dict[str, str]:
 
 def source_texts(names: dict[str, str]) -> dict[str, str]:
     """The sources of the user's own modules among these: ours are those of a version."""
-    own = {name for name in names if name.partition(".")[0] not in OURS}
-    files = {name: _file(name) for name in own}
-    return {
-        name: path.read_text(encoding="utf-8", errors="replace")
-        for name, path in sorted(files.items())
-        if path is not None
-    }
+    own = sorted(name for name in names if name.partition(".")[0] not in OURS)
+    files = [(name, _file(name)) for name in own]
+    return {name: path.read_text(errors="replace") for name, path in files if path is not None}
 
 
 def is_current(code: dict[str, str]) -> bool:
@@ -82,19 +79,24 @@ def file_digest(path: Path) -> str:
 @functools.cache
 def _counted_file(name: str, file: str) -> Path | None:
     """The file of a loaded module; None of one that does not count."""
-    path, ours = Path(file), name.partition(".")[0] in OURS
+    path, (top, *inner) = Path(file), name.split(".")
     if not path.is_absolute() or path.suffix not in SUFFIXES:  # (`torch.ops` says "_ops.py")
         return None
-    path = path.resolve()
     shows = any(name == each or name.startswith(f"{each}.") for each in SHOWS)
-    return None if shows or not path.is_file() or (is_installed(path) and not ours) else path
+    shows |= top == "spherenorm_experiments" and not COMPUTES & {*inner[:1]}
+    path = path.resolve()
+    if shows or not path.is_file() or (is_installed(path) and top not in OURS):
+        return None
+    return path
 
 
 def _file(name: str) -> Path | None:
     """The file of a module, loaded or not; None if there is no such module here."""
+    if name in sys.modules:
+        file = getattr(sys.modules[name], "__file__", None)
+        return Path(file).resolve() if file else None
     try:
-        spec = None if name in sys.modules else importlib.util.find_spec(name)
-    except Exception:  # no module, or importing the package around it fails
+        spec = importlib.util.find_spec(name)
+    except Exception:  # importing the package around it fails
         return None
-    file = getattr(sys.modules.get(name), "__file__", None) if spec is None else spec.origin
-    return Path(file).resolve() if file else None
+    return Path(spec.origin).resolve() if spec is not None and spec.origin else None

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from spherenorm_experiments.spec import Spec, points_of
-from spherenorm_experiments.store import RunFolder, Store, run_name, write_json
+from spherenorm_experiments.spec import Spec, points_of, run_name
+from spherenorm_experiments.store import RunFolder, Store, write_json
 
 CODE = "version-0.1"
 """The name of their code, of which there is no list."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,37 +44,6 @@ class Share:
     weight: float
 
 
-class _Order:
-    """The shares of each step."""
-
-    def __init__(self, run: Run, task: Task, ranks: Ranks) -> None:
-        self.run, self.task, self.ranks = run, task, ranks
-        self._epoch = functools.lru_cache(maxsize=2)(self._order)
-        self.shares = functools.lru_cache(maxsize=2)(self._shares)
-
-    def _shares(self, step: int) -> list[Share]:
-        """This rank's shares of a step, one for each micro-batch that has items."""
-        epoch, number = divmod(step, self.run.steps_per_epoch)
-        size, parts = self.run.spec.batch_size, self.run.spec.regime.micro_batches
-        batch = self._epoch(epoch)[number * size : (number + 1) * size]
-        if parts == self.ranks.world == 1:
-            return [Share(epoch, batch, 1.0)]
-        micro = [part for part in batch.tensor_split(parts) if len(part)]
-        return [self._share(epoch, part, len(batch)) for part in micro]
-
-    def _share(self, epoch: int, part: Tensor, whole: int) -> Share:
-        own = part[self.ranks.rank :: self.ranks.world]
-        return Share(epoch, own if len(own) else part[:1], len(own) / whole)
-
-    def _order(self, epoch: int) -> Tensor:
-        count, seed = length(self.run.splits.train), self.run.spec.seed
-        random = generator(seed, "data", epoch)
-        order = self.task.order(count, self.run.spec.batch_size, random)
-        if len(order) != count:
-            raise ValueError(f"order must have {count} indices, got {len(order)}")
-        return order
-
-
 class TrainingBatches:
     """The batches of each step, from tensors or from a map-style data set.
 
@@ -84,8 +53,10 @@ class TrainingBatches:
     """
 
     def __init__(self, run: Run, task: Task, ranks: Ranks, workers: int, device: str) -> None:
-        self.run, self.task, self.workers, self.device = run, task, workers, device
-        self.order = _Order(run, task, ranks)
+        self.run, self.task, self.ranks = run, task, ranks
+        self.workers, self.device = workers, device
+        self.shares = functools.lru_cache(maxsize=2)(self._shares)
+        self._order = functools.lru_cache(maxsize=2)(self._new_order)
         split = run.splits.train
         self._tensors = _moved(split, device) if are_tensors(split) else None
         self._loaded: Iterator[Batch] = iter(())
@@ -93,21 +64,44 @@ class TrainingBatches:
 
     def at(self, step: int) -> Iterator[tuple[Batch, float]]:
         """The micro-batches of a step with their weights."""
-        shares = self.order.shares(step)
+        shares = self.shares(step)
         if self._tensors is not None:
             for share in shares:
                 yield tuple(x[share.indices] for x in self._tensors), share.weight
             return
         if step != self._next_step:
-            self._loaded = self._load_from(step)
+            items = _Keyed(self.run.splits.train, self.run.spec.seed, "augmentation")
+            loader = _loader(items, self._keys(step), self.task, self.workers, self.device)
+            self._loaded = iter(loader)
         self._next_step = step + 1
         for share in shares:
             yield _moved(next(self._loaded), self.device), share.weight
 
-    def _load_from(self, step: int) -> Iterator[Batch]:
-        keys = _Keys(self.order, step, self.run.steps)
-        items = _Keyed(self.run.splits.train, self.run.spec.seed, "augmentation")
-        return iter(_loader(items, keys, self.task, self.workers, self.device))
+    def _shares(self, step: int) -> list[Share]:
+        """This rank's shares of a step, one for each micro-batch that has items."""
+        epoch, number = divmod(step, self.run.steps_per_epoch)
+        size, parts = self.run.spec.batch_size, self.run.spec.regime.micro_batches
+        batch, world = self._order(epoch)[number * size : (number + 1) * size], self.ranks.world
+        if parts == world == 1:
+            return [Share(epoch, batch, 1.0)]
+        shares = []
+        for part in (part for part in batch.tensor_split(parts) if len(part)):
+            own = part[self.ranks.rank :: world]
+            shares.append(Share(epoch, own if len(own) else part[:1], len(own) / len(batch)))
+        return shares
+
+    def _new_order(self, epoch: int) -> Tensor:
+        count, spec = length(self.run.splits.train), self.run.spec
+        order = self.task.order(count, spec.batch_size, generator(spec.seed, "data", epoch))
+        if len(order) != count:
+            raise ValueError(f"order must have {count} indices, got {len(order)}")
+        return order
+
+    def _keys(self, start: int) -> Iterator[list[Key]]:
+        """The keys of each micro-batch, from a step on: a batch sampler."""
+        for step in range(start, self.run.steps):
+            for share in self.shares(step):
+                yield [(share.epoch, index) for index in share.indices.tolist()]
 
 
 def evaluation_batches(
@@ -119,18 +113,17 @@ def evaluation_batches(
     repeats the last batch, which then does not count.
     """
     count, size = length(split), task.evaluation_batch
-    starts = list(range(0, count, size))
-    rounds = -(-len(starts) // ranks.world)
-    numbers = [ranks.rank + ranks.world * k for k in range(rounds)]
-    own = [min(number, len(starts) - 1) for number in numbers]
-    spans = [range(starts[number], min(starts[number] + size, count)) for number in own]
+    spans = [range(start, min(start + size, count)) for start in range(0, count, size)]
+    numbers = range(ranks.rank, -(-len(spans) // ranks.world) * ranks.world, ranks.world)
+    own = [min(number, len(spans) - 1) for number in numbers]
     if are_tensors(split):
         # A copy: the split stays as it is where a model changes its inputs in place.
         batches: Iterator[Batch] = (
-            tuple(x[span.start : span.stop].to(device, copy=True) for x in split) for span in spans
+            tuple(x[spans[k].start : spans[k].stop].to(device, copy=True) for x in split)
+            for k in own
         )
     else:
-        keys = [[(0, index) for index in span] for span in spans]
+        keys = [[(0, index) for index in spans[k]] for k in own]
         items = _Keyed(split, run.spec.seed, "evaluation item")
         loader = _loader(items, keys, task, workers, device)
         batches = (_moved(batch, device) for batch in loader)
@@ -152,39 +145,22 @@ class _Keyed:
         return self.items[key[1]]
 
 
-class _Keys:
-    """The keys of each micro-batch, from a step on; a batch sampler."""
-
-    def __init__(self, order: _Order, start: int, stop: int) -> None:
-        self.order, self.start, self.stop = order, start, stop
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        for step in range(self.start, self.stop):
-            for share in self.order.shares(step):
-                yield [(share.epoch, index) for index in share.indices.tolist()]
-
-
-def _loader(items: _Keyed, keys: Any, task: Task, workers: int, device: str) -> Any:
+def _loader(items: _Keyed, keys: Iterable[list[Key]], task: Task, workers: int, device: str) -> Any:
     from torch.utils.data import DataLoader
 
+    # Fork, where there is one: a process that was spawned would spawn its workers, too. Those
+    # import torch anew at each evaluation: a run of 1.8 s took 31 s.
+    fork = workers and "fork" in multiprocessing.get_all_start_methods()
     return DataLoader(
         items,  # type: ignore[arg-type]
         batch_sampler=keys,
         num_workers=workers,
-        multiprocessing_context=_context(workers),
+        multiprocessing_context="fork" if fork else None,
         collate_fn=task.collate,
         pin_memory=device.startswith("cuda"),
         worker_init_fn=_start_worker,
         generator=torch.Generator(),  # else the loader draws from the global random state
     )
-
-
-def _context(workers: int) -> str | None:
-    """Fork, where there is one: a process that was spawned would spawn its workers, too.
-
-    Those import torch anew at each evaluation: a run of 1.8 s took 31 s.
-    """
-    return "fork" if workers and "fork" in multiprocessing.get_all_start_methods() else None
 
 
 def _start_worker(_: int) -> None:

@@ -11,26 +11,20 @@ from typing import Any
 from spherenorm.support import located, require_module
 
 EXTRAS = {
-    "ray": "ray",
-    "submitit": "slurm",
-    "pandas": "experiments",
-    "pyarrow": "data",
-    "pyarrow.parquet": "data",
-    "PIL.Image": "data",
-    "PIL.ImageDraw": "data",
-    "PIL.ImageEnhance": "data",
-    "PIL.ImageFont": "data",
-    "PIL.ImageOps": "data",
+    "PIL": "data",
     "faster_coco_eval": "data",
     "matplotlib": "data",
+    "pandas": "experiments",
+    "pyarrow": "data",
     "pytorch_metric_learning": "data",
+    "ray": "ray",
     "skimage": "data",
-    "sklearn.datasets": "experiments",
-    "sklearn.model_selection": "experiments",
+    "sklearn": "experiments",
     "soundfile": "data",
-    "torch.utils.tensorboard": "tensorboard",
+    "submitit": "slurm",
+    "torch": "tensorboard",
 }
-"""The extra of `pyproject.toml` that installs a module."""
+"""The extra of `pyproject.toml` that installs a package; of torch, what its board needs."""
 
 
 class RecipeError(ValueError):
@@ -69,12 +63,12 @@ def require_extra(module: str, purpose: str) -> Any:
     """Import an optional module.
 
     Args:
-        module: its name, a key of `EXTRAS`.
+        module: its name, whose package is a key of `EXTRAS`.
         purpose: the feature that needs it; the error begins with it.
 
     Raises:
         MissingExtraError: the module is missing; it is a ValueError too.
     """
-    extra = EXTRAS[module]
+    extra = EXTRAS[module.partition(".")[0]]
     missing = f"{purpose} needs the extra {extra} ({{error}}): pip install 'spherenorm[{extra}]'"
     return require_module(module, missing)

@@ -6,6 +6,16 @@
 A run that was interrupted anywhere ends bit-identical to one that was not: order, augmentation and
 noise are functions of keys (see `spherenorm_experiments.streams.stream`), so that model, optimizer
 and step are all that a checkpoint needs.
+
+`spherenorm run --processes 8` starts processes that train a run together on this machine. On
+several machines, start torchrun on each, with a request that all of them see, and a store that all
+of them see:
+
+    torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
+        -m spherenorm_experiments.execute request.json
+
+The request is a JSON document: "spec" (`Spec.to_json`), "root" of the store, and flags of `Runner`,
+such as "parallel". Without torchrun around it, this module starts torchrun here.
 """
 
 from __future__ import annotations
@@ -16,10 +26,13 @@ import json
 import os
 import platform
 import socket
+import subprocess
+import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,14 +44,20 @@ from spherenorm.support import located
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.loop import train
 from spherenorm_experiments.probes import find_probe
-from spherenorm_experiments.ranks import ALONE, Ranks, launch
+from spherenorm_experiments.ranks import ALONE, Ranks, die_with_parent, joined
 from spherenorm_experiments.recipes import recipes_of
 from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
-from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.store import Busy, Store, StoreError, delete_leftovers, run_name
+from spherenorm_experiments.spec import Spec, run_name
+from spherenorm_experiments.store import Busy, Store, StoreError
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.sweep import sweep_rows
-from spherenorm_experiments.task import FOLDER, AnyTask, PureTask, Task
+from spherenorm_experiments.task import FOLDER, AnyTask, PureTask, Task, data_fingerprint
+
+WORKER = "spherenorm_experiments.execute"
+"""The module of processes that train a run together: this one."""
+
+RESTARTS = 3
+"""Of these processes, after one of them is killed."""
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "triton")
 
@@ -53,7 +72,7 @@ class Resolver:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._tasks: dict[str, tuple[AnyTask, dict[str | None, str]]] = {}
+        self._tasks: dict[tuple[str, str | None], tuple[AnyTask, str]] = {}
         self._runs: dict[tuple[str, str | None], Run] = {}
 
     def resolve(self, spec: Spec) -> Run:
@@ -68,21 +87,23 @@ class Resolver:
         folder = os.environ.get(FOLDER)  # another one has other data
         key = spec.text, folder
         if key not in self._runs:
-            bound, rest, later = recipes_of(spec)
-            task, prints = self._task(spec)
-            _require_mean(spec, task)
-            if folder not in prints:
-                prints[folder] = _data_fingerprint(task)
+            bound, rest = recipes_of(spec)
+            task, data = self._task(spec, folder)
+            parts = spec.regime.micro_batches
+            if parts > 1 and isinstance(task, Task) and not task.is_mean:
+                lack = f"the loss of task {spec.task!r} is no mean over the items of a batch"
+                raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another")
             probes = [find_probe(name) for name in spec.probes]
-            name = run_name(spec, prints[folder])
-            self._runs[key] = Run(spec, task, bound, rest, name, self.store, later, probes)
+            name = run_name(spec, data)
+            self._runs[key] = Run(spec, task, bound, rest, name, self.store, probes)
         return self._runs[key]
 
-    def _task(self, spec: Spec) -> tuple[AnyTask, dict[str | None, str]]:
-        """The task of a spec, and the fingerprints of its data by the folder of all data sets."""
-        key = json.dumps([spec.task, dict(spec.options)], sort_keys=True)
+    def _task(self, spec: Spec, folder: str | None) -> tuple[AnyTask, str]:
+        """The task of a spec, and the fingerprint of its data."""
+        key = json.dumps([spec.task, dict(spec.options)], sort_keys=True), folder
         if key not in self._tasks:
-            self._tasks[key] = find_task(spec.task, spec.options), {}
+            task = find_task(spec.task, spec.options)
+            self._tasks[key] = task, data_fingerprint(task)
         return self._tasks[key]
 
 
@@ -116,11 +137,11 @@ def execute(
             return _computed(job, runner, ranks) if state is None else Outcome(job.name, state)
         try:
             with job.folder.lock(wait):
-                delete_leftovers(job.folder.path)
+                job.folder.delete_leftovers()
                 state = ranks.broadcast(job.state())
                 return _computed(job, runner, ranks) if state is None else _cached(job, state)
         except Busy:
-            return Outcome(job.name, ranks.broadcast("busy"), runs=len(job.runs))
+            return Outcome(job.name, ranks.broadcast("busy"))
 
 
 def execute_spec(spec: Spec, root: Path | str, *, ranks: Ranks = ALONE, **flags: Any) -> Outcome:
@@ -159,14 +180,15 @@ def execute_there(
     try:
         resolver = _resolver(root, accept_code)
         job = Job([resolver.resolve(Spec.from_json(content)) for content in specs])
-        if job.names != list(names):
-            why = "its data have changed since it was asked for, or differ between processes"
-            return Outcome(names[0], "failed", error=f"{why}; ask again", runs=len(names))
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        return Outcome(names[0], "failed", error=located(error))
+    if job.names != list(names):
+        changed = "its data have changed since it was asked for, or differ between processes"
+        return Outcome(names[0], "failed", error=f"{changed}; ask again")
+    try:
         return execute(job, runner, wait=wait)
     except StoreError as error:
-        return Outcome(names[0], "lost", error=str(error), runs=len(names))
-    except (Exception, SystemExit) as error:  # a user's module may raise anything
-        return Outcome(names[0], "failed", error=located(error), runs=len(names))
+        return Outcome(names[0], "lost", error=str(error))
 
 
 @contextmanager
@@ -181,22 +203,33 @@ def one_thread() -> Iterator[None]:
 
 
 def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
-    """Start the processes of a run, unless it has ended, and read what they left."""
-    started, run = time.perf_counter(), job.first
+    """Start the processes of a run, unless it has ended, and read what they left.
+
+    torchrun starts all of them again if one is killed, and they go on from the checkpoint. If this
+    process is killed, they end with it.
+    """
     if (state := job.state()) is not None:
         return _cached(job, state)
-    log = launch(launch_request(run, runner, wait))
-    seconds = time.perf_counter() - started
-    if (state := job.state()) is not None:
-        return Outcome(job.name, state, seconds=seconds)
-    if job.folder.held():
-        return Outcome(job.name, "busy", seconds=seconds)
-    error = job.folder.status().get("error") or f"its processes ended without a result: {log}"
-    return Outcome(job.name, "failed", seconds=seconds, error=error)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "request.json"
+        path.write_text(launch_request(job.first, runner, wait))
+        ended = subprocess.run(
+            [sys.executable, "-m", WORKER, str(path)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    said = [line for line in ended.stderr.splitlines() if line.strip()]
+    if (state := job.state()) is not None or job.folder.held():
+        return Outcome(job.name, state or "busy")
+    why = said[-1] if said else f"exit code {ended.returncode}"
+    error = job.folder.status().get("error") or f"its processes ended without a result: {why}"
+    return Outcome(job.name, "failed", error=error)
 
 
 def launch_request(run: Run, runner: Runner, wait: float = 0.0) -> str:
-    """The request that the processes of a run read, as JSON; see `worker`."""
+    """The request that the processes of a run read, as JSON."""
     root = str(run.store.root.resolve())
     flags = asdict(runner) | {"root": root, "wait": wait, "accept_code": run.store.accept_code}
     return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
@@ -206,28 +239,32 @@ def _cached(job: Job, state: str) -> Outcome:
     """The outcome of runs that had ended."""
     if not job.folder.status():
         job.folder.write_status(state)
-    return Outcome(job.name, state, cached=True, runs=len(job.runs))
+    return Outcome(job.name, state, cached=True)
 
 
 def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
     """Compute what rank 0 has locked; its status says at any time how far it is."""
-    started, folder, run = time.perf_counter(), job.folder, job.first
-    about = {"host": socket.gethostname(), "started": time.time()}
+    started, run, executor = time.perf_counter(), job.first, dict[str, str]()
+    about = {"host": socket.gethostname(), "started": time.time(), "names": job.names}
 
     def note(state: str, **more: Any) -> None:
         if ranks.first:
-            folder.write_status(state, **more, **about)
+            job.folder.write_status(state, **more, **about)
 
-    def told(**more: Any) -> dict[str, Any]:
-        return {**origin(run.spec.device), "seconds": time.perf_counter() - started, **more}
-
-    note("running", names=job.names)
+    note("running")
     try:
         with preserved_randomness():
             seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
-            _compute(job, runner, ranks, told)
+            if isinstance(run.task, PureTask):
+                rows, code = sweep_rows(job, run.task), [run.store.write_code()]
+            else:
+                rows, code, executor = train(run, run.task, runner, ranks)
+        if ranks.first:
+            spent = {"seconds": time.perf_counter() - started, **executor}
+            job.folder.finish(rows, code, {**origin(run.spec.device), **spent})
+        ranks.wait()
     except (KeyboardInterrupt, SystemExit):  # the latter ends a job that Slurm preempts
-        note("interrupted", names=job.names)
+        note("interrupted")
         raise
     except StoreError:
         raise
@@ -235,49 +272,12 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
         text = located(error)
         if ranks.parallel == "fsdp" and "DTensor" in text:
             text += SHARDED
-        note("failed", error=text, traceback=traceback.format_exc(), names=job.names)
-        seconds = time.perf_counter() - started
-        return Outcome(job.name, "failed", seconds=seconds, error=text, runs=len(job.runs))
+        note("failed", error=text, traceback=traceback.format_exc())
+        return Outcome(job.name, "failed", error=text)
     state = job.state()
     assert state is not None
-    note(state, names=job.names)
-    seconds = time.perf_counter() - started
-    return Outcome(job.name, state, seconds=seconds, runs=len(job.runs))
-
-
-def _compute(job: Job, runner: Runner, ranks: Ranks, told: Callable[..., dict[str, Any]]) -> None:
-    """Compute the rows and write them, by the kind of the task."""
-    run = job.first
-    if isinstance(run.task, PureTask):
-        rows = sweep_rows(job, run.task)
-        job.folder.finish(rows, [run.store.write_code()], told())
-    else:
-        train(run, run.task, runner, ranks, told)
-
-
-def _data_fingerprint(task: AnyTask) -> str:
-    """The fingerprint of the task's data, taken twice.
-
-    Raises:
-        ValueError: the data are drawn anew on each call.
-    """
-    found = set()
-    for seed in (0, 1):
-        with preserved_randomness():
-            seed_everything(stream(seed, "fingerprint"))
-            found.add(str(task.fingerprint()))
-    if len(found) > 1:  # a run would not train on what its name says
-        kind = type(task).__name__
-        other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
-        raise ValueError(f"{other}; give it a seed, or its data set a `fingerprint()`")
-    return found.pop()
-
-
-def _require_mean(spec: Spec, task: AnyTask) -> None:
-    parts = spec.regime.micro_batches
-    if parts > 1 and isinstance(task, Task) and not task.is_mean:
-        lack = f"the loss of task {spec.task!r} is no mean over the items of a batch"
-        raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another loss")
+    note(state)
+    return Outcome(job.name, state)
 
 
 @functools.cache
@@ -285,18 +285,34 @@ def origin(device: str) -> dict[str, Any]:
     """The versions and the hardware of a run that is computed here."""
     found = {"python": platform.python_version(), "spherenorm": __version__}
     for name in PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
     return {**found, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
 
 
 def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
+
+
+def main(path: str) -> None:
+    """Read a request and work on it with the other ranks, or let torchrun start all of them."""
+    die_with_parent()
+    request = json.loads(Path(path).read_text())
+    if "RANK" not in os.environ:
+        from torch.distributed.run import main as torchrun
+
+        count = f"--nproc-per-node={request.get('processes', 1)}"
+        often = ["--monitor-interval=0.1", f"--max-restarts={RESTARTS}"]
+        torchrun(["--standalone", count, *often, "-m", WORKER, path])
+        return
+    spec, root = Spec.from_json(request.pop("spec")), request.pop("root")
+    with joined(request.get("parallel", "ddp"), spec.device) as ranks:
+        execute_spec(spec, root, ranks=ranks, **request)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -14,10 +14,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED
+from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from spherenorm.support import unknown_name
@@ -25,9 +26,9 @@ from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.execute import execute, execute_there
 from spherenorm_experiments.ranks import die_with_parent
 from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
+from spherenorm_experiments.spec import is_number
 from spherenorm_experiments.store import StoreError
-from spherenorm_experiments.sweep import is_number
-from spherenorm_experiments.task import FOLDER, PureTask
+from spherenorm_experiments.task import FOLDER, Task
 
 ROWS = 512
 """The most runs that train as one computation."""
@@ -52,31 +53,24 @@ def jobs_of(runs: Sequence[Run]) -> list[Job]:
 
     Points train together that lack the same seeds, and that differ in numbers alone.
     """
-    jobs: list[Job] = []
-    seeds: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        if isinstance(run.task, PureTask):
-            point = json.dumps(dict(run.spec.hyper_parameters), sort_keys=True)
-            seeds.setdefault((_family(run), point), []).append(run)
-        else:
-            jobs.append(Job([run]))
-    groups: dict[tuple[str, tuple[int, ...]], list[list[Run]]] = {}
-    for (family, _), of in seeds.items():
-        parts = groups.setdefault((family, tuple(run.spec.seed for run in of)), [])
-        if parts and len(parts[-1]) + len(of) <= ROWS:
-            parts[-1] += of
-        else:
-            parts.append([*of])
-    return [Job(part) for parts in groups.values() for part in parts] + jobs
-
-
-def _family(run: Run) -> str:
-    """All that runs share which may train together."""
-    content = run.spec.to_json()
-    content.pop("seed", None)
-    given = content.get("hyper_parameters", {})
-    content["hyper_parameters"] = {n: "number" if is_number(x) else x for n, x in given.items()}
-    return json.dumps([content, run.name.rpartition("-")[2]], sort_keys=True)
+    points: dict[tuple[str, str], list[Run]] = {}
+    for run in (run for run in runs if not isinstance(run.task, Task)):
+        content = {"hyper_parameters": {}, **run.spec.to_json(), "seed": None}
+        given = content["hyper_parameters"]
+        kinds = {name: "number" if is_number(x) else x for name, x in given.items()}
+        family = [content | {"hyper_parameters": kinds}, run.name.rpartition("-")[2]]
+        place = json.dumps(family, sort_keys=True), json.dumps(given, sort_keys=True)
+        points.setdefault(place, []).append(run)
+    grids: dict[tuple[str, tuple[int, ...]], list[list[Run]]] = {}
+    for (family_name, _), of in points.items():
+        seeds = tuple(run.spec.seed for run in of)
+        grids.setdefault((family_name, seeds), []).append(of)
+    jobs = []
+    for (_, seeds), grid in grids.items():
+        size = max(1, ROWS // len(seeds))
+        for part in (grid[start : start + size] for start in range(0, len(grid), size)):
+            jobs.append(Job([run for of in part for run in of]))
+    return jobs + [Job([run]) for run in runs if isinstance(run.task, Task)]
 
 
 def outcomes(
@@ -119,17 +113,11 @@ def _reason(error: BaseException, runner: Runner) -> str:
     return f"its job has ended: {type(error).__name__}: {lines[0]}"
 
 
-def _call(job: Job, runner: Runner, wait: float) -> functools.partial[Outcome]:
-    store = job.first.store
-    return functools.partial(
-        execute_there,
-        [run.spec.to_json() for run in job.runs],
-        job.names,
-        str(store.root.resolve()),
-        runner,
-        accept_code=store.accept_code,
-        wait=wait,
-    )
+def _call(job: Job, runner: Runner, wait: float) -> Call:
+    store, specs = job.first.store, [run.spec.to_json() for run in job.runs]
+    where = str(store.root.resolve()), replace(runner, time_limit=None)
+    more: dict[str, Any] = {"accept_code": store.accept_code, "wait": wait}
+    return functools.partial(execute_there, specs, job.names, *where, **more)
 
 
 def local(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterator[Ended]:
@@ -160,49 +148,40 @@ def _pooled(
     A process that dies while none has a job breaks pebble's pool: it aborts the calls that it has
     taken, refuses others, and forgets those between. All of these are left.
     """
-    from pebble import ProcessPool
-
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
-    with ProcessPool(
-        min(count, max(1, len(jobs))),
-        initializer=_begin,
-        initargs=(os.environ.get(FOLDER),),
-        context=_context(),
-    ) as pool:
+    with _pool(min(count, len(jobs) or 1)) as pool:
         try:
             futures: dict[Any, Job] = {}
-            ended: SimpleQueue[Any] = SimpleQueue()
             with suppress(RuntimeError):  # it has broken
                 for job in jobs:
-                    call = _call(job, replace(runner, time_limit=None), wait)
-                    future = pool.schedule(_noted, [call], timeout=runner.time_limit)
-                    futures[future] = job
-                    future.add_done_callback(ended.put)
+                    call = _call(job, runner, wait)
+                    futures[pool.schedule(_noted, [call], timeout=runner.time_limit)] = job
             while futures:
-                try:
-                    future = ended.get(timeout=SECONDS_BETWEEN_LOOKS)
-                except Empty:
-                    if pool.active:
-                        continue
+                done, _ = wait_for(futures, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
+                if not done and not pool.active:
                     break
-                job = futures.pop(future)
-                if not isinstance(future.exception(), BrokenProcessPool):
-                    yield job, future
+                for future in done:
+                    job = futures.pop(future)
+                    if not isinstance(future.exception(), BrokenProcessPool):
+                        yield job, future
         except BaseException:  # Ctrl-C, a store that cannot be written, a consumer that stops
-            pool.stop()  # type: ignore[no-untyped-call]
+            pool.stop()
             pool.join()
             raise
 
 
-@functools.cache
-def _context() -> Any:
+def _pool(count: int) -> Any:
     """Processes that are forked from one which has imported torch, where there can be such."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spherenorm_experiments.execute", "torch._dynamo"])
-    return context
+    from pebble import ProcessPool
+
+    forks = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if forks else "spawn")
+    if forks:
+        context.set_forkserver_preload(["spherenorm_experiments.execute", "torch._dynamo"])
+    return ProcessPool(
+        count, initializer=_begin, initargs=(os.environ.get(FOLDER),), context=context
+    )
 
 
 def _begin(folder: str | None) -> None:
@@ -228,8 +207,7 @@ def slurm(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
     Submitit's folder of logs is `<root>/slurm`. A job that is preempted or times out is requeued
     and resumes.
     """
-    import submitit
-
+    submitit = require_extra("submitit", "the backend slurm")
     # Called again with the same arguments after a preemption; what it did before is in the store.
     called = {"__call__": lambda _, call: call()}
     again = type("Requeued", (submitit.helpers.Checkpointable,), called)()
@@ -257,15 +235,13 @@ def slurm(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
 def ray(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterator[Ended]:
     """Tasks of Ray, on the cluster that RAY_ADDRESS names, else on `count` cores here."""
     cluster: Any = require_extra("ray", "the backend ray")
-
     if not cluster.is_initialized():
         paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
         here: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": max(1, count)}
         cluster.init(runtime_env=paths, log_to_driver=False, include_dashboard=False, **here)
-    options: dict[str, Any] = {"num_cpus": runner.processes, "num_gpus": runner.gpus}
-    if runner.memory is not None:
-        options["memory"] = runner.memory * 2**30
-    remote = cluster.remote(_called).options(max_retries=0, **options)
+    memory = None if runner.memory is None else runner.memory * 2**30
+    asked = {"num_cpus": runner.processes, "num_gpus": runner.gpus, "memory": memory}
+    remote = cluster.remote(_called).options(max_retries=0, **asked)
     left = {remote.remote(_limited(job, runner, wait)): job for job in jobs}
     try:
         while left:
@@ -282,20 +258,19 @@ def _called(call: Call) -> Outcome:
 
 def _limited(job: Job, runner: Runner, wait: float) -> Call:
     """The call of a job; with a time limit in a process of its own there, which can be stopped."""
-    call = _call(job, replace(runner, time_limit=None), wait)
+    call = _call(job, runner, wait)
     return call if runner.time_limit is None else functools.partial(_stopped, call, runner)
 
 
 def _stopped(call: Call, runner: Runner) -> Outcome:
-    from pebble import ProcessPool
-
-    with ProcessPool(1, initializer=_begin, initargs=(None,), context=_context()) as pool:
+    with _pool(1) as pool:
         outcome: Outcome = pool.schedule(_noted, [call], timeout=runner.time_limit).result()
     return outcome
 
 
-BACKENDS = {"local": local, "slurm": slurm, "ray": ray}
-"""Each takes jobs, how many at a time, the flags, and the seconds to wait for a busy run."""
+BACKENDS = {"local": (local, ""), "slurm": (slurm, "submitit"), "ray": (ray, "ray")}
+"""Each takes jobs, how many at a time, the flags, and the seconds to wait for a busy run; and the
+package that it needs."""
 
 
 def find_backend(name: str) -> Callable[[Sequence[Job], int, Runner, float], Iterator[Ended]]:
@@ -306,6 +281,7 @@ def find_backend(name: str) -> Callable[[Sequence[Job], int, Runner, float], Ite
     """
     if name not in BACKENDS:
         raise unknown_name("backend", name, BACKENDS)
-    if name in ("slurm", "ray"):
-        require_extra("submitit" if name == "slurm" else "ray", f"the backend {name}")
-    return BACKENDS[name]
+    backend, package = BACKENDS[name]
+    if package:
+        require_extra(package, f"the backend {name}")
+    return backend

@@ -1,9 +1,4 @@
-"""The progress of a run while it trains: one small file for the command line, and TensorBoard.
-
-progress.json   step, steps, rate, remaining, last values; written whole about once a second
-
-A run of a task on batches: it trains with checkpoints, from where it stands to its summary.
-"""
+"""A run of a task on batches: it trains with checkpoints, from where it stands to its row."""
 
 from __future__ import annotations
 
@@ -11,29 +6,129 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from spherenorm_experiments.data import evaluation_batches
 from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.gradients import watched_outputs
+from spherenorm_experiments.metrics import Statistic
 from spherenorm_experiments.probes import is_finite
 from spherenorm_experiments.ranks import Ranks
 from spherenorm_experiments.run import Run, Runner
-from spherenorm_experiments.store import Records
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.store import RunFolder
+from spherenorm_experiments.streams import seed_everything, stream
 from spherenorm_experiments.task import Split, Task
 from spherenorm_experiments.train import Training
 
 SECONDS_BETWEEN = 1.0
+"""Two writings of the progress."""
+
 MOST_SCALARS = 20
 """TensorBoard takes 50 microseconds for a number, so it gets only a few."""
 
 
-class Live:
-    """The progress of one run, told while it trains.
+def train(
+    run: Run, task: Task, runner: Runner, ranks: Ranks
+) -> tuple[list[tuple[str, Spec, dict[str, Any]]], list[str], dict[str, str]]:
+    """Bring a run to its end; its folder then has the records and the last checkpoint.
+
+    Returns:
+        Its name, spec and summary as one row; the names of its code; the executor of its steps.
+    """
+    training = Training(run, task, ranks, runner.workers)
+    loop = _Loop(run, training, runner)
+    try:
+        loop.go()
+    finally:
+        if loop.live is not None:
+            loop.live.close()
+    row = run.name, run.spec, _summary(training, loop)
+    return [row], loop.code, {"executor": training.backend}
+
+
+class _Loop:
+    """The steps of a run, with its records, checkpoints and progress."""
+
+    def __init__(self, run: Run, training: Training, runner: Runner) -> None:
+        self.run, self.training, self.ranks = run, training, training.ranks
+        self.every = runner.checkpoint_seconds
+        self.start_norm = training.watched.mean_norm(training.module)
+        self.diverged_at: int | None = None
+        self.code: list[str] = []
+        self.done = self._resume()
+        self.pending: list[dict[str, Any]] = []
+        self.live: _Live | None = None
+        if self.ranks.first:
+            events = run.store.root / "tensorboard" / run.name if runner.tensorboard else None
+            self.live = _Live(run.folder.path, run.steps, self.done, events)
+
+    def go(self) -> None:
+        """Step until the end, or until the run has diverged."""
+        last_checkpoint = time.monotonic()
+        while self.done < self.run.steps and self.diverged_at is None:
+            waited = time.monotonic() - last_checkpoint
+            # Rank 0's clock decides for all, on the way of the loss.
+            due = float(self.ranks.first and waited >= self.every)
+            record, (due,) = self.training.step(self.done, due)
+            if record is not None and (self.done + 1) % self.run.steps_per_epoch == 0:
+                found = score(self.training, self.run.splits.validation)
+                record["validation"] = next(iter(found.values()), math.nan)
+                record |= {f"validation/{name}": found[name] for name in list(found)[1:]}
+            last = self.done + 1 == self.run.steps
+            finite = record is not None and all(map(is_finite, record.values()))
+            if record is None or not finite or (last and not self.training.survived()):
+                self.diverged_at = self.done
+                break
+            self.done += 1
+            self.pending.append(record)
+            if self.live is not None:
+                self.live.tell(record)
+            if due:
+                self.checkpoint()
+                last_checkpoint = time.monotonic()
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Write what there is, so that a run that is killed now loses nothing."""
+        state = self.training.state()
+        if self.ranks.first:
+            length = self.run.folder.append(self.pending)
+            position = {"done": self.done, "diverged_at": self.diverged_at, "code": self.code}
+            self.run.folder.save_checkpoint({**state, **position, "records": length})
+        self.pending.clear()
+        self.ranks.wait()
+
+    def _resume(self) -> int:
+        """Load the last checkpoint, if its code counts; how many steps are done."""
+        folder, store, found = self.run.folder, self.run.store, None
+        if self.ranks.first:
+            found = folder.load_checkpoint()
+            if found is None or not store.counts(found["code"]):
+                found = None
+                folder.clear()
+            else:
+                folder.rewind(found["records"])
+            self.code = [*dict.fromkeys([*(found["code"] if found else ()), store.write_code()])]
+        found = self.ranks.broadcast(found)
+        if found is None:
+            return 0
+        self.training.restore(found)
+        self.diverged_at = found["diverged_at"]
+        return int(found["done"])
+
+
+class _Live:
+    """The progress of one run, told while it trains: one small file, and TensorBoard.
 
     Args:
-        folder: the run's.
+        folder: the run's; `progress.json` in it has step, steps, rate, remaining, last values.
         steps: of the whole run.
         done: before this process began.
         events: the folder of TensorBoard's event files; None writes none.
@@ -51,15 +146,28 @@ class Live:
 
     def tell(self, record: Mapping[str, Any]) -> None:
         """Take in the record of a step."""
-        now = time.monotonic()
+        now, done = time.monotonic(), record["step"]
         if "validation" in record:
             self.validation = {"validation": record["validation"]}
-        if now - self.last_written >= SECONDS_BETWEEN:
-            self.last_written = now
-            self._write(record, now)
         if self.writer is not None:
             for name, value in _scalars(record).items():
-                self.writer.add_scalar(name, value, record["step"])
+                self.writer.add_scalar(name, value, done)
+        if now - self.last_written < SECONDS_BETWEEN:
+            return
+        self.last_written = now
+        rate = (done - self.first) / (now - self.started)
+        content = {
+            "step": done,
+            "steps": self.steps,
+            "rate": rate,
+            "remaining": (self.steps - done) / rate,
+            "last": {**_scalars(record), **self.validation},
+            "updated": time.time(),
+        }
+        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        with suppress(OSError):  # it only informs: a full disk stops a run where it matters
+            partial.write_text(json.dumps(content))
+            os.replace(partial, self.path)
 
     def close(self) -> None:
         """The run has ended or stopped; what it is then is in its status."""
@@ -67,141 +175,11 @@ class Live:
         if self.writer is not None:
             self.writer.close()
 
-    def _write(self, record: Mapping[str, Any], now: float) -> None:
-        done = record["step"]
-        rate = (done - self.first) / max(now - self.started, 1e-9)
-        content = {
-            "step": done,
-            "steps": self.steps,
-            "rate": rate,
-            "remaining": (self.steps - done) / rate if rate else None,
-            "last": {**_scalars(record), **self.validation},
-            "updated": time.time(),
-        }
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        try:  # it only informs: a full disk stops a run where it matters
-            partial.write_text(json.dumps(content))
-            os.replace(partial, self.path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-
 
 def _scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    numbers = {
-        name: value
-        for name, value in record.items()
-        if name != "step" and isinstance(value, int | float)
-    }
+    numbers = {name: x for name, x in record.items() if isinstance(x, int | float)}
+    numbers.pop("step")
     return dict(list(numbers.items())[:MOST_SCALARS])
-
-
-def train(
-    run: Run, task: Task, runner: Runner, ranks: Ranks, told: Callable[..., dict[str, Any]]
-) -> None:
-    """Bring a run to its end; its folder then has records, the last checkpoint and its row.
-
-    Args:
-        told: what its row says about it, with further entries.
-    """
-    training = Training(run, task, ranks, runner.workers)
-    loop = _Loop(run, training, runner, ranks)
-    try:
-        loop.go()
-    finally:
-        loop.close()
-    summary = _summary(training, loop)
-    if ranks.first:
-        about = told(executor=training.optimizers.backend)
-        run.folder.finish([(run.name, run.spec, summary)], loop.code, about)
-    ranks.wait()
-
-
-class _Loop:
-    """The steps of a run, with its records, checkpoints and progress."""
-
-    def __init__(self, run: Run, training: Training, runner: Runner, ranks: Ranks) -> None:
-        self.run, self.training, self.ranks = run, training, ranks
-        self.every = runner.checkpoint_seconds
-        self.start_norm = training.watched.mean_norm(training.module)
-        self.diverged_at: int | None = None
-        self.done = self._resume()
-        self.pending: list[dict[str, Any]] = []
-        self.live: Live | None = None
-        if ranks.first:
-            root = run.store.root
-            events = root / "tensorboard" / run.name if runner.tensorboard else None
-            self.live = Live(run.folder.path, run.steps, self.done, events)
-
-    def go(self) -> None:
-        """Step until the end, or until the run has diverged."""
-        last_checkpoint = time.monotonic()
-        while self.done < self.run.steps and self.diverged_at is None:
-            waited = time.monotonic() - last_checkpoint
-            # Rank 0's clock decides for all, on the way of the loss.
-            due = float(self.ranks.first and waited >= self.every)
-            record, (due,) = self.training.step(self.done, due)
-            if record is not None and (self.done + 1) % self.run.steps_per_epoch == 0:
-                record |= self._validation()
-            last = self.done + 1 == self.run.steps
-            if record is None or not _finite(record) or (last and not self.training.survived()):
-                self.diverged_at = self.done
-                break
-            self.done += 1
-            self.pending.append(record)
-            if self.live is not None:
-                self.live.tell(record)
-            if due:
-                self.checkpoint()
-                last_checkpoint = time.monotonic()
-        self.checkpoint()
-
-    def checkpoint(self) -> None:
-        """Write what there is, so that a run that is killed now loses nothing."""
-        state = self.training.state()
-        if self.ranks.first:
-            self.length = self.records.append(self.pending)
-            position = {"done": self.done, "diverged_at": self.diverged_at, "code": self.code}
-            self.run.folder.save_checkpoint({**state, **position, "records": self.length})
-        self.pending.clear()
-        self.ranks.wait()
-
-    def close(self) -> None:
-        if self.live is not None:
-            self.live.close()
-
-    def _validation(self) -> dict[str, float]:
-        """The score as "validation", the other metrics as "validation/<name>"."""
-        found = _scores(self.training, self.run.splits.validation)
-        (_, score), *others = found.items()
-        return {"validation": score, **{f"validation/{name}": x for name, x in others}}
-
-    def _resume(self) -> int:
-        """Load the last checkpoint, if its code counts and the records before it are there.
-
-        Returns:
-            How many steps are done.
-        """
-        folder, store = self.run.folder, self.run.store
-        self.records, self.length, self.code = folder.metrics, 0, list[str]()
-        found = folder.load_checkpoint() if self.ranks.first else None
-        if found is not None:
-            usable = store.counts(found["code"]) and self.records.rewind(found["records"])
-            found = found if usable else None
-        found = self.ranks.broadcast(found)
-        if self.ranks.first:
-            here = store.write_code()
-            self.code = [*dict.fromkeys([*(found["code"] if found else ()), here])]
-        if found is None:
-            if self.ranks.first:
-                folder.clear()
-            return 0
-        self.training.restore(found)
-        self.diverged_at, self.length = found["diverged_at"], found["records"]
-        return int(found["done"])
-
-
-def _finite(record: Mapping[str, Any]) -> bool:
-    return all(is_finite(value) for value in record.values())
 
 
 def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
@@ -215,7 +193,7 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         "invariant_share": watched.invariant_share,
     }
     for name in ("validation", "test"):
-        found = _scores(training, getattr(run.splits, name)) if survived else {}
+        found = score(training, getattr(run.splits, name)) if survived else {}
         # JSON has no number for an infinite perplexity.
         known = {key: value if math.isfinite(value) else None for key, value in found.items()}
         summary |= {name: next(iter(known.values()), None), f"{name}_metrics": known}
@@ -226,37 +204,15 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
     if not training.ranks.first:
         return summary
-    return summary | _norms(loop.records, run.steps_per_epoch, loop.start_norm)
+    return summary | _norms(run.folder, run.steps_per_epoch, loop.start_norm)
 
 
-def _scores(training: Training, split: Split) -> dict[str, float]:
-    """The metrics of the model on a split; no numbers if an output of the model is not finite.
-
-    Of outputs that are not numbers an argmax is 0 and nothing is above a threshold: accuracy, F1
-    and recall would be those of a model that works.
-
-    Raises:
-        ValueError: one is not a number although all outputs of the model are finite: the run has
-            not diverged, its task cannot compute the metric.
-    """
-    with watched_outputs(training.module) as finite:
-        found = training.metrics(split)
-    lost = training.ranks.totals([float(len(finite) - sum(finite))]) != [0.0]
-    if lost:
-        return dict.fromkeys(found, math.nan)
-    lacking = [name for name, value in found.items() if math.isnan(value)]
-    if lacking and training.survived():
-        lack = f"task {training.spec.task!r}: the metric {lacking[0]!r} is not a number"
-        raise ValueError(f"{lack}, although all outputs of the model are finite")
-    return found
-
-
-def _norms(records: Records, per_epoch: int, start: float | None) -> dict[str, Any]:
+def _norms(folder: RunFolder, per_epoch: int, start: float | None) -> dict[str, Any]:
     """Numbers of the probe `norms` over the whole run.
 
     Between two probed steps the effective step counts as that of the later one.
     """
-    read = records.read(("step", "norm", "effective_step"))
+    read = folder.records(("step", "norm", "effective_step"))
     probed = [record for record in read if "norm" in record]
     if not probed:
         return {}
@@ -273,3 +229,86 @@ def _norms(records: Records, per_epoch: int, start: float | None) -> dict[str, A
         "norm_max": max(record["norm"] for record in probed),
         "total_effective_step": math.fsum(path),
     }
+
+
+def score(training: Training, split: Split) -> dict[str, float]:
+    """The task's metrics on a split, alike for any number of ranks.
+
+    None has a number if an output of the model is not finite: an accuracy, F1 or recall would be
+    that of a model that works, since an argmax is then 0 and nothing is above a threshold.
+
+    Raises:
+        ValueError: one is not a number although all outputs of the model are finite: the run has
+            not diverged, its task cannot compute the metric. Or `evaluate` returns no metrics, or
+            others for one batch than for another.
+    """
+    ranks, module = training.ranks, training.module
+    ranks.share(module.buffers())
+    module.eval()
+    with _watched_outputs(module) as finite, training.autocast():
+        shares, own = _shares(training, split, finite)
+        if ranks.totals([float(finite.count(False))]) != [0.0]:
+            return dict.fromkeys(shares, math.nan)
+        states = {number: state for part in ranks.gather(own) for number, state in part.items()}
+        ordered = [states[number] for number in sorted(states)]  # as the data are
+        found = {name: share.value([s[name] for s in ordered]) for name, share in shares.items()}
+    lacking = [name for name, value in found.items() if math.isnan(value)]
+    if lacking and training.survived():
+        lack = f"task {training.spec.task!r}: the metric {lacking[0]!r} is not a number"
+        raise ValueError(f"{lack}, although all outputs of the model are finite")
+    return found
+
+
+def _shares(
+    training: Training, split: Split, finite: Sequence[bool]
+) -> tuple[dict[str, Statistic], dict[int, dict[str, Any]]]:
+    """The last shares of this rank, and the states of all of them by the number of their batch."""
+    shares: dict[str, Statistic] = {}
+    states: dict[int, dict[str, Any]] = {}
+    run, task, where = training.run, training.task, f"task {training.spec.task!r}"
+    which = training.ranks, training.workers, training.device
+    for number, counts, batch in evaluation_batches(split, run, task, *which):
+        seed_everything(stream(run.spec.seed, "evaluation", number), training.device)
+        before = shares
+        try:
+            with torch.no_grad():
+                shares = dict(task.evaluate(training.module, batch))
+        except Exception:
+            if all(finite):
+                raise
+            continue  # a library's metric, say, that refuses what is not a number
+        for name, share in shares.items():
+            if not isinstance(share, Statistic):
+                need = f"evaluate: the metric {name!r} must be a Mean or Collected"
+                raise ValueError(f"{where}: {need}, got {share!r}")
+        if before and list(before) != list(shares):  # the first is the score
+            each = f"{list(before)} of one batch and {list(shares)} of another"
+            raise ValueError(f"{where}: the metrics are {each}; give all of each")
+        if counts:
+            states[number] = {name: share.state for name, share in shares.items()}
+    if not shares and all(finite):
+        raise ValueError(f"{where}: no metrics, or no items to evaluate")
+    return shares, states
+
+
+@contextmanager
+def _watched_outputs(model: nn.Module) -> Iterator[list[bool]]:
+    """Note of each call of the model if all that it returns is finite.
+
+    Minus infinity counts as finite, unless there is nothing else: a mask fills logits with it.
+    """
+    found: list[bool] = []
+
+    def is_known(x: Tensor) -> bool:
+        finite = x.isfinite()
+        return bool((finite | x.isneginf()).all()) and (not x.numel() or bool(finite.any()))
+
+    def note(_: nn.Module, __: object, output: object) -> None:
+        tensors = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
+        found.append(all(is_known(x) for x in tensors if x.is_floating_point()))
+
+    handle = model.register_forward_hook(note)
+    try:
+        yield found
+    finally:
+        handle.remove()

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from spherenorm.support import did_you_mean, unknown_name
 from spherenorm_experiments.code import digest
 from spherenorm_experiments.lookup import find_task_class
 from spherenorm_experiments.recipes import load_recipe
-from spherenorm_experiments.spec import Regime, Spec, points_of
+from spherenorm_experiments.spec import Regime, points_of
 from spherenorm_experiments.store import Store, read_json, write_json
 from spherenorm_experiments.task import Task
 
@@ -86,17 +88,15 @@ class Plan:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Plan:
+    def from_json(cls, content: Any) -> Plan:
         """The inverse of `to_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: the content is of something else.
+            ValueError: the content is of something else.
         """
-        known = {each.name: content[each.name] for each in fields(cls)}
         if content.get("optimizers"):
             raise ValueError(f"it adds the optimizers {content['optimizers']}")
-        seeds = known.pop("seeds")
-        return cls(**known, seeds=None if seeds is None else tuple(seeds))
+        return TypeAdapter(cls).validate_python(content)
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,11 @@ class Request:
         """
         asked = {"studies": list(self.studies), "plan": self.plan.to_json()}
         path = store.root / "plans" / f"{digest(asked)[:12]}.json"
-        others = _documents(store)
-        place = (others.pop(path.name, None) or {}).get("ended")
-        known = [other for other in others.values() if other is not None]
+        others = {name: content for name, content in _documents(store).items() if content}
+        place = others.pop(path.name, {}).get("ended")
         if ended and place is None:
-            place = 1 + max((other["ended"] or 0 for other in known), default=0)
-        number = 1 + max((other["number"] for other in known), default=0)
+            place = 1 + max((other["ended"] or 0 for other in others.values()), default=0)
+        number = 1 + max((other["number"] for other in others.values()), default=0)
         write_json(path, {**asked, "number": number, "ended": place})
 
 
@@ -137,28 +136,21 @@ def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
     Returns:
         Those that can be read; and for the others, by file, the reason and what to do.
     """
-    requests: list[Request] = []
-    documents = _documents(store)
-    unusable = {name: LOST_REQUEST for name, content in documents.items() if content is None}
-    known = [(x["number"], name, x) for name, x in documents.items() if x is not None]
-    for _, name, content in sorted(known, key=lambda each: each[:2]):
-        ended = math.inf if content["ended"] is None else content["ended"]
+    requests: list[tuple[int, Request]] = []
+    unusable: dict[str, str] = {}
+    for name, content in _documents(store).items():
         try:
+            ended = math.inf if content["ended"] is None else content["ended"]
             plan = Plan.from_json(content["plan"])
-            requests.append(Request(content["studies"], plan, ended))
+            requests.append((content["number"], Request(content["studies"], plan, ended)))
         except (KeyError, TypeError, ValueError) as error:
-            unusable[name] = f"not of this version ({error}); {REPEAT}"
-    return requests, unusable
+            unusable[name] = f"not of this version ({error}); {REPEAT}" if content else LOST_REQUEST
+    return [request for _, request in sorted(requests, key=lambda each: each[0])], unusable
 
 
-def _documents(store: Store) -> dict[str, dict[str, Any] | None]:
+def _documents(store: Store) -> dict[str, Any]:
     """The requests of a store by the names of their files; None for one that cannot be read."""
-    found = {}
-    for path in sorted((store.root / "plans").glob("*.json")):
-        content = read_json(path)
-        whole = isinstance(content, dict) and {"studies", "plan", "number", "ended"} <= {*content}
-        found[path.name] = content if whole else None
-    return found
+    return {path.name: read_json(path) for path in sorted((store.root / "plans").glob("*.json"))}
 
 
 SETTABLE = ("epochs", "batch_size", "schedule", "probe_every")
@@ -189,49 +181,41 @@ def apply_plan(
         return list(trials)
     known_places = {trial.place for trial in (trials if first is None else first)}
     settable = functools.cache(_settable)
-    used, known = set[str](), {*SETTABLE}
+    known = {*SETTABLE}
     applied: dict[tuple[Place, str], Trial] = {}
     for place, spec in ((trial.place, trial.spec) for trial in trials):
-        known |= (own := settable(spec.task, spec.recipe))
-        taken = {name: value for name, value in plan.overrides.items() if name in own}
-        used |= taken.keys()
-        for each in _overridden(spec, taken, plan.device, later=place not in known_places):
+        own = settable(spec.task, spec.recipe)
+        known |= own.keys()
+        given = {name: value for name, value in plan.overrides.items() if name in own}
+        changed: dict[str, dict[str, Any]] = {"": {}, "options": {}, "regime": {}, "recipe": {}}
+        for name, value in given.items():
+            changed[own[name]][name] = value
+        for name, value in list(changed["recipe"].items()):  # chosen among the values already
+            chosen = place not in known_places and isinstance(value, list)
+            if chosen and spec.hyper_parameters.get(name) in value:
+                del changed["recipe"][name]
+        regime = replace(spec.regime, **changed["regime"])
+        options = {**spec.options, **changed["options"]}
+        whole = replace(spec, device=plan.device, options=options, regime=regime, **changed[""])
+        for point in points_of({**spec.hyper_parameters, **changed["recipe"]}):
+            each = replace(whole, hyper_parameters=point)
             applied.setdefault((place, each.text), Trial(place, each))
-    if trials and (unused := [name for name in plan.overrides if name not in used]):
+    unused = [name for name in plan.overrides if name not in known]
+    if trials and unused:
         raise ValueError(f"no run has a setting {unused[0]!r}; {did_you_mean(unused[0], known)}")
     return list(applied.values())
 
 
-def _overridden(
-    spec: Spec, overrides: Mapping[str, Any], device: str, *, later: bool
-) -> list[Spec]:
-    """The spec under overrides that it has: one spec, or one for each of their values."""
-    if not overrides:
-        return [spec if device == spec.device else replace(spec, device=device)]
-    known, recipe = _options(spec.task), load_recipe(spec.recipe).defaults
-    fields_, options, regime = dict[str, Any](), dict(spec.options), dict[str, Any]()
-    point = dict(spec.hyper_parameters)
-    for name, value in overrides.items():
-        if name in SETTABLE:
-            fields_[name] = value
-        elif name in known:
-            options[name] = value
-        elif name in REGIME and name not in recipe:
-            regime[name] = tuple(value) if isinstance(value, list) else value
-        elif not (later and isinstance(value, list) and point.get(name) in value):
-            point[name] = value
-    changed = replace(spec.regime, **regime)
-    own = replace(spec, device=device, options=options, regime=changed, **fields_)
-    return [replace(own, hyper_parameters=each) for each in points_of(point)]
+def _settable(task: str, recipe: str) -> dict[str, str]:
+    """The settings that a run has, each with the part of a spec that it belongs to.
 
-
-def _settable(task: str, recipe: str) -> set[str]:
-    """The settings that a run has; a regime means something where a task trains on batches."""
-    regime = REGIME if issubclass(find_task_class(task), Task) else ()
-    return {*SETTABLE, *regime, *_options(task), *load_recipe(recipe).defaults}
-
-
-def _options(task: str) -> list[str]:
-    """The names of a task's options."""
+    A regime means something where a task trains on batches.
+    """
     cls: Any = find_task_class(task)
-    return [option.name for option in fields(cls)]
+    regime = REGIME if issubclass(cls, Task) else ()
+    return {
+        **dict.fromkeys(regime, "regime"),
+        **dict.fromkeys(load_recipe(recipe).defaults, "recipe"),
+        **dict.fromkeys((option.name for option in fields(cls)), "options"),
+        **dict.fromkeys(SETTABLE, ""),
+    }

@@ -1,5 +1,7 @@
 """Probes: measurements of the weights at each step of a training run, beside the loss.
 
+`Watched` is the weights that they see.
+
 A probe is a function of one `MeasuredStep`; the names of its numbers are its keys in
 the records. `norms` is on by default; `steps` records the effective step of each weight, and
 `detection` the scale-invariance test.
@@ -7,6 +9,7 @@ the records. `norms` is on by default; `steps` records the effective step of eac
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from spherenorm import as_view, metrics
+from spherenorm import as_view, audit, metrics
 from spherenorm.support import look_up, unknown_name
 from spherenorm_experiments.errors import users_code
+from spherenorm_experiments.ranks import whole
+from spherenorm_experiments.task import Task
 
 RECORDED = {"step", "loss", "grad_norm", "validation"}
 """Names in a record that the engine gives itself."""
@@ -61,10 +66,10 @@ def norms(step: MeasuredStep) -> dict[str, float]:
     invariant = step.invariant()
     if not invariant:
         return {}
-    norm = _units(metrics.norm(step.after[name], view) for name, view in invariant)
-    moved = _units(
-        metrics.effective_step(step.before[name], step.after[name], view)
-        for name, view in invariant
+    before, after = step.before, step.after
+    norm = torch.cat([metrics.norm(after[name], view) for name, view in invariant])
+    moved = torch.cat(
+        [metrics.effective_step(before[name], after[name], view) for name, view in invariant]
     )
     angle = 2 * torch.asin((moved / 2).clamp(max=1))
     squared = norm.square()
@@ -80,15 +85,14 @@ def norms(step: MeasuredStep) -> dict[str, float]:
 
 def steps(step: MeasuredStep) -> dict[str, Any]:
     """The mean effective step of the units of each scale-invariant weight, by its name."""
-    return {"steps": {name: mean_effective_step(step, name) for name, _ in step.invariant()}}
-
-
-def mean_effective_step(step: MeasuredStep, name: str) -> float:
-    """The mean over the units of one weight, in which it is scale-invariant."""
-    view = step.views[name]
-    assert view is not None
-    units = metrics.effective_step(step.before[name], step.after[name], view)
-    return float(units.double().mean())
+    return {
+        "steps": {
+            name: float(
+                metrics.effective_step(step.before[name], step.after[name], view).double().mean()
+            )
+            for name, view in step.invariant()
+        }
+    }
 
 
 def detection(step: MeasuredStep) -> dict[str, Any]:
@@ -100,33 +104,20 @@ def detection(step: MeasuredStep) -> dict[str, Any]:
     each weight's channels, which decides the test of a single step as all of them do: it passes if
     every channel does.
     """
-    channels = sum(len(weight) for weight in step.before.values())
-    only_largest = channels > MOST_CHANNELS
-    return {
-        "statistic": {
-            name: [
-                _statistic(step, name, "channel", only_largest=only_largest),
-                _statistic(step, name, "layer"),
-            ]
-            for name in step.views
-        }
-    }
-
-
-def _statistic(
-    step: MeasuredStep, name: str, view: str, *, only_largest: bool = False
-) -> list[float | None]:
-    weight = step.before[name]
-    scale = math.sqrt(as_view(view).size(weight))
-    statistic = metrics.cosine(weight, step.grad[name], view).abs() * scale
-    if only_largest:  # of those that have a gradient
-        known = statistic[statistic.isfinite()]
-        statistic = known.max().reshape(1) if len(known) else statistic[:1]
-    return [float(f"{x:.4g}") if math.isfinite(x) else None for x in statistic.tolist()]
-
-
-def _units(per_weight: Any) -> Tensor:
-    return torch.cat(list(per_weight))
+    only_largest = sum(map(len, step.before.values())) > MOST_CHANNELS
+    found = {}
+    for name, weight in step.before.items():
+        both: list[list[float | None]] = []
+        for view in ("channel", "layer"):
+            scale = math.sqrt(as_view(view).size(weight))
+            statistic = metrics.cosine(weight, step.grad[name], view).abs() * scale
+            if only_largest and view == "channel":  # of those that have a gradient
+                known = statistic[statistic.isfinite()]
+                statistic = known.max().reshape(1) if len(known) else statistic[:1]
+            numbers = statistic.tolist()
+            both.append([float(f"{x:.4g}") if math.isfinite(x) else None for x in numbers])
+        found[name] = both
+    return {"statistic": found}
 
 
 Probe = Callable[[MeasuredStep], dict[str, Any]]
@@ -166,3 +157,81 @@ def measure(probes: Sequence[Probe], step: MeasuredStep) -> dict[str, Any]:
 def is_finite(value: Any) -> bool:
     """False for a number of a record that is infinite or no number; lists have None for these."""
     return not isinstance(value, float) or math.isfinite(value)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The weights of two or more dimensions that take a gradient.
+
+    Attributes:
+        views: the view in which each is scale-invariant, by name; None if in none.
+        shapes: of each.
+        invariant_share: the scale-invariant share of the model's parameters (the paper: 95.5 % of
+            ResNet-18).
+    """
+
+    views: Mapping[str, str | None]
+    shapes: Mapping[str, list[int]]
+    invariant_share: float
+
+    @classmethod
+    def of(cls, module: nn.Module, task: Task, device: str) -> Watched:
+        """The weights of a model that is not sharded yet."""
+        weights = dict(module.named_parameters())
+        inputs = [x.to(device) if isinstance(x, Tensor) else x for x in task.audit_inputs()]
+        learned = [name for name, x in weights.items() if x.ndim > 1 and x.requires_grad]
+        views = _audited(module, task, inputs) if inputs else dict.fromkeys(learned)
+        shapes = {name: list(weights[name].shape) for name in views}
+        invariant = sum(weights[name].numel() for name, view in views.items() if view is not None)
+        return cls(views, shapes, invariant / max(1, sum(x.numel() for x in weights.values())))
+
+    @property
+    def channels(self) -> list[str]:
+        """The weights that are scale-invariant channel by channel."""
+        return [name for name, view in self.views.items() if view == "channel"]
+
+    def copies(self, module: nn.Module) -> dict[str, Tensor]:
+        """Copies of the weights, which the next step does not change."""
+        return {name: x.clone() for name, x in self.now(module).items()}
+
+    def now(self, module: nn.Module) -> dict[str, Tensor]:
+        """The weights, whole but not copied."""
+        weights = dict(module.named_parameters())
+        return {name: whole(weights[name].detach()) for name in self.views}
+
+    def gradients(self, module: nn.Module) -> dict[str, Tensor]:
+        """The gradients; zero for a weight without."""
+        found, weights = {}, dict(module.named_parameters())
+        for name in self.views:
+            grad = weights[name].grad
+            found[name] = whole(torch.zeros_like(weights[name]) if grad is None else grad).detach()
+        return found
+
+    def mean_norm(self, module: nn.Module) -> float | None:
+        """The mean norm of the scale-invariant units; None without any."""
+        weights = self.now(module)
+        norms = [metrics.norm(weights[name], view) for name, view in self.views.items() if view]
+        return float(torch.cat(norms).mean()) if norms else None
+
+
+_AUDITED: dict[Any, dict[str, str | None]] = {}
+"""The views of models, by the task and all tensors that they were found for."""
+
+
+def _audited(module: nn.Module, task: Task, inputs: Sequence[Any]) -> dict[str, str | None]:
+    """The view of each weight by an audit.
+
+    Runs of a study begin with the same model: this one is audited once.
+    """
+    digest = hashlib.sha256()
+    for x in (*module.state_dict().values(), *module.buffers(), *inputs):
+        if isinstance(x, Tensor):
+            digest.update(f"{x.dtype} {x.device} {tuple(x.shape)}".encode())
+            digest.update(x.detach().cpu().flatten().view(torch.uint8).numpy().data)
+    learned = tuple(weight.requires_grad for weight in module.parameters())
+    # Options are JSON; a user's task may have no hash.
+    key = type(task), repr(task), learned, digest.digest()
+    if key not in _AUDITED:
+        found = audit(module, *inputs, views=("channel", "layer"))
+        _AUDITED[key] = {finding.name: finding.view for finding in found}
+    return dict(_AUDITED[key])

@@ -1,9 +1,7 @@
 """`Ranks`: the processes that train one run together; in an ordinary run this process alone.
 
 What they tell each other in the course of a run goes through here, on the CPU (gloo); gradients and
-shards go through DDP and FSDP2.
-
-A model in several processes: each has all weights (DDP), or a part of them (FSDP2).
+shards go through DDP, where each process has all weights, and FSDP2, where it has a part of them.
 """
 
 from __future__ import annotations
@@ -12,24 +10,18 @@ import ctypes
 import inspect
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from spherenorm_experiments.task import Task
-
-WORKER = "spherenorm_experiments.worker"
-"""The module of processes that train a run together; see there for several machines."""
 
 PR_SET_PDEATHSIG = 1
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -90,8 +82,7 @@ class Ranks:
 
     def wait(self) -> None:
         """Return when every rank has come here."""
-        if self.parallel is not None:
-            self.gather(None)
+        self.gather(None)
 
 
 ALONE = Ranks()
@@ -104,13 +95,7 @@ def joined(parallel: str, device: str) -> Iterator[Ranks]:
     Args:
         parallel: "ddp" or "fsdp".
         device: of the run.
-
-    Raises:
-        ValueError: the environment is not torchrun's.
     """
-    missing = [name for name in ("RANK", "WORLD_SIZE") if name not in os.environ]
-    if missing:
-        raise ValueError(f"{missing[0]} is not set: start this by torchrun")
     cuda = device.startswith("cuda")
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -193,33 +178,3 @@ def placed(whole: Tensor, like: Tensor) -> Tensor:
 
     assert isinstance(like, DTensor)
     return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements)
-
-
-def launch(request: str) -> str:
-    """Start the processes of a run and wait for their end.
-
-    torchrun starts all of them again if one is killed, and they go on from the checkpoint. If this
-    process is killed, they end with it.
-
-    Args:
-        request: see `worker`.
-
-    Returns:
-        The last line that they printed.
-
-    Raises:
-        KeyboardInterrupt: after they have ended.
-    """
-    paths = os.pathsep.join(entry for entry in sys.path if entry)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "request.json"
-        path.write_text(request)
-        ended = subprocess.run(
-            [sys.executable, "-m", WORKER, str(path)],
-            env={**os.environ, "PYTHONPATH": paths},
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    lines = [line for line in ended.stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit code {ended.returncode}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Mapping
@@ -53,23 +52,18 @@ def bind_recipe(recipe: Bound, name: str, given: Mapping[str, Any], schedule: st
     return bound
 
 
-def recipes_of(spec: Spec) -> tuple[Bound, Bound | None, list[Bound]]:
-    """The recipe of a run, that of the weights which it does not take, and those that follow.
+def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
+    """The recipe of a run, and that of the weights which it does not take.
 
     Raises:
         ValueError: see `bind_recipe`.
     """
-    find = functools.cache(load_recipe)
-    bound = bind_recipe(find(spec.recipe), spec.recipe, spec.hyper_parameters, spec.schedule)
-    later = []
-    for asked in spec.regime.then:
-        own = {name: value for name, value in asked.items() if name not in ("recipe", "after")}
-        later.append(bind_recipe(find(asked["recipe"]), asked["recipe"], own, spec.schedule))
-    on_spheres = any(sphere_of(each.rule) is not None for each in (bound, *later))
-    if spec.rest is None and not on_spheres:
-        return bound, None, later
+    recipe = load_recipe(spec.recipe)
+    bound = bind_recipe(recipe, spec.recipe, spec.hyper_parameters, spec.schedule)
+    if spec.rest is None and sphere_of(bound.rule) is None:
+        return bound, None
     chosen = dict(spec.rest or EUCLIDEAN_REST)
-    return bound, find(chosen.pop("recipe")).replace(**chosen), later
+    return bound, load_recipe(chosen.pop("recipe")).replace(**chosen)
 
 
 def rule_text(rule: Rule) -> str:

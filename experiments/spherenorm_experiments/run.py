@@ -18,8 +18,6 @@ from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import RunFolder, Store
 from spherenorm_experiments.task import AnyTask, Splits, Task, length, splits_of
 
-CHECKPOINT_SECONDS = 10.0
-
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -32,7 +30,6 @@ class Run:
         rest: the recipe of the weights that the spec's does not take; None if it takes all.
         name: of its folder, by spec and data.
         store: in which its folder lies.
-        later: the recipes of the optimizers that follow (`Regime.then`).
         probes: the functions that measure the steps.
     """
 
@@ -42,7 +39,6 @@ class Run:
     rest: Bound | None
     name: str
     store: Store
-    later: Sequence[Bound] = ()
     probes: Sequence[Probe] = ()
 
     @property
@@ -126,7 +122,7 @@ class Runner:
         ValueError: a count out of range, an unknown way, or TensorBoard is missing.
     """
 
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = CHECKPOINT_SECONDS
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
     workers: Annotated[int, Field(ge=0)] = 0
     processes: Annotated[int, Field(ge=1)] = 1
     parallel: Literal["ddp", "fsdp"] = "ddp"
@@ -159,14 +155,12 @@ class Outcome:
         state: finished | diverged (both are results) | failed (its error is in its status) | busy
             (another process holds it) | lost (the store cannot be written).
         cached: it had ended before, nothing was computed.
-        seconds: spent now.
         error: one line.
-        runs: how many there are of one point and one seed.
+        runs: how many the job has.
     """
 
     name: str
     state: str
     cached: bool = False
-    seconds: float = 0.0
     error: str = ""
     runs: int = 1

@@ -26,9 +26,8 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.run import Run
-from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.spec import Spec, is_number
 from spherenorm_experiments.store import BULKY, Row, Store
-from spherenorm_experiments.sweep import is_number
 
 WORST = {
     **dict.fromkeys(("test", "validation"), -math.inf),

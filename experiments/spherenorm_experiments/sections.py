@@ -18,7 +18,8 @@ from spherenorm_experiments.claims import KINDS, TITLES, VERDICTS, Decision, und
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.plan import TIERS, Plan, Request
 from spherenorm_experiments.runs import Result, Runs, Trial
-from spherenorm_experiments.store import Store, StoreWarning, spec_name
+from spherenorm_experiments.spec import spec_name
+from spherenorm_experiments.store import Store, StoreWarning
 from spherenorm_experiments.study import Study
 
 ORDER = (

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import field, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from spherenorm.support import unknown_name
@@ -18,6 +20,9 @@ EUCLIDEAN_REST = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True
 """Cho and Lee's choice for what is not on the sphere: biases, gains and the last layer."""
 
 HALVINGS = 12
+
+LONGEST = 120
+"""Letters of a run's name before the hashes; file systems take 255 bytes."""
 
 
 def _tenths(*milestones: float) -> Callable[[float], float]:
@@ -53,17 +58,6 @@ def _scheduled(name: str) -> str:
     return name
 
 
-def _in_turn(optimizers: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
-    places = [each.get("after") for each in optimizers]
-    named = all(isinstance(each.get("recipe"), str) for each in optimizers)
-    numbers = [place for place in places if isinstance(place, int | float)]
-    rising = numbers == sorted(set(numbers)) and all(0 < place < 1 for place in numbers)
-    if not (named and rising and len(numbers) == len(places)):
-        need = "mappings with a recipe's name and a share after, which rises within (0, 1)"
-        raise ValueError(f"must be {need}, got {optimizers!r}")
-    return optimizers
-
-
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Regime:
     """Options of a run on batches; the defaults change nothing.
@@ -75,17 +69,7 @@ class Regime:
             min(1, (t + 1) / W) at step t, with W the steps of the warm-up.
         micro_batches: parts of a batch, whose gradients are added up before each step.
         clip_norm: the largest norm of the gradient of all weights together; None does not clip.
-        ema: the decay d of an exponential moving average a <- d a + (1 - d) w of weights and
-            buffers, which is evaluated in place of the weights; None keeps none.
-        label_smoothing: for tasks whose loss calls `spherenorm_experiments.cross_entropy`.
         precision: float32, or by autocast bfloat16, or float16 with a scaled loss.
-        frozen: a prefix of weights' names and a number of epochs, the first, in which these weights
-            stay as they are and have no gradient; None freezes none.
-        then: optimizers that follow, each a mapping of "recipe", "after" (the share of the
-            steps that come before it, in (0, 1)) and hyper-parameters, with a state of its own.
-        steps_of: a run in the same store, with the probe `steps` at every step. Each
-            scale-invariant weight turns as far as in that run, in the direction of its own step;
-            its norm is that of its own step.
 
     Raises:
         ValueError: a value of another type or out of its range, or an unknown option.
@@ -94,17 +78,12 @@ class Regime:
     warmup: Annotated[Number, Field(ge=0)] = 0.0
     micro_batches: Count = 1
     clip_norm: Annotated[Number, Field(gt=0)] | None = None
-    ema: Annotated[Number, Field(gt=0, lt=1)] | None = None
-    label_smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    frozen: tuple[str, Number] | None = None
-    then: Annotated[tuple[Mapping[str, Any], ...], AfterValidator(_in_turn)] = ()
-    steps_of: Annotated[str, Field(min_length=1)] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The options that are not the default."""
-        given, usual = asdict(self), asdict(Regime())
-        return {name: value for name, value in given.items() if value != usual[name]}
+        found: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
+        return found
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -132,7 +111,7 @@ class Spec:
             `module:function`.
         device: a torch device.
         probe_every: the probes measure every so many steps, and at the end of each epoch.
-        regime: warm-up, accumulation, clipping, averaging, precision; ignored by a pure task.
+        regime: warm-up, accumulation, clipping, precision; ignored by a pure task.
 
     Raises:
         ValueError: an unknown schedule, or a seed or a count out of range.
@@ -154,16 +133,20 @@ class Spec:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Spec:
-        """The inverse of `to_json`."""
-        return cls(**{name: x for name, x in content.items() if name in _FIELDS})
+        """The inverse of `to_json`, also of what an earlier version has written.
+
+        That had train options which are now options of tasks, such as `label_smoothing`.
+        """
+        given = {name: value for name, value in content.items() if name in _FIELDS}
+        regime = given.get("regime", {})
+        given["regime"] = {name: value for name, value in regime.items() if name in _OPTIONS}
+        moved = {name: value for name, value in regime.items() if name not in _OPTIONS}
+        return cls(**{**given, "options": {**given.get("options", {}), **moved}})
 
     @functools.cached_property
     def text(self) -> str:
         """`to_json` as text, of which two equal specs have the same."""
-        content = {name: getattr(self, name) for name in _FIELDS}
-        content["regime"] = {} if self.regime == Regime() else self.regime.to_json()
-        kept = {name: x for name, x in content.items() if x != _DEFAULTS[name]}
-        return json.dumps(kept, sort_keys=True)
+        return json.dumps(_ADAPTER.dump_python(self, exclude_defaults=True), sort_keys=True)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, dicts and numbers; a recipe's tuples become lists.
@@ -172,11 +155,36 @@ class Spec:
         """
         return json.loads(self.text)  # type: ignore[no-any-return]
 
+    def rate_factor(self, step: int, steps: int, steps_per_epoch: int) -> float:
+        """The learning rate of a step over that of the run: its schedule's, lower in the warm-up.
 
-_FIELDS = [each.name for each in fields(Spec)]
-_DEFAULTS: dict[str, Any] = {"task": None, "recipe": None, "hyper_parameters": {}, "options": {}}
-_DEFAULTS |= {each.name: each.default for each in fields(Spec) if each.name not in _DEFAULTS}
-_DEFAULTS["regime"] = {}
+        Args:
+            step: its number, from 0.
+            steps: of the whole run.
+        """
+        rising = self.regime.warmup * steps_per_epoch
+        factor = SCHEDULES[self.schedule](step / steps)
+        return factor * (min(1.0, (step + 1) / rising) if rising else 1.0)
+
+
+def spec_name(spec: Spec) -> str:
+    """The name of a run without its data: task, recipe, and 16 digits of the spec's SHA-256."""
+    readable = re.sub(r"[^\w-]+", "_", f"{spec.task}-{spec.recipe}")
+    return f"{readable[:LONGEST]}-{hashlib.sha256(spec.text.encode()).hexdigest()[:16]}"
+
+
+def run_name(spec: Spec, data: str) -> str:
+    """The name of a run.
+
+    Args:
+        data: the fingerprint of its data, of which 8 digits count.
+    """
+    return f"{spec_name(spec)}-{hashlib.sha256(json.dumps(data).encode()).hexdigest()[:8]}"
+
+
+_ADAPTER = TypeAdapter(Spec)
+_FIELDS = {each.name for each in fields(Spec)}
+_OPTIONS = {each.name for each in fields(Regime)}
 
 
 def said(error: ValidationError) -> str:
@@ -184,6 +192,11 @@ def said(error: ValidationError) -> str:
     fault = error.errors()[0]
     name, text = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
     return f"{name}: {text}, got {fault['input']!r}" if name else text
+
+
+def is_number(value: Any) -> bool:
+    """True for a hyper-parameter in which points that train together may differ."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def points_of(hyper_parameters: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,6 +1,4 @@
-"""The data of a task: tensors that fit in memory, or map-style data sets of items.
-
-Tasks: what is trained. One file defines one: data, model, loss, budget.
+"""Tasks: what is trained. One file defines one: data, model, loss, budget.
 
 There are two kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a
 few small tensors; many of its runs train as one vmap computation.
@@ -10,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm.functional import Sweep
@@ -24,22 +23,13 @@ from spherenorm_experiments.errors import written
 from spherenorm_experiments.metrics import Statistic
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 
+Split = tuple[Tensor, ...] | Any
+"""Tensors with one common leading length, inputs first, targets last; or a map-style data set.
 
-@runtime_checkable
-class MapStyle(Protocol):
-    """A map-style data set: any `torch.utils.data.Dataset` with a length, or a list.
-
-    Python's, NumPy's and torch's global random states are seeded before each item, by (seed, epoch,
-    index): random augmentation needs no generator of its own.
-    """
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
-Split = tuple[Tensor, ...] | MapStyle
-"""Tensors with one common leading length, inputs first, targets last; or a map-style data set."""
+Such a data set has `__len__` and `__getitem__`, as any of torch's, or a list. Python's, NumPy's and
+torch's global random states are seeded before each item, by (seed, epoch, index): random
+augmentation needs no generator of its own.
+"""
 
 Batch = Any
 """The tensors of a split at some items; of a data set, its items as `Task.collate` joins them."""
@@ -63,24 +53,25 @@ def length(split: Split) -> int:
     return len(split[0]) if are_tensors(split) else len(split)
 
 
-def require_splits(found: Any, source: str) -> Splits:
-    """The splits, if they can be read in one way only.
-
-    Args:
-        source: the method that has made them, for the errors.
+def splits_of(task: Task) -> Splits:
+    """The data of a task, if they can be read in one way only.
 
     Raises:
-        ValueError: no `Splits`, a split that is neither a tuple of tensors of one length nor a
-            map-style data set, or one without items.
+        ValueError: `data` returns no `Splits`, a split that is neither a tuple of tensors of one
+            length nor a map-style data set, or one without items.
     """
+    found, source = task.data(), written(type(task), "data")
     if not isinstance(found, Splits):
         need = f"{source} must return Splits(train, validation, test)"
         raise ValueError(f"{need}, got a {type(found).__name__}")
     for name, split in found._asdict().items():
-        sizes = {len(x) if x.ndim else 0 for x in split} if are_tensors(split) else {1}
-        bare = isinstance(split, list) and all(isinstance(x, Tensor | np.ndarray) for x in split)
-        odd = (isinstance(split, tuple) and not are_tensors(split)) or isinstance(split, Mapping)
-        if bare or odd or len(sizes) > 1 or not isinstance(split, tuple | MapStyle):
+        if are_tensors(split):
+            known = len({len(x) if x.ndim else 0 for x in split}) <= 1
+        elif isinstance(split, list):  # of items, not of columns
+            known = not all(isinstance(x, Tensor | np.ndarray) for x in split)
+        else:
+            known = hasattr(split, "__getitem__") and not isinstance(split, tuple | Mapping | str)
+        if not known:
             need = f"{source}: the {name} split must be a tuple of tensors of one length, such as"
             raise ValueError(
                 f"{need} (x, y), or a map-style data set, got a {type(split).__name__}"
@@ -196,6 +187,19 @@ class Task(_Named):
             found += list(child) if isinstance(child, nn.ModuleList) else [child]
         return [module for module in found if any(True for _ in module.parameters())]
 
+    def around_step(self, training: Any, step: int) -> AbstractContextManager[Any]:
+        """A block around the optimizer's step, for what few tasks do there.
+
+        Before the step it finds the gradients of the whole batch, after it the new weights. What
+        it keeps from step to step has to be a buffer or a part of the model: these alone are in a
+        checkpoint.
+
+        Args:
+            training: the `spherenorm_experiments.train.Training` that steps.
+            step: the number of the step, from 0.
+        """
+        return nullcontext()
+
     def audit_inputs(self) -> tuple[Any, ...]:
         """A batch for the audit of which weights are scale-invariant.
 
@@ -217,15 +221,6 @@ class Task(_Named):
         return fingerprint_of(splits_of(self))
 
 
-def splits_of(task: Task) -> Splits:
-    """The data of a task.
-
-    Raises:
-        ValueError: `data` returns what is no `Splits`, or what can be read in two ways.
-    """
-    return require_splits(task.data(), written(type(task), "data"))
-
-
 def fingerprint_of(splits: Splits) -> str:
     """The fingerprint of a task that has none of its own; see `Task.fingerprint`.
 
@@ -236,13 +231,22 @@ def fingerprint_of(splits: Splits) -> str:
     """
     digest = hashlib.sha256()
     for split in splits:
-        if are_tensors(split):
-            for tensor in split:
-                _hash(digest, tensor)
-            continue
-        _require_keyed(split)
-        digest.update(f"{len(split)} items\n".encode())  # where a split ends counts, too
-        _hash_set(digest, split)
+        if not are_tensors(split):
+            digest.update(f"{len(split)} items\n".encode())  # where a split ends counts, too
+        with preserved_randomness():
+            if not are_tensors(split) and len(split) and _first_item(split) != _first_item(split):
+                wrong = f"item 0 of {type(split).__name__} is another one when it is read again"
+                raise ValueError(f"{wrong}; draw from the global random states, which items seed")
+            _hash_set(digest, split)
+    return digest.hexdigest()
+
+
+def _first_item(data: Any) -> str:
+    """A hash of the numbers of item 0: no process shares the state of a generator of its own."""
+    digest = hashlib.sha256()
+    for leaf in _leaves(data, 0):
+        if isinstance(leaf, Tensor | int | float) or hasattr(leaf, "tobytes"):
+            _hash(digest, leaf)
     return digest.hexdigest()
 
 
@@ -251,8 +255,8 @@ def _hash_set(digest: Any, data: Any) -> None:
     kind = type(data)
     if hasattr(data, "fingerprint"):
         digest.update(str(data.fingerprint()).encode())
-    elif kind in (TensorDataset, list):
-        for leaf in tree_flatten(data.tensors if kind is TensorDataset else data)[0]:
+    elif kind in (tuple, list, TensorDataset):
+        for leaf in tree_leaves(data.tensors if kind is TensorDataset else data):
             _hash(digest, leaf)
     elif kind is Subset:
         digest.update(str([int(index) for index in data.indices]).encode())
@@ -260,8 +264,17 @@ def _hash_set(digest: Any, data: Any) -> None:
     elif kind is ConcatDataset:
         for part in data.datasets:
             _hash_set(digest, part)
-    else:
-        _hash_samples(digest, data)
+    else:  # only a few items, spread evenly: to read all of them may take hours
+        digest.update(str(len(data)).encode())
+        spread = {k * (len(data) - 1) // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}
+        for index in sorted(spread) if len(data) else ():
+            for leaf in _leaves(data, index):
+                _hash(digest, leaf)
+
+
+def _leaves(data: Any, index: int) -> list[Any]:
+    seed_everything(stream(0, "fingerprint", index))
+    return tree_leaves(data[index])
 
 
 def _hash(digest: Any, value: Any) -> None:
@@ -276,39 +289,22 @@ def _hash(digest: Any, value: Any) -> None:
         digest.update(f"{value!r}\n".encode())  # else 1, 23 would be 12, 3
 
 
-def _hash_samples(digest: Any, split: Any) -> None:
-    """Hash the length and a few items, spread evenly: to read all of them may take hours."""
-    count = len(split)
-    digest.update(str(count).encode())
-    with preserved_randomness():
-        for index in sorted({k * (count - 1) // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
-            seed_everything(stream(0, "fingerprint", index))
-            for leaf in tree_flatten(split[index])[0]:
-                _hash(digest, leaf)
-
-
-def _require_keyed(split: Any) -> None:
-    """Refuse items with a generator of their own, whose state no worker and no checkpoint shares.
+def data_fingerprint(task: AnyTask) -> str:
+    """The fingerprint of the task's data, taken twice.
 
     Raises:
-        ValueError: an item is another one when it is read again.
+        ValueError: the data are drawn anew on each call.
     """
-    found = []
-    with preserved_randomness():
-        for _ in range(2 if len(split) else 0):
-            seed_everything(stream(0, "fingerprint", 0))
-            digest = hashlib.sha256()
-            for leaf in tree_flatten(split[0])[0]:
-                if isinstance(leaf, int | float) or hasattr(leaf, "tobytes") or _is_dense(leaf):
-                    _hash(digest, leaf)
-            found.append(digest.digest())
-    if len(set(found)) > 1:
-        wrong = f"item 0 of {type(split).__name__} is another one when it is read again"
-        raise ValueError(f"{wrong}; draw from the global random states, which each item seeds")
-
-
-def _is_dense(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.layout == torch.strided
+    found = set()
+    for seed in (0, 1):
+        with preserved_randomness():
+            seed_everything(stream(seed, "fingerprint"))
+            found.add(str(task.fingerprint()))
+    if len(found) > 1:  # a run would not train on what its name says
+        kind = type(task).__name__
+        other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
+        raise ValueError(f"{other}; give it a seed, or its data set a `fingerprint()`")
+    return found.pop()
 
 
 class PureTask(_Named):

@@ -28,11 +28,11 @@ ROOMS = {
     "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report", "cli"),
     "spherenorm_experiments": (
         *("errors", "streams", "code", "metrics", "spec", "task", "lookup", "recipes"),
-        *("store", "probes", "ranks", "run", "optimizers", "weights", "given_steps", "data"),
-        *("gradients", "train", "loop", "sweep", "execute", "jobs", "worker", "stats", "tables"),
+        *("store", "ranks", "probes", "run", "data", "train", "loop", "sweep", "execute", "jobs"),
+        *("stats", "tables"),
         *("runs", "claims", "pictures", "plan", "study", "design", "entries", "shown"),
         *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
-        *("paper", "extra", "paper.opening", "page", "paper.pages"),
+        *("paper", "extra", "page", "paper.pages"),
         *("convert", "cli"),
     ),
 }

@@ -60,13 +60,12 @@ WAYS = (
 
 
 def spec_of(seed, way):
-    """BatchNorm, dropout, augmentation, and every option that has a state.
+    """BatchNorm, dropout, augmentation, and an average of the weights.
 
     BatchNorm needs two items in each part of the last batch of 5.
     """
-    turn = {"recipe": "sgdp", "after": 0.6, "lr": 0.05, "momentum": 0.9}
-    regime = Regime(warmup=1, micro_batches=3 - way.processes, ema=0.9, clip_norm=1.0, then=(turn,))
-    return picture_spec(epochs=3, seed=seed, delay=0.02, regime=regime)
+    regime = Regime(warmup=1, micro_batches=3 - way.processes, clip_norm=1.0)
+    return picture_spec(epochs=3, seed=seed, delay=0.02, averaged=True, regime=regime)
 
 
 class Attempt:
@@ -80,7 +79,7 @@ class Attempt:
             request.parent.mkdir(parents=True, exist_ok=True)
             request.write_text(launch_request(run_of(spec, root), runner))
             self.launcher = subprocess.Popen(
-                [sys.executable, "-m", "spherenorm_experiments.worker", str(request)],
+                [sys.executable, "-m", "spherenorm_experiments.execute", str(request)],
                 stderr=subprocess.DEVNULL,
             )
             return

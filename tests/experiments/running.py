@@ -25,7 +25,7 @@ def folder_of(spec, root):
 def ended(spec, root):
     """Everything that a run leaves."""
     folder = folder_of(spec, root)
-    return folder.summary(), folder.metrics.read(), folder.load_checkpoint()
+    return folder.summary(), folder.records(), folder.load_checkpoint()
 
 
 def assert_same_end(a, b):

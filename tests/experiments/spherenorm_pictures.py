@@ -2,15 +2,16 @@
 
 import random
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim import swa_utils
 
-from spherenorm_experiments.metrics import Collected, Mean, Sums
-from spherenorm_experiments.metrics import cross_entropy as smoothed_cross_entropy
+from spherenorm_experiments.metrics import Collected, Mean
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.task import Budget, Splits, Task
 
@@ -36,17 +37,33 @@ class Pictures(torch.utils.data.Dataset):
         return x, self.labels[index]
 
 
+class Averaging(nn.Module):
+    """A model, and the average of its weights, which is evaluated."""
+
+    def __init__(self, live):
+        super().__init__()
+        average = swa_utils.get_ema_avg_fn(0.9)
+        self.live = live
+        self.average = swa_utils.AveragedModel(live, avg_fn=average, use_buffers=True)
+        self.average.requires_grad_(False)
+
+    def forward(self, x):
+        return (self.live if self.training else self.average)(x)
+
+
 @dataclass(frozen=True)
 class PictureTask(Task):
     """Three classes; 37 items, so that neither batches nor ranks divide them evenly.
 
-    `tensors` gives the same items as tensors. With `noisy`, BatchNorm and dropout.
+    `tensors` gives the same items as tensors. With `noisy`, BatchNorm and dropout. With `averaged`,
+    the exponential average of the weights is evaluated.
     """
 
     tensors: bool = False
     noisy: bool = True
     augment: bool = True
     delay: float = 0.0
+    averaged: bool = False
 
     name = "pictures"
     tiers = {"smoke": Budget(2, 8), "small": Budget(3, 8), "full": Budget(3, 8)}  # noqa: RUF012
@@ -62,11 +79,18 @@ class PictureTask(Task):
             inner = [nn.BatchNorm1d(9), nn.ReLU(), nn.Dropout(0.2)]
         else:
             inner = [nn.LayerNorm(9), nn.ReLU()]
-        return nn.Sequential(first, *inner, nn.Linear(9, 3))
+        model = nn.Sequential(first, *inner, nn.Linear(9, 3))
+        return Averaging(model) if self.averaged else model
+
+    @contextmanager
+    def around_step(self, training, step):
+        yield
+        if self.averaged:
+            training.module.average.update_parameters(training.module.live)
 
     def loss(self, model, batch):
         time.sleep(self.delay)
-        return smoothed_cross_entropy(model(batch[0]), batch[1])
+        return cross_entropy(model(batch[0]), batch[1])
 
     def evaluate(self, model, batch):
         x, labels = batch
@@ -82,7 +106,7 @@ class PictureTask(Task):
             "accuracy": Mean(100.0 * (predicted == labels)),
             "perplexity": Mean(losses, then=np.exp),
             "attacked": Mean(100.0 * (attacked == labels)),
-            "f1": Sums(f1, (predicted == 1) & one, (predicted == 1) & ~one, (predicted != 1) & one),
+            "f1": Collected(f1, predicted == 1, one),
             "auc": Collected(auc, one, logits[:, 1]),
             "ap": Collected(average_precision, one, logits[:, 1]),
             "recall@1": Collected(recall_at_1, logits, labels),
@@ -90,8 +114,8 @@ class PictureTask(Task):
         }
 
 
-def f1(hits, false_alarms, misses):
-    return 2 * hits / max(1.0, 2 * hits + false_alarms + misses)
+def f1(found, there):
+    return 2 * (found & there).sum() / max(1.0, float(found.sum() + there.sum()))
 
 
 def auc(tags, scores):

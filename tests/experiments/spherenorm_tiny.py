@@ -17,7 +17,7 @@ from torch.nn.functional import mse_loss
 import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm_experiments.claims import Claim
-from spherenorm_experiments.metrics import Mean
+from spherenorm_experiments.metrics import Collected, Mean
 from spherenorm_experiments.pictures import Line, curves
 from spherenorm_experiments.runs import Place
 from spherenorm_experiments.spec import Spec
@@ -357,3 +357,20 @@ class Unscored(Tiny):
     def evaluate(self, model, batch):
         model(batch[0] * (torch.inf if self.explode else 1.0))
         return {"score": Mean(torch.zeros(2)), "area": Mean(torch.tensor([torch.nan]))}
+
+
+@dataclass(frozen=True)
+class Picky(Unscored):
+    """Its metric raises, as a library's does on what is not a number; `at_once` of each batch."""
+
+    at_once: bool = False
+
+    name = "picky"
+
+    def evaluate(self, model, batch):
+        shares = super().evaluate(model, batch)
+        return _refuse() if self.at_once else {**shares, "area": Collected(_refuse, batch[1])}
+
+
+def _refuse(*_):
+    raise ValueError("the metric refuses")

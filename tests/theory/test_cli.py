@@ -81,7 +81,7 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "HOLDS FOR bn, head ALONE" in result.output
     assert "Where. c2 is" in result.output
-    assert "not checked" in result.output
+    assert "measured; off by 0." in result.output
 
 
 @pytest.mark.parametrize(

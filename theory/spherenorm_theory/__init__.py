@@ -28,11 +28,11 @@ from spherenorm_theory.algebra.trace import Trace, TraceError
 from spherenorm_theory.checks.norm_growth import Check, check
 from spherenorm_theory.checks.random_gradients import check_equilibrium, check_turn
 from spherenorm_theory.laws.detection import false_positive_rate
-from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, rotational_rate
+from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import NoEquilibriumError
 from spherenorm_theory.laws.step import Step, one_step
-from spherenorm_theory.laws.turn import growth_ratio, turn_at_rest
+from spherenorm_theory.laws.turn import growth_ratio, rotational_rate, turn_at_rest
 from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas
 
 __all__ = [

@@ -27,7 +27,7 @@ from spherenorm_experiments.cli._options import (
     say,
     say_error,
 )
-from spherenorm_experiments.store import BULKY, read_progress
+from spherenorm_experiments.store import BULKY
 
 if TYPE_CHECKING:
     from spherenorm_experiments.paper.shared.layout import Layout
@@ -82,7 +82,7 @@ def status(out: Out = DEFAULT_OUT, as_json: AsJson = False) -> None:
         states[state] = states.get(state, 0) + len(names)
         if state == "failed":
             problems.append({"run": folder.name, "error": found.get("error", "")})
-        if state == "running" and (progress := read_progress(folder.path)) is not None:
+        if state == "running" and (progress := folder.progress()) is not None:
             running.append({"run": folder.name, **progress})
     if as_json:
         return answer({"runs": states, "running": running, "problems": problems})

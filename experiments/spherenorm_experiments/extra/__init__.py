@@ -4,4 +4,9 @@ STUDIES = {
     "equilibrium": "equilibrium:EquilibriumStudy",
     "matched-step": "matched_step:MatchedStep",
 }
-TASKS = {"mlp": "mlp:Mlp"}
+TASKS = {
+    "adversarial-given-steps": "given_steps:GivenAdversarial",
+    "debiasing-given-steps": "given_steps:GivenDebiasing",
+    "keywords-given-steps": "given_steps:GivenKeywords",
+    "mlp": "mlp:Mlp",
+}

@@ -33,9 +33,6 @@ Adam's eps keeps such a weight in its place.
 LATE = 0.5
 """The share of the steps, at the end, over which stationary averages are taken."""
 
-KEPT = 200
-"""Points of a curve that are kept."""
-
 
 @dataclass(frozen=True)
 class Mlp(PureTask):
@@ -58,12 +55,10 @@ class Mlp(PureTask):
     tiers = {"smoke": Budget(6), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
 
     def start(self, seed: int) -> dict[str, Tensor]:
-        def weights(inputs: int, layer: str) -> Tensor:
-            random = generator(seed, f"init {layer}")
-            drawn = torch.randn(self.width, inputs, generator=random, dtype=torch.float64)
-            return drawn / math.sqrt(inputs)
-
-        return {"first": weights(64, "first"), "second": weights(self.width, "second")}
+        sizes = {"first": 64, "second": self.width}
+        drawn = {name: generator(seed, f"init {name}") for name in sizes}
+        return {name: self._drawn(self.width, sizes[name], random) / math.sqrt(sizes[name])
+                for name, random in drawn.items()}  # fmt: skip
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         images, labels, last_layer = batch[0]
@@ -73,7 +68,8 @@ class Mlp(PureTask):
 
     def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
         images, labels = Digits().first_batch(Digits().data().train, 1024)
-        images, last_layer = images.flatten(1).double(), self._last_layer()
+        drawn = self._drawn(self.width, 10, torch.Generator().manual_seed(11))
+        images, last_layer = images.flatten(1).double(), drawn / math.sqrt(self.width)
 
         def batch(step: int) -> tuple[Tensor, ...]:
             random = generator(seed, "data", step)
@@ -84,10 +80,9 @@ class Mlp(PureTask):
 
         return batch
 
-    def _last_layer(self) -> Tensor:
-        random = torch.Generator().manual_seed(11)
-        drawn = torch.randn(self.width, 10, generator=random, dtype=torch.float64)
-        return drawn / math.sqrt(self.width)
+    @staticmethod
+    def _drawn(rows: int, columns: int, random: torch.Generator) -> Tensor:
+        return torch.randn(rows, columns, generator=random, dtype=torch.float64)
 
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
         moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
@@ -135,16 +130,14 @@ class Mlp(PureTask):
         )
         late = int(LATE * len(norm))
         half = late + (len(norm) - late) // 2
-        every = max(1, len(norm) // KEPT)
         numbers = {
             "effective_step_rms": squared_step[late:].mean(dim=0).sqrt(),
             "fourth_power_late": fourth_power[late:].mean(dim=0),
             "gamma_squared": gamma_squared,
             "dimension_squared": dimension_squared,
             "norm_drift": norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1,
-            "every": torch.full_like(norm[0], every),
         }
-        return numbers, {"norm": norm[::every].movedim(0, 2)}
+        return numbers, {}
 
     def fingerprint(self) -> str:
         return Digits().fingerprint()

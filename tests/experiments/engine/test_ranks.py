@@ -16,6 +16,7 @@ from spherenorm_pictures import picture_spec
 from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.execute import execute_spec
+from spherenorm_experiments.loop import score
 from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.train import Training
 
@@ -40,10 +41,10 @@ def plain_spec(recipe="adamp", **regime):
 
 
 def losses(spec, root):
-    return [record["loss"] for record in folder_of(spec, root).metrics.read()]
+    return [record["loss"] for record in folder_of(spec, root).records()]
 
 
-OPTIONS = plain_spec("sgdg", micro_batches=3, clip_norm=0.5, ema=0.9)
+OPTIONS = plain_spec("sgdg", micro_batches=3, clip_norm=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_a_run_of_two_processes_resumes_exactly_buffers_included(tmp_path, pair,
     The statistics of BatchNorm differ between ranks, which no training loss shows. Without the
     broadcast before a checkpoint, those of any rank would be saved; so would their averages.
     """
-    spec = replace(picture_spec(epochs=2, regime=Regime(ema=0.9)), **of)
+    spec = replace(picture_spec(epochs=2, averaged=True), **of)
     assert pair(run, parallel, spec, tmp_path / "whole") == ["finished", "finished"]
     assert pair(run_until, parallel, spec, tmp_path, 3) == [3, 3]
     assert pair(run, parallel, spec, tmp_path) == ["finished", "finished"]
@@ -86,13 +87,13 @@ def statistics(ranks, spec, root):
     training = Training(resolved, resolved.task, ranks)
 
     def now():
-        averages = [x.tolist() for x in training.average.buffers()]
-        return training.module[1].running_mean.tolist(), averages
+        parts = training.module.live[1], training.module.average.module[1]
+        return [part.running_mean.tolist() for part in parts]
 
     for step in range(4):
         training.step(step)
     own = now()
-    training.metrics(resolved.splits.validation)
+    score(training, resolved.splits.validation)
     evaluated = now()
     training.step(4)
     training.state()
@@ -102,7 +103,7 @@ def statistics(ranks, spec, root):
 @pytest.mark.parametrize("parallel", WAYS)
 def test_buffers_are_rank_0s_where_they_are_evaluated_or_saved(tmp_path, pair, parallel):
     (own, evaluated, saved), (others, also_evaluated, also_saved) = pair(
-        statistics, parallel, picture_spec(regime=Regime(ema=0.9)), tmp_path
+        statistics, parallel, picture_spec(averaged=True), tmp_path
     )
     assert own[0] != others[0]
     assert own[1] != others[1]

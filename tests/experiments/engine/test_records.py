@@ -14,9 +14,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from spherenorm_experiments.execute import execute, execute_spec
-from spherenorm_experiments.metrics import Mean, Sums
+from spherenorm_experiments.loop import score
+from spherenorm_experiments.metrics import Mean
 from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.store import Records
+from spherenorm_experiments.store import RunFolder
 from spherenorm_experiments.train import Training
 
 
@@ -27,17 +28,18 @@ def some_records(start, stop):
 
 
 def test_records_rewind_to_the_length_that_a_checkpoint_has_kept(tmp_path):
-    records = Records(tmp_path)
-    length = records.append(some_records(0, 6))
-    records.append(some_records(6, 15))  # killed before its checkpoint was safe
-    later = Records(tmp_path)
-    assert later.rewind(length)
-    assert later.read() == some_records(0, 6)
-    length = later.append(some_records(6, 9))
-    assert Records(tmp_path).rewind(length)
-    assert not Records(tmp_path).rewind(length + 1)
-    assert Records(tmp_path).read() == some_records(0, 9)
-    assert Records(tmp_path).read(("step",)) == [{"step": step} for step in range(9)]
+    folder = RunFolder(tmp_path)
+    length = folder.append(some_records(0, 6))
+    folder.append(some_records(6, 15))  # killed before its checkpoint was safe
+    folder.rewind(length)
+    assert folder.records() == some_records(0, 6)
+    length = folder.append(some_records(6, 9))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 9, "lo')  # killed as it wrote
+    assert folder.records() == some_records(0, 9)
+    folder.rewind(length)
+    folder.append(some_records(9, 10))
+    assert folder.records(("step",)) == [{"step": step} for step in range(10)]
 
 
 def test_probes_measure_every_k_steps_and_copy_the_weights_only_then(tmp_path, monkeypatch):
@@ -51,13 +53,13 @@ def test_probes_measure_every_k_steps_and_copy_the_weights_only_then(tmp_path, m
     monkeypatch.setattr(Training.__init__.__globals__["Watched"], "copies", copying)
     execute_spec(spec, tmp_path)
     monkeypatch.undo()
-    records = folder_of(spec, tmp_path).metrics.read()
+    records = folder_of(spec, tmp_path).records()
     probed = [record["step"] for record in records if "norm" in record]
     assert probed == [3, 4, 6, 8, 9, 12, 15, 16]  # every third, and the ends of epochs of 4
     assert len(copies) == len(probed)
     execute_spec(replace(spec, probe_every=1), tmp_path)
     every = folder_of(replace(spec, probe_every=1), tmp_path)
-    by_step = {record["step"]: record for record in every.metrics.read()}
+    by_step = {record["step"]: record for record in every.records()}
     for record in records:
         assert {**by_step[record["step"]], **record} == by_step[record["step"]]
     summary, full = folder_of(spec, tmp_path).summary(), every.summary()
@@ -76,7 +78,7 @@ def test_tensorboard_is_written_while_a_run_trains(tmp_path, monkeypatch):
     stop_after(spec, tmp_path, 5, tensorboard=True)
     execute_spec(spec, tmp_path, tensorboard=True)
     events = accumulator(str(tmp_path / "tensorboard" / run_of(spec).name)).Reload()
-    records = folder_of(spec, tmp_path).metrics.read()
+    records = folder_of(spec, tmp_path).records()
     for name in ("loss", "norm", "validation"):
         expected = [(record["step"], record[name]) for record in records if name in record]
         found = [(event.step, event.value) for event in events.Scalars(name)]
@@ -87,10 +89,10 @@ def test_a_probe_of_ones_own_is_named_by_its_module_and_may_lack_a_number(tmp_pa
     names = ("spherenorm_tiny:norm_of_update", "spherenorm_tiny:undefined_probe")
     spec = replace(tiny_spec(epochs=1), probes=names[:1])
     assert execute_spec(spec, tmp_path).state == "finished"
-    assert all(record["moved"] > 0 for record in folder_of(spec, tmp_path).metrics.read())
+    assert all(record["moved"] > 0 for record in folder_of(spec, tmp_path).records())
     spec = replace(spec, probes=names[1:])
     assert execute_spec(spec, tmp_path).state == "finished"  # 0/0 is no divergence
-    assert not any("ratio" in record for record in folder_of(spec, tmp_path).metrics.read())
+    assert not any("ratio" in record for record in folder_of(spec, tmp_path).records())
 
 
 def test_validation_and_test_are_of_their_own_splits(tmp_path):
@@ -108,7 +110,7 @@ def test_validation_and_test_are_of_their_own_splits(tmp_path):
             losses = torch.nn.functional.cross_entropy(model(split.x), split.labels)
         expected[name] = losses.exp().item()
     assert len({round(x, 4) for x in expected.values()}) == 3
-    summary, records = folder.summary(), folder.metrics.read()
+    summary, records = folder.summary(), folder.records()
     for name in ("validation", "test"):
         found = summary[f"{name}_metrics"]
         assert found["perplexity"] == pytest.approx(expected[name], rel=1e-5)
@@ -172,7 +174,7 @@ def test_logits_that_a_mask_fills_are_no_divergence(tmp_path, fill, state):
 def test_metrics_of_a_run_are_the_libraries(workers):
     run = run_of(picture_spec())
     training = Training(run, run.task, workers=workers)
-    found = training.metrics(run.splits.test)
+    found = score(training, run.splits.test)
     x, y = run.splits.test.x, run.splits.test.labels
     with torch.no_grad():
         logits = training.module.eval()(x)
@@ -187,15 +189,13 @@ def test_metrics_of_a_run_are_the_libraries(workers):
     assert found["recall@1"] == pytest.approx(recall_at_1(logits, y).item())
     assert found["boxes"] == len(y)
     assert found["attacked"] <= found["accuracy"]
-    assert found == training.metrics(run.splits.test)  # the attack's noise has its own keys
+    assert found == score(training, run.splits.test)  # the attack's noise has its own keys
 
 
-def test_sums_and_means_add_up_by_items_and_not_by_batches():
+def test_means_add_up_by_items_and_not_by_batches():
     values = torch.arange(10.0)
     shares = [Mean(values[:7]), Mean(values[7:])]
     assert shares[0].value([share.state for share in shares]) == pytest.approx(4.5)
-    ratio = [Sums(lambda a, b: a / b, x, x + 1) for x in (values[:2], values[2:])]
-    assert ratio[1].value([share.state for share in ratio]) == pytest.approx(45 / 55)
     assert np.isnan(Mean(values[:0]).value([Mean(values[:0]).state]))
 
 

@@ -1,19 +1,16 @@
-"""Options of a run against plain torch: warm-up, accumulation, averages, turns, given steps."""
+"""Options of a run against plain torch: warm-up, accumulation, clipping, precision, groups."""
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from running import assert_same_end, ended, folder_of, run_of, stop_after
 from spherenorm_pictures import PictureTask, picture_spec
 from torch.nn.functional import cross_entropy
 
-from spherenorm import as_view, metrics
 from spherenorm_experiments.execute import execute, execute_spec
-from spherenorm_experiments.given_steps import turn_by
 from spherenorm_experiments.spec import SCHEDULES, Regime, Spec
 from spherenorm_experiments.train import Training
 from tests.harness import refuses
@@ -29,7 +26,7 @@ def plain_spec(regime=None, recipe="sgd", epochs=3, **hyper_parameters):
 def losses(spec, root, **flags):
     outcome = execute_spec(spec, root, **flags)
     assert outcome.state == "finished", outcome.error
-    return [record["loss"] for record in folder_of(spec, root).metrics.read()]
+    return [record["loss"] for record in folder_of(spec, root).records()]
 
 
 def by_hand(spec, step_of, start=None):
@@ -52,69 +49,56 @@ def test_micro_batches_change_only_rounding(tmp_path):
     assert len(set(whole)) == len(whole)
 
 
-def test_warm_up_clipping_smoothing_and_average_are_torchs(tmp_path):
-    regime = Regime(warmup=1.5, clip_norm=0.3, label_smoothing=0.1, ema=0.9)
-    spec = plain_spec(regime)
+def test_warm_up_and_clipping_are_torchs(tmp_path):
+    spec = plain_spec(Regime(warmup=1.5, clip_norm=0.3))
     run = run_of(spec)
     state = {}
 
     def step_of(step, model, batch, factor):
         optimizer = state.setdefault("opt", torch.optim.SGD(model.parameters(), momentum=0.9))
-        average = state.setdefault(
-            "ema",
-            torch.optim.swa_utils.AveragedModel(
-                model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
-            ),
-        )
-        if step == 0:
-            average.n_averaged.fill_(1)  # ours begins with the initial weights
         lr = 0.2 * factor * min(1, (step + 1) / (1.5 * run.steps_per_epoch))
         optimizer.param_groups[0]["lr"] = lr
         optimizer.zero_grad()
-        loss = cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1)
+        loss = cross_entropy(model(batch[0]), batch[1])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)
         optimizer.step()
-        average.update_parameters(model)
         return loss.item()
 
     expected, model = by_hand(spec, step_of)
     assert losses(spec, tmp_path) == pytest.approx(expected, rel=1e-4)
     checkpoint = folder_of(spec, tmp_path).load_checkpoint()
-    for name, value in state["ema"].module.state_dict().items():
-        torch.testing.assert_close(checkpoint["ema"][name], value, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(
-            checkpoint["model"][name], model.state_dict()[name], rtol=1e-4, atol=1e-6
-        )
-    norms = [record["grad_norm"] for record in folder_of(spec, tmp_path).metrics.read()]
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(checkpoint["model"][name], value, rtol=1e-4, atol=1e-6)
+    norms = [record["grad_norm"] for record in folder_of(spec, tmp_path).records()]
     assert max(norms) > 0.3  # it was clipped
-    averaged = run.task.evaluate(state["ema"].module.eval(), run.splits.test)
-    share = averaged["perplexity"]
-    found = folder_of(spec, tmp_path).summary()["test_metrics"]["perplexity"]
-    assert found == pytest.approx(share.value([share.state]), rel=1e-4)
 
 
-def test_two_optimizers_in_turn(tmp_path):
-    """Adam, then SGD with momentum and a state of its own, on one schedule."""
-    regime = Regime(then=({"recipe": "sgd", "after": 0.6, "lr": 0.05, "momentum": 0.9},))
-    spec = plain_spec(regime, "adam", lr=0.01)
-    state = {}
+def test_a_task_acts_around_each_step(tmp_path):
+    """It sees the gradients before, the weights after, and keeps an average that is evaluated."""
+    seen = []
 
-    def step_of(step, model, batch, factor):
-        if step in (0, 9):  # 0.6 of 15 steps
-            adam = torch.optim.Adam(model.parameters(), lr=0.01)
-            sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-            state["opt"] = adam if step == 0 else sgd
-        optimizer = state["opt"]
-        optimizer.param_groups[0]["lr"] = (0.01 if step < 9 else 0.05) * factor
-        optimizer.zero_grad()
-        loss = cross_entropy(model(batch[0]), batch[1])
-        loss.backward()
-        optimizer.step()
-        return loss.item()
+    class Acting(PictureTask):
+        @contextmanager
+        def around_step(self, training, step):
+            before = [x.detach().clone() for x in training.module.live.parameters()]
+            assert all(x.grad.norm() > 0 for x in training.module.live.parameters())
+            with super().around_step(training, step):
+                yield
+            after = training.module.live.parameters()
+            seen.append((step, not any(map(torch.equal, before, after))))
 
-    expected, _ = by_hand(spec, step_of)
-    assert losses(spec, tmp_path) == pytest.approx(expected, rel=1e-4)
+    spec = replace(plain_spec(), options={**plain_spec().options, "averaged": True})
+    run = run_of(spec, tmp_path)
+    assert execute(replace(run, task=Acting(**spec.options))).state == "finished"
+    assert seen == [(step, True) for step in range(run.steps)]
+    model = run.task.model()
+    model.load_state_dict(run.folder.load_checkpoint()["model"])
+    share = run.task.evaluate(model.average.module.eval(), run.splits.test)["perplexity"]
+    found = run.folder.summary()["test_metrics"]["perplexity"]
+    assert found == pytest.approx(share.value([share.state]), rel=1e-5)
+    other = run.task.evaluate(model.live.eval(), run.splits.test)["perplexity"]
+    assert found != pytest.approx(other.value([other.state]), rel=1e-3)
 
 
 @dataclass(frozen=True)
@@ -154,20 +138,13 @@ def test_a_task_groups_its_weights_for_any_recipe(recipe):
         assert (found["1.bias"]["weight_decay"], found["1.bias"]["delta"]) == (0.0, 0.5)
 
 
-EVERYTHING = Regime(
-    warmup=1,
-    micro_batches=2,
-    clip_norm=1.0,
-    ema=0.9,
-    label_smoothing=0.1,
-    then=({"recipe": "sgd", "after": 0.5, "lr": 0.05, "momentum": 0.9},),
-)
+EVERYTHING = Regime(warmup=1, micro_batches=2, clip_norm=1.0)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_with_every_option_a_run_goes_on_where_it_was_interrupted(tmp_path, precision):
-    """Before the second optimizer's turn, at it, and after it."""
-    spec = replace(picture_spec(epochs=2), regime=replace(EVERYTHING, precision=precision))
+    regime = replace(EVERYTHING, precision=precision)
+    spec = picture_spec(epochs=2, averaged=True, regime=regime)
     execute_spec(spec, tmp_path / "whole")
     written = [done for count in (3, 2, 4) for done in stop_after(spec, tmp_path, count)]
     assert written == [*range(1, 10)]  # none is done twice
@@ -207,12 +184,12 @@ def test_a_float16_gradient_that_overflows_skips_its_step_and_lowers_the_scale()
     before = {name: x.clone() for name, x in training.module.state_dict().items()}
     weight = training.module[0].weight
     handle = weight.register_hook(lambda grad: torch.full_like(grad, torch.inf))
-    scale = training.gradients.scaler.get_scale()
+    scale = training.scaler.get_scale()
     training.step(0)
     handle.remove()
     for name, value in training.module.state_dict().items():
         assert torch.equal(value, before[name])
-    assert training.gradients.scaler.get_scale() == scale / 2
+    assert training.scaler.get_scale() == scale / 2
     assert not training.optimizer.state  # it counts no step either
     training.step(1)
     assert {int(state["step"]) for state in training.optimizer.state.values()} == {1}
@@ -229,38 +206,19 @@ def test_a_float16_gradient_that_overflows_is_no_divergence_where_gradients_are_
     spec = plain_spec(Regime(precision="float16", clip_norm=0.1), lr=1e-3)
     run = replace(run_of(spec, tmp_path), task=Steep(tensors=True, noisy=False, augment=False))
     assert execute(run).state == "finished"
-    norms = [record.get("grad_norm") for record in run.folder.metrics.read()]
+    norms = [record.get("grad_norm") for record in run.folder.records()]
     assert len(norms) == run.steps
     assert norms[0] is None
     assert norms[-1] > 0
-
-
-class Unsmoothed(PictureTask):
-    def loss(self, model, batch):
-        return cross_entropy(model(batch[0]), batch[1])
-
-
-def test_label_smoothing_that_a_loss_would_ignore_is_refused(tmp_path):
-    run = run_of(plain_spec(Regime(label_smoothing=0.1)), tmp_path)
-    outcome = execute(replace(run, task=Unsmoothed(tensors=True, noisy=False, augment=False)))
-    assert (outcome.state, "label_smoothing" in outcome.error) == ("failed", True)
 
 
 def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
     spec = picture_spec()
     assert not {"regime", "probe_every"} & spec.to_json().keys()
     identities = {run_of(spec).name}
-    turn = {"recipe": "sgd", "after": 0.5}
-    others = [
-        *({"warmup": 1.0}, {"micro_batches": 2}, {"clip_norm": 1.0}, {"ema": 0.9}),
-        *({"label_smoothing": 0.1}, {"precision": "bfloat16"}, {"then": (turn,)}),
-        *(
-            {"then": ({**turn, **more},)}
-            for more in ({"recipe": "sgdp"}, {"after": 0.6}, {"lr": 1})
-        ),
-    ]
-    for options in others:
-        changed = replace(spec, regime=Regime(**options))
+    others = {"warmup": 1.0, "micro_batches": 2, "clip_norm": 1.0, "precision": "bfloat16"}
+    for option in others.items():
+        changed = replace(spec, regime=Regime(**dict([option])))
         assert Spec.from_json(changed.to_json()) == changed
         identities.add(run_of(changed).name)
     identities.add(run_of(replace(spec, probe_every=3)).name)
@@ -273,17 +231,20 @@ def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
         *({"warmup": bad} for bad in (-1, "long")),
         *({"micro_batches": bad} for bad in (0, 1.5)),
         *({"clip_norm": bad} for bad in (0, math.nan)),
-        *({"ema": bad} for bad in (1.0, True)),
-        {"label_smoothing": 1.0},
         {"precision": "float61"},
-        *({"then": bad} for bad in ("sgd", ({"recipe": "sgd"},))),
-        {"then": ({"recipe": "sgd", "after": 1.5},)},
+        {"label_smoothing": 0.1},
     ],
 )
 def test_an_option_out_of_range_is_named(options):
     ((name, value),) = options.items()
     with refuses(value if name == "precision" else name):
         Regime(**options)
+
+
+def test_an_option_of_an_earlier_version_is_read_as_one_of_the_task():
+    content = {**picture_spec().to_json(), "regime": {"clip_norm": 1.0, "label_smoothing": 0.1}}
+    spec = Spec.from_json(content)
+    assert (spec.options, spec.regime) == ({"label_smoothing": 0.1}, Regime(clip_norm=1.0))
 
 
 def test_parts_of_a_batch_are_refused_where_they_have_another_loss():
@@ -298,50 +259,3 @@ def test_a_schedule_tells_adamc_its_largest_rate(tmp_path):
     found = losses(plain_spec(recipe="adamc", **given), tmp_path)
     assert found == losses(told, tmp_path)
     assert found[1:] != losses(plain_spec(recipe="adamw", **given), tmp_path)[1:]
-
-
-SETTING = {"lr": 0.05, "weight_decay": 0.1}
-
-
-def wide_spec(recipe, steps_of=None, **changed):
-    fields = {"epochs": 3, "batch_size": 16, "probes": ("norms", "steps"), **changed}
-    regime = Regime(steps_of=steps_of)
-    return Spec("spherenorm_tiny:Wide", recipe, SETTING, regime=regime, **fields)
-
-
-def records(spec, root):
-    run = run_of(spec, root)
-    outcome = execute(run)
-    assert outcome.state == "finished", outcome.error
-    return run, run.folder.metrics.read()
-
-
-def test_a_run_takes_the_effective_steps_of_another_one(tmp_path):
-    recipe, other = "adam", "adamp"
-    reference, theirs = records(wide_spec(other), tmp_path)
-    _, own = records(wide_spec(recipe), tmp_path)
-    _, given = records(wide_spec(recipe, reference.name), tmp_path)
-    views = reference.folder.summary()["views"]
-    assert [views[name] for name in theirs[0]["steps"]] == ["channel", "layer"]
-    for a, b in zip(given, theirs, strict=True):
-        assert a["steps"] == pytest.approx(b["steps"], rel=1e-9)
-    apart = [a["effective_step"] / b["effective_step"] for a, b in zip(own, theirs, strict=True)]
-    assert max(abs(np.log(apart))) > 0.1  # by itself it takes others
-    assert given[-1]["loss"] != theirs[-1]["loss"]  # its directions are its own
-
-
-@pytest.mark.parametrize("view", ["channel", "layer"])
-def test_units_turn_in_their_own_direction_to_their_own_norm(view):
-    generator = torch.Generator().manual_seed(0)
-    units = as_view(view)
-    for size in (1e-6, 0.1, 1.0):
-        before = torch.randn(5, 4, generator=generator, dtype=torch.float64)
-        after = before + size * torch.randn(5, 4, generator=generator, dtype=torch.float64)
-        own = metrics.angular_update(before, after, view)
-        target = float((2 * torch.sin(0.7 * own / 2)).mean())
-        new = turn_by(units, before, after, target)
-        close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-15)
-        close(metrics.angular_update(before, new, view), 0.7 * own)
-        close(metrics.norm(new, view), metrics.norm(after, view))
-        # before, new and after lie in a plane, in this order
-        close(metrics.angular_update(new, after, view), 0.3 * own)

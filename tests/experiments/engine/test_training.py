@@ -12,7 +12,6 @@ from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.data import TrainingBatches, evaluation_batches
 from spherenorm_experiments.execute import execute_spec
-from spherenorm_experiments.gradients import Gradients
 from spherenorm_experiments.ranks import Ranks
 from spherenorm_experiments.spec import SCHEDULES, Regime
 from spherenorm_experiments.streams import stream
@@ -26,12 +25,12 @@ def test_optimizers_with_one_seed_see_the_same_start_data_and_noise(tmp_path):
     for recipe in ("sgd", "sgdp", "adamw"):
         spec = tiny_spec(recipe, lr=0.0)
         execute_spec(spec, tmp_path)
-        first.append([record["loss"] for record in folder_of(spec, tmp_path).metrics.read()])
+        first.append([record["loss"] for record in folder_of(spec, tmp_path).records()])
     assert first[0] == first[1] == first[2]
     assert len(set(first[0])) == len(first[0])  # different batches and dropout masks
     other = tiny_spec("sgd", seed=1, lr=0.0)
     execute_spec(other, tmp_path)
-    assert first[0] != [record["loss"] for record in folder_of(other, tmp_path).metrics.read()]
+    assert first[0] != [record["loss"] for record in folder_of(other, tmp_path).records()]
 
 
 def test_the_measured_norm_is_the_norm_of_the_weight(tmp_path):
@@ -40,10 +39,8 @@ def test_the_measured_norm_is_the_norm_of_the_weight(tmp_path):
     folder = folder_of(spec, tmp_path)
     weight = folder.load_checkpoint()["model"]["0.weight"]
     assert folder.summary()["views"] == {"0.weight": "channel", "4.weight": None}
-    assert folder.metrics.read()[-1]["norm"] == pytest.approx(
-        weight.norm(dim=1).mean().item(), rel=1e-6
-    )
-    assert folder.summary()["norm_last"] == folder.metrics.read()[-1]["norm"]
+    assert folder.records()[-1]["norm"] == pytest.approx(weight.norm(dim=1).mean().item(), rel=1e-6)
+    assert folder.summary()["norm_last"] == folder.records()[-1]["norm"]
     assert folder.summary()["invariant_share"] == 48 / (48 + 8 + 8 + 8 + 1)
 
 
@@ -129,9 +126,9 @@ def drawn(seed=0, step=0, rank=0, parts=1):
             return super().loss(model, batch)
 
     spec = replace(picture_spec(seed=seed), regime=Regime(micro_batches=parts))
-    run, task, ranks = run_of(spec), Drawing(), Ranks(rank=rank)
-    batches = TrainingBatches(run, task, Ranks(), 0, "cpu")
-    Gradients(run, task, task.model(), batches, ranks, "cpu").add(step)
+    training = Training(run_of(spec), Drawing(), Ranks(rank=rank))
+    training.batches.ranks = Ranks()
+    training.step(step)
     return numbers
 
 
@@ -225,7 +222,7 @@ def test_a_data_set_and_its_tensors_train_alike(tmp_path):
     for tensors in (True, False):
         spec = picture_spec(tensors=tensors, augment=False)
         assert execute_spec(spec, tmp_path).state == "finished"
-        losses.append([record["loss"] for record in folder_of(spec, tmp_path).metrics.read()])
+        losses.append([record["loss"] for record in folder_of(spec, tmp_path).records()])
     assert losses[0] == losses[1]
 
 

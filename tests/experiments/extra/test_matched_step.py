@@ -104,4 +104,5 @@ def test_the_second_round_takes_the_steps_of_the_runs_that_finished():
             trial.spec.hyper_parameters["lr"],
         )
         own = STRIPES.place(length, length)
-        assert trial.spec.regime.steps_of == f"{own}, {rate}-{trial.spec.seed}"
+        assert trial.spec.task == "debiasing-given-steps"
+        assert trial.spec.options["steps_of"] == f"{own}, {rate}-{trial.spec.seed}"

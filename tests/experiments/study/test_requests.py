@@ -14,8 +14,8 @@ from spherenorm_experiments.comparing import Comparing, comparison_of, find_stud
 from spherenorm_experiments.plan import Plan, Request, read_requests
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.sections import sections
-from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.store import Store, run_name
+from spherenorm_experiments.spec import Spec, run_name
+from spherenorm_experiments.store import RunFolder, Store
 from spherenorm_experiments.task import Task
 from tests.experiments.fabricated import result
 
@@ -66,7 +66,7 @@ def test_the_time_that_is_left_does_not_count_the_start_of_the_processes(tmp_pat
     """The start takes 60 s, a step a second."""
     runs = [SimpleNamespace(steps=100)]
     jobs = [
-        SimpleNamespace(name=name, runs=runs, first=runs[0], folder=SimpleNamespace(path=tmp_path))
+        SimpleNamespace(name=name, runs=runs, first=runs[0], folder=RunFolder(tmp_path))
         for name in "ab"
     ]
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)

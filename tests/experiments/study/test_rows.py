@@ -11,8 +11,8 @@ from spherenorm_experiments.execute import Resolver
 from spherenorm_experiments.plan import Plan, Request, apply_plan
 from spherenorm_experiments.runs import Place, Runs, Trial
 from spherenorm_experiments.sections import sections
-from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.store import Store, run_name
+from spherenorm_experiments.spec import Spec, run_name
+from spherenorm_experiments.store import Store
 from spherenorm_experiments.study import Study, trials_of
 
 

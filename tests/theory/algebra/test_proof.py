@@ -117,6 +117,8 @@ w, s, m, W, S = (*(sp.IndexedBase(Norm(x)) for x in "ws"), Inner("w", "m"), Norm
         (-S**2 / lr + m, "-|s|^2/lr + <w, m>", r"-\frac{\|s\|^{2}}{\eta} + \langle w, m \rangle"),
         (sp.sqrt(1 + a), "sqrt(1 + a)", r"\sqrt{1 + a}"),
         (2 / sp.pi, "2/pi", r"\frac{2}{\pi}"),
+        (-1 / (1 + sp.exp(-a)), "-1/(1 + exp(-a))", r"-\frac{1}{1 + e^{-a}}"),
+        (1 / (1 + a) ** 2, "(1 + a)^(-2)", r"\frac{1}{\left(1 + a\right)^{2}}"),
         (w[n + 1] ** 2, "|w_{n+1}|^2", r"\|w_{n+1}\|^{2}"),
         (sp.Sum(a ** (n - k) * s[k] ** 2, (k, 0, n - 1)), "Sum_{k<n} a^(n - k) |s_k|^2",
          r"\sum_{k < n} a^{n - k} \|s_{k}\|^{2}".replace("s_{k}", "s_k")),
@@ -130,7 +132,7 @@ def test_formulas_in_both_languages(formula, text, tex):
 
 
 def test_letters_of_the_users_choice():
-    product = lr * m * sp.Symbol("momentum") * Norm("w'") ** 2
+    product = lr * m * sp.Symbol("momentum", positive=True) * Norm("w'") ** 2
     chosen = {"lr": r"\alpha", "w": r"\theta", "momentum": r"\mu"}
     assert latex(product, chosen) == r"\alpha \mu \|\theta'\|^{2} \langle \theta, m \rangle"
 

@@ -10,7 +10,8 @@ bottom to the top:
 | `printing`, `statement` | text and LaTeX of a formula, and of a statement in words and formulas |
 | `facts` | comparisons, and what is assumed by them |
 | `formal`, `letters` | the algebra of vectors, and rules that are letters of it |
-| `recording`, `trace`, `operations` | the record of a step, and its reading |
+| `units`, `recording`, `trace` | the record of a step of one unit |
+| `entrywise`, `operations` | the reading of a record |
 | `values` | a reading in numbers |
 | `decide`, `claims` | an expression that is 0; a relation and what shows it; proofs |
 """

@@ -66,13 +66,15 @@ class Facts:
         """Tell if a scalar is known to be at least 0."""
         return bool(x.is_nonnegative) or self.is_positive(x)
 
+    def is_share(self, symbol: sp.Basic) -> bool:
+        """Tell if a symbol is of a hyper-parameter in (0, 1)."""
+        interval = self.domains.get(symbol)
+        return interval is not None and (interval.low, interval.high) == (0, 1)
+
     def _has_positive_terms(self, x: sp.Expr) -> bool:
         """Tell if all terms are positive, where a momentum in (0, 1) is written as 1 / (1 + y)."""
-        inside = {
-            s: 1 / (1 + sp.Dummy(positive=True))
-            for s in x.free_symbols
-            if s in self.domains and (self.domains[s].low, self.domains[s].high) == (0, 1)
-        }
+        shares = filter(self.is_share, x.free_symbols)
+        inside = {s: 1 / (1 + sp.Dummy(positive=True)) for s in shares}
         if not inside or not x.is_rational_function():
             return False
         refuse_growth(x)
@@ -134,8 +136,8 @@ class Facts:
 
     def _try(self, symbol: sp.Symbol, rng: random.Random) -> float:
         """A number for a symbol; a momentum may be near its ends, and a count be even or odd."""
-        interval, size = self.domains.get(symbol), float(10 ** rng.uniform(-3, 3))
-        if interval is not None and (interval.low, interval.high) == (0, 1):
+        size = float(10 ** rng.uniform(-3, 3))
+        if self.is_share(symbol):
             return rng.choice([rng.random(), 1e-3, 0.999])
         if symbol in self.scalars and symbol.is_nonnegative and rng.random() < 0.5:
             return float(rng.choice([1, 2, 9, 10**4, 10**7]))
@@ -152,10 +154,8 @@ class Facts:
             if known == meaning:
                 return symbol
         sign = "real"
-        if self.is_positive(a) and self.is_positive(b):
-            sign = "positive"
-        elif self.is_nonnegative(a) and self.is_nonnegative(b):
-            sign = "nonnegative"
+        if self.is_nonnegative(a) and self.is_nonnegative(b):
+            sign = "positive" if self.is_positive(a) and self.is_positive(b) else "nonnegative"
         taken = {s.name for s in (*self.domains, *self.scalars, *self.cases)}
         names = (f"c{n}" for n in range(1, len(taken) + 2))
         symbol = sp.Symbol(next(n for n in names if n not in taken), **{sign: True})

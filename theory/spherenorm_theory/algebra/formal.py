@@ -9,18 +9,16 @@
 | `Orthogonalize()(a)` | an atom O, of which the length is known |
 
 A linear operation on vectors gives a vector. Anything else that is done to each entry gives an
-*atom*: a new vector of which nothing is known but the expression that it came from, so that a law
-that is derived holds for whatever vector stands there.
+*atom*: a new vector of which nothing is known but the formula of its entries, so that a law that is
+derived holds for whatever vector stands there.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import sympy as sp
 from sympy.logic.boolalg import Boolean
 
@@ -30,10 +28,10 @@ from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
     OPERATIONS,
-    Call,
     Inner,
     Norm,
     Vector,
+    is_entry,
     product,
     refuse_growth,
     tidy,
@@ -55,40 +53,27 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Entries(Call):
-    """A truth value for each entry, such as m > 0; `where` by it gives an atom.
-
-    Attributes:
-        zero: the vector x of the condition x = 0, which `.all()` makes one of |x|.
-    """
-
-    zero: Vector | None = None
-
-    def __str__(self) -> str:
-        return show(self)
-
-
-@dataclass(frozen=True)
-class Opaque(Call):
+class Made:
     """An atom that an operation made.
 
     Attributes:
+        formula: of each entry; sign(m), or such as factor(m) for the direction of a rule.
+        argument: the vector of which it is a function of degree 0, if it is one: a positive factor
+            changes nothing.
         square: |u|^2, where it is known.
-        place: of the rule in the recipe, for a letter.
+        rule, place: of a letter, the rule that it stands for, and its place in the recipe.
     """
 
+    formula: sp.Expr
+    argument: Vector | None = None
     square: sp.Expr | None = None
+    rule: Rule | None = None
     place: int = -1
-
-    @property
-    def is_of_degree_0(self) -> bool:
-        """True if a positive factor of the argument changes nothing."""
-        return isinstance(self.function, Rule) or self.function is np.sign
 
 
 @dataclass
 class Products:
-    """Atoms and their inner products.
+    """Atoms, their inner products, and the letters of combinations.
 
     Attributes:
         facts: of scalars, known and assumed.
@@ -102,7 +87,7 @@ class Products:
     known: dict[tuple[str, str], sp.Expr] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
     named: dict[str, Vector] = field(default_factory=dict)
-    opaque: dict[str, Opaque] = field(default_factory=dict)
+    opaque: dict[str, Made] = field(default_factory=dict)
 
     def gram(self, a: str, b: str) -> sp.Expr:
         """<a, b> of two atoms."""
@@ -111,8 +96,7 @@ class Products:
                 return self.known[pair]
         if a == b:
             return DIMENSION if a == "1" else Norm(a) ** 2
-        named = [x for x in (a, b) if x in self.named]
-        if named:
+        if named := [x for x in (a, b) if x in self.named]:
             # By the later letter, whose meaning may hold the other one.
             late = max(named, key=[*self.named].index)
             other = b if late == a else a
@@ -127,13 +111,11 @@ class Products:
 
     def dot(self, a: Vector, b: Vector) -> sp.Expr:
         """<a, b>; where it is the square of a combination's norm, by a letter."""
-        if a == b and len(a) > 1:
-            a = b = self.letter(a)
-        factor = a.over(b) if a != b and len(a) > 1 else None
-        if factor is not None:
-            b = self.letter(b)
-            return factor * self.inner(b, b)
-        return self.inner(a, b)
+        factor = a.over(b) if len(a) > 1 else None
+        if factor is None:
+            return self.inner(a, b)
+        b = self.letter(b)
+        return factor * self.inner(b, b)
 
     def letter(self, vector: Vector) -> Vector:
         """The letter of a combination, times a number where it is a multiple of a named one."""
@@ -174,11 +156,33 @@ class Products:
         """The vector without letters of combinations, in tidy form."""
         return self.spread(vector).map(tidy) if {*vector} & {*self.named} else vector
 
-    def square(self, norm: str) -> sp.Expr | None:
+    def square(self, name: str) -> sp.Expr | None:
         """|p|^2 in products, for a letter p of a combination; |u|^2 of an atom, where known."""
-        if norm in self.named:
-            return self.inner(self.named[norm], self.named[norm])
-        return self.opaque[norm].square if norm in self.opaque else None
+        if name in self.named:
+            return self.inner(self.named[name], self.named[name])
+        return self.opaque[name].square if name in self.opaque else None
+
+    def write_out(self, expression: sp.Expr, cases: bool = False) -> sp.Expr:
+        """The expression with the products of combinations written out, as it stands.
+
+        Args:
+            expression: of products.
+            cases: write out the cases that it leaves open, too.
+        """
+
+        def meaning(symbol: sp.Symbol) -> sp.Expr | None:
+            late = [x for x in self.named if x in (getattr(symbol, n, "") for n in "ab")]
+            if isinstance(symbol, Norm) and late:
+                return sp.sqrt(self.square(symbol.a))
+            if isinstance(symbol, Inner) and late:
+                other = symbol.b if symbol.a == late[-1] else symbol.a
+                return self.inner(self.named[late[-1]], Vector.atom(other))
+            return self.facts.cases.get(symbol) if cases else None
+
+        expression = sp.sympify(expression)
+        while found := {s: x for s in expression.free_symbols if (x := meaning(s)) is not None}:
+            expression = expression.xreplace(found)
+        return expression
 
     def expand(self, expression: sp.Expr, most: int = OPERATIONS) -> sp.Expr:
         """The expression with the products of combinations written out, in tidy form.
@@ -189,37 +193,6 @@ class Products:
         whole = self.write_out(expression)
         refuse_growth(whole, most)
         return tidy(whole)
-
-    def write_out(self, expression: sp.Expr) -> sp.Expr:
-        """The expression with the products of combinations written out, as it stands."""
-        for symbol, meaning in reversed(self.meanings([expression], {}).items()):
-            expression = expression.subs(symbol, meaning)
-        return expression
-
-    def meanings(
-        self, formulas: Iterable[sp.Expr], cases: Mapping[sp.Symbol, sp.Expr]
-    ) -> dict[sp.Symbol, sp.Expr]:
-        """The products of letters and the cases that formulas use, each after those it uses."""
-        ordered: dict[sp.Symbol, sp.Expr] = {}
-
-        def meaning(symbol: sp.Symbol) -> sp.Expr | None:
-            late = [x for x in self.named if x in (getattr(symbol, n, "") for n in "ab")]
-            if isinstance(symbol, Norm) and late:
-                return sp.sqrt(self.square(symbol.a))
-            if isinstance(symbol, Inner) and late:
-                other = symbol.b if symbol.a == late[-1] else symbol.a
-                return self.inner(self.named[late[-1]], Vector.atom(other))
-            return cases.get(symbol)
-
-        def visit(formula: sp.Expr) -> None:
-            for symbol in sorted(formula.free_symbols - ordered.keys(), key=str):
-                if (found := meaning(symbol)) is not None:
-                    visit(found)
-                    ordered[symbol] = found
-
-        for each in formulas:
-            visit(sp.sympify(each))
-        return ordered
 
 
 @dataclass
@@ -236,43 +209,41 @@ class Formal(Products):
     mean_field: bool = False
     letters: Sequence[Rule] = ()
 
-    def atom(self, text: str, prefix: str, function: Any, *arguments: Any, **own: Any) -> Vector:
-        """The atom of an operation; the same operation gives the same atom.
+    def entry(self, x: Any) -> Any:
+        """The formula of each entry of a value; magnitudes are written out."""
+        if isinstance(x, Product):
+            return self.entry(x.a) * self.entry(x.b)
+        if not isinstance(x, Vector):
+            return x
+        inside = (sp.Symbol(a) for a in x if a in self.opaque and a.startswith("e"))
+        return x.formula.xreplace({s: self.opaque[s.name].formula for s in inside})
 
-        Args:
-            text: the operation, with a place for each argument.
-            prefix: u for a direction, e for a magnitude, O and N for letters of rules.
-            function: the operation on numpy's arrays, or a rule.
-            arguments: vectors and scalars.
-            own: the other attributes of `Opaque`.
-        """
-        made = Opaque(text, function, arguments, **own)
+    def apply(self, prefix: str, function: Callable[..., Any], *arguments: Any) -> Vector:
+        """The atom of a function of each entry: u of a direction, e of a magnitude."""
+        return self.atom(prefix, Made(function(*map(self.entry, arguments))))
+
+    def atom(self, prefix: str, made: Made) -> Vector:
+        """The atom of an operation; the same operation gives the same atom."""
+        refuse_growth(made.formula)
         for name, known in self.opaque.items():
-            if (known.function, known.place) != (function, made.place):
-                continue
-            if known.arguments == arguments:
+            if known.formula == made.formula and known.place == made.place:
                 return Vector.atom(name)
-            if made.is_of_degree_0 and isinstance(arguments[0], Vector):
-                factor = arguments[0].over(known.arguments[0])
+            alike = known.formula.func == made.formula.func and known.place == made.place
+            if alike and made.argument is not None and known.argument is not None:
+                factor = made.argument.over(known.argument)
                 if factor is not None and self.facts.is_positive(factor):
                     return Vector.atom(name)
         name = self._free(prefix)
         self.opaque[name] = made
         return Vector.atom(name)
 
-    def entry(self, x: Any) -> Any:
-        """`x` as a vector or a scalar, in the mean field too, for what compares entries."""
-        if isinstance(x, Product):
-            return self.atom("[] * []", "u", operator.mul, x.a, x.b)
-        return self.linear(x)
-
     def linear(self, x: Any) -> Any:
         """`x`, with an entrywise product replaced by an atom or, in the mean field, by a scalar.
 
         A truth value is 1 or 0.
         """
-        if isinstance(x, Entries):
-            return self.atom("{}", "e", np.multiply, x, sp.S.One)
+        if is_entrywise(x):
+            return self.apply("e", lambda: sp.Piecewise((1, x), (0, True)))
         if isinstance(x, Boolean) and not isinstance(x, sp.Expr):
             return self.facts.where(x, sp.S.One, sp.S.Zero)
         if not isinstance(x, Product):
@@ -281,5 +252,10 @@ class Formal(Products):
             return self.dot(x.a, x.b) / DIMENSION
         factor = x.a.over(x.b)
         if factor is None:
-            return self.entry(x)
-        return self.atom("[]^2", "e", np.square, x.b).scaled(factor)
+            return self.apply("u", lambda: self.entry(x))
+        return self.apply("e", lambda b: b**2, x.b).scaled(factor)
+
+
+def is_entrywise(x: Any) -> bool:
+    """True for a condition on each entry, such as m > 0."""
+    return isinstance(x, Boolean) and any(map(is_entry, x.free_symbols))

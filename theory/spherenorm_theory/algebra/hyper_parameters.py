@@ -46,34 +46,33 @@ def structure_of_run(recipe: str | Recipe, given: Mapping[str, Any]) -> dict[str
     return {**structure_of(plain), **{n: x for n, x in plain.items() if is_number(x) and x == 1}}
 
 
-def parts_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each hyper-parameter by the names of its inputs: betas gives beta1, beta2.
+def parts_of(name: str, value: Any, beside: Mapping[str, Any]) -> dict[str, Any]:
+    """A hyper-parameter by the names of its inputs: betas gives beta1, beta2.
 
     Beside a hyper-parameter beta1, betas gives betas1, betas2.
     """
-
-    def parts(name: str, value: Any) -> dict[str, Any]:
-        if not are_numbers(value):
-            return {name: value}
-        stem = name.removesuffix("s")
-        stem = name if f"{stem}1" in values else stem
-        return {f"{stem}{i}": entry for i, entry in enumerate(value, 1)}
-
-    return {name: parts(name, value) for name, value in values.items()}
+    if not are_numbers(value):
+        return {name: value}
+    stem = name.removesuffix("s")
+    stem = name if f"{stem}1" in beside else stem
+    return {f"{stem}{i}": entry for i, entry in enumerate(value, 1)}
 
 
-def numbers_by_name(values: Mapping[str, Any]) -> dict[str, Any]:
-    """All values by the names of inputs."""
-    return {part: entry for parts in parts_of(values).values() for part, entry in parts.items()}
+def numbers_by_name(
+    values: Mapping[str, Any], beside: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """All values by the names of inputs; `beside` has all hyper-parameters."""
+    parts = (parts_of(n, x, values if beside is None else beside) for n, x in values.items())
+    return {name: entry for part in parts for name, entry in part.items()}
 
 
 def enter(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The hyper-parameters `values`, in which the numbers that `inputs` names are replaced."""
-    entered = {
-        name: [inputs.get(part, entry) for part, entry in parts.items()]
-        for name, parts in parts_of(values).items()
-    }
-    return {n: tuple(x) if are_numbers(values[n]) else x[0] for n, x in entered.items()}
+    entered = {}
+    for name, value in values.items():
+        new = [inputs.get(n, x) for n, x in parts_of(name, value, values).items()]
+        entered[name] = tuple(new) if are_numbers(value) else new[0]
+    return entered
 
 
 def resolve_recipe(recipe: str | Recipe) -> Recipe:
@@ -102,18 +101,18 @@ def resolve_hyper_parameters(recipe: Recipe, given: Mapping[str, Any]) -> dict[s
     """
     tuples = {n: tuple(x) if isinstance(x, list) else x for n, x in given.items()}
     bound = bind(recipe, **tuples)
-    for hyper, default in bind(recipe).defaults.items():
-        value = bound.hyper_parameters.get(hyper, inspect.Parameter.empty)
+    for name, default in bound.defaults.items():
+        value = bound.hyper_parameters.get(name, inspect.Parameter.empty)
         if value is inspect.Parameter.empty:
             raise ValueError(
-                f"{bound.name}: hyper-parameter {hyper!r} has no default, give a value: {hyper}=..."
+                f"{bound.name}: hyper-parameter {name!r} has no default, give a value: {name}=..."
             )
         if are_numbers(default) and len(value if are_numbers(value) else ()) != len(default):
             raise ValueError(
-                f"{bound.name}: {hyper} takes {len(default)} numbers, such as {default}; "
+                f"{bound.name}: {name} takes {len(default)} numbers, such as {default}; "
                 f"got {value!r}"
             )
         for entry in value if isinstance(value, tuple) else (value,):
             if is_number(entry) and not math.isfinite(entry):
-                raise ValueError(f"{bound.name}: {hyper} must be a finite number, got {value!r}")
+                raise ValueError(f"{bound.name}: {name} must be a finite number, got {value!r}")
     return dict(bound.hyper_parameters)

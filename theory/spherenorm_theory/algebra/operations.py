@@ -6,30 +6,24 @@ derives from other operations has no method.
 
 from __future__ import annotations
 
-import operator
+import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, partialmethod
-from math import prod
+from functools import partialmethod
 from typing import Any
 
-import numpy as np
 import sympy as sp
 import torch
 
 from spherenorm import rules as r
-from spherenorm.operations import OPERATIONS, of_overload
+from spherenorm.operations import of_overload
 from spherenorm.record import Call, Record, Value
-from spherenorm_theory.algebra.formal import Entries, Formal, Product
+from spherenorm_theory.algebra.entrywise import Entrywise, as_vector, exact_or_same, ones
+from spherenorm_theory.algebra.formal import Formal, Made, Product, is_entrywise
 from spherenorm_theory.algebra.letters import MARK, RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import show
-from spherenorm_theory.algebra.symbols import DIMENSION, Norm, Vector, exact, tidy
+from spherenorm_theory.algebra.symbols import DIMENSION, Norm, Vector, exact, is_entry, tidy
 from spherenorm_theory.algebra.trace import TraceError
 
-COMPARE = {
-    **{sp.Gt: operator.gt, sp.Lt: operator.lt, sp.Ge: operator.ge, sp.Le: operator.le},
-    **{sp.Eq: operator.eq, sp.Ne: operator.ne},
-}
-"""Each relation of sympy as a function of numbers."""
 STORAGE = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"}
 """Options that say how a tensor is stored, not what it holds."""
 
@@ -78,227 +72,69 @@ def _done(call: Call, formal: Formal, values: Mapping[Value, Any]) -> Any:
         )
     if operation is None:
         raise TraceError(f"{name} has no meaning on formal vectors yet; it came from {call.line}")
-    _refuse_rounding(call)
-    _refuse_mixing(call)
+    _refuse_rounding_and_mixing(call)
+
+    def value(x: Any, entry: Callable[[Any], Any]) -> Any:
+        if isinstance(x, (list, tuple)):
+            return [value(each, entry) for each in x]
+        return formal.fold(values[x]) if isinstance(x, Value) else entry(x)
+
+    options = {k: x for k, x in call.options.items() if k not in STORAGE}
     try:
-        arguments = [formal.fold(_value(values, a)) for a in call.arguments]
-        options = {k: _value(values, v) for k, v in call.options.items() if k not in STORAGE}
-    except (OverflowError, ValueError) as error:
-        raise TraceError(
-            f"{name} has a number that is not finite, which has no meaning on formal vectors; it "
-            f"came from {call.line}"
-        ) from error
-    try:
-        return operation(*arguments, **options)
-    except (TypeError, NotImplementedError, KeyError, AttributeError) as error:
-        given = [*arguments, *(f"{k}={v}" for k, v in options.items())]
+        arguments = [value(x, exact_or_same) for x in call.arguments]
+        return operation(*arguments, **{k: value(x, exact_or_same) for k, x in options.items()})
+    except (TypeError, NotImplementedError, KeyError, AttributeError, OverflowError) as error:
+        given = [value(x, str) for x in call.arguments]
+        given += [f"{k}={value(x, str)}" for k, x in options.items()]
         shown = ", ".join(show(x) if isinstance(x, Vector) else str(x) for x in given)
         raise TraceError(
             f"{name}({shown}) has no meaning on formal vectors ({error}); it came from {call.line}"
         ) from error
 
 
-def _exact(argument: Any) -> Any:
-    plain = isinstance(argument, (int, float)) and not isinstance(argument, bool)
-    return exact(argument) if plain else argument
-
-
-def _value(values: Mapping[Value, Any], argument: Any) -> Any:
-    if isinstance(argument, Value):
-        return values[argument]
-    if isinstance(argument, (list, tuple)):
-        return [_value(values, a) for a in argument]
-    return _exact(argument)
-
-
-def _refuse_rounding(call: Call) -> None:
-    """Refuse an operation that rounds numbers, to integers or to fewer digits."""
+def _refuse_rounding_and_mixing(call: Call) -> None:
+    """Refuse to round numbers, and to pair entries of a vector with others: w - w.T."""
+    name = call.name.rpartition(".")[0]
     entered, given = [value.dtype for value in call.values()], call.result.dtype
     exactly = given in (torch.float64, torch.bool) or not any(t.is_floating_point for t in entered)
     casts = call.packet in ("_to_copy", "to") and given is torch.bool
     rounds = torch.float64 in entered and (casts or not exactly)
     if rounds and not call.packet.startswith("arg"):
         raise TraceError(
-            f"{call.name.rpartition('.')[0]} rounds {torch.float64} to {given}, and a law is about "
-            f"exact numbers; it came from {call.line}"
+            f"{name} rounds {torch.float64} to {given}, and a law is about exact numbers; it came "
+            f"from {call.line}"
         )
-
-
-def _refuse_mixing(call: Call) -> None:
-    """Refuse to pair the entries of a vector with others than its own: w - w.T, w.expand(3, 5)."""
     lengths = [value.shape.numel() for value in call.values()]
     if lengths and call.result.shape.numel() > max(lengths) > 1:
         shapes = ", ".join(str(tuple(value.shape)) for value in call.values())
         raise TraceError(
-            f"{call.name.rpartition('.')[0]} of {shapes} gives {tuple(call.result.shape)}: the "
-            f"entries of a unit are paired with other ones of it; it came from {call.line}"
+            f"{name} of {shapes} gives {tuple(call.result.shape)}: the entries of a unit are "
+            f"paired with other ones of it; it came from {call.line}"
         )
-
-
-def _ones(x: sp.Expr) -> Vector:
-    """The vector with the scalar x in every entry."""
-    return Vector({"1": x}) if x != 0 else Vector()
-
-
-def _vector(x: Any) -> Vector:
-    return x if isinstance(x, Vector) else _ones(x)
-
-
-def _function(of_scalar: Any, entrywise: Callable[..., Any], prefix: str = "e") -> Any:
-    """A function of a scalar; of a vector, the atom for its function in every entry."""
-
-    def operation(self: Entrywise, a: Any) -> Any:
-        (a,) = self.read(a)
-        if isinstance(a, Vector):
-            return self.formal.atom(f"{str(of_scalar).lower()}({{}})", prefix, entrywise, a)
-        return of_scalar(a)
-
-    return operation
-
-
-class Entrywise:
-    """Operations entry by entry: a linear one gives a vector, any other one an atom.
-
-    Attributes:
-        formal: the algebra.
-        entered, shape: of the first argument, and of the result.
-    """
-
-    def __init__(self, formal: Formal, entered: tuple[int, ...], shape: tuple[int, ...]) -> None:
-        self.formal, self.entered, self.shape = formal, entered, shape
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """An operation that the library derives from others."""
-        row = OPERATIONS.get(name)
-        if row is None or row.derived is None:
-            raise AttributeError(f"aten_{name}")
-        return partial(row.derived, self)
-
-    def read(self, *arguments: Any) -> list[Any]:
-        """Arguments as vectors and exact scalars."""
-        return [self.formal.linear(_exact(x)) for x in arguments]
-
-    def add(self, a: Any, b: Any, alpha: Any = 1) -> Any:
-        a, b = self.read(a, b if alpha == 1 else self.mul(b, alpha))
-        if not (isinstance(a, Vector) or isinstance(b, Vector)):
-            return a + b
-        return _vector(a) + _vector(b)
-
-    def neg(self, a: Any) -> Any:
-        return self.mul(a, -1)
-
-    def mul(self, a: Any, b: Any) -> Any:
-        a, b = self.read(a, b)
-        for constant, other in ((a, b), (b, a)):
-            if not isinstance(other, Vector):
-                continue
-            if not isinstance(constant, Vector):
-                return other.scaled(constant)
-            if {*constant} == {"1"}:  # the same number in every entry is a scale
-                return other.scaled(constant["1"])
-        if not isinstance(a, Vector):
-            return a * b
-        if prod(self.shape) > prod(self.entered) > 1:
-            raise NotImplementedError("an outer product is no vector")
-        return Product(a, b)
-
-    def div(self, a: Any, b: Any) -> Any:
-        (b,) = self.read(b)
-        if isinstance(b, Vector) and {*b} == {"1"}:
-            b = b["1"]
-        if isinstance(b, Vector):
-            return self.formal.atom("[] / []", "u", operator.truediv, *self.read(a), b)
-        return self.mul(a, 1 / b)
-
-    def addcdiv(self, a: Any, b: Any, c: Any, value: Any = 1) -> Any:
-        # The factor stays outside, so that the ratio is the same atom with any factor.
-        return self.add(a, self.div(b, c), value)
-
-    def reciprocal(self, a: Any) -> Any:
-        (a,) = self.read(a)
-        if isinstance(a, Vector):
-            return self.formal.atom("1 / []", "e", np.reciprocal, a)
-        return 1 / a
-
-    def pow(self, a: Any, b: Any) -> Any:
-        a, b = self.read(a, b)
-        if b == sp.S.Half:
-            return self.sqrt(a)
-        if b == 2:
-            return self.mul(a, a)
-        if isinstance(a, Vector):
-            return self.formal.atom("[]^{}", "e", np.power, a, b)
-        return a**b
-
-    def sqrt(self, a: Any) -> Any:
-        (a,) = self.read(a)
-        if isinstance(a, Vector):
-            return self.formal.atom("sqrt({})", "e", np.sqrt, a)
-        root = sp.sqrt(a)
-        # The root of a square of which the sign is known: (1 - beta)^2 |g|^2.
-        return sp.sqrt(sp.factor(a)) if root.is_Pow and a.is_Mul and a.has(Norm) else root
-
-    def sign(self, a: Any) -> Any:
-        (a,) = self.read(a)
-        if isinstance(a, Vector):
-            return self.formal.atom("sign({})", "u", np.sign, a, square=DIMENSION)
-        return sp.sign(a)
-
-    abs = _function(sp.Abs, np.abs)
-    exp = _function(sp.exp, np.exp)
-    cos = _function(sp.cos, np.cos)
-    log = _function(sp.log, np.log, "u")
-    tanh = _function(sp.tanh, np.tanh, "u")
-    sin = _function(sp.sin, np.sin, "u")
-
-    def sinc(self, a: sp.Expr) -> sp.Expr:
-        """sin(pi a) / (pi a), as torch defines it, at a != 0: the step is not zero."""
-        self.formal.facts.assume_norms(a)
-        return sp.sin(sp.pi * a) / (sp.pi * a)
-
-    def clamp(self, a: Any, low: Any = None, high: Any = None) -> Any:
-        (a,) = self.read(a)
-        if isinstance(a, Vector):
-            return self.formal.atom("clamp({}, {}, {})", "u", np.clip, a, low, high)
-        derived = OPERATIONS["clamp"].derived
-        assert derived is not None
-        return derived(self, a, low, high)
-
-    clamp_min = clamp
-
-    def clamp_max(self, a: Any, high: Any) -> Any:
-        return self.clamp(a, None, high)
-
-    def remainder(self, a: Any, b: Any) -> Any:
-        a, b = self.read(a, b)
-        if isinstance(a, Vector) or isinstance(b, Vector):
-            return self.formal.atom("[] % []", "u", np.remainder, a, b)
-        return sp.Mod(a, b)
 
 
 class Sums(Entrywise):
     """Sums and shapes: a weight is one unit, so that another shape of it holds the same entries."""
 
     def sum(self, a: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
-        if prod(self.shape) == prod(self.entered):
+        if self.same_size:
             return a  # a sum over dimensions of length 1
-        if prod(self.shape) > 1:
+        if math.prod(self.shape) > 1:
             raise NotImplementedError("a sum over some of the entries")
         if isinstance(a, Product):
             return self.dot(a.a, a.b)
         (a,) = self.read(a)
         return self.formal.inner(a, Vector.atom("1")) if isinstance(a, Vector) else a
 
-    def mean(self, a: Any, dims: Any = None, keepdim: bool = False) -> Any:
-        total = self.sum(a, dims, keepdim)
-        summed = isinstance(a, (Vector, Product)) and total is not a
-        return total / DIMENSION if summed else total
+    def count(self, a: Any, dims: Any = None) -> sp.Expr:
+        """The number of entries of each sum."""
+        return sp.S.One if self.same_size else DIMENSION
 
     def dot(self, a: Any, b: Any) -> Any:
         a, b = self.read(a, b)
         if not (isinstance(a, Vector) and isinstance(b, Vector)):
             return self.mul(a, b)
-        if prod(self.shape) > 1:
+        if math.prod(self.shape) > 1:
             raise NotImplementedError("an outer product is no combination of vectors")
         inner = self.formal.dot(a, b)
         return inner if inner.is_Mul or inner.is_Pow else tidy(inner)
@@ -312,14 +148,15 @@ class Sums(Entrywise):
 
     def mark(self, a: Any, weight: Any, place: Any) -> Vector:
         """The letter of a rule that is not looked into."""
-        (a,), atom = self.read(a), self.formal.atom
-        place, rule = int(place), self.formal.letters[int(place)]
-        if isinstance(rule, r.StiefelProjection):
-            return atom("tangent({})", "T", rule, a, weight, place=place)
+        (a,), formal = self.read(a), self.formal
+        rule, square = formal.letters[int(place)], None
+        prefix, name = "T", "tangent"
         if isinstance(rule, r.SameLength):
-            text, square = f"{type(rule.rule).__name__}({{}})", self.formal.dot(a, a)
-            return atom(text, "N", rule, a, square=square, place=place)
-        return atom("factor({})", "O", rule, a, square=SCALE**2 * SHARE * RANK, place=place)
+            prefix, name, square = "N", type(rule.rule).__name__, formal.dot(a, a)
+        elif isinstance(rule, r.Orthogonalize):
+            prefix, name, square = "O", "factor", SCALE**2 * SHARE * RANK
+        formula = sp.Function(name)(formal.entry(a))
+        return formal.atom(prefix, Made(formula, a, square, rule, int(place)))
 
     def view(self, a: Any, *_: Any) -> Any:
         """The same entries."""
@@ -332,12 +169,12 @@ class Sums(Entrywise):
         return self.formal.linear(a)
 
     def select(self, a: Any, *_: Any) -> Any:
-        if prod(self.shape) != prod(self.entered):
+        if not self.same_size:
             raise NotImplementedError("one entry of a vector")
         return a  # the only index of a dimension of length 1
 
     def expand(self, a: Any, *_: Any) -> Any:
-        return _ones(a) if isinstance(a, sp.Expr) and prod(self.shape) > 1 else a
+        return ones(a) if isinstance(a, sp.Expr) and math.prod(self.shape) > 1 else a
 
     def eye(self, n: sp.Expr, *_: Any) -> sp.Expr:
         if n != 1:
@@ -345,22 +182,12 @@ class Sums(Entrywise):
         return sp.S.One
 
     def full(self, size: Any, value: Any, *_: Any) -> Any:
-        return _exact(value) if all(n == 1 for n in size) else _ones(_exact(value))
+        return exact_or_same(value) if all(n == 1 for n in size) else ones(exact_or_same(value))
 
     def full_like(self, a: Any, value: Any, *_: Any) -> Any:
-        return _ones(_exact(value)) if isinstance(a, (Vector, Product)) else _exact(value)
-
-
-def _logical(sign: str, of_scalars: Any, entrywise: Callable[..., Any]) -> Any:
-    """Logic of scalars by sympy; of conditions on entries, the condition on each entry."""
-
-    def operation(self: Operations, *conditions: Any) -> Any:
-        if not any(isinstance(each, Entries) for each in conditions):
-            return of_scalars(*conditions)
-        text = f"[] {sign} []" if len(conditions) > 1 else f"{sign}({{}})"
-        return Entries(text, entrywise, conditions)
-
-    return operation
+        return (
+            ones(exact_or_same(value)) if isinstance(a, (Vector, Product)) else exact_or_same(value)
+        )
 
 
 class Operations(Sums):
@@ -368,60 +195,57 @@ class Operations(Sums):
 
     def compare(self, relation: type[sp.Rel], a: Any, b: Any) -> Any:
         """A relation of scalars, or a condition on entries."""
-        a, b = _exact(a), _exact(b)
-        if not any(isinstance(x, (Vector, Product, Entries)) for x in (a, b)):
-            return self.formal.facts.compare(relation, *self.read(a, b))
-        a, b = self.formal.entry(a), self.formal.entry(b)
-        zero = a if isinstance(a, Vector) and b == 0 and relation is sp.Eq else None
-        sign = {sp.Eq: "=", sp.Ne: "!="}.get(relation) or relation.rel_op
-        return Entries(f"{{}} {sign} {{}}", COMPARE[relation], (a, b), zero)
+        a, b = exact_or_same(a), exact_or_same(b)
+        if any(isinstance(x, (Vector, Product)) or is_entrywise(x) for x in (a, b)):
+            return relation(self.formal.entry(a), self.formal.entry(b))
+        return self.formal.facts.compare(relation, *self.read(a, b))
 
     gt, lt = partialmethod(compare, sp.Gt), partialmethod(compare, sp.Lt)
     ge, le = partialmethod(compare, sp.Ge), partialmethod(compare, sp.Le)
     eq, ne = partialmethod(compare, sp.Eq), partialmethod(compare, sp.Ne)
-    logical_and = _logical("and", sp.And, np.logical_and)
-    logical_or = _logical("or", sp.Or, np.logical_or)
-    logical_not = _logical("not", sp.Not, np.logical_not)
+
+    logical_and, logical_or, logical_not = sp.And, sp.Or, sp.Not
 
     def all(self, a: Any, *_: Any) -> Any:
-        if not isinstance(a, Entries):
+        """Decide a condition on all entries: x = 0 holds for an x of length 0 alone."""
+        if not is_entrywise(a):
             return a
-        if a.zero is None:
+        entries = sorted(filter(is_entry, a.free_symbols), key=str)
+        linear = isinstance(a, sp.Eq) and sp.Poly(a.lhs - a.rhs, *entries).is_linear
+        if not linear:
             raise NotImplementedError("whether a condition holds for all entries")
-        if a.zero:
-            norms = (*self.formal.letter(a.zero).values(), *map(Norm, a.zero))
-            self.formal.facts.assume_norms(*norms)
-        return sp.false if a.zero else sp.true
+        whole = sp.expand(a.lhs - a.rhs)
+        zero = Vector({s.name: whole.coeff(s) for s in entries})
+        self.formal.facts.assume_norms(*self.formal.letter(zero).values(), *map(Norm, zero))
+        return sp.false
 
     def any(self, a: Any, *_: Any) -> Any:
-        if isinstance(a, Entries):
+        if is_entrywise(a):
             raise NotImplementedError("whether a condition holds for any entry")
         return a
 
-    def maximum(self, a: Any, b: Any) -> Any:
-        return self._extreme("maximum", np.maximum, sp.Ge, a, b)
-
-    def minimum(self, a: Any, b: Any) -> Any:
-        return self._extreme("minimum", np.minimum, sp.Le, a, b)
-
-    def _extreme(self, name: str, entrywise: Any, relation: type[sp.Rel], a: Any, b: Any) -> Any:
-        """The greater or smaller of two numbers; of vectors, the atom of that of each entry."""
+    def extreme(self, relation: type[sp.Rel], a: Any, b: Any) -> Any:
+        """The greater or smaller of two numbers, or of each entry, which is then a magnitude."""
         a, b = self.read(a, b)
         if isinstance(a, Vector) or isinstance(b, Vector):
-            return self.formal.atom(f"{name}({{}}, {{}})", "e", entrywise, a, b)
-        facts = self.formal.facts
-        return facts.where(facts.compare(relation, a, b), a, b)
+            return self.formal.apply(
+                "e", lambda x, y: sp.Piecewise((x, relation(x, y)), (y, True)), a, b
+            )
+        return self.where(self.compare(relation, a, b), a, b)
+
+    maximum, minimum = partialmethod(extreme, sp.Ge), partialmethod(extreme, sp.Le)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """The entries of one of two vectors, or one of two scalars."""
-        a, b, facts = _exact(a), _exact(b), self.formal.facts
-        if isinstance(condition, Entries):
-            a, b = self.formal.entry(a), self.formal.entry(b)
-            return self.formal.atom("where({}, {}, {})", "u", np.where, condition, a, b)
+        a, b, facts = exact_or_same(a), exact_or_same(b), self.formal.facts
+        if is_entrywise(condition):
+            return self.formal.apply(
+                "u", lambda a, b: sp.Piecewise((a, condition), (b, True)), a, b
+            )
         a, b = self.read(a, b)
         if not (isinstance(a, Vector) or isinstance(b, Vector)):
             return facts.where(condition, a, b)
         if condition in (sp.true, sp.false):
-            return _vector(a if condition == sp.true else b)
+            return as_vector(a if condition == sp.true else b)
         switch = facts.where(condition, sp.S.One, sp.S.Zero)
         return self.add(self.mul(a, switch), self.mul(b, 1 - switch))

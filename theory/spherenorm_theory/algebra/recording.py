@@ -7,6 +7,7 @@ import math
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +22,29 @@ from spherenorm_theory.algebra.hyper_parameters import (
     enter,
     is_number,
     numbers_by_name,
-    parts_of,
     resolve_hyper_parameters,
     resolve_recipe,
 )
 from spherenorm_theory.algebra.letters import marked, states_of_letters
-from spherenorm_theory.algebra.sizes import SizeError, with_sizes
 from spherenorm_theory.algebra.symbols import exact
 from spherenorm_theory.algebra.trace import ANY, Trace, TraceError
 from spherenorm_theory.algebra.units import (
     refuse_blocks,
     refuse_matrices,
     refuse_rules,
-    refuse_states,
+    refuse_shared_states,
     shape_of_one_unit,
     views_of,
+    with_sizes,
 )
 
 RESERVED = frozenset(
     ["1", "w", "g", "s", "u", "e", "d", "k", "j", "a", "c", "q", "rank", "O", "N", "T", "gamma"]
 )
 """The names of symbols that laws have of their own."""
-
-KEPT = 512
-_TRACES: dict[tuple[Any, ...], Trace] = {}
+COUNTS = (torch.int32, torch.int64)
+"""Integers in which no count of steps wraps around."""
+F64 = torch.float64
 
 
 def trace(recipe: str | Recipe | Trace, dimension: int = 5, **given: Any) -> Trace:
@@ -84,41 +84,44 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **given: Any) -> Tra
     function = resolve_recipe(recipe)
     values, defaults = resolve_hyper_parameters(function, given), bind(function).defaults
     # A flag at its default is no other trace; a number is one: it is held.
-    given = {
-        n: values[n]
-        for n in given
-        if is_number(values[n]) or are_numbers(values[n]) or values[n] is not defaults[n]
+    held = {
+        n: values[n] for n in given if _holds_numbers(values[n]) or values[n] is not defaults[n]
     }
-    key = (function, dimension, *((n, repr(values[n])) for n in sorted(given)))  # (1 is not 1.0)
     ours = function.__module__.split(".")[0] == "spherenorm"
-    if not ours or any(isinstance(values[n], Tensor) for n in given):
-        return _traced(function, values, given, dimension)
-    if key not in _TRACES:
-        _TRACES[key] = _traced(function, values, given, dimension)
-        if len(_TRACES) > KEPT:
-            del _TRACES[next(iter(_TRACES))]
-    return _TRACES[key]
+    if not ours or any(isinstance(x, Tensor) for x in held.values()):
+        return _traced(function, dimension, held)
+    return _traced_once(
+        function, dimension, tuple((n, x, repr(x)) for n, x in sorted(held.items()))
+    )
 
 
-def _traced(
-    function: Recipe, values: Mapping[str, Any], given: Mapping[str, Any], dimension: int
-) -> Trace:
-    numbers: dict[str, sp.Expr | None] = {}  # of the inputs: the exact number that was given
-    for name, parts in parts_of(values).items():
-        for part, entry in parts.items():
-            if is_number(entry) and name not in given:
-                numbers[part] = None
-            elif isinstance(entry, float) and entry != 0:
-                numbers[part] = exact(entry)
-    with torch.no_grad():  # as optimizers take their steps
-        try:
-            return _trace(function, values, numbers, dimension)
-        except TraceError:
-            symbols = {name: None for name, number in numbers.items() if number is None}
-            if len(symbols) == len(numbers):
-                raise
-            # Code that branches on a given number wants it as a Python number.
-            return _trace(function, values, symbols, dimension)
+def _holds_numbers(value: Any) -> bool:
+    return is_number(value) or are_numbers(value)
+
+
+@lru_cache(maxsize=512)
+def _traced_once(function: Recipe, dimension: int, held: tuple[tuple[str, Any, str], ...]) -> Trace:
+    return _traced(function, dimension, {n: x for n, x, _ in held})  # (1 is not 1.0: see repr)
+
+
+@torch.no_grad()  # as optimizers take their steps
+def _traced(function: Recipe, dimension: int, held: Mapping[str, Any]) -> Trace:
+    values = resolve_hyper_parameters(function, held)
+    named, of_held = numbers_by_name(values), numbers_by_name(held, beside=values)
+    # The inputs; of those that are held, the exact number.
+    numbers = {
+        name: exact(x) if name in of_held else None
+        for name, x in named.items()
+        if is_number(x) and (name not in of_held or (isinstance(x, float) and x != 0))
+    }
+    try:
+        return _trace(function, values, numbers, dimension)
+    except TraceError:
+        free = {name: None for name, number in numbers.items() if number is None}
+        if len(free) == len(numbers):
+            raise
+        # Code that branches on a given number wants it as a Python number.
+        return _trace(function, values, free, dimension)
 
 
 def _trace(
@@ -126,20 +129,19 @@ def _trace(
 ) -> Trace:
     """The trace whose inputs are `given`; other hyper-parameters are constants."""
     called, entries = bind(function).name, numbers_by_name(values)
-    tensors = {part: torch.tensor(float(entries[part]), dtype=torch.float64) for part in given}
+    tensors = {part: torch.tensor(float(entries[part]), dtype=F64) for part in given}
 
     def start(size: int) -> tuple[Tensor, Mapping[str, Tensor]]:
         """A weight of one unit, and its state before the first step."""
         generator = torch.Generator().manual_seed(0)
-        shape = shape_of_one_unit(views, size)
-        weight = torch.randn(shape, dtype=torch.float64, generator=generator)
+        weight = torch.randn(shape_of_one_unit(views, size), dtype=F64, generator=generator)
         return weight, rule.init(weight)
 
     def written(size: int) -> Record:
         """A step: from (hyper-parameters, weight, gradient, states) to (weight, states)."""
         weight, state = start(size)
         generator = torch.Generator().manual_seed(1)
-        grad = torch.randn(weight.shape, dtype=torch.float64, generator=generator)
+        grad = torch.randn(weight.shape, dtype=F64, generator=generator)
 
         def step(*inputs: Tensor) -> list[Tensor]:
             weight, grad, *states = inputs[len(tensors) :]
@@ -162,12 +164,20 @@ def _trace(
         views = views_of(exchanged)
         kept = states_of_letters(exchanged).values()
         inside = {outer for keys in kept for outer in keys.values()} - {"step"}
-        refuse_states(rule, views or (View(0), View(None)), start(3), inside)
         sizes = (dimension, dimension + 2)
+        (weight, state), (_, other) = map(start, sizes)
+        for name, value in state.items():
+            if value.dtype not in COUNTS and not value.is_floating_point():
+                raise TypeError(
+                    f"the state {name!r} is of {value.dtype}, which wraps around or is logical, "
+                    "and a law is about real numbers"
+                )
+        refuse_shared_states(
+            rule, views or (View(0), View(None)), shape_of_one_unit(views, 3), inside
+        )
         records = [written(size) for size in sizes]
         refuse_matrices(records[0])
         general = with_sizes(records, sizes)
-        (weight, state), (_, other) = map(start, sizes)
     symbols = {name: _symbol(name, intervals[name]) for name in tensors}
     return Trace(
         name=called,
@@ -214,13 +224,14 @@ def _interval(
 
     Of one that reaches no field as it is, the interval is what the recipe's rules accept.
     """
-    low, high, declared = -math.inf, math.inf, False
-    for part in rule.tree():
-        for field in fields(part):
-            own = field.metadata.get("interval")
-            if own is not None and getattr(part, field.name) is tensors[name]:
-                low, high, declared = max(low, own.low), min(high, own.high), True
+    declared = [
+        field.metadata["interval"]
+        for part in rule.tree()
+        for field in fields(part)
+        if field.metadata.get("interval") and getattr(part, field.name) is tensors[name]
+    ]
     if declared:
+        low, high = max(x.low for x in declared), min(x.high for x in declared)
         return Interval(low, high, True, True)
     default = float(tensors[name])
     # Not at 0, where a recipe may leave out the rule that would refuse a number.
@@ -242,32 +253,24 @@ def _interval(
 
 @contextlib.contextmanager
 def _named_errors(called: str) -> Iterator[None]:
-    """Name the recipe in whatever its code raises."""
+    """Name the recipe in whatever its code raises, with the place unless it is its own message."""
     try:
         yield
-    except (SizeError, TraceError) as error:
-        raise TraceError(f"{called}: {str(error).removeprefix(f'{called}: ')}") from error
     except Exception as error:
-        text = _message(error)
+        text = " ".join(str(error).split()).removeprefix(f"{called}: ")
         if isinstance(error, RecordError) or "integer tensors" in text:
             text = (
                 "the step takes a number out of a tensor (an `if` on a tensor, .item(), float(), "
                 "range(n)), so that it cannot be traced; use torch.where, or hold the "
                 "hyper-parameter that it asks for at a number"
             )
+        elif not isinstance(error, ValueError):
+            frames = [
+                frame
+                for frame in traceback.extract_tb(error.__traceback__)
+                if "torch" not in Path(frame.filename).parts
+                and Path(frame.filename).parent != Path(__file__).parent
+            ]
+            place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+            text = f"{type(error).__name__}: {text}{place}"
         raise TraceError(f"{called}: {text}") from error
-
-
-def _message(error: Exception) -> str:
-    """A recipe's error in one line, with its place unless the message is the recipe's own."""
-    text = " ".join(str(error).split())
-    if isinstance(error, ValueError):
-        return text
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "torch" not in Path(frame.filename).parts
-        and Path(frame.filename).parent != Path(__file__).parent
-    ]
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{place}"

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import sympy as sp
-
-from spherenorm_theory.algebra.printing import Letters, Writer
+from spherenorm_theory.algebra.printing import Letters, writer
 
 COLUMNS, INDENT = 80, "    "
 
@@ -25,11 +23,24 @@ Phrase: TypeAlias = Any
 
 def pieces(phrase: Phrase) -> tuple[Any, ...]:
     """The words and formulas of a phrase."""
-    return (
-        tuple(phrase)
-        if isinstance(phrase, tuple) and not isinstance(phrase, sp.Basic)
-        else (phrase,)
-    )
+    return phrase if type(phrase) is tuple else (phrase,)
+
+
+def formulas(*phrases: Phrase) -> list[Any]:
+    """The formulas of phrases."""
+    return [x for phrase in phrases for x in pieces(phrase) if not isinstance(x, str)]
+
+
+def words(phrase: Phrase, write: Callable[[Any], str] | None = None) -> str:
+    """A phrase in text."""
+    write = write or writer(formulas(phrase))
+    return "".join(x if isinstance(x, str) else write(x) for x in pieces(phrase))
+
+
+def enumerated(phrases: Iterable[Any], end: str = "") -> tuple[Any, ...]:
+    """Phrases with commas between them, as one."""
+    found = [x for phrase in phrases for x in (", ", *pieces(phrase))][1:]
+    return (*found, end) if end else tuple(found)
 
 
 @dataclass(frozen=True)
@@ -49,23 +60,27 @@ class Statement:
         kind: such as "Proposition".
         name: of the statement.
         parts: in order.
-        known: further formulas whose names take letters.
     """
 
     kind: str
     name: str
     parts: tuple[Part, ...]
-    known: tuple[Any, ...] = ()
 
-    def _writer(self, language: str, letters: Letters | None = None) -> Writer:
-        phrases = [x for part in self.parts for x in (part.heading, *part.phrases)]
-        found = [x for phrase in phrases for x in pieces(phrase) if not isinstance(x, str)]
-        return Writer([*found, *self.known], language, letters)
+    @property
+    def _formulas(self) -> list[Any]:
+        return [x for part in self.parts for x in formulas(part.heading, *part.phrases)]
 
     def __str__(self) -> str:
-        write = self._writer("text")
-        parts = (text for part in self.parts for text in _text(part, write))
-        return "\n".join([f"{self.kind} ({self.name})", *parts])
+        write = writer(self._formulas)
+        lines = [f"{self.kind} ({self.name})"]
+        for part in self.parts:
+            heading = words(part.heading, write)
+            shown = [words(each, write) for each in part.phrases]
+            if part.displayed:
+                lines += [f"{heading}.", *(line for each in shown for line in wrapped(each))]
+            else:
+                lines.append(paragraph(heading, f"{'; '.join(shown)}."))
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -78,49 +93,32 @@ class Statement:
         Raises:
             ValueError: two names would have one letter.
         """
-        write, kind = self._writer("latex", letters), self.kind.lower()
-        parts = (_tex(part, write) for part in self.parts)
-        name = escape_latex(self.name)
-        return "\n".join([rf"\begin{{{kind}}}[{name}]", *parts, rf"\end{{{kind}}}"])
+        write = writer(self._formulas, "latex", letters)
 
+        def row(phrase: Phrase, text: str = "%s", formula: str = "$%s$") -> str:
+            return "".join(
+                text % escape_latex(x) if isinstance(x, str) else formula % write(x)
+                for x in pieces(phrase)
+            )
 
-def words(phrase: Phrase, write: Writer | None = None) -> str:
-    """A phrase in text."""
-    found = pieces(phrase)
-    write = write or Writer([x for x in found if not isinstance(x, str)])
-    return "".join(x if isinstance(x, str) else write(x, "t") for x in found)
-
-
-def _text(part: Part, write: Writer) -> Iterator[str]:
-    heading = words(part.heading, write)
-    lines = [words(each, write) for each in part.phrases]
-    if not part.displayed:
-        yield paragraph(heading, f"{'; '.join(lines)}.")
-        return
-    yield f"{heading}."
-    for line in lines:
-        yield from wrapped(line)
-
-
-def _tex(part: Part, write: Writer) -> str:
-    def row(phrase: Phrase, text: str, formula: str) -> str:
-        return "".join(
-            text % escape_latex(x) if isinstance(x, str) else formula % write(x, "t")
-            for x in pieces(phrase)
-        )
-
-    heading = rf"\textbf{{{row(part.heading, '%s', '$%s$')}.}}"
-    if not part.displayed:
-        return f"{heading} {'; '.join(row(each, '%s', '$%s$') for each in part.phrases)}."
-    rows = " \\\\\n".join(_aligned(row(each, r"\text{%s}", "%s")) for each in part.phrases)
-    return f"{heading}\n\\begin{{align*}}\n{rows}\n\\end{{align*}}"
+        kind, lines = self.kind.lower(), []
+        for part in self.parts:
+            heading = rf"\textbf{{{row(part.heading)}.}}"
+            if part.displayed:
+                shown = [_aligned(row(each, r"\text{%s}", "%s")) for each in part.phrases]
+                joined = " \\\\\n".join(shown)
+                lines.append(f"{heading}\n\\begin{{align*}}\n{joined}\n\\end{{align*}}")
+            else:
+                lines.append(f"{heading} {'; '.join(map(row, part.phrases))}.")
+        begin = rf"\begin{{{kind}}}[{escape_latex(self.name)}]"
+        return "\n".join([begin, *lines, rf"\end{{{kind}}}"])
 
 
 def _aligned(line: str) -> str:
+    """A displayed line with a mark before its first sign."""
     for text, sign in ((r"\text{ = }", "="), (r"\text{ \textasciitilde{} }", r"\sim")):
         line = line.replace(text, f" {sign} ")
-    found = re.match(r"(.*?) (=|\\sim) ", line)
-    return f"{found[1]} &{found[2]} {line[found.end() :]}" if found else line
+    return re.sub(r" (=|\\sim) ", r" &\1 ", line, count=1)
 
 
 def paragraph(heading: str, content: str) -> str:
@@ -147,32 +145,22 @@ def _cut(text: str, width: int) -> int:
     """The place to break a line: before + - = or after a comma, late, at the least depth."""
     depth, best = 0, (math.inf, 0)
     for n, character in enumerate(text[:width]):
-        depth += character in "([{<"
-        depth -= character in ")]}>"
-        if character == " " and n > 3:
-            strong = text[n + 1 : n + 3] in ("+ ", "- ", "= ") or text[n - 1] == ","
-            cost = max(depth, 0) + (0 if strong else 1.5) + 4 * (1 - n / width)
-            best = min(best, (cost, -n))
+        depth += (character in "([{<") - (character in ")]}>")
+        divides = text[n : n + 2] == "/("
+        if (character == " " or divides) and n > 3:
+            strong = divides or text[n + 1 : n + 3] in ("+ ", "- ", "= ") or text[n - 1] == ","
+            best = min(best, (max(depth, 0) + 1.5 * (not strong) + 4 * (1 - n / width), -n))
     return -int(best[1]) or -1
 
 
-def enumerated(phrases: Iterable[Any], end: str = "") -> tuple[Any, ...]:
-    """Phrases with commas between them, as one."""
-    found = [x for phrase in phrases for x in (", ", *pieces(phrase))][1:]
-    return (*found, end) if end else tuple(found)
-
-
-MARKS = {
-    "\\": "textbackslash",
-    "~": "textasciitilde",
-    "^": "textasciicircum",
-    "<": "textless",
-    ">": "textgreater",
-    "|": "textbar",
-}
 ESCAPES = {
-    **{character: f"\\{word}{{}}" for character, word in MARKS.items()},
-    **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{x: f"\\{x}" for x in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
     "∞": r"$\infty$",
 }
 

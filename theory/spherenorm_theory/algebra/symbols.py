@@ -4,6 +4,7 @@
 |---|---|
 | `Inner("w", "m")`, `Norm("w")` | <w, m>, and the positive number \\|w\\| |
 | `Vector({"w": 1, "g": -lr})` | w - lr g |
+| `sp.Symbol("w")` | each entry of w: a symbol without assumptions stands for a vector |
 | `exact(1 - 0.9)` | 1/10 |
 | `tidy(sin(x)**2 + cos(x)**2 - 1)` | 0 |
 | `normalize_signs((x - 1) / (a - 1))` | (1 - x)/(1 - a) |
@@ -15,7 +16,6 @@ derived from them holds in every dimension.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -125,42 +125,41 @@ class Vector(dict[str, sp.Expr]):
 
     @property
     def formula(self) -> sp.Expr:
-        """The vector in symbols, so that an equation of vectors is one of numbers."""
-        return sp.Add(*(c * (1 if a == "1" else sp.Symbol(a)) for a, c in self.items()))
+        """The vector entry by entry, in symbols, with the factor that all its terms share."""
+        cs = {a: sp.factor(sp.cancel(c)) for a, c in self.items()}
+        common = sp.gcd_list([*cs.values()]) if len(cs) > 1 else sp.S.One
+        parts = {a: oriented(sp.factor(sp.cancel(c / common))) for a, c in cs.items()}
+        # -lr (u - w), but w - lr u
+        others = [sign for a, (sign, _) in parts.items() if a != "w" or common == 1 or len(cs) == 1]
+        lead = -1 if all(sign < 0 for sign in others) else 1
+        terms = (lead * sign * c * _entry(a) for a, (sign, c) in parts.items())
+        return sp.Mul(lead * common, sp.Add(*terms))
 
 
-@dataclass(frozen=True)
-class Call:
-    """An operation on each entry of vectors.
+def _entry(name: str) -> sp.Expr:
+    return sp.S.One if name == "1" else sp.Symbol(name)
 
-    Attributes:
-        text: with a place for each argument: [] for an operand, as in [] / [], {} for the argument
-            of a function, as in sqrt({}).
-        function: of numpy's arrays; or the rule that a letter stands for.
-        arguments: vectors, scalars and operations.
-    """
 
-    text: str
-    function: Any
-    arguments: tuple[Any, ...]
+def is_entry(symbol: sp.Basic) -> bool:
+    """True for a symbol that stands for each entry of a vector: it has no assumptions."""
+    return bool(symbol.is_Symbol and symbol.is_real is None)
 
 
 def mapped(x: Any, function: Callable[[sp.Expr], sp.Expr]) -> Any:
-    """Words and formulas with `function` of each formula: within vectors, relations, operations."""
+    """Words and formulas with `function` of each formula: within vectors, relations, tuples."""
     if isinstance(x, Vector):
         return x.map(function)
     if isinstance(x, sp.Rel):
         return x.func(*map(function, x.args), evaluate=False)
-    if isinstance(x, Call):
-        return replace(x, arguments=tuple(mapped(part, function) for part in x.arguments))
     if isinstance(x, tuple):
         return tuple(mapped(part, function) for part in x)
     return function(x) if isinstance(x, sp.Expr) else x
 
 
 def at(expression: sp.Expr, time: sp.Expr) -> sp.Expr:
-    """The expression with each norm and inner product at one time: |w_t| for |w|."""
-    found = [s for s in sp.sympify(expression).free_symbols if isinstance(s, (Norm, Inner))]
+    """The expression with each vector, norm and inner product at one time: |w_t| for |w|."""
+    symbols = sp.sympify(expression).free_symbols
+    found = [s for s in symbols if isinstance(s, (Norm, Inner)) or is_entry(s)]
     return sp.sympify(expression).xreplace({s: sp.IndexedBase(s)[time] for s in found})
 
 
@@ -256,6 +255,8 @@ def oriented(x: sp.Expr) -> tuple[int, sp.Expr]:
 
 
 def _leads_with_minus(total: sp.Add) -> bool:
-    """True for x - 1, of which 1 - x is the usual form."""
+    """True for x - 1, of which 1 - x is the usual form; of vectors, where all terms are minus."""
+    if any(map(is_entry, total.free_symbols)):
+        return all(oriented(term)[0] < 0 for term in total.args)
     constant = total.as_coeff_Add()[0]
     return bool(constant < 0 or (constant == 0 and total.could_extract_minus_sign()))

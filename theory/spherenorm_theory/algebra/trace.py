@@ -109,9 +109,9 @@ class Trace:
     @cached_property
     def structure(self) -> Mapping[str, Any]:
         """The hyper-parameters of which no part is a symbol: betas as a whole."""
-        parts = parts_of(self.hyper_parameters)
-        kept = (n for n in parts if self.symbols.keys().isdisjoint(parts[n]))
-        return {name: self.hyper_parameters[name] for name in kept}
+        whole = self.hyper_parameters
+        parts = {n: parts_of(n, x, whole).keys() for n, x in whole.items()}
+        return {n: whole[n] for n in whole if parts[n].isdisjoint(self.symbols)}
 
     def values(self, **given: Any) -> dict[sp.Symbol, float]:
         """Numbers for the free symbols: of `given` (betas as a tuple), else the defaults.

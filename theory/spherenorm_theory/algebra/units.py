@@ -1,54 +1,46 @@
-"""Views of a rule, the weight that is one unit under all of them, and rules of several units."""
+"""The weight that a law is about: one unit under all views, of which numbers may hold the size d.
+
+Rules of several units, whose law would not be of one, are refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
+import sympy as sp
 import torch
-from torch import Tensor
 
 from spherenorm import Rule, View, as_view
 from spherenorm import rules as r
-from spherenorm.record import Record
+from spherenorm.record import Call, Record
 from spherenorm_theory.algebra.letters import Letter
+from spherenorm_theory.algebra.symbols import DIMENSION, exact
 from spherenorm_theory.algebra.trace import TraceError
 
 PRODUCTS = 6
 """Matrix products of a step, at most; those of the library's readable rules have three."""
-COUNTS = (torch.int32, torch.int64)
-"""Integers in which no count of steps wraps around."""
-MIXING: dict[type[Rule], str] = {
-    r.SpectralPin: "divides by the largest singular value, which powers of the weight's Gram "
-    "matrix give",
-}
-"""Rules that multiply matrices made of the weight, and how."""
+POWERS = [sp.Rational(p, 2) for p in (2, 1, -1, -2, 4, -4)]
+"""Of the size of a weight, in a number of a step."""
 
 
-def declared_views(rule: Rule) -> Iterator[tuple[str, str, tuple[View, ...]]]:
-    """The views of a rule, of the rules within it and of their manifolds.
-
-    Returns:
-        The class, its field, "view" or "views", and the views that this has.
-    """
+def declared_views(rule: Rule) -> Iterator[tuple[str, View]]:
+    """The views of a rule, of the rules within it and of their manifolds, by their class."""
     letters = [each for each in rule.tree() if isinstance(each, Letter)]
     inside = {id(part) for each in letters for part in each.rule.tree()}
-    for part in (each for each in rule.tree() if id(each) not in inside):
-        for holder in (part, getattr(part, "manifold", None)):
+    for part in rule.tree():
+        holders = [part, getattr(part, "manifold", None)] if id(part) not in inside else []
+        for holder in [part.rule] if isinstance(part, Letter) else holders:
             view = getattr(holder, "view", None)
-            own = {"views": getattr(holder, "views", ()), "view": () if view is None else (view,)}
-            for field, views in own.items():
-                if views:
-                    yield type(holder).__name__, field, tuple(map(as_view, views))
-    for each in letters:
-        view = getattr(each.rule, "view", None)
-        if view is not None:
-            yield type(each.rule).__name__, "view", (as_view(view),)
+            for each in (*getattr(holder, "views", ()), *(() if view is None else (view,))):
+                yield type(holder).__name__, as_view(each)
 
 
 def views_of(rule: Rule) -> tuple[View, ...]:
     """Each view that a rule declares, once."""
-    return tuple(dict.fromkeys(view for _, _, views in declared_views(rule) for view in views))
+    return tuple(dict.fromkeys(view for _, view in declared_views(rule)))
 
 
 def count_units(view: View, shape: tuple[int, ...]) -> int:
@@ -109,16 +101,18 @@ def refuse_rules(rule: Rule, letters: tuple[Rule, ...]) -> None:
         name = type(each).__name__
         if type(each).measure is not Rule.measure:
             raise TraceError(f"{name} measures all weights together, and a law is of one")
-        if type(each) in MIXING:
-            raise TraceError(f"units interact: {name} {MIXING[type(each)]}")
+        if isinstance(each, r.SpectralPin):
+            raise TraceError(
+                f"units interact: {name} divides by the largest singular value, which powers of "
+                "the weight's Gram matrix give"
+            )
     matrices = [each.view for each in letters if isinstance(each, r.Orthogonalize)]
-    for holder, field, views in declared_views(rule) if matrices else ():
-        for view in views:
-            if count_units(view, (6, 6)) > max(1, *(count_units(x, (6, 6)) for x in matrices)):
-                raise TraceError(
-                    f"units interact: {holder} acts on each unit of its {field} {view}, and "
-                    f"Orthogonalize on a matrix of several of them ({matrices[0]})"
-                )
+    for holder, view in declared_views(rule) if matrices else ():
+        if count_units(view, (6, 6)) > max(1, *(count_units(x, (6, 6)) for x in matrices)):
+            raise TraceError(
+                f"units interact: {holder} acts on each unit of its view {view}, and "
+                f"Orthogonalize on a matrix of several of them ({matrices[0]})"
+            )
 
 
 def refuse_matrices(written: Record) -> None:
@@ -137,38 +131,81 @@ def refuse_matrices(written: Record) -> None:
         )
 
 
-def refuse_states(
-    rule: Rule,
-    views: tuple[View, ...],
-    start: tuple[Tensor, Mapping[str, Tensor]],
-    inside: set[str],
+def refuse_shared_states(
+    rule: Rule, views: Sequence[View], shape: Sequence[int], inside: set[str]
 ) -> None:
-    """Refuse states of small integers, and those of which units share entries.
+    """Refuse states of which units share entries, such as a moment of each column.
+
+    Args:
+        rule: of the states.
+        views: of its units.
+        shape: of a weight of one unit.
+        inside: the states of letters, of which a law says nothing.
 
     Raises:
-        TypeError: a state is of small integers or truth values, which are no real numbers.
-        TraceError: units share one, such as a moment of each column.
+        TraceError: naming the state.
     """
-    unit, state = start
-    for name, value in state.items():
-        if value.dtype not in COUNTS and not value.is_floating_point():
-            raise TypeError(
-                f"the state {name!r} is of {value.dtype}, which wraps around or is logical, and a "
-                "law is about real numbers"
-            )
-    weight = torch.ones([2 if n == 1 else n for n in unit.shape], dtype=torch.float64)
+    weight = torch.ones([2 if n == 1 else n for n in shape], dtype=torch.float64)
     try:
-        several = {n: x for n, x in rule.init(weight).items() if n not in inside}
+        states = {n: x for n, x in rule.init(weight).items() if n not in inside}
     except Exception:  # a rule of one shape alone
         return
-    own = {n: x for n, x in several.items() if x.shape != weight.shape and x.numel() != 1}
-    for view in (each for each in views if count_units(each, tuple(weight.shape))):
-        if all(x.shape == view.total(weight).shape for x in own.values()):
-            return
-    if own:
+    own = {n: x for n, x in states.items() if x.shape != weight.shape and x.numel() != 1}
+    splitting = [each for each in views if count_units(each, tuple(weight.shape))]
+    if own and not any(
+        all(x.shape == view.total(weight).shape for x in own.values()) for view in splitting
+    ):
         units = count_units(views[0], tuple(weight.shape))
         name, value = max(own.items(), key=lambda item: item[1].numel() not in (0, units))
         raise TraceError(
             f"units interact: they share the state {name!r}, of shape {tuple(value.shape)} for a "
             f"weight of shape {tuple(weight.shape)}"
         )
+
+
+# The size of the weight
+
+
+def with_sizes(records: Sequence[Record], sizes: Sequence[int]) -> Record:
+    """The first record, with c d^p for each number that follows the size d of the weight.
+
+    Args:
+        records: of one step, for weights of different sizes.
+        sizes: the numbers of entries of the weights.
+
+    Raises:
+        TraceError: the records differ in an operation, or in a number that is no c d^p.
+    """
+    first, calls = records[0], dict[int, Call]()
+    names = [[call.name for call in record.needed] for record in records]
+    if any(each != names[0] for each in names):
+        pairs = zip(first.needed, *names, strict=False)
+        other = next((call for call, *each in pairs if len({*each}) > 1), first.needed[-1])
+        raise TraceError(
+            f"the code does other operations for weights of {' and '.join(map(str, sizes))} "
+            f"entries, from {other.line} on"
+        )
+    for call, *others in zip(*(record.needed for record in records), strict=True):
+        alike = (call, *others)
+        arguments = zip(*(each.arguments for each in alike), strict=True)
+        options = {n: [each.options[n] for each in alike] for n in call.options}
+        calls[id(call)] = replace(
+            call,
+            arguments=tuple(_general(call, each, sizes) for each in arguments),
+            options={n: _general(call, each, sizes) for n, each in options.items()},
+        )
+    return replace(first, calls=tuple(calls.get(id(call), call) for call in first.calls))
+
+
+def _general(call: Call, entries: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """An argument that holds for every size."""
+    first = entries[0]
+    plain = isinstance(first, (int, float)) and not isinstance(first, bool)
+    if not plain or all(entry == first for entry in entries):
+        return first
+    for power in POWERS:
+        factors = [entry / float(size**power) for entry, size in zip(entries, sizes, strict=True)]
+        if all(math.isclose(factor, factors[0], rel_tol=1e-13) for factor in factors):
+            return exact(factors[0]) * DIMENSION**power
+    shown = ", ".join(f"{e:g} for {n} entries" for e, n in zip(entries, sizes, strict=True))
+    raise TraceError(f"a number depends on the shape of the weight ({shown}); it is in {call.line}")

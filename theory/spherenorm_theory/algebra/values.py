@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from spherenorm import Rule
-from spherenorm_theory.algebra.formal import Entries, Formal, Product
-from spherenorm_theory.algebra.operations import COMPARE
-from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector
+from spherenorm_theory.algebra.formal import Formal, Made
+from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector, is_entry
 
 Array = np.ndarray[Any, Any]
 
@@ -29,51 +27,34 @@ class Values:
         algebra: of the step.
         vectors: an array for each atom that is an input, as w, g, m, of shape (..., entries).
         numbers: of each scalar input by its name, of shape () or (...).
-        apply: the direction that a letter's rule gives, of its place and its arguments.
+        apply: the direction that the rule of a letter gives of its argument.
 
     Example:
         >>> one = Values(Formal(), {"w": np.array([3.0, 4.0])}, {"lr": 0.1})
-        >>> one.scalar(Norm("w") ** 2 * sp.Symbol("lr")).item()
+        >>> one.scalar(Norm("w") ** 2 * sp.Symbol("lr", positive=True)).item()
         2.5
     """
 
     algebra: Formal
     vectors: dict[str, Array]
     numbers: Mapping[str, Any]
-    apply: Callable[..., Array] | None = None
+    apply: Callable[[Made, Array], Array] | None = None
     _known: dict[sp.Symbol, Array] = field(default_factory=dict)
 
     def knowing(self, known: Mapping[sp.Symbol, Any]) -> Values:
         """The same numbers, but for some norms and products."""
         return replace(self, _known={s: np.asarray(x, dtype=float) for s, x in known.items()})
 
-    def entries(self, x: Any) -> Any:
-        """Any value of the formal algebra, so that it broadcasts against the entries of vectors."""
-        if isinstance(x, Vector):
-            return self.vector(x)
-        if isinstance(x, Product):
-            return self.vector(x.a) * self.vector(x.b)
-        if isinstance(x, Entries):
-            return x.function(*map(self.entries, x.arguments))
-        return self.scalar(x)[..., None] if isinstance(x, sp.Basic) else x
-
     def scalar(self, expression: sp.Basic) -> Array:
-        """A formula in numbers; nan where it has no value, as 1 / 0."""
+        """A formula or a relation in numbers; nan where it has no value, as 1 / 0."""
         symbols, function = _compiled(sp.sympify(expression))
-        arguments = np.broadcast_arrays(*map(self._symbol, symbols)) if symbols else ()
-        with np.errstate(all="ignore"):
-            value = np.asarray(function(*arguments))
+        value = np.asarray(function(*np.broadcast_arrays(*map(self._symbol, symbols))))
         return np.where(np.isfinite(value), value, np.nan) if value.dtype.kind in "fi" else value
 
     def vector(self, x: Vector) -> Array:
         """A combination of atoms as an array."""
         zero = np.zeros_like(self.vectors["w"])
         return sum((self.scalar(c)[..., None] * self._atom(a) for a, c in x.items()), zero)
-
-    def holds(self, relation: sp.Rel) -> Array:
-        """Tell if a relation holds, for each unit."""
-        sides = self.scalar(relation.lhs), self.scalar(relation.rhs)
-        return np.asarray(COMPARE[relation.func](*sides))
 
     def _atom(self, name: str) -> Array:
         if name not in self.vectors:
@@ -88,11 +69,14 @@ class Values:
         if name not in self.algebra.opaque:
             raise ValueError(f"the law needs the vector {name}, which the units do not have")
         made = self.algebra.opaque[name]
-        if self.apply is not None and isinstance(made.function, Rule):
-            return self.apply(made, *map(self.entries, made.arguments))
-        with np.errstate(all="ignore"):
-            value = made.function(*map(self.entries, made.arguments))
-        return np.broadcast_to(np.asarray(value, dtype=float), self.vectors["w"].shape)
+        if self.apply is not None and made.rule is not None and made.argument is not None:
+            return self.apply(made, self.vector(made.argument))
+        symbols, function = _compiled(made.formula)
+        shape = self.vectors["w"].shape
+        arrays = (
+            self._atom(s.name) if is_entry(s) else self._symbol(s)[..., None] for s in symbols
+        )
+        return np.array(np.broadcast_to(function(*arrays), shape), dtype=float)
 
     def _symbol(self, symbol: sp.Symbol) -> Array:
         if symbol not in self._known:
@@ -119,4 +103,10 @@ def _compiled(expression: sp.Basic) -> tuple[tuple[sp.Symbol, ...], Callable[...
     symbols = tuple(sorted(expression.free_symbols, key=str))
     plain = {s: sp.Dummy() for s in symbols}
     formula = expression.xreplace({**plain, sp.zoo: sp.nan})
-    return symbols, sp.lambdify([*plain.values()], formula, "numpy", cse=True)
+    function = sp.lambdify([*plain.values()], formula, "numpy", cse=True)
+
+    def quiet(*arguments: Array) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
+
+    return symbols, quiet

@@ -7,7 +7,7 @@ after the other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import sympy as sp
 from sympy.solvers.solveset import NonlinearError
@@ -16,6 +16,7 @@ from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
     GrowthError,
+    Inner,
     Norm,
     Vector,
     normalize_signs,
@@ -23,10 +24,8 @@ from spherenorm_theory.algebra.symbols import (
     tidy,
 )
 from spherenorm_theory.laws.mean_field import MeanStep, NoEquilibriumError, drop_transients
-from spherenorm_theory.laws.step import GAMMA, S, W, express_inner
+from spherenorm_theory.laws.step import GAMMA, S, Step, W, express_inner
 
-Choice = Callable[[list[sp.Expr]], sp.Expr]
-"""Takes one of the roots of an equation."""
 MOVED = sp.Dummy("moved", real=True)
 """|w' - w|^2."""
 G = Norm("g") ** 2
@@ -34,14 +33,7 @@ MOST = 10
 """The unknowns of a closed form in general symbols, at most."""
 
 
-def first_root(roots: list[sp.Expr]) -> sp.Expr:
-    """The first of the roots."""
-    return roots[0]
-
-
-def find_stationary_point(
-    mean: MeanStep, kappa: sp.Expr, choose: Choice = first_root
-) -> tuple[sp.Expr, sp.Expr]:
+def find_stationary_point(mean: MeanStep, kappa: sp.Expr, root: int = 0) -> tuple[sp.Expr, sp.Expr]:
     """|w|^4 and the squared chord |w' - w|^2 / |w|^2 that one step leaves as they are.
 
     Without a second moment |w| = 1, and |g| is unknown; |g| = gamma / |w| ties it to |w|^4. With
@@ -50,7 +42,7 @@ def find_stationary_point(
     Args:
         mean: the step.
         kappa: the decay of one step.
-        choose: takes one of the roots of the last equation.
+        root: which root is taken of an equation that has several.
 
     Raises:
         NoEquilibriumError: there is no such point, or it has no closed form.
@@ -60,7 +52,7 @@ def find_stationary_point(
         free, units = W, {Norm("g"): sp.sqrt(resting_gradient(mean)), moment: sp.S.One}
     equations = _equations(mean, kappa, units)
     unknowns = [*(x for x in equations if x not in (W, MOVED)), free, MOVED]
-    point = _solve(mean, [*equations.values()], unknowns, choose, [free, MOVED])
+    point = _solve(mean, [*equations.values()], unknowns, [free, MOVED], root)
     if moment is None:
         return normalize_signs(GAMMA**2 / point[free]), normalize_signs(point[MOVED])
     return normalize_signs(point[free] ** 2), normalize_signs(point[MOVED] / point[free])
@@ -75,19 +67,14 @@ def find_momenta(mean: MeanStep, kappa: sp.Expr) -> dict[sp.Expr, sp.Expr]:
     equations = _equations(mean, kappa, {})
     unknowns = [*(x for x in equations if x not in (S, W, MOVED)), G]
     left = [x for n, x in equations.items() if n not in (W, MOVED)]
-    return _solve(mean, left, unknowns, first_root, unknowns)
+    return _solve(mean, left, unknowns, unknowns)
 
 
 def _equations(
     mean: MeanStep, kappa: sp.Expr, units: Mapping[sp.Expr, sp.Expr]
 ) -> dict[sp.Expr, sp.Expr]:
     """Each product with what is 0 where a step leaves it as it is; |s|^2 and `MOVED` too."""
-    step, after = mean.step, mean.after
-    inner, held = step.algebra.inner, step.traced.given
-
-    def resolve(x: sp.Expr) -> sp.Expr:
-        return tidy(drop_transients(step.algebra.write_out(x), step).subs(units).subs(held))
-
+    step, after, inner = mean.step, mean.after, mean.step.algebra.inner
     drive = after["w"] - Vector.atom("w").scaled(1 - kappa)
     found = {S: inner(drive, drive)}
     for a, b in mean.pairs:
@@ -98,7 +85,38 @@ def _equations(
             if in_drive.free_symbols <= step.algebra.expand(plain).free_symbols | {Norm("s")}:
                 found[product(a, b)] = in_drive
     found[MOVED] = inner(mean.way, mean.way)
+
+    def resolve(x: sp.Expr) -> sp.Expr:
+        late = drop_transients(step.algebra.write_out(x), step)
+        return tidy(late.subs(units).subs(step.traced.given))
+
     return {x: resolve(value) - x.subs(units) for x, value in found.items()}
+
+
+def refuse_other_decay(step: Step) -> None:
+    """Refuse a step that leaves the weight its length, or takes a share that changes with it.
+
+    A projection acts on the products of the weight with other vectors; decay on the weight itself.
+
+    Raises:
+        NoEquilibriumError: naming the cause.
+    """
+    name, kept = step.traced.name, step.algebra.spread(step.weight)["w"]
+    products = {s: 0 for s in kept.free_symbols if isinstance(s, Inner) and "w" in (s.a, s.b)}
+    kept = drop_transients(tidy(step.algebra.expand(kept).subs(products)), step)
+    enters = any(
+        isinstance(x, Vector) and step.algebra.spread(x)["w"].subs(products) != 0
+        for x in step.states.values()
+    )
+    if kept == 1 and not enters:
+        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
+    named = {*step.facts.cases, *step.traced.symbols.values()}
+    fixed = {*named, *step.scalars.values(), DIMENSION}
+    if lengths := sorted(show(s) for s in kept.free_symbols - fixed):
+        raise NoEquilibriumError(
+            f"{name}: the decay is no fixed share of the weight, it changes with "
+            f"{', '.join(lengths)}; such a norm has no closed form"
+        )
 
 
 def resting_gradient(mean: MeanStep) -> sp.Expr:
@@ -128,8 +146,8 @@ def _solve(
     mean: MeanStep,
     equations: Sequence[sp.Expr],
     unknowns: Sequence[sp.Expr],
-    choose: Choice,
     wanted: Sequence[sp.Expr],
+    root: int = 0,
 ) -> dict[sp.Expr, sp.Expr]:
     """The values of some unknowns at which all expressions are 0.
 
@@ -144,7 +162,7 @@ def _solve(
     fixed |= {squares.get(x, x) for x in (S, W) if x not in unknowns}
     mean.refuse_unknown(sp.Tuple(*whole).free_symbols - fixed - {*names})
     try:
-        found = _solved(whole, names, choose, [x.subs(squares) for x in wanted])
+        found = _solved(whole, names, [x.subs(squares) for x in wanted], root)
     except (sp.PolynomialError, GrowthError, NonlinearError) as error:
         raise NoEquilibriumError(f"{mean.step.traced.name}: no closed form ({error})") from error
     back = {dummy: square for square, dummy in squares.items()}
@@ -154,8 +172,8 @@ def _solve(
 def _solved(
     equations: Sequence[sp.Expr],
     unknowns: Sequence[sp.Symbol],
-    choose: Choice,
     wanted: Sequence[sp.Symbol],
+    root: int,
 ) -> dict[sp.Symbol, sp.Expr]:
     whole = [_polynomial(e) for e in equations]
     if len(unknowns) > MOST and len(sp.Tuple(*whole).free_symbols - {*unknowns}) > 2:
@@ -170,9 +188,9 @@ def _solved(
     while choice := _easiest(left, [x for x in unknowns if values[x] == x], wanted):
         equation, x = choice
         roots = [*map(normalize_signs, sp.roots(sp.Poly(equation, x)))]
-        root = choose(roots) if len(roots) > 1 else roots[0]
-        values = {each: sp.sympify(value).subs(x, root) for each, value in values.items()}
-        left = [n for e in left if e is not equation and (n := _polynomial(e.subs(x, root))) != 0]
+        taken = roots[root % len(roots)]
+        values = {each: sp.sympify(value).subs(x, taken) for each, value in values.items()}
+        left = [n for e in left if e is not equation and (n := _polynomial(e.subs(x, taken))) != 0]
     found = {each: normalize_signs(values[each]) for each in wanted}
     if left or sp.Tuple(*found.values()).free_symbols & {*unknowns}:
         raise GrowthError("its equations leave an unknown or an equation over")

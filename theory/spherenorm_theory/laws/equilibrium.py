@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
-import numpy as np
 import sympy as sp
 
 from spherenorm import Recipe, bind
@@ -24,29 +23,33 @@ from spherenorm_theory.algebra.symbols import (
     GrowthError,
     Inner,
     Norm,
-    Vector,
     normalize_signs,
-    tidy,
 )
 from spherenorm_theory.algebra.trace import Trace
-from spherenorm_theory.laws.balance import find_stationary_point, resting_gradient
-from spherenorm_theory.laws.kernels import Directed, OverlapSum, stationary_along
+from spherenorm_theory.laws.balance import (
+    find_stationary_point,
+    refuse_other_decay,
+    resting_gradient,
+)
+from spherenorm_theory.laws.kernels import Directed, OverlapSum, arcsine_law, stationary_along
 from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.laws.mean_field import (
     MeanStep,
     NoEquilibriumError,
+    Rest,
     drop_transients,
     read_random_step,
 )
-from spherenorm_theory.laws.orthogonal import Overlap, scale_of
-from spherenorm_theory.laws.step import GAMMA, Step
+from spherenorm_theory.laws.step import GAMMA
 
 AGREE = 1e-7
 """The relative difference of the closed form and the iterated map, where both are one point."""
 TURN = sp.Symbol("turn", positive=True)
 """The chord |w'/|w'| - w/|w||, for a small step the angle in radians."""
-Shape = int | Sequence[int]
+Shape = int | tuple[int, ...]
 """The entries of a unit, or the shape of the weight, which an orthogonal factor needs."""
+LONG = 120
+"""Characters of a formula beyond which its repeated parts get names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +99,7 @@ class Equilibrium:
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
         """
-        entries = shape if isinstance(shape, int) else math.prod(shape)
-        fourth = self.fourth_power.subs({**values, DIMENSION: entries, GAMMA: gamma})
-        return _settled(self, fourth, "|w|^4", values, shape)
+        return _rest_of(self, tuple(values.items()), shape, gamma).norm ** 2
 
     def rotation(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
         """The effective step in numbers, at hyper-parameters `values`.
@@ -110,13 +111,33 @@ class Equilibrium:
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
         """
-        squared = self.squared_rotation.subs(values)
-        return _settled(self, squared, "(effective step)^2", values, shape)
+        return _rest_of(self, tuple(values.items()), shape).chord
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The facts that the formulas take for granted."""
-        return _hypotheses(self.mean, self.fourth_power.has(GAMMA))
+        step, mean = self.mean.step, self.mean
+        length = (
+            "|g_t| = gamma / |w_t|" if self.fourth_power.has(GAMMA) else "gradients of any length"
+        )
+        momenta = ", ".join(m for m in step.buffers if m in step.states)
+        forgets = f", and {momenta} forgets before the weight turns"
+        forgets = forgets if momenta and isinstance(mean, MeanStep) else ""
+        lines: list[Hypothesis] = [
+            sp.Eq(Inner("w", "g"), 0, evaluate=False),
+            f"gradients are random and uncorrelated with the momenta, {length}",
+            f"products are replaced by their means: d is large{forgets}",
+        ]
+        if isinstance(mean, Directed):
+            kind, overlap = "factors", "F(rho), measured"
+            if mean.is_sign:
+                kind, overlap = "signs", "2 asin(rho) / pi"
+            lines.append(f"entries are Gaussian: {kind} of correlation rho have {overlap}")
+            if isinstance(step.algebra.opaque[mean.atom].rule, SameLength):
+                lines.append("rows have the mean of their lengths")
+        elif (moment := mean.second_moment) and sp.sympify(step.states[moment.name]).has(DIMENSION):
+            lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
+        return (*lines, *step.facts.hypotheses)
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """The leading term of a rational expression for a small hyper-parameter.
@@ -137,21 +158,17 @@ class Equilibrium:
     def approximations(self) -> dict[sp.Expr, sp.Expr]:
         """|w| and the turn for small lr, where they are no exact leading terms themselves."""
         found = {}
-        for left, whole, power in self._powers:
+        for left, whole, power in _powers(self):
             if whole.is_rational_function() and (first := self.leading(whole)) != whole:
                 found[left] = _root(first, power)
         return found
-
-    @property
-    def _powers(self) -> list[tuple[sp.Expr, sp.Expr, int]]:
-        return [(Norm("w"), self.fourth_power, 4), (TURN, self.squared_rotation, 2)]
 
     @property
     def lines(self) -> dict[sp.Expr, Phrase]:
         """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
         lr = self.traced.symbols.get("lr", sp.Symbol("lr"))
         small = {x: (root, " for small ", lr) for x, root in self.approximations.items()}
-        return {**small, **{x**power: shorten(whole) for x, whole, power in self._powers}}
+        return {**small, **{x**power: _shorten(whole) for x, whole, power in _powers(self)}}
 
     def formulas(self) -> dict[str, str]:
         """The same in text."""
@@ -159,7 +176,26 @@ class Equilibrium:
 
     def proposition(self) -> Statement:
         """The equilibrium as a paper states it."""
-        return _statement_of(self)
+        small = self.approximations
+        then = [
+            (left, " ~ " if left in small else " = ", *pieces(right))
+            for left, right in self.lines.items()
+        ]
+        status = (
+            "derived in the mean field; it attracts at the numbers that are asked for, or a "
+            "refusal says so"
+        )
+        parts = [Part("Assume", self.hypotheses), Part("Then", tuple(then), True)]
+        parts += [Part("Where", (case,)) for case in self._cases()]
+        return Statement("Equilibrium", self.name, (*parts, Part("Status", (status,))))
+
+    def _cases(self) -> Iterator[str]:
+        """The cases that the formulas leave open, such as whether a clip acts at the point."""
+        cases = self.mean.step.facts.cases
+        found = sp.Tuple(self.fourth_power, self.squared_rotation).free_symbols
+        for name in sorted(found & cases.keys(), key=str):
+            (first, condition), (second, _) = cases[name].args
+            yield f"{name} is {show(first)} where {show(condition)}, else {show(second)}"
 
     def __str__(self) -> str:
         return str(self.proposition())
@@ -167,99 +203,29 @@ class Equilibrium:
     __repr__ = __str__
 
 
-def _hypotheses(mean: MeanStep | Directed, scaled: bool) -> tuple[Hypothesis, ...]:
-    step, along = mean.step, isinstance(mean, Directed)
-    length = "|g_t| = gamma / |w_t|" if scaled else "gradients of any length"
-    momenta = ", ".join(m for m in step.buffers if m in step.states)
-    forgets = f", and {momenta} forgets before the weight turns" if momenta and not along else ""
-    lines: list[Hypothesis] = [
-        sp.Eq(Inner("w", "g"), 0, evaluate=False),
-        f"gradients are random and uncorrelated with the momenta, {length}",
-        f"products are replaced by their means: d is large{forgets}",
-    ]
-    if isinstance(mean, Directed):
-        kind, overlap = (
-            ("signs", "2 asin(rho) / pi") if mean.is_sign else ("factors", "F(rho), measured")
-        )
-        lines.append(f"entries are Gaussian: {kind} of correlation rho have {overlap}")
-        if isinstance(step.algebra.opaque[mean.atom].function, SameLength):
-            lines.append("rows have the mean of their lengths")
-    elif (moment := mean.second_moment) and sp.sympify(step.states[moment.name]).has(DIMENSION):
-        lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
-    return (*lines, *step.facts.hypotheses)
+def _powers(law: Equilibrium) -> list[tuple[sp.Expr, sp.Expr, int]]:
+    return [(Norm("w"), law.fourth_power, 4), (TURN, law.squared_rotation, 2)]
 
 
-def _statement_of(law: Equilibrium) -> Statement:
-    small = law.approximations
-    then = [
-        (left, " ~ " if left in small else " = ", *pieces(right))
-        for left, right in law.lines.items()
-    ]
-    status = (
-        "derived in the mean field; it attracts at the numbers that are asked for, or a refusal "
-        "says so"
-    )
-    parts = [Part("Assume", law.hypotheses), Part("Then", tuple(then), True)]
-    parts += [Part("Where", (case,)) for case in _cases(law)]
-    return Statement("Equilibrium", law.name, (*parts, Part("Status", (status,))))
-
-
-def _settled(
+@lru_cache(maxsize=1024)  # a run asks for each of its weights
+def _rest_of(
     law: Equilibrium,
-    square: sp.Expr,
-    what: str,
-    values: Mapping[sp.Symbol, float],
-    shape: Shape,
-) -> float:
-    """The root of a quantity, which is one positive number at hyper-parameters `values`.
-
-    Raises:
-        NoEquilibriumError: it is none, or the point does not attract.
-    """
-    if law.factor is not None:
-        square = _of_shape(law.factor, square, shape)
-    if square.free_symbols:
-        lacking = ", ".join(sorted(map(str, square.free_symbols)))
-        where = "".join(f"; {case}" for case in _cases(law))
-        raise NoEquilibriumError(
-            f"{law.name}: {what} depends on {lacking}, which has no one number{where}"
-        )
-    shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
-    refused = f"{law.name}: the norm does not settle at {shown}"
-    number = complex(math.nan) if square.is_finite is False else complex(square)
-    if abs(number.imag) > 1e-12 * abs(number.real) or not 0 < number.real < math.inf:
-        raise NoEquilibriumError(f"{refused}: {what} would be {number:.4g}")
-    start = law.fourth_power.subs({**values, GAMMA: 1, DIMENSION: 1})
-    if isinstance(law.mean, MeanStep) and not start.free_symbols:
-        # Along a direction each point attracts.
-        try:
-            _stay(law.mean, tuple(sorted(values.items(), key=str)), start)
-        except NoEquilibriumError as error:
-            raise NoEquilibriumError(f"{refused}: it does not attract ({error})") from error
-    return math.sqrt(number.real)
-
-
-def _of_shape(along: Directed, formula: sp.Expr, shape: Shape) -> sp.Expr:
-    """A formula with the length of an orthogonal factor, and its overlaps, for a shape."""
-    if isinstance(shape, int):
-        name = along.step.traced.name
-        raise ValueError(f"{name}: the shape of the matrix is needed, got {shape} entries")
-    rule: Any = along.made.function
-    overlap, scale = Overlap.of(rule, shape), scale_of(rule, shape)
-    rank = min(shape[0], math.prod(shape[1:]))
-    known = {RANK: rank, SCALE: scale, SHARE: overlap.square / (scale**2 * rank)}
-    return formula.xreplace({x: x.of(overlap) for x in formula.atoms(OverlapSum)}).subs(known)
-
-
-@cache
-def _stay(
-    mean: MeanStep, values: tuple[tuple[sp.Symbol, float], ...], fourth_power: sp.Expr
-) -> None:
-    """Raise an error where the map leaves a norm, at some hyper-parameters, gamma = 1 and d = 1."""
-    norm = float(sp.re(fourth_power)) ** 0.25
-    found = mean.rest(dict(values), norm).norm
-    if not math.isclose(found, norm, rel_tol=1e-4):
-        raise NoEquilibriumError(f"it comes to {found:.4g} in place of {norm:.4g}")
+    pairs: tuple[tuple[sp.Symbol, float], ...],
+    shape: int | tuple[int, ...],
+    gamma: float = 1.0,
+) -> Rest:
+    """The point that iterating comes to, from the one of the formulas."""
+    values = dict(pairs)
+    if lacking := {*law.traced.free.values()} - values.keys():
+        raise ValueError(f"{law.name}: needs numbers for {', '.join(map(str, lacking))}")
+    entries = shape if isinstance(shape, int) else math.prod(shape)
+    start = law.fourth_power.subs({**values, GAMMA: gamma, DIMENSION: entries})
+    known = start.is_number and not start.has(OverlapSum) and start.is_positive
+    norm = float(start) ** 0.25 if known and start.is_finite else 1.0
+    try:
+        return law.mean.rest(values, shape, norm, gamma)
+    except NoEquilibriumError as error:
+        raise NoEquilibriumError(f"{law.name}: the norm does not settle: {error}") from error
 
 
 def _root(x: sp.Expr, power: int) -> sp.Expr:
@@ -276,15 +242,11 @@ def _root(x: sp.Expr, power: int) -> sp.Expr:
     return sp.root(x, power, evaluate=False) if power > 1 else x
 
 
-LONG = 120
-"""Characters of a formula beyond which its repeated parts get names."""
-
-
-def shorten(expression: sp.Expr) -> Phrase:
+def _shorten(expression: sp.Expr) -> Phrase:
     """A formula; in a long one the parts that occur twice have names."""
     if len(show(expression)) <= LONG:
         return expression
-    names = (sp.Symbol(f"k{n}") for n in itertools.count(1))
+    names = (sp.Symbol(f"k{n}", positive=True) for n in itertools.count(1))
     parts, (whole,) = sp.cse(expression, symbols=names)
     where = enumerated(sp.Eq(name, part, evaluate=False) for name, part in parts)
     return (whole, " with ", *where) if parts else whole
@@ -331,46 +293,32 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     if law.kappa == 0 and law.cross == 0:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
     mean = mean_step(traced)
-    if isinstance(mean, Directed):
-        fourth, rotation = stationary_along(mean)
-        if traced.given:
-            fourth, rotation = (normalize_signs(x.subs(traced.given)) for x in (fourth, rotation))
-        return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
-    if mean.second_moment is not None:
+    if isinstance(mean, MeanStep) and mean.second_moment is not None:
         resting_gradient(mean)  # which refuses a moment of more than gradients
-    _refuse_other_decay(mean.step)
+    refuse_other_decay(mean.step)
     fourth, rotation = _attracting_point(mean, law.kappa)
     if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
         raise NoEquilibriumError(f"{name}: the norm does not settle")
     return Equilibrium(name, traced, fourth, rotation, law.kappa, mean)
 
 
-def _attracting_point(mean: MeanStep, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
+def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     """The stationary point that the iterated map comes to, at usual numbers and several scales.
 
     Raises:
         NoEquilibriumError: there is none in closed form, or the step does not scale with the
             lengths of weight and gradients.
     """
-    step, kappa = mean.step, drop_transients(kappa, mean.step)
-    for index in range(2):
-        asked: list[int] = []
-
-        def choose(roots: list[sp.Expr], index: int = index, asked: list[int] = asked) -> sp.Expr:
-            asked.append(len(roots))
-            return roots[index % len(roots)]
-
-        point = find_stationary_point(mean, kappa, choose)
-        if step.facts.cases.keys() & sp.Tuple(*point).free_symbols:
+    step = mean.step
+    for root in range(2):
+        if isinstance(mean, Directed):
+            found = stationary_along(mean)
+        else:
+            found = find_stationary_point(mean, drop_transients(kappa, step), root)
+        given = step.traced.given
+        point = tuple(normalize_signs(x.subs(given)) if given else x for x in found)
+        if step.facts.cases.keys() & sp.Tuple(*point).free_symbols or _is_at_rest(mean, point):
             return point
-        try:
-            if _is_at_rest(mean, point):
-                return point
-        except NoEquilibriumError:
-            if not asked:
-                raise
-        if not asked:
-            break
     eps, named = step.traced.symbols.get("eps"), step.algebra.named.values()
     used = [*step.weight.values(), *(c for x in named for c in x.values())]
     advice = "; eps=0.0 holds it at 0" if eps in sp.Tuple(*used).free_symbols else ""
@@ -380,103 +328,35 @@ def _attracting_point(mean: MeanStep, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]
     )
 
 
-def _is_at_rest(mean: MeanStep, point: tuple[sp.Expr, sp.Expr]) -> bool:
-    """Tell if the iterated map comes to a point, at usual numbers and two scales."""
-    numbers, off = usual_values(mean.step.traced), []
-    for gamma, entries in ((1.0, 1.0), (3.0, 5.0)):
-        rest = mean.rest(numbers, 1.0, gamma, entries)
-        known = {**numbers, GAMMA: gamma, DIMENSION: entries}
+def _is_at_rest(mean: MeanStep | Directed, point: tuple[sp.Expr, sp.Expr]) -> bool:
+    """Tell if the iterated map comes to a point, at usual numbers and two scales.
+
+    Of an orthogonal factor, as if it were a sign: the formula holds its length and its overlap as
+    symbols.
+    """
+    numbers = usual_values(mean.step.traced)
+    for gamma, entries in ((1.0, 1), (3.0, 5)):
+        if isinstance(mean, Directed):
+            rest = mean.rest(numbers, entries, 1.0, gamma, arcsine_law)
+        else:
+            rest = mean.rest(numbers, entries, 1.0, gamma)
+        known = {**numbers, GAMMA: gamma, DIMENSION: entries, SCALE: 1, SHARE: 1, RANK: entries}
         fourth, squared = (complex(x.subs(known)) for x in point)
-        chord = 2 * math.sin(rest.turn / 2)
-        off += [abs(fourth / rest.norm**4 - 1), abs(squared / chord**2 - 1)]
-    return bool(np.isfinite(off).all() and max(off) <= AGREE)
+        off = [abs(fourth / rest.norm**4 - 1), abs(squared / rest.chord**2 - 1)]
+        if not max(off) <= AGREE:
+            return False
+    return True
 
 
 def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
     """Numbers at which a norm settles soon: momenta of 1/2, and all else at 1/10."""
     numbers = {}
-    for name, symbol in traced.symbols.items():
-        if symbol not in traced.given:
-            low, high = traced.intervals[name].low, traced.intervals[name].high
-            numbers[symbol] = 0.5 if (low, high) == (0, 1) else 0.3 if low >= 0 else 0.1
+    for name, symbol in traced.free.items():
+        low, high = traced.intervals[name].low, traced.intervals[name].high
+        numbers[symbol] = 0.5 if (low, high) == (0, 1) else 0.3 if low >= 0 else 0.1
     return numbers
-
-
-def _refuse_other_decay(step: Step) -> None:
-    """Refuse a step that leaves the weight its length, or takes a share that changes with it.
-
-    A projection acts on the products of the weight with other vectors; decay on the weight itself.
-    """
-    name, kept = step.traced.name, step.algebra.spread(step.weight)["w"]
-    products = {s: 0 for s in kept.free_symbols if isinstance(s, Inner) and "w" in (s.a, s.b)}
-    kept = drop_transients(tidy(step.algebra.expand(kept).subs(products)), step)
-    enters = any(
-        isinstance(x, Vector) and step.algebra.spread(x)["w"].subs(products) != 0
-        for x in step.states.values()
-    )
-    if kept == 1 and not enters:
-        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
-    named = {*step.facts.cases, *step.traced.symbols.values()}
-    fixed = {*named, *step.scalars.values(), DIMENSION}
-    if lengths := sorted(show(s) for s in kept.free_symbols - fixed):
-        raise NoEquilibriumError(
-            f"{name}: the decay is no fixed share of the weight, it changes with "
-            f"{', '.join(lengths)}; such a norm has no closed form"
-        )
-
-
-def _cases(law: Equilibrium) -> Iterator[str]:
-    """The cases that the formulas leave open, such as whether a clip acts at the point."""
-    cases = law.mean.step.facts.cases
-    found = sp.Tuple(law.fourth_power, law.squared_rotation).free_symbols
-    for name in sorted(found & cases.keys(), key=str):
-        (first, condition), (second, _) = cases[name].args
-        yield f"{name} is {show(first)} where {show(condition)}, else {show(second)}"
 
 
 def without_eps(recipe: str | Recipe) -> dict[str, float]:
     """eps at 0, where a recipe has one: it spoils closed forms, and is small beside a moment."""
     return {"eps": 0.0} if "eps" in bind(recipe).defaults else {}
-
-
-def rotational_rate(
-    recipe: str | Recipe, *, shape: Sequence[int] = (64, 64), **hyper_parameters: Any
-) -> Callable[[float], float]:
-    """The learning rate of `rotational(recipe)`, as a function of the learning rate of the recipe.
-
-    The equilibrium that is derived from the recipe's code has an effective step e, the length of
-    the chord from w / |w| to w' / |w'|. A step of `rotational` turns by arctan(rate) on average,
-    and exactly without `zero_mean` and memory, so
-
-        rate = tan(2 arcsin(e / 2)),    e = sqrt(2 lr weight_decay (1 - beta1) / (1 + beta1))
-
-    for AdamW and a small lr. A schedule of the rate is then the function of one of lr.
-
-    Args:
-        recipe: its name, or a function.
-        shape: of the weight, which matters to orthogonal factors alone.
-        **hyper_parameters: of the recipe, but for lr; its weight decay, above all.
-
-    Raises:
-        NoEquilibriumError: the recipe has no equilibrium, or none in closed form; or, of the
-            function, it does not settle at this lr.
-
-    Example:
-        >>> rate = rotational_rate("sgd", weight_decay=0.1, momentum=0.9)
-        >>> round(rate(0.1), 4), round(rate(0.05), 4)
-        (0.103, 0.0727)
-
-    Source: Kosson et al. 2024 (rotational equilibrium), Section 3.
-    """
-    bound = bind(recipe, **hyper_parameters)
-    held = {name: x for name, x in bound.hyper_parameters.items() if name != "lr" and x is not None}
-    law = equilibrium(recipe, **{**held, **without_eps(recipe)})
-    symbol = law.traced.symbols["lr"]
-
-    def rate(lr: float) -> float:
-        chord = law.rotation({symbol: lr}, shape)
-        if chord >= math.sqrt(2):
-            raise NoEquilibriumError(f"{law.name}: at lr={lr:g} a step turns by a right angle")
-        return math.tan(2 * math.asin(chord / 2))
-
-    return rate

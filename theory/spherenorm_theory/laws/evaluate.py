@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from spherenorm import Update, View
-from spherenorm_theory.algebra.formal import Opaque
+from spherenorm_theory.algebra.formal import Made
 from spherenorm_theory.algebra.letters import marked, states_of_letters
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import Vector
 from spherenorm_theory.algebra.trace import Trace
+from spherenorm_theory.algebra.units import count_units
 from spherenorm_theory.algebra.values import Array, Values
 from spherenorm_theory.laws.split import Split
 from spherenorm_theory.laws.step import Step
@@ -26,6 +27,43 @@ ALMOST = 1e-9
 
 class OutsideError(ValueError):
     """An assumption of the law does not hold for the inputs."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The weights for which a law was held against its code, and agrees.
+
+    Attributes:
+        view: splits them into the units that the law is about.
+        several: the law holds for each unit of a weight of several ones.
+        dimensions: of a weight of one unit.
+        from_start: the closed form was held against a run from the first step on.
+    """
+
+    view: View
+    several: bool
+    dimensions: int
+    from_start: bool
+
+    @property
+    def note(self) -> str:
+        """The units that the law is about, in text."""
+        if not self.several:
+            return f"the weight is one unit, of {self.dimensions} dimensions"
+        names = {"channel": "each index of dimension 0", "layer": "the whole tensor"}
+        return f"units: {names.get(self.view.name, f'those of the view {self.view}')} of a weight"
+
+    def require(self, name: str, weight: Tensor) -> None:
+        """Refuse a weight that the law is not about.
+
+        Raises:
+            OutsideError: it has several units, or another number of dimensions.
+        """
+        units = count_units(self.view, tuple(weight.shape))
+        if not self.several and (units != 1 or weight.ndim != self.dimensions):
+            raise OutsideError(
+                f"{name}: {self.note}; got {units} units and {weight.ndim} dimensions"
+            )
 
 
 @dataclass(frozen=True)
@@ -58,14 +96,21 @@ def evaluate(step: Step, view: View, inputs: Inputs) -> tuple[Tensor, dict[str, 
     """
     numbers = read_units(step, view, inputs)
     check_assumptions(step, numbers)
-    _refuse_projection(step, inputs)
-    new = view.from_rows(torch.tensor(numbers.vector(step.weight)), inputs.weight)
+    # A view of the rule may have other units than the law: all rows together may be orthogonal to
+    # their gradient where no row is.
+    for other in step.traced.views if step.facts.failed else ():
+        there = read_units(step, other, inputs)
+        if any(there.scalar(test).any() for test in step.facts.failed):
+            raise OutsideError(
+                f"{step.traced.name}: the law assumes that no projection acts; the test of the "
+                f"view {other} passes for these numbers"
+            )
     after = {
         name: _join(name, step.states[letter], numbers, view, inputs)
         for name, letter in step.letters.items()
         if name not in step.traced.inside
     }
-    return new, after
+    return view.from_rows(torch.tensor(numbers.vector(step.weight)), inputs.weight), after
 
 
 def read_step(law: Split, view: View, inputs: Inputs, new: Tensor) -> Values:
@@ -97,21 +142,19 @@ def read_units(step: Step, view: View, inputs: Inputs) -> Values:
             scalars[letter] = view.units(value).reshape(-1).numpy()
         if letter in scalars and letter not in step.scalars:
             vectors[letter] = np.broadcast_to(scalars[letter][:, None], w.shape)
-    return Values(step.algebra, vectors, scalars, _letters(step.traced, view, inputs))
+    return Values(step.algebra, vectors, scalars, _rules(step.traced, view, inputs))
 
 
-def _letters(traced: Trace, view: View, inputs: Inputs) -> Callable[..., Array] | None:
+def _rules(traced: Trace, view: View, inputs: Inputs) -> Callable[[Made, Array], Array] | None:
     """The function that applies the rules of letters, unit by unit as the rules do."""
     if not traced.letters:
         return None
-    numbers = {
-        n: torch.tensor(inputs.values[s.name], dtype=torch.float64)
-        for n, s in traced.symbols.items()
-    }
-    rule, found = marked(traced.build(numbers))
+    numbers = {n: inputs.values[s.name] for n, s in traced.symbols.items()}
+    tensors = {n: torch.tensor(x, dtype=torch.float64) for n, x in numbers.items()}
+    rule, found = marked(traced.build(tensors))
     states = states_of_letters(rule)
 
-    def apply(made: Opaque, direction: Array, *_: Array) -> Array:
+    def apply(made: Made, direction: Array) -> Array:
         letter, weight = found[made.place], inputs.weight.double()
         own: dict[str, Any] = {n: inputs.state[outer] for n, outer in states[made.place].items()}
         own |= {"step": own["step"] + 1} if "step" in own else {}
@@ -130,8 +173,8 @@ def _join(name: str, x: Any, numbers: Values, view: View, inputs: Inputs) -> Ten
     """
     like, shape = inputs.state[name], numbers.vectors["w"].shape
     if like.shape == inputs.weight.shape:
-        entries = torch.tensor(np.broadcast_to(numbers.entries(x), shape))
-        return view.from_rows(entries, inputs.weight)
+        rows = numbers.vector(x) if isinstance(x, Vector) else numbers.scalar(x)[..., None]
+        return view.from_rows(torch.tensor(np.broadcast_to(rows, shape)), inputs.weight)
     if isinstance(x, Vector) or like.numel() not in (1, shape[0]):
         raise ValueError(f"the state {name!r} does not split into the units of the view {view}")
     values = torch.tensor(np.broadcast_to(numbers.scalar(x), shape[:1]))
@@ -147,10 +190,10 @@ def check_assumptions(step: Step, numbers: Values) -> None:
         OutsideError: naming one.
     """
     name, (w, g) = step.traced.name, (numbers.vectors[atom] for atom in "wg")
-    lengths = [np.linalg.norm(x, axis=1) for x in (w, g)]
-    if not all((length > 0).all() for length in lengths):
+    lengths = np.linalg.norm(w, axis=1) * np.linalg.norm(g, axis=1)
+    if not (lengths > 0).all():
         raise OutsideError(f"{name}: the law assumes w, g not 0")
-    cosines = (w * g).sum(1) / (lengths[0] * lengths[1])
+    cosines = (w * g).sum(1) / lengths
     cosine = cosines[np.abs(cosines).argmax()]
     if ("w", "g") in step.algebra.known and abs(cosine) > ALMOST:
         raise OutsideError(
@@ -165,22 +208,7 @@ def check_assumptions(step: Step, numbers: Values) -> None:
                 f"{name}: the law has {letter} {sign}, as steps leave it; got {least}"
             )
     for relation in step.facts.hypotheses:
-        if not numbers.holds(relation).all():
+        if not numbers.scalar(relation).all():
             raise OutsideError(
                 f"{name}: the law assumes {show(relation)}, which these numbers do not meet"
-            )
-
-
-def _refuse_projection(step: Step, inputs: Inputs) -> None:
-    """Refuse a scale-invariance test that passes in a view of the rule, which the law says fails.
-
-    A view of the rule may have other units than the law: all rows together may be orthogonal to
-    their gradient where no row is.
-    """
-    for view in step.traced.views if step.facts.failed else ():
-        numbers = read_units(step, view, inputs)
-        if any(numbers.holds(test).any() for test in step.facts.failed):
-            raise OutsideError(
-                f"{step.traced.name}: the law assumes that no projection acts; the test of the "
-                f"view {view} passes for these numbers"
             )

@@ -24,7 +24,7 @@ import numpy as np
 import sympy as sp
 
 from spherenorm import rules as r
-from spherenorm_theory.algebra.formal import Opaque
+from spherenorm_theory.algebra.formal import Made
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import show
 from spherenorm_theory.algebra.symbols import DIMENSION, Inner, Norm, Vector
@@ -41,41 +41,42 @@ from spherenorm_theory.laws.step import Step
 
 TERMS = 4000
 """Of a sum over earlier steps, at most."""
-DIRECTIONS = (r.Orthogonalize, r.SameLength)
+
+
+def arcsine_law(rho: Array) -> Any:
+    """The correlation of signs of Gaussian numbers."""
+    return 2 / math.pi * np.arcsin(rho)
 
 
 class OverlapSum(sp.Function):  # type: ignore[misc]  # sympy has no types
     """sum over k = 1, 2, ... of a^k F(r b^(k-1)), for |a b| < 1.
 
-    F is the overlap of orthogonal factors, which depends on the shape of the matrix, so that the
-    sum has no value of its own.
+    F is the overlap of orthogonal factors, which depends on the shape of the matrix; the value in
+    numbers is that of signs, by which the formulas are held against the iterated step.
     """
 
     nargs = 3
 
-    def of(self, kernel: Callable[..., Any]) -> sp.Expr:
-        """The value by F, where the arguments are numbers."""
+    def overlap(self, rho: Array) -> Any:
+        """F."""
+        return arcsine_law(rho)
+
+    def _eval_evalf(self, prec: int) -> sp.Expr:
         a, r, b = map(float, self.args)
-        if not abs(a * b) < 1:
-            return sp.nan
-        terms = 1 + math.ceil(math.log(1e-17) / math.log(abs(a * b))) if a * b else 1
-        k = np.arange(terms)
-        return sp.Float(float((a ** (k + 1) * kernel(r * b**k)).sum()))
+        k = np.arange(TERMS)
+        return sp.Float(float((a ** (k + 1) * self.overlap(r * b**k)).sum()))
 
 
 class ArcsineSum(OverlapSum):
-    """The same with F = arcsin: of floats a float."""
+    """The same with F = arcsin."""
+
+    def overlap(self, rho: Array) -> Any:
+        """F."""
+        return np.arcsin(rho)
 
     @classmethod
     def eval(cls, a: sp.Expr, r: sp.Expr, b: sp.Expr) -> sp.Expr | None:
-        if a == 0 or r == 0:
-            return sp.S.Zero
-        measured = any(x.has(sp.Float) for x in (a, r, b))
-        known = measured and all(x.is_number for x in (a, r, b))
-        return OverlapSum(a, r, b).of(np.arcsin) if known else None
-
-    def _eval_evalf(self, prec: int) -> sp.Expr:
-        return self.of(np.arcsin)
+        return sp.S.Zero if a == 0 or r == 0 else None
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Directed:
 
     step: Step
     atom: str
-    made: Opaque
+    made: Made
     argument: Vector
     keep: sp.Expr
     factor: sp.Expr
@@ -107,34 +108,37 @@ class Directed:
         opaque, refused = step.algebra.opaque, f"no equilibrium of {step.traced.name} is derived:"
         weight = step.algebra.spread(step.weight)
         moving = [a for a in weight if a != "w"]
-        directed = [a for a in moving if a in opaque and _is_directed(opaque[a])]
+        directed = [a for a in moving if a in opaque and opaque[a].square is not None]
         if not directed:
             return None
         (atom, *more) = directed
         if more or len(moving) > 1:
             raise NoEquilibriumError(
-                f"{refused} a step along {show(opaque[atom])} of which a part is taken away, or "
-                "beside another one"
+                f"{refused} a step along {show(opaque[atom].formula)} of which a part is taken "
+                "away, or beside another one"
             )
         made = opaque[atom]
-        if isinstance(made.function, r.SameLength):
+        if isinstance(made.rule, r.SameLength) and made.argument is not None:
             # The lengths of rows at rest are at their mean, so that rows keep their shares.
-            (inner, *others) = made.arguments[0]
-            if others or not isinstance(opaque[inner].function, r.Orthogonalize):
+            (inner, *others) = made.argument
+            if others or not isinstance(opaque[inner].rule, r.Orthogonalize):
                 return None
             made = opaque[inner]
-        argument = step.algebra.unfold(made.arguments[0])
+        assert made.argument is not None
+        argument = step.algebra.unfold(made.argument)
         states = [step.algebra.spread(step.states[m]) for m in step.buffers if m in argument]
         entering = {a for x in (argument, *states) for a in x} - {"g", *step.buffers}
         if entering:
             names = ", ".join(sorted(entering))
-            raise NoEquilibriumError(f"{refused} {show(made)} of a momentum that {names} enters")
+            raise NoEquilibriumError(
+                f"{refused} {show(made.formula)} of a momentum that {names} enters"
+            )
         return Directed(step, atom, made, argument, weight["w"], weight[atom])
 
     @property
     def is_sign(self) -> bool:
         """True for a sign, False for an orthogonal factor."""
-        return self.made.function is np.sign
+        return self.made.rule is None
 
     @property
     def momenta(self) -> list[str]:
@@ -164,44 +168,52 @@ class Directed:
         return rho
 
     def rest(
-        self, values: Mapping[sp.Symbol, float], shape: Sequence[int], norm: float = 1.0
+        self,
+        values: Mapping[sp.Symbol, float],
+        shape: int | Sequence[int],
+        norm: float = 1.0,
+        gamma: float = 1.0,
+        overlap: Callable[[Array], Any] | None = None,
     ) -> Rest:
-        """The point at which the step rests: |w|, and the turn per step.
+        """The point at which the step rests, whatever the lengths of gradients.
 
         Args:
             values: all hyper-parameters.
             shape: of the weight.
             norm: from which it starts; a norm that is held stays there.
+            gamma: not used.
+            overlap: another F, of steps as long as signs.
 
         Raises:
             NoEquilibriumError: it does not rest.
+            ValueError: an orthogonal factor of a number of entries, which has no shape.
         """
-        step, entries = self.step, float(math.prod(shape))
+        step = self.step
+        entries = square = float(shape if isinstance(shape, int) else math.prod(shape))
         values = {**{s: float(x) for s, x in step.traced.given.items()}, **values}
-        kernel: Callable[[Array], Any] = _arcsine
-        square = entries
-        if isinstance(self.made.function, r.Orthogonalize):
-            overlap = Overlap.of(self.made.function, shape)
-            kernel, square = overlap, overlap.square
+        kernel: Callable[[Array], Any] = overlap or arcsine_law
+        if isinstance(self.made.rule, r.Orthogonalize) and overlap is None:
+            if isinstance(shape, int):
+                raise ValueError(
+                    f"{step.traced.name}: the shape of the matrix is needed, got {shape} entries"
+                )
+            measured = Overlap.of(self.made.rule, shape)
+            kernel, square = measured, measured.square
         overlaps = kernel(self.correlations(values))
         held = {s: norm for n, s in step.scalars.items() if step.states.get(n) == s}
         # u may be as long as the factor behind it, which has a letter of its own.
         alike = (a for a, x in step.algebra.opaque.items() if a == self.atom or x is self.made)
         lengths = {Norm(a): math.sqrt(square) for a in alike}
         fixed = {**values, **held, **lengths, DIMENSION: entries}
-        results = [drop_transients(x, step) for x in (self.keep, self.factor)]
-        meanings = {
-            s: drop_transients(x, step)
-            for s, x in step.algebra.meanings(results, step.facts.cases).items()
-        }
         symbols = [Norm("w"), Inner("w", self.atom), *fixed]
-        function, numbers = compiled(symbols, results, meanings), [*map(float, fixed.values())]
+        whole = (step.algebra.write_out(x, cases=True) for x in (self.keep, self.factor))
+        function = compiled(symbols, [drop_transients(x, step) for x in whole])
         powers = np.arange(len(overlaps))
 
         def move(x: Array) -> tuple[Array, float]:
             squared = math.exp(x[0])
             along = x[1] * math.sqrt(squared * square)
-            a, c = function(math.sqrt(squared), along, *numbers)
+            a, c = function(math.sqrt(squared), along, *fixed.values())
             new = c * square * float(np.float_power(a, powers) @ overlaps)
             after = a * a * squared + 2 * a * c * along + c * c * square
             moved = (a - 1) ** 2 * squared + 2 * (a - 1) * c * along + c * c * square
@@ -219,23 +231,19 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
     Raises:
         NoEquilibriumError: a or c change with lengths, or D holds several momenta.
     """
-    step, name = directed.step, directed.step.traced.name
-    refused = f"no equilibrium of {name} is derived:"
+    step, refused = directed.step, f"no equilibrium of {directed.step.traced.name} is derived:"
     a, c = (drop_transients(step.algebra.expand(x), step) for x in (directed.keep, directed.factor))
     loose = (a.free_symbols | c.free_symbols) - {*step.traced.symbols.values()}
     if any(isinstance(s, Inner) for s in loose):
-        raise NoEquilibriumError(
-            f"{refused} a step along {show(directed.made)} of which a part is taken away"
-        )
+        made = show(directed.made.formula)
+        raise NoEquilibriumError(f"{refused} a step along {made} of which a part is taken away")
     if loose:
         raise NoEquilibriumError(
-            f"{name}: the decay is no fixed share of the weight, it changes with "
+            f"{step.traced.name}: the decay is no fixed share of the weight, it changes with "
             f"{', '.join(sorted(map(str, loose)))}; such a norm has no closed form"
         )
-    if a == 1:
-        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
     if len(directed.momenta) > 1:
-        raise NoEquilibriumError(f"{refused} {show(directed.made)} of several momenta")
+        raise NoEquilibriumError(f"{refused} {show(directed.made.formula)} of several momenta")
     shares: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
     for m in (m for m in directed.momenta if m in directed.argument):
         state = step.algebra.spread(step.states[m])
@@ -249,11 +257,3 @@ def stationary_along(directed: Directed) -> tuple[sp.Expr, sp.Expr]:
     s = 1 + 2 * total
     squared = c**2 * square * s / (1 - a**2)
     return squared**2, ((1 - a**2) / s - (1 - a) ** 2) / a
-
-
-def _arcsine(rho: Array) -> Any:
-    return 2 / math.pi * np.arcsin(rho)
-
-
-def _is_directed(made: Opaque) -> bool:
-    return made.function is np.sign or isinstance(made.function, DIRECTIONS)

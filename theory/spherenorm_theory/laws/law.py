@@ -17,11 +17,11 @@ from spherenorm_theory.algebra.recording import trace
 from spherenorm_theory.algebra.statement import Statement, words
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.claims import claims_of, closed_form
-from spherenorm_theory.laws.evaluate import Inputs, evaluate
+from spherenorm_theory.laws.evaluate import Agreement, Inputs, evaluate
 from spherenorm_theory.laws.proposition import proposition, setting
 from spherenorm_theory.laws.split import Split, derive
 from spherenorm_theory.laws.step import one_step
-from spherenorm_theory.laws.verify import Agreement, hold
+from spherenorm_theory.laws.verify import hold
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -56,40 +56,32 @@ class NoEquilibriumError(ValueError):
 
 
 def read_random_step(traced: Trace) -> Step:
-    """One step in the mean field, after many others, for gradients orthogonal to all momenta."""
+    """One step in the mean field, after many others, for gradients orthogonal to all momenta.
+
+    States that no later weight depends on, such as an average of weights, are left out.
+    """
     pairs = tuple((m, "g") for m in one_step(traced).buffers)
-    return _without_bystanders(_settled(one_step(traced, mean_field=True, orthogonal=pairs)))
-
-
-def _settled(step: Step) -> Step:
-    """The step after many steps, where its transients are known to die out."""
+    step = one_step(traced, mean_field=True, orthogonal=pairs)
 
     def late(x: Any) -> Any:
         if isinstance(x, Vector):
             return x.map(late)
-        try:
+        with contextlib.suppress(NoEquilibriumError):
             return drop_transients(x, step)
-        except NoEquilibriumError:
-            return x
+        return x
 
+    weight, named = late(step.weight), {n: late(x) for n, x in step.algebra.named.items()}
     kept = {n: x if n in step.counters else late(x) for n, x in step.states.items()}
-    named = {n: late(x) for n, x in step.algebra.named.items()}
-    algebra = replace(step.algebra, named=named)
-    return replace(step, weight=late(step.weight), states=kept, algebra=algebra)
-
-
-def _without_bystanders(step: Step) -> Step:
-    """The step without states that no later weight depends on, such as an average of weights."""
-    needed, waiting = set[str](), [step.weight]
-    algebra = step.algebra
+    tables: list[dict[str, Any]] = [kept, named]
+    tables += [{n: made.formula for n, made in step.algebra.opaque.items()}]
+    tables += [{s.name: x for s, x in step.facts.cases.items()}]
+    needed, waiting = set[str](), [weight]
     while waiting:
         names = {*names_in(waiting.pop())} - needed
         needed |= names
-        for table in (step.states, algebra.named):
-            waiting += [x for n, x in table.items() if n in names]
-        waiting += [x for n, made in algebra.opaque.items() if n in names for x in made.arguments]
-        waiting += [x for symbol, x in step.facts.cases.items() if symbol.name in names]
-    return replace(step, states={n: x for n, x in step.states.items() if n in needed})
+        waiting += [table[n] for table in tables for n in names & table.keys()]
+    states = {n: x for n, x in kept.items() if n in needed}
+    return replace(step, weight=weight, states=states, algebra=replace(step.algebra, named=named))
 
 
 def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
@@ -110,7 +102,9 @@ def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
     moving = {p for p in expression.atoms(sp.Pow) if p.exp.free_symbols & counters}
     for power in moving:
         rates = [sp.diff(power.exp, counter) for counter in power.exp.free_symbols & counters]
-        if not (all(rate.is_positive for rate in rates) and _is_below_1(power.base, step)):
+        base = power.base
+        shrinks = abs(base) < 1 if base.is_number else step.facts.is_share(base)
+        if not (shrinks and all(rate.is_positive for rate in rates)):
             raise NoEquilibriumError(f"{name}: {show(power)} is not known to go to 0")
     after = expression.xreplace(dict.fromkeys(moving, sp.S.Zero))
     if left := after.free_symbols & counters:
@@ -118,14 +112,6 @@ def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
             f"{name}: the step changes with {', '.join(map(str, left))} for ever"
         )
     return after
-
-
-def _is_below_1(base: sp.Expr, step: Step) -> bool:
-    """Tell if |x| < 1 is known."""
-    if base.is_number:
-        return bool(abs(base) < 1)
-    interval = step.facts.domains.get(base)
-    return interval is not None and interval.low >= 0 and interval.high == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,10 +127,9 @@ class MeanStep:
     def __post_init__(self) -> None:
         opaque = self.step.algebra.opaque
         for atom in (a for a in self.step.algebra.spread(self.step.weight) if a in opaque):
-            name, shown = self.step.traced.name, show(opaque[atom])
             raise NoEquilibriumError(
-                f"no equilibrium of {name} is derived: {shown} is not linear in the gradients, in "
-                "the mean either"
+                f"no equilibrium of {self.step.traced.name} is derived: "
+                f"{show(opaque[atom].formula)} is not linear in the gradients, in the mean either"
             )
 
     @cached_property
@@ -171,14 +156,13 @@ class MeanStep:
         found = [n for n, v in numbers.items() if step.algebra.expand(v).has(Norm("g"))]
         return step.scalars[found[0]] if found else None
 
-    def refuse_unknown(self, loose: set[sp.Symbol], *names: str) -> None:
+    def refuse_unknown(self, loose: Iterable[sp.Symbol | str]) -> None:
         """Refuse products that random gradients do not fix, such as the mean of the entries.
 
         Raises:
             NoEquilibriumError: naming them.
         """
-        if loose or names:
-            shown = ", ".join([*sorted(map(show, loose)), *names])
+        if shown := ", ".join(sorted(x if isinstance(x, str) else show(x) for x in loose)):
             raise NoEquilibriumError(
                 f"{self.step.traced.name}: the step depends on {shown}, which random gradients do "
                 "not fix"
@@ -195,23 +179,22 @@ class MeanStep:
     def _function(self) -> Callable[..., list[float]]:
         """The products and numbers after a step, and |w' - w|^2, by those before it."""
         step, inner = self.step, self.step.algebra.inner
-        outside = {atom for x in self.after.values() for atom in x} - {*self.after, "g"}
+        self.refuse_unknown({a for x in self.after.values() for a in x} - {*self.after, "g"})
         results = [inner(self.after[a], self.after[b]) for a, b in self.pairs]
         results += [*(step.states[n] for n in self._numbers), inner(self.way, self.way)]
         symbols = [Norm(a) if a == b else product(a, b) for a, b in self.pairs]
         symbols += [*(step.scalars[n] for n in self._numbers), Norm("g")]
         symbols += [*step.traced.symbols.values(), DIMENSION]
-        meanings = step.algebra.meanings(results, step.facts.cases)
-        free = sp.Tuple(*results, *meanings.values()).free_symbols
-        self.refuse_unknown(free - {*symbols, *meanings}, *sorted(outside))
-        return compiled(symbols, results, meanings)
+        whole = [step.algebra.write_out(x, cases=True) for x in results]
+        self.refuse_unknown(sp.Tuple(*whole).free_symbols - {*symbols})
+        return compiled(symbols, whole)
 
     def rest(
         self,
         values: Mapping[sp.Symbol, float],
+        shape: int | Sequence[int] = 1,
         norm: float = 1.0,
         gamma: float = 1.0,
-        entries: float = 1.0,
     ) -> Rest:
         """The point at which the map rests, from a weight of that norm, for |g| = gamma / |w|.
 
@@ -220,7 +203,8 @@ class MeanStep:
         """
         function, traced, size = self._function, self.step.traced, len(self.pairs)
         given = {**{s: float(x) for s, x in traced.given.items()}, **values}
-        hypers = [given[s] for s in traced.symbols.values()]
+        entries = shape if isinstance(shape, int) else math.prod(shape)
+        fixed = [*(given[s] for s in traced.symbols.values()), float(entries)]
         first, second = (np.array(each) for each in np.triu_indices(len(self.after)))
         diagonal = first == second
         grown = [self.step.states[n] - self.step.scalars[n] for n in self._numbers]
@@ -236,7 +220,7 @@ class MeanStep:
         def step(x: Array) -> tuple[Array, float]:
             lengths, numbers = np.exp(x[:size][diagonal] / 2), np.exp(x[size:])
             known = np.where(diagonal, lengths[first], x[:size] * lengths[first] * lengths[second])
-            *new, moved = function(*known, *numbers, gamma / lengths[0], *hypers, entries)
+            *new, moved = function(*known, *numbers, gamma / lengths[0], *fixed)
             after = np.array(new, dtype=float)
             numbers = np.where(counts, LATE, after[size:])
             if (numbers < 0).any():
@@ -265,6 +249,11 @@ class Rest:
     turn: float
     radius: float
 
+    @property
+    def chord(self) -> float:
+        """The effective step |w'/|w'| - w/|w||."""
+        return 2 * math.sin(self.turn / 2)
+
 
 def find_rest(
     name: str,
@@ -290,7 +279,9 @@ def find_rest(
             for _ in range(PLAIN):
                 x, _ = _valid(function(x))
         except (ArithmeticError, ValueError, TypeError, NameError) as error:
-            raise NoEquilibriumError(f"{name}: its angles do not rest: {error}") from error
+            raise NoEquilibriumError(
+                f"{name}: its angles do not rest at {shown}: {error}"
+            ) from error
         with contextlib.suppress(ArithmeticError, ValueError):  # of a guess that is no point
             move, off, radius = _newton(function, x)
             guess = x + move * min(1.0, FAR / np.abs(move).max(initial=TINY))
@@ -326,23 +317,10 @@ def _valid(found: tuple[Array, float]) -> tuple[Array, float]:
     return found
 
 
-# Formulas as functions of numbers
-
-
 def compiled(
-    symbols: Sequence[sp.Symbol],
-    results: Sequence[sp.Expr],
-    meanings: Mapping[sp.Symbol, sp.Expr],
+    symbols: Sequence[sp.Symbol], results: Sequence[sp.Expr]
 ) -> Callable[..., list[float]]:
-    """Formulas as a function of numbers, in which named parts are computed once.
-
-    Args:
-        symbols: of the numbers.
-        results: the formulas.
-        meanings: of further symbols, each after those that it uses.
-    """
-    plain = {s: sp.Dummy() for s in (*symbols, *meanings)}
-    pairs = [(plain[s], x.xreplace(plain)) for s, x in meanings.items()]
+    """Formulas as a function of the numbers of symbols."""
+    plain = {s: sp.Dummy() for s in symbols}
     formulas = [sp.sympify(x).xreplace(plain) for x in results]
-    arguments = [plain[s] for s in symbols]
-    return sp.lambdify(arguments, formulas, "math", cse=lambda exprs: (pairs, exprs))  # type: ignore[no-any-return]
+    return sp.lambdify([*plain.values()], formulas, "math", cse=True)  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from spherenorm import rules as r
 from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind
-from spherenorm_theory.algebra.formal import Opaque
+from spherenorm_theory.algebra.formal import Made
 from spherenorm_theory.algebra.hyper_parameters import is_number
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import SHORT, names_in
@@ -65,12 +65,15 @@ def proposition(
         heading = ("Closed form (", *held, ")") if held else "Closed form"
         parts.append(Part(heading, (claim.relation,), True))
     parts.append(Part("Status", (_status(law, claims, from_start),)))
-    return Statement("Proposition", law.name, tuple(parts), (*law.step.algebra.named.values(),))
+    return Statement("Proposition", law.name, tuple(parts))
 
 
 def _timed(law: Split, x: Any) -> Any:
     """A phrase at time t, with the numbers that the law holds."""
-    return mapped(law.entered(x), lambda each: at(each, TIME))
+    entered = law.entered(x)
+    return mapped(
+        entered.formula if isinstance(entered, Vector) else entered, lambda each: at(each, TIME)
+    )
 
 
 def setting(law: Split, note: str) -> tuple[Phrase, ...]:
@@ -96,7 +99,7 @@ def _step_lines(law: Split) -> Iterator[Phrase]:
     if law.constant:
         yield w[TIME + 1], " = ", _timed(law, law.step.weight)
         return
-    yield w[TIME + 1], " = ", Vector({"w": law.keep, "s": sp.S.One})
+    yield w[TIME + 1], " = ", at(Vector({"w": law.keep, "s": sp.S.One}).formula, TIME)
     yield s[TIME], " = ", _timed(law, law.drive)
 
 
@@ -105,7 +108,7 @@ def _letters_of(law: Split, claims: Sequence[Claim]) -> list[str]:
     algebra, cases = law.step.algebra, {s.name: x for s, x in law.step.facts.cases.items()}
     parts: dict[str, list[Any]] = {
         **{name: [whole] for name, whole in algebra.named.items()},
-        **{name: [made] for name, made in algebra.opaque.items()},
+        **{name: [made.formula] for name, made in algebra.opaque.items()},
         **{name: [case] for name, case in cases.items()},
     }
     shown = [law.drive, law.step.weight] if law.constant else [law.drive]
@@ -124,15 +127,15 @@ def _meaning(law: Split, name: str) -> Phrase:
         return letter, " = ", _timed(law, algebra.named[name])
     if name in algebra.opaque:
         made = algebra.opaque[name]
-        return letter, " = ", _timed(law, made), *_note(made)
+        return letter, " = ", _timed(law, made.formula), *_note(made)
     (case,) = (x for s, x in law.step.facts.cases.items() if s.name == name)
     (first, condition), (second, _) = case.args
-    return _timed(law, (letter, " = ", first, " where ", condition, ", else ", second))
+    return letter, " = ", *_timed(law, (first, " where ", condition, ", else ", second))
 
 
-def _note(made: Opaque) -> Iterator[Any]:
+def _note(made: Made) -> Iterator[Any]:
     """The facts about the letter of a rule."""
-    rule = made.function
+    rule = made.rule
     if isinstance(rule, r.SameLength):
         yield ", as long as its argument"
     elif isinstance(rule, r.StiefelProjection):

@@ -121,14 +121,9 @@ class Split:
 
     def with_numbers(self) -> Split:
         """The law at the numbers that were given; the step keeps its symbols."""
-        return replace(
-            self,
-            kappa=self.entered(self.kappa),
-            drive=self.entered(self.drive),
-            cross=self.entered(self.cross),
-            recursion={unknown: self.entered(x) for unknown, x in self.recursion.items()},
-            length=self.entered(self.length),
-        )
+        whole = {n: self.entered(getattr(self, n)) for n in ("kappa", "drive", "cross", "length")}
+        recursion = {unknown: self.entered(x) for unknown, x in self.recursion.items()}
+        return replace(self, recursion=recursion, **whole)
 
     @property
     def at_start(self) -> tuple[Hypothesis, ...]:

@@ -6,12 +6,12 @@ state has a letter of its own (m for a momentum, v for a second moment).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import sympy as sp
 import torch
 
@@ -137,15 +137,16 @@ def letters_of(traced: Trace) -> dict[str, str]:
     """The atom of each state: its letter, unless something else has it too."""
     wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.states}
     taken = {*RESERVED, *traced.symbols, *(s.name for s in traced.symbols.values())}
-    alone = {n for n, letter in wanted.items() if [*wanted.values()].count(letter) == 1}
     chosen: dict[str, str] = {}
     for name, letter in wanted.items():
-        free = (
-            letter if name in alone and letter not in taken else re.sub(r"\W", "_", name) or "state"
+        alone = [*wanted.values()].count(letter) == 1
+        plain = re.sub(r"\W", "_", name) or "state"
+        longer = (plain + "_state" * n for n in itertools.count())
+        chosen[name] = next(
+            x
+            for x in itertools.chain([letter] * alone, longer)
+            if x not in {*taken, *chosen.values()} and (x == letter or x not in wanted)
         )
-        while free in taken or free in chosen.values() or (free != letter and free in wanted):
-            free = f"{free}_state"
-        chosen[name] = free
     return chosen
 
 
@@ -179,7 +180,7 @@ def one_step(
 
     Example:
         >>> print(show(one_step("sgd", weight_decay=0.0, dampening=0.0).weight))
-        w - lr g - lr beta m
+        w - lr beta m - lr g
     """
     traced = trace(recipe, **given)
     names, known = traced.scalar_states, dict.fromkeys(orthogonal, sp.S.Zero)
@@ -190,18 +191,21 @@ def one_step(
     if scale_invariant:
         known["w", "g"] = sp.S.Zero
     signs = _signs_at_start(traced, names)
-    step = _read(traced, signs, {}, known, mean_field)
+
+    def read(values: Mapping[str, sp.Expr]) -> Step:
+        return _read(traced, signs, values, known, mean_field)
+
+    step = read({})
     while weaker := {n: WEAKER[s] for n, s in signs.items() if not _keeps(step, n, s)}:
         signs |= weaker
-        step = _read(traced, signs, {}, known, mean_field)
-    starts = {n: x for n, x in traced.starts.items() if x is not None}
-    at_rest = {n: starts[n] for n in traced.scalar_states if n in starts}
-    while at_rest:
-        again = _read(traced, signs, at_rest, known, mean_field)
-        stay = {n: x for n, x in at_rest.items() if again.states[again.letters[n]] == x}
-        if stay == at_rest:
+        step = read({})
+    values = {n: x for n in traced.scalar_states if (x := traced.starts[n]) is not None}
+    while values:
+        again = read(values)
+        stay = {n: x for n, x in values.items() if again.states[again.letters[n]] == x}
+        if stay == values:
             return again
-        at_rest = stay
+        values = stay
     return step
 
 
@@ -254,18 +258,6 @@ def _read(
     after = dict(zip(letters.values(), states, strict=True))
     by_letter = {letters[name]: symbol for name, symbol in symbols.items()}
     return Step(weight, after, algebra, traced, by_letter, letters)
-
-
-def draw_from(interval: Any, rng: np.random.Generator) -> float:
-    """A usual number of an interval, not near its ends."""
-    low, high = interval.low, interval.high
-    if np.isinf(low) and np.isinf(high):
-        return float(rng.uniform(0.05, 1.5) * rng.choice([-1, 1]))
-    if np.isinf(high):
-        return float(low + rng.uniform(0.02, 0.9))
-    if np.isinf(low):
-        return float(high - rng.uniform(0.02, 0.9))
-    return float(low + (high - low) * rng.uniform(0.05, 0.95))
 
 
 def express_inner(step: Step, vector: Vector, letter: str, a: Vector, b: Vector) -> sp.Expr:

@@ -1,21 +1,20 @@
-"""The turn per step at rest, in numbers, and growth relative to the steps' own."""
+"""The turn per step at rest, in numbers, the rate at which `rotational` turns so, and growth."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy as sp
 
-from spherenorm import Recipe
+from spherenorm import Recipe, bind
 from spherenorm_theory.algebra.hyper_parameters import structure_of_run
 from spherenorm_theory.algebra.recording import trace
 from spherenorm_theory.algebra.symbols import GrowthError, normalize_signs
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.balance import find_momenta
-from spherenorm_theory.laws.equilibrium import mean_step, without_eps
-from spherenorm_theory.laws.kernels import Directed
+from spherenorm_theory.laws.equilibrium import equilibrium, mean_step, without_eps
 from spherenorm_theory.laws.law import Law, norm_growth
 from spherenorm_theory.laws.mean_field import (
     MeanStep,
@@ -85,15 +84,58 @@ def turn_of(
         step = mean_step(traced)
     except GrowthError as error:
         raise NoEquilibriumError(f"{traced.name}: {error}") from error
-    if isinstance(step, Directed):
-        turns = [step.rest(values, shape, norm).turn for norm in (1.0, 2.0)]
-    else:
-        turns = [step.rest(values, *scale).turn for scale in ((1.0, 1.0, 1.0), (2.0, 3.0, 5.0))]
+    turns = [
+        step.rest(values, entries if isinstance(step, MeanStep) else shape, norm, gamma).turn
+        for norm, gamma, entries in ((1.0, 1.0, 1), (2.0, 3.0, 5))
+    ]
     if not math.isclose(*turns, rel_tol=SCALED):
         raise NoEquilibriumError(
             f"{traced.name}: the turn changes with the lengths of gradients or weight"
         )
     return turns[0]
+
+
+def rotational_rate(
+    recipe: str | Recipe, *, shape: Sequence[int] = (64, 64), **hyper_parameters: Any
+) -> Callable[[float], float]:
+    """The learning rate of `rotational(recipe)`, as a function of the learning rate of the recipe.
+
+    The equilibrium that is derived from the recipe's code has an effective step e, the length of
+    the chord from w / |w| to w' / |w'|. A step of `rotational` turns by arctan(rate) on average,
+    and exactly without `zero_mean` and memory, so
+
+        rate = tan(2 arcsin(e / 2)),    e = sqrt(2 lr weight_decay (1 - beta1) / (1 + beta1))
+
+    for AdamW and a small lr. A schedule of the rate is then the function of one of lr.
+
+    Args:
+        recipe: its name, or a function.
+        shape: of the weight, which matters to orthogonal factors alone.
+        **hyper_parameters: of the recipe, but for lr; its weight decay, above all.
+
+    Raises:
+        NoEquilibriumError: the recipe has no equilibrium, or none in closed form; or, of the
+            function, it does not settle at this lr.
+
+    Example:
+        >>> rate = rotational_rate("sgd", weight_decay=0.1, momentum=0.9)
+        >>> round(rate(0.1), 4), round(rate(0.05), 4)
+        (0.103, 0.0727)
+
+    Source: Kosson et al. 2024 (rotational equilibrium), Section 3.
+    """
+    bound = bind(recipe, **hyper_parameters)
+    held = {name: x for name, x in bound.hyper_parameters.items() if name != "lr" and x is not None}
+    law = equilibrium(recipe, **{**held, **without_eps(recipe)})
+    symbol = law.traced.symbols["lr"]
+
+    def rate(lr: float) -> float:
+        chord = law.rotation({symbol: lr}, tuple(shape))
+        if chord >= math.sqrt(2):
+            raise NoEquilibriumError(f"{law.name}: at lr={lr:g} a step turns by a right angle")
+        return math.tan(2 * math.asin(chord / 2))
+
+    return rate
 
 
 def growth_ratio(recipe: str | Recipe | Trace | Law, **given: Any) -> sp.Expr:

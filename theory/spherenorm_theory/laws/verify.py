@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
 import torch
 from torch import Tensor
 
-from spherenorm import Rule, View
+from spherenorm import Interval, Rule, View
 from spherenorm import rules as r
 from spherenorm_theory.algebra.claims import Claim
 from spherenorm_theory.algebra.printing import show
@@ -25,6 +25,7 @@ from spherenorm_theory.algebra.trace import TraceError
 from spherenorm_theory.algebra.units import count_units
 from spherenorm_theory.algebra.values import Values
 from spherenorm_theory.laws.evaluate import (
+    Agreement,
     Inputs,
     OutsideError,
     check_assumptions,
@@ -33,7 +34,7 @@ from spherenorm_theory.laws.evaluate import (
 )
 from spherenorm_theory.laws.orthogonal import scale_of
 from spherenorm_theory.laws.split import Split
-from spherenorm_theory.laws.step import Step, draw_from
+from spherenorm_theory.laws.step import Step
 
 Shape = tuple[int, ...]
 
@@ -45,8 +46,6 @@ ROUNDED = 1e-14
 """The relative change of a weight that rounding may make in a few operations."""
 RADIAL = 2.0
 """The radial part of a gradient that no test takes for an orthogonal one."""
-TOGETHER = 0.3
-"""The share of gradients whose units are orthogonal to the weight together, and none by itself."""
 KINDS = {"first": 0, "any": 1, "later": 3}
 """Of steps: from the first state, from any state, from one that steps leave; steps before them."""
 EXPLODES = 100.0
@@ -71,43 +70,6 @@ class DifferenceError(TraceError):
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """The weights for which a law was held against its code, and agrees.
-
-    Attributes:
-        view: splits them into the units that the law is about.
-        several: the law holds for each unit of a weight of several ones.
-        dimensions: of a weight of one unit.
-        from_start: the closed form was held against a run from the first step on.
-    """
-
-    view: View
-    several: bool
-    dimensions: int
-    from_start: bool
-
-    @property
-    def note(self) -> str:
-        """The units that the law is about, in text."""
-        if not self.several:
-            return f"the weight is one unit, of {self.dimensions} dimensions"
-        names = {"channel": "each index of dimension 0", "layer": "the whole tensor"}
-        return f"units: {names.get(self.view.name, f'those of the view {self.view}')} of a weight"
-
-    def require(self, name: str, weight: Tensor) -> None:
-        """Refuse a weight that the law is not about.
-
-        Raises:
-            OutsideError: it has several units, or another number of dimensions.
-        """
-        units = count_units(self.view, tuple(weight.shape))
-        if not self.several and (units != 1 or weight.ndim != self.dimensions):
-            raise OutsideError(
-                f"{name}: {self.note}; got {units} units and {weight.ndim} dimensions"
-            )
-
-
-@dataclass(frozen=True)
 class Case(Inputs):
     """Inputs of one step, with the rule itself."""
 
@@ -122,10 +84,9 @@ def hold(law: Split, claims: Sequence[Claim]) -> Agreement:
         DifferenceError: they differ.
     """
     step, traced = law.split_step, law.step.traced
-    one = MATRIX if traced.letters else traced.shape
-    _compare_one_unit(step, traced.views[0] if traced.views else View(None), one)
-    _compare_plain_numbers(step, one)
-    from_start, views = _hold_claims(law, claims, one), traced.views or (View(0), View(None))
+    views, one = traced.views or (View(0), View(None)), MATRIX if traced.letters else traced.shape
+    _hold_one_unit(step, traced.views[0] if traced.views else View(None), one)
+    from_start = _hold_claims(law, claims, one)
     for view in views:
         if _agree_at(step, view, SHAPES):
             return Agreement(view, True, 0, from_start)
@@ -144,19 +105,22 @@ def hold(law: Split, claims: Sequence[Claim]) -> Agreement:
 
 
 def draw_case(
-    step: Step, view: View, shape: Shape, kind: str, *seed: int, scale: float = 1.0
-) -> Case:
+    step: Step, view: View, shape: Shape, kind: str, *seed: int, scale: float = 1.0,
+    plain: bool = False,
+) -> Case:  # fmt: skip
     """A case of a kind, as `KINDS` has them.
 
     Hyper-parameters are drawn from their intervals; numbers of the state have both signs where the
-    law allows them; counters are early and late.
+    law allows them; counters are early and late. The rule is made with tensors, as it was recorded,
+    or with plain numbers.
     """
     traced, rng = step.traced, np.random.default_rng(seed)
     numbers = {
-        name: float(traced.given.get(s, draw_from(traced.intervals[name], rng)))
+        name: float(traced.given.get(s, _draw_from(traced.intervals[name], rng)))
         for name, s in traced.symbols.items()
     }
-    rule = traced.build({n: torch.tensor(x, dtype=torch.float64) for n, x in numbers.items()})
+    tensors = {n: torch.tensor(x, dtype=torch.float64) for n, x in numbers.items()}
+    rule = traced.build(numbers if plain else tensors)
     weight = torch.tensor(rng.normal(size=shape) * rng.uniform(0.5, 2) * scale)
     state = rule.init(weight)
     if set(state) != set(traced.states):
@@ -173,21 +137,24 @@ def draw_case(
     return Case(weight, grad, state, values, rule)
 
 
-def _gradient(step: Step, view: View, weight: Tensor, rng: np.random.Generator) -> Tensor:
-    """A random gradient, orthogonal to each unit up to rounding where the law assumes that.
+def _draw_from(interval: Interval, rng: np.random.Generator) -> float:
+    """A usual number of an interval, not near its ends."""
+    low, high = interval.low, interval.high
+    if np.isinf(low) and np.isinf(high):
+        return float(rng.uniform(0.05, 1.5) * rng.choice([-1, 1]))
+    if np.isinf(high):
+        return float(low + rng.uniform(0.02, 0.9))
+    if np.isinf(low):
+        return float(high - rng.uniform(0.02, 0.9))
+    return float(low + (high - low) * rng.uniform(0.05, 0.95))
 
-    Elsewhere each unit has a radial part of either sign, and now and then all of them together
-    have none.
-    """
+
+def _gradient(step: Step, view: View, weight: Tensor, rng: np.random.Generator) -> Tensor:
+    """A random gradient, orthogonal to each unit up to rounding where the law assumes that."""
     grad = torch.tensor(rng.normal(size=tuple(weight.shape)))
     radial = view.radial_coefficient(weight, grad)
-    orthogonal = ("w", "g") in step.algebra.known
-    cosine = torch.tensor(rng.choice([-1.0, 1.0], size=tuple(radial.shape)))
-    cosine = cosine * (ROUNDING if orthogonal else RADIAL)
-    if not orthogonal and cosine.numel() > 1 and rng.random() < TOGETHER:
-        squares = view.inner(weight, weight)
-        cosine = cosine - (cosine * squares).sum() / squares.sum()
-    return grad - (radial - cosine) * weight
+    cosine = ROUNDING if ("w", "g") in step.algebra.known else RADIAL
+    return grad - (radial - cosine * torch.tensor(rng.choice([-1.0, 1.0], radial.shape))) * weight
 
 
 def _draw_state(step: Step, name: str, value: Tensor, rng: np.random.Generator) -> Tensor:
@@ -205,6 +172,35 @@ def _draw_state(step: Step, name: str, value: Tensor, rng: np.random.Generator) 
 
 
 # The comparison
+
+
+def _hold_one_unit(step: Step, view: View, shape: Shape) -> None:
+    """Hold the step of one unit against its rule, of tensors and of plain numbers.
+
+    Raises:
+        DifferenceError: they differ, or no inputs meet the assumptions.
+    """
+    cases = [(*each, False) for each in itertools.product((*FAR, 1.0), KINDS)]
+    compared = 0
+    for n, (scale, kind, plain) in enumerate([*cases, (1.0, "first", True)]):
+        # (a recipe may refuse plain numbers that it takes as tensors)
+        with contextlib.suppress(*([ValueError] if plain else [])):
+            case = draw_case(step, view, shape, kind, 0, n, scale=scale, plain=plain)
+        differs = _differs(step, view, case)
+        compared += differs is not None
+        if differs:
+            given = ", ".join(f"{n}={x:.4g}" for n, x in case.values.items())
+            raise DifferenceError(
+                f"{step.traced.name}: the law differs from the step of the code at {given} "
+                f"({'plain numbers' if plain else 'tensors'}), weight {case.weight.tolist()}, "
+                f"gradient {case.grad.tolist()}"
+            )
+    if not compared:
+        assumed = "; ".join(map(show, step.facts.hypotheses))
+        raise DifferenceError(
+            f"{step.traced.name}: no random inputs meet the assumptions of the law, so that it "
+            f"cannot be held against its code: {assumed}"
+        )
 
 
 def _agree_at(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
@@ -225,26 +221,6 @@ def _agree_at(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
                 if not cases:
                     break
     return bool(met - {1})
-
-
-def _compare_one_unit(step: Step, view: View, shape: Shape) -> None:
-    compared = 0
-    for n, (scale, kind) in enumerate(itertools.product((*FAR, 1.0), KINDS)):
-        case = draw_case(step, view, shape, kind, 0, n, scale=scale)
-        differs = _differs(step, view, case)
-        compared += differs is not None
-        if differs:
-            given = ", ".join(f"{n}={x:.4g}" for n, x in case.values.items())
-            raise DifferenceError(
-                f"{step.traced.name}: the law differs from the step of the code at {given}, "
-                f"weight {case.weight.tolist()}, gradient {case.grad.tolist()}"
-            )
-    if not compared:
-        assumed = "; ".join(map(show, step.facts.hypotheses))
-        raise DifferenceError(
-            f"{step.traced.name}: no random inputs meet the assumptions of the law, so that it "
-            f"cannot be held against its code: {assumed}"
-        )
 
 
 def _differs(step: Step, view: View, case: Case) -> bool | None:
@@ -278,31 +254,6 @@ def _agree(a: Tensor, b: Tensor, slack: float = 0.0) -> bool:
     return bool(((a - b.double()).abs() <= allowed).all())
 
 
-def _compare_plain_numbers(step: Step, shape: Shape) -> None:
-    """Hold the rule of tensors, which was recorded, against the rule of plain numbers.
-
-    Raises:
-        DifferenceError: they take different steps.
-    """
-    traced, weights = step.traced, list[Tensor]()
-    with contextlib.suppress(Exception):  # of a recipe that refuses these numbers
-        case = draw_case(step, View(None), shape, "first", 3)
-        numbers = {name: case.values[s.name] for name, s in traced.symbols.items()}
-        for rule in (case.rule, traced.build(numbers)):
-            weight, grad, state = case.weight, case.grad, dict(case.state)
-            for _ in range(2):  # a momentum is seen in the second step
-                weight, state = rule.step(weight, grad, state)
-                grad = grad.roll(1, -1)
-            weights.append(weight)
-    finite = len(weights) == 2 and all(bool(x.isfinite().all()) for x in weights)
-    if finite and not _agree(weights[0], weights[1]):
-        shown = ", ".join(f"{n} = {x:g}" for n, x in numbers.items())
-        raise DifferenceError(
-            f"{traced.name}: the code does another step where hyper-parameters are plain numbers "
-            f"than where they are tensors of float64: it asks for their type ({shown})"
-        )
-
-
 # The claims, as they are printed
 
 
@@ -315,10 +266,8 @@ def _hold_claims(law: Split, claims: Sequence[Claim], shape: Shape) -> bool:
     Raises:
         DifferenceError: another claim is false of the run.
     """
-    view = next(iter(law.step.traced.views), View(None))
-    view = view if count_units(view, shape) == 1 else View(None)
     try:
-        run = _run(law, view, shape)
+        run = [*_run(law, shape)]
     except Exception:  # of a rule that takes no such weight
         return False
     met, from_start = [_meets(law.split_step, numbers) for numbers in run[:-1]], True
@@ -338,32 +287,27 @@ def _hold_claims(law: Split, claims: Sequence[Claim], shape: Shape) -> bool:
     return from_start
 
 
-def _run(law: Split, view: View, shape: Shape) -> list[Values]:
+def _run(law: Split, shape: Shape) -> Iterator[Values]:
     """The numbers of each step of a run from its start, with w' and s; of the last, w alone."""
-    step, rng, run = law.split_step, np.random.default_rng(5), list[Values]()
+    step, rng = law.split_step, np.random.default_rng(5)
+    view = next(iter(step.traced.views), View(None))
+    view = view if count_units(view, shape) == 1 else View(None)
     case = draw_case(step, view, shape, "first", 7)
     weight, state = case.weight, case.state
     for _ in range(STEPS):
         inputs = Inputs(weight, _gradient(step, view, weight, rng), state, case.values)
         weight, state = case.rule.step(weight, inputs.grad, dict(state))
         numbers = read_step(law, view, inputs, weight)
-        run.append(replace(numbers, numbers={**numbers.numbers, **_letters(step, numbers, shape)}))
+        for name, made in step.algebra.opaque.items():
+            if isinstance(made.rule, r.Orthogonalize):
+                c, rank = scale_of(made.rule, shape), min(shape[0], shape[1])
+                q = float(numbers.scalar(Norm(name)).item()) ** 2 / (c**2 * rank)
+                numbers.numbers = {**numbers.numbers, "c": c, "q": q, "rank": rank}
+        yield numbers
         if not float(view.norm(weight).max()) < EXPLODES:
             break
     nothing = torch.full_like(weight, torch.nan)
-    return [*run, read_step(law, view, Inputs(weight, inputs.grad, state, case.values), nothing)]
-
-
-def _letters(step: Step, numbers: Values, shape: Shape) -> dict[str, float]:
-    """c, q and the rank of the last orthogonal factor of a step."""
-    made = [n for n, x in step.algebra.opaque.items() if isinstance(x.function, r.Orthogonalize)]
-    if not made:
-        return {}
-    rule = step.algebra.opaque[made[-1]].function
-    assert isinstance(rule, r.Orthogonalize)
-    scale, rank = scale_of(rule, shape), min(shape[0], shape[1])
-    squared = float(numbers.scalar(Norm(made[-1])).item()) ** 2
-    return {"c": scale, "rank": rank, "q": squared / (scale**2 * rank)}
+    yield read_step(law, view, Inputs(weight, inputs.grad, state, case.values), nothing)
 
 
 def _meets(step: Step, numbers: Values) -> bool:
@@ -375,22 +319,14 @@ def _meets(step: Step, numbers: Values) -> bool:
 
 def _on_run(x: sp.Expr, run: list[Values], time: int) -> float:
     """The value of a printed formula at one time of a run; nan where it has none."""
-    t = next((s for s in x.free_symbols if s.is_integer and s.name == "t"), None)
-    at_time = sp.sympify(x).subs(t, time) if t is not None else sp.sympify(x)
-    at_time = at_time.replace(lambda e: isinstance(e, sp.Sum), lambda e: e.doit())
-    known = {
-        symbol: sp.Float(float(run[when].scalar(label).item()), 25)
-        for symbol, label, when in _products(at_time, time)
-    }
+    t = sp.Symbol("t", integer=True, nonnegative=True)
+    now = sp.sympify(x).subs(t, time).replace(lambda e: isinstance(e, sp.Sum), lambda e: e.doit())
+    indexed = now.atoms(sp.Indexed)
+    inside = {s for i in indexed for s in i.free_symbols}
+    known = {i: run[int(i.indices[0])].scalar(i.base.label) for i in indexed}
+    known |= {s: run[time].scalar(s) for s in now.free_symbols - inside}
     try:
-        return float(at_time.xreplace(known).evalf(25))
+        digits = {symbol: sp.Float(float(value.item()), 25) for symbol, value in known.items()}
+        return float(now.xreplace(digits).evalf(25))
     except (TypeError, KeyError):
         return float("nan")
-
-
-def _products(x: sp.Expr, time: int) -> Iterator[tuple[sp.Basic, sp.Basic, int]]:
-    """Each symbol of a formula, with its meaning and its time."""
-    indexed = x.atoms(sp.Indexed)
-    yield from ((i, i.base.label, int(i.indices[0])) for i in indexed)
-    inside = {s for i in indexed for s in i.free_symbols}
-    yield from ((s, s, time) for s in x.free_symbols - inside)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
 VOCABULARY = 128
@@ -29,7 +29,6 @@ PARTS = ("train", "validation", "test")
 
 IN_TURN = ("train",) * 8 + ("validation", "test")
 """The part of each file, in alphabetical order of their paths, over and over again."""
-
 
 SCORED = 192
 """Windows of validation, and of test."""
@@ -76,21 +75,16 @@ def source_windows(train: int, scored: int, context: int) -> Splits:
         ValueError: a part has fewer windows than are asked for.
     """
     seen: set[bytes] = set()
-    return Splits(
-        *(
-            _windows(part, count, context, seen)
-            for part, count in zip(PARTS, (train, scored, scored), strict=True)
-        )
-    )
+    counts = dict(zip(PARTS, (train, scored, scored), strict=True))
+    return Splits(*(_windows(part, count, context, seen) for part, count in counts.items()))
 
 
 def _windows(part: str, count: int, context: int, seen: set[bytes]) -> tuple[Tensor, Tensor]:
     text = source_text(part)
-    available = (len(text) - 1) // context
+    available, found, last = (len(text) - 1) // context, list[Tensor](), len(text) - context - 1
     if count > available:
         lack = f"the standard library has {available} windows of {context} bytes for {part}"
         raise ValueError(f"{lack}, got {count}")
-    found, last = [], len(text) - context - 1
     for place in range(count):
         start = place * available // count * context
         while (window := text[start : start + context].numpy().tobytes()) in seen and start < last:
@@ -146,7 +140,7 @@ class ByteModel(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         read, targets = batch
-        return cross_entropy(model(read).flatten(0, 1), targets.long().flatten())
+        return F.cross_entropy(model(read).flatten(0, 1), targets.long().flatten())
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         read, targets = batch

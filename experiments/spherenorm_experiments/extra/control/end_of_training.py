@@ -18,7 +18,6 @@ from spherenorm_experiments.extra.control.turns import Rotations, growth
 from spherenorm_experiments.pictures import Picture, drawn, lines
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Key, Place, Runs, Trial, number
-from spherenorm_experiments.spec import Regime
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Row, Table, mean_of
 
@@ -41,8 +40,8 @@ WINDOWS = {"smoke": 160, "small": 8000, "full": 64_000}
 EPOCHS = {"smoke": 4, "small": 50, "full": 200}
 """Of the digits; 900 steps in the small tier."""
 
-SMOOTHING = {"bytes": 0.0, "digits": 0.2}
-"""Smoothed labels keep a network that fits all digits from having no gradient."""
+SMOOTHED = {"label_smoothing": 0.2}
+"""Of the digits: it keeps a network that fits all of them from having no gradient."""
 
 GRADIENT = partial(growth, what="gradients", early=MIDDLE, late=END)
 NORM = partial(growth, what="norms", early=MIDDLE, late=END)
@@ -96,15 +95,13 @@ class EndOfTraining(Study):
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         trials: list[Trial] = []
         for task in TASKS[:1] if plan.tier == "smoke" else TASKS:
-            own: dict[str, Any] = {"epochs": EPOCHS[plan.budgets]}
+            own: dict[str, Any] = {"epochs": EPOCHS[plan.budgets], "options": SMOOTHED}
             if task == "bytes":
                 own = {"options": {"windows": WINDOWS[plan.budgets], "width": 32}}
-            regime = Regime(label_smoothing=SMOOTHING[task])
             for name, (recipe, hyper_parameters) in ARMS.items():
                 trials += self.seeded(
                     plan, Place(task, name), task, recipe, hyper_parameters, rest=REST,
-                    schedule="linear", probes=("norms", PROBE), probe_every=10, regime=regime,
-                    **own,
+                    schedule="linear", probes=("norms", PROBE), probe_every=10, **own,
                 )  # fmt: skip
         return trials
 

@@ -149,7 +149,8 @@ def _against_law(runs: Runs, task: str) -> Picture:
         known = marks.dropna()
         if len(known):
             series[str(name)] = known.law.tolist(), known.turn.tolist()
-    colors = {name: COLORS[name.partition(", ")[2]] for name in series}
+    colors = {arm_of(base, control).name: COLORS[control]
+              for base, control in itertools.product(BASES, CONTROLS)}  # fmt: skip
     caption = f"Turn per step of hidden matrices, measured against the law ({task})."
     words = "turn by the law (rad)", "measured (rad)"
     return points(series, *words, caption, colors, log_x=True, log_y=True, diagonal=True)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from spherenorm_experiments.extra.equilibrium import predict
-from spherenorm_experiments.optimizers import rate_factor
 from spherenorm_experiments.runs import Result
 from spherenorm_experiments.spec import Spec
 
@@ -51,7 +50,7 @@ class Rotations(NamedTuple):
         found = np.array([[each["rotation"][name] for name in names] for each in probed])
         total, per_epoch = item.summary["steps"], item.summary["steps_per_epoch"]
         before = np.array([each["step"] - 1 for each in probed])
-        factors = [rate_factor(item.spec, int(step), total, per_epoch) for step in before]
+        factors = [item.spec.rate_factor(int(step), total, per_epoch) for step in before]
         rates = item.spec.hyper_parameters["lr"] * np.array(factors)
         return cls(before / total, rates, *np.moveaxis(found, -1, 0))
 

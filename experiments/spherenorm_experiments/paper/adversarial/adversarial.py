@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.paper.shared.facts import layout, of_labels
 from spherenorm_experiments.paper.shared.items import Items
@@ -280,7 +280,7 @@ class Adversarial(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
-        return cross_entropy(model(self.threat.attack(model, images, labels)), labels)
+        return F.cross_entropy(model(self.threat.attack(model, images, labels)), labels)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, labels = batch

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import torch
 
-from spherenorm import Chain
-from spherenorm.recipes import adam
+from spherenorm import Chain, Rule, Scalar, State, Update, chain, hyper
+from spherenorm.recipes import adam, sgd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.shared.detection import DETECTED
@@ -28,17 +27,46 @@ RATES, SGD_FACTORS = (0.01, 0.03, 0.1), (1.0, 10.0, 100.0)
 """Of Adam's kind; and SGD's rate over that of the Adam before it."""
 
 
-def adam_before_sgd(lr: float = 1e-3, weight_decay: float = 0.0, sgd_factor: float = 1.0) -> Chain:
-    """Adam; the factor is of the rate of the SGD that takes over, see `_turns`."""
-    return adam(lr=lr, weight_decay=weight_decay)
+class AdamThenSGD(Rule):
+    """The step of Adam, and after its share of the steps that of SGD, with a momentum of its own.
+
+    Args:
+        adam, sgd: both with a learning rate.
+        total_steps: of the whole run.
+    """
+
+    adam: Rule
+    sgd: Rule
+    total_steps: Scalar = hyper("[1, inf)")
+
+    state_names = ("step",)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        first, new = self.apply(self.adam, update, state)
+        second, own = self.apply(self.sgd, update, state)
+        direction = first.direction
+        for number, (share, divisor) in enumerate(TURNS):
+            begun = state["step"] - 0.5 > share * self.total_steps
+            direction = torch.where(begun, second.direction / divisor, direction)
+            if number == 0:
+                new |= {name: torch.where(begun, own[name], state[name]) for name in own}
+        return update.changed(direction=direction), new
 
 
-def _turns(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """SGD with Adam's decay takes over; then its rate falls twice."""
-    rate = given["sgd_factor"] * given["lr"]
-    sgd = {"recipe": "sgd", "momentum": 0.9, "nesterov": True}
-    sgd["weight_decay"] = given["weight_decay"]
-    return {"then": [{**sgd, "after": after, "lr": rate / by} for after, by in TURNS]}
+def adam_before_sgd(
+    lr: float = 1e-3,
+    weight_decay: float = 0.0,
+    sgd_factor: float = 1.0,
+    total_steps: int | None = None,
+) -> Chain:
+    """Adam, then SGD with the same decay at `sgd_factor` times its rate, which then falls twice.
+
+    Args:
+        total_steps: of the run, which gives it; None is no run of its own.
+    """
+    first = adam(lr=lr, weight_decay=weight_decay)
+    second = sgd(lr=sgd_factor * lr, momentum=0.9, nesterov=True, weight_decay=weight_decay)
+    return chain(AdamThenSGD(first, second, total_steps or 1))
 
 
 ROWS = table_of("""
@@ -83,7 +111,6 @@ ADAM_AND_SGD = Arm(
     paper={"lr": 1e-4, "weight_decay": DECAY, "sgd_factor": 1.0},
     fields={"schedule": "constant", "epochs": OURS},
     paper_fields={"epochs": EPOCHS},
-    regime=_turns,
     recipe=f"{__name__}:adam_before_sgd",
 )
 

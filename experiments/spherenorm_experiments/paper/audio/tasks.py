@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from spherenorm_experiments.metrics import Collected, Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Collected, Mean, Statistic
 from spherenorm_experiments.paper.audio import harmonic_cnn, synthetic
 from spherenorm_experiments.paper.audio.harmonic_cnn import POOLS, WIDTHS, HarmonicCNN
 from spherenorm_experiments.paper.audio.recordings import EVENTS, TAGS, WORDS, recordings

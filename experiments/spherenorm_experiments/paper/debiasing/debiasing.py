@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from spherenorm_experiments.metrics import Collected, Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Collected, Mean, Statistic
 from spherenorm_experiments.paper.debiasing import biased, nine_class
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18
 from spherenorm_experiments.task import Batch, Budget, Splits, Task

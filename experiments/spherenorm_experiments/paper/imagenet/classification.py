@@ -7,21 +7,24 @@ convolution keeps the side of the image.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.paper.imagenet.networks import FULL, SCALES, SMALL, Scale
 from spherenorm_experiments.paper.shared import augmentation, glyphs
 from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
 from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.train import Training
 
 Name = Literal[
     "mobilenetv2",
@@ -43,6 +46,22 @@ MAGNITUDE = 4.0
 """Of RandAugment on glyphs: at 9 they are turned by 27 degrees and shifted by 5 of 12 pixels."""
 
 
+class Averaged(nn.Module):
+    """A model that trains, and the exponential average of its weights, which is evaluated."""
+
+    def __init__(self, live: nn.Module, decay: float) -> None:
+        super().__init__()
+        self.live = live
+        average = get_ema_avg_fn(decay)  # type: ignore[no-untyped-call]
+        self.average = AveragedModel(live, avg_fn=average, use_buffers=True)
+        self.average.requires_grad_(False)
+        self.average.n_averaged.fill_(1)  # of the initial weights
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = (self.live if self.training else self.average)(images)
+        return out
+
+
 @dataclass(frozen=True)
 class Classification(Task):
     """Classify photographs of 1,000 synsets, or glyphs of ten characters.
@@ -57,6 +76,8 @@ class Classification(Task):
         cutmix: the probability with which a batch is mixed (CutMix, alpha 1).
         dropout: the rate before the classifier; None for the network's.
         stochastic_depth: the rate of the last block; None for the network's.
+        label_smoothing: the share of a target that is spread over all classes.
+        averaged: the decay of the average of the weights that is evaluated; None for the weights.
     """
 
     network: Name = "resnet18"
@@ -66,6 +87,8 @@ class Classification(Task):
     cutmix: float = 0.0
     dropout: float | None = None
     stochastic_depth: float | None = None
+    label_smoothing: float = 0.0
+    averaged: float | None = None
 
     name = "classification"
     metric = "accuracy (%)"
@@ -86,13 +109,21 @@ class Classification(Task):
         given = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
         options = {name: value for name, value in given.items() if value is not None}
         sizes = FULL if self.data_set == "imagenet" else SMALL
-        return sizes[self.network](classes=self._classes, **options)
+        model = sizes[self.network](classes=self._classes, **options)
+        return model if self.averaged is None else Averaged(model, self.averaged)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
         if self.cutmix and torch.rand(()) < self.cutmix:
             images, labels = augmentation.cutmix(images, F.one_hot(labels, self._classes).float())
-        return cross_entropy(model(images), labels)
+        return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)
+
+    @contextmanager
+    def around_step(self, training: Training, step: int) -> Iterator[None]:
+        """Average the weights after each step."""
+        yield
+        if isinstance(training.module, Averaged):
+            training.module.average.update_parameters(training.module.live)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, labels = batch

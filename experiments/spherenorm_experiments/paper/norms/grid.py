@@ -16,6 +16,12 @@ from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.runs import Key, Runs, across
 
+KIND = {
+    **dict.fromkeys(("SGD", "SGDP", "SGDG"), "SGD"),
+    **dict.fromkeys(("AdamW", "AdamP", "AdamG"), "Adam"),
+}
+PROJECTED = ("SGDP", "AdamP")
+
 NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
 """The momentum of SGD and SGDP."""
 
@@ -66,7 +72,7 @@ def arm(
             rate of 0.1 (SGD's kind) or 0.001.
     """
     usual = {**NESTEROV, **fixed} if recipe in ("SGD", "SGDP") else fixed
-    on_theirs = {"lr": 0.1 if recipe.startswith("SGD") else 1e-3, **usual, **(theirs or {})}
+    on_theirs = {"lr": 0.1 if KIND[recipe] == "SGD" else 1e-3, **usual, **(theirs or {})}
     tune = {"lr": rates} if rates else None
     return Arm(
         name or recipe, tune, usual, against, on_theirs, length=length, recipe=recipe.lower()

@@ -19,7 +19,7 @@ from spherenorm_experiments.runs import Key, Result, Runs, across, choose, mean_
 PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))
 REFERENCE = {"SGD": 1e-2, "SGDP": 1e-2, "AdamW": 1e-1, "AdamP": 1e-1}
 """The weight decay of each optimizer to which others are relative."""
-SGD_RATES, ADAM_RATES = (0.03, 0.1, 0.3, 1.0), (3e-3, 1e-2, 3e-2, 1e-1)
+RATES = {"SGD": (0.03, 0.1, 0.3, 1.0), "Adam": (3e-3, 1e-2, 3e-2, 1e-1)}
 LOW, HIGH = (0.0, 0.1, 1.0), (3.0, 10.0)
 """Relative to the reference; high ones with the cosine schedule only, as in the paper."""
 RATIOS = (0.1, 1.0)
@@ -32,13 +32,13 @@ def _name(optimizer: str, relative: float, ratio: float = 0.1) -> str:
 
 def _place(optimizer: str, part: str) -> str:
     """The condition: one of the schedules step and cosine, or the high decays."""
-    return f"{'SGD' if optimizer.startswith('SGD') else 'Adam'}, {part}"
+    return f"{grid.KIND[optimizer]}, {part}"
 
 
 def _arm(optimizer: str, relative: float, ratio: float = 0.1) -> Arm:
     against = [_name(a, relative) for a, b in PAIRS if b == optimizer]
-    rates = SGD_RATES if optimizer.startswith("SGD") else ADAM_RATES
-    share = {"wd_ratio": ratio} if optimizer.endswith("P") else {}
+    rates = RATES[grid.KIND[optimizer]]
+    share = {"wd_ratio": ratio} if optimizer in grid.PROJECTED else {}
     return grid.arm(
         optimizer, _name(optimizer, relative, ratio), rates, against,
         {"weight_decay": relative * 1e-4}, weight_decay=relative * REFERENCE[optimizer], **share,
@@ -216,7 +216,7 @@ WEIGHT_DECAY = grid.Grid(
         *(_arm(optimizer, x) for optimizer in REFERENCE for x in (*LOW, *HIGH)),
         *(_arm(optimizer, x, 1.0) for _, optimizer in PAIRS for x in LOW[1:]),
     ],
-    tune={"lr": SGD_RATES},
+    tune={"lr": RATES["SGD"]},
     conditions=[
         *(_condition(part, pair) for pair in PAIRS for part in ("step", "cosine")),
         *(_condition("high decay", pair) for pair in PAIRS),

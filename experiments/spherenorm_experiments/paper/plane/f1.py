@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim, slug
+from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.shared.starts import (
     PAPERS_START,
+    TIMED,
     at_best,
     at_rate,
     beside,
     from_papers_start,
     is_at_edge,
+    largest_norm,
+    over_steps,
 )
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import DASHES, Picture, color_of, lines, rounded
@@ -36,6 +39,8 @@ METHODS = {
 }
 """The recipe and the momentum of each."""
 
+COLORS = {name: color_of(recipe) for name, (recipe, _) in METHODS.items()} | {"GD": "#777777"}
+DASHED = {name: DASHES[momentum == 0.99] for name, (_, momentum) in METHODS.items()}
 PAPER_MAX_NORM = {"GDM 0.9": 2.93, "GDM 0.99": 27.87}
 LR = 0.02
 RATES = tuple(LR * 10 ** (k / 3) for k in range(-6, 10))
@@ -72,17 +77,10 @@ def _number(runs: Runs, name: str, key: str, *, best: bool = False) -> pd.Series
 
 
 def _largest_norm(name: str, statement: str) -> Claim:
-    """The claim about the largest norm from the paper's start, without randomness."""
-    theirs, momentum = PAPER_MAX_NORM[name], METHODS[name][1]
-
-    def norm(runs: Runs) -> float | None:
-        item = from_papers_start(at_rate(runs.every("", name), LR))
-        return None if item is None else item.summary["max_norm"]
-
-    return Claim(
-        f"largest-norm.{slug(name)}", f"= {theirs} ± {0.03 * theirs:.4g}", norm,
-        f"The largest norm under gradient descent with momentum {momentum} is {theirs}",
-        says(statement), format=".4g", paper=Cell(theirs, "g"),
+    words = f"gradient descent with momentum {METHODS[name][1]}"
+    return largest_norm(
+        name, PAPER_MAX_NORM[name], 0.03, lambda runs: at_rate(runs.every("", name), LR), words,
+        says(statement),
     )  # fmt: skip
 
 
@@ -104,9 +102,6 @@ def _end(runs: Runs, name: str, *, best: bool = False) -> pd.Series:
 def _gap_below(runs: Runs, best: bool) -> pd.Series:
     others = across(_end(runs, name, best=best) for name in OTHERS).min(axis=1)
     return _end(runs, "GDP 0.9", best=best) - others
-
-
-TIMED: dict[str, Any] = {"score": True, "deterministic": True}
 
 
 def _of_speed(*, best: bool) -> list[Claim]:
@@ -189,18 +184,13 @@ class F1(Study):
         items = {name: item for name in METHODS if (item := _shown(runs, name)) is not None}
         if not items:
             return []
-        colors = {name: _color(name) for name in items}
-        dashes = {name: DASHES[_is_fast(name)] for name in items}
-        pictures = [_in_the_plane({name: x for name, x in items.items() if not _is_fast(name)})]
-        for key, y, caption in (
-            ("norm", "norm ‖w‖", "The norm against steps."),
-            ("gap", "gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
-        ):
-            values = {name: np.maximum(item.arrays[key][:SHOWN_STEPS], 1e-12)
-                      for name, item in items.items()}  # fmt: skip
-            curves = {name: (range(len(curve)), curve) for name, curve in values.items()}
-            pictures.append(lines(curves, "step", y, caption, colors, log_y=True, dashes=dashes))
-        return pictures
+        kept = np.arange(min(SHOWN_STEPS, *(len(item.arrays["norm"]) for item in items.values())))
+        captions = {
+            "norm": ("norm ‖w‖", "The norm against steps."),
+            "gap": ("gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
+        }
+        curves = over_steps(items, kept, 1e-12, captions, colors=COLORS, dashes=DASHED)
+        return [_in_the_plane(items), *curves]
 
 
 def _shown(runs: Runs, name: str) -> Result | None:
@@ -234,24 +224,19 @@ def _row(runs: Runs, name: str) -> Row:
     )
 
 
-def _is_fast(name: str) -> bool:
-    """True of the larger momentum."""
-    return METHODS[name][1] == 0.99
-
-
-def _color(name: str) -> str:
-    return "#777777" if name == "GD" else color_of(METHODS[name][0])
-
-
 def _in_the_plane(items: Mapping[str, Result]) -> Picture:
-    """Draw w in the plane, from the start until the slowest is at the optimum."""
-    last = 2 + int(max((item.summary[SOLVED] or 0 for item in items.values()), default=0))
-    series = {name: item.arrays["w"][:last].T for name, item in items.items()}
+    """Draw w in the plane, from the start until the slowest is at the optimum.
+
+    Those of the larger momentum are left out.
+    """
+    slow = {name: item for name, item in items.items() if DASHED[name] == DASHES[0]}
+    last = 2 + int(max((item.summary[SOLVED] or 0 for item in slow.values()), default=0))
+    series = {name: item.arrays["w"][:last].T for name, item in slow.items()}
     caption = (
         "The weight itself: from the top to the direction straight down. GDM swings far out and "
         "then crawls; GDP stays near the circle."
     )
-    picture = lines(series, "w₁", "w₂", caption, {name: _color(name) for name in items})
+    picture = lines(series, "w₁", "w₂", caption, COLORS)
     angle = np.linspace(0, 2 * np.pi, 90)
     circle = {"x": rounded(np.cos(angle)), "y": rounded(np.sin(angle)), "name": "‖w‖ = 1"}
     picture.figure.add_scatter(**circle, line={"color": "#999", "dash": "dot", "width": 1})

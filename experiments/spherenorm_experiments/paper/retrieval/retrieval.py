@@ -11,7 +11,8 @@ F. Schroff et al., *FaceNet*, 2015.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
 from spherenorm_experiments.task import Batch, Budget, Splits, Task, are_tensors
+from spherenorm_experiments.train import Training
 
 MARGIN = 0.1
 """Of triplets and proxies, as in the released code of ProxyAnchor."""
@@ -126,6 +128,7 @@ class Retrieval(Task):
         start: of ResNet-50: random, or pretrained, from pretrained/resnet50.pth in the folder of
             `--data`, as torchvision publishes it.
         side: pixels of an image's side, of a data set on disk.
+        frozen_epochs: the first epochs, in which what is below the last layer does not train.
     """
 
     data_set: Literal[
@@ -140,6 +143,7 @@ class Retrieval(Task):
     frozen_statistics: bool = False
     start: Literal["random", "pretrained"] = "random"
     side: int = 224
+    frozen_epochs: float = 0.0
 
     name = "retrieval"
     metric = "recall@1 (%)"
@@ -169,6 +173,15 @@ class Retrieval(Task):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels, _ = batch
         return model(images, labels)  # type: ignore[no-any-return]
+
+    @contextmanager
+    def around_step(self, training: Training, step: int) -> Iterator[None]:
+        """Take the gradients of what is frozen."""
+        if step < self.frozen_epochs * training.run.steps_per_epoch:
+            assert isinstance(training.module, Learner)
+            for weight in training.module.embedding.trunk.parameters():
+                weight.grad = None
+        yield
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, labels, roles = batch

@@ -93,19 +93,19 @@ def ratio_at_equal_rates(
 
 
 def _by_rate(runs: Runs, condition: Condition, name: str) -> pd.DataFrame:
-    return runs.once(("by rate", condition.label, name), lambda: _measured(runs, condition, name))
+    """The runs of an arm whose norms were measured, by seed and rate."""
 
+    def measured() -> pd.DataFrame:
+        every = runs.every(condition.label, name)
+        known = np.array(["norms" in run.spec.probes for run in every.run], dtype=bool)
+        return every[known].drop_duplicates(["seed", "lr"]).set_index(["seed", "lr"])
 
-def _measured(runs: Runs, condition: Condition, name: str) -> pd.DataFrame:
-    every = runs.every(condition.label, name)
-    measured = np.array(["norms" in run.spec.probes for run in every.run], dtype=bool)
-    return every[measured].drop_duplicates(["seed", "lr"]).set_index(["seed", "lr"])
+    return runs.once(("by rate", condition.label, name), measured)
 
 
 def _shared(runs: Runs, on: Sequence[Condition], pair: Pair) -> str:
     """On how many conditions the pair has runs at one rate, if not on all that have runs."""
     rates = [[set(_by_rate(runs, each, name).index) for name in pair] for each in on]
     have = [both for both in rates if any(both)]
-    same = [both for both in have if both[0] & both[1]]
-    on_same = f"at equal rates on {len(same)} of {len(have)} conditions"
-    return "" if len(have) == len(same) else on_same
+    same = sum(bool(first & second) for first, second in have)
+    return "" if len(have) == same else f"at equal rates on {same} of {len(have)} conditions"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from spherenorm_experiments.runs import Key, Result
-from spherenorm_experiments.store import Records
+from spherenorm_experiments.store import RunFolder
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class WeightStatistic:
 @functools.lru_cache(maxsize=64)
 def _read(folder: Path, written: float, names: tuple[str, ...]) -> list[list[np.ndarray]]:
     """The statistics of these weights; a file is parsed once, as a study asks many times."""
-    records = Records(folder).read(("statistic",))
+    records = RunFolder(folder).records(("statistic",))
     known = [record["statistic"] for record in records if record]
     return [
         [np.array([each[name][part] for each in known], dtype=float) for part in (0, 1)]
@@ -76,14 +76,12 @@ and the others that it does not."""
 
 
 def single_step(statistic: WeightStatistic, delta: float) -> np.ndarray:
-    """The paper's test at each step: True where it takes the weight for scale-invariant."""
-    return _either(statistic.channels, statistic.layer, delta)
+    """The paper's test at each step: True where it takes the weight for scale-invariant.
 
-
-def _either(channels: np.ndarray, layer: np.ndarray, delta: float) -> np.ndarray:
-    """True where one view passes: it has values, and all of them are below delta."""
-    passed = np.zeros(len(channels), dtype=bool)
-    for values in (channels, layer):
+    One view passes if it has values, and all of them are below delta.
+    """
+    passed = np.zeros(len(statistic.channels), dtype=bool)
+    for values in (statistic.channels, statistic.layer):
         known = ~np.isnan(values)
         passed |= (np.where(known, values, 0) < delta).all(axis=1) & known.any(axis=1)
     return passed

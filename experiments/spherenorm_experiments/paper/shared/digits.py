@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.metrics import Mean, Statistic, cross_entropy
+from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.paper.shared.layers import convolution, head
 from spherenorm_experiments.paper.shared.resnet import Block
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
@@ -34,10 +34,12 @@ class Digits(Task):
         variant: the network: plain (three convolutions with BatchNorm), residual (ResNet's basic
             blocks).
         width: channels of the first layer.
+        label_smoothing: the share of a target that is spread over all classes.
     """
 
     variant: Literal["plain", "residual"] = "plain"
     width: int = 16
+    label_smoothing: float = 0.0
 
     name = "digits"
     metric = "accuracy (%)"
@@ -55,7 +57,8 @@ class Digits(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
-        return cross_entropy(model(images), F.one_hot(labels, 10).float())
+        targets = F.one_hot(labels, 10).float()
+        return F.cross_entropy(model(images), targets, label_smoothing=self.label_smoothing)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, labels = batch

@@ -18,8 +18,8 @@ import numpy as np
 
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.paper.shared.augmentation import View, central, varied
+from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.paper.shared.items import Items
-from spherenorm_experiments.paper.shared.layout import Layout
 from spherenorm_experiments.task import Splits
 
 CLASSES, HELD_OUT = 1000, 10
@@ -27,21 +27,13 @@ CLASSES, HELD_OUT = 1000, 10
 
 JPEG = (".jpeg", ".jpg")
 
-LAYOUT = Layout(
-    name="imagenet",
-    title="ImageNet-1k",
-    tree="""
-imagenet/
-  train/n01440764/n01440764_10026.JPEG ...      1,000 folders, one for each synset
-  val/n01440764/ILSVRC2012_val_00000293.JPEG    the same 1,000 folders
-""",
-    paths=("train", "val"),
-    statistics={
-        "classes": (CLASSES, lambda folder: sum(p.is_dir() for p in folder.glob("train/*"))),
-        "training images": (1_281_167, "train/*/*"),
-        "validation images": (50_000, "val/*/*"),
+LAYOUT = layout(
+    "imagenet",
+    {
+        "classes": lambda folder: sum(path.is_dir() for path in folder.glob("train/*")),
+        "training images": "train/*/*",
+        "validation images": "val/*/*",
     },
-    source="https://www.image-net.org, ILSVRC2012, training and validation images of task 1 and 2",
 )
 
 

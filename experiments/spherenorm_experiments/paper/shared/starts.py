@@ -1,4 +1,4 @@
-"""A toy's search: the point that is best from one start, the paper's, scored from the others.
+"""Both toys: the point that is best from one start, the paper's, scored from the others.
 
 Frames are those of `Runs.every`: all runs of an arm.
 """
@@ -6,11 +6,16 @@ Frames are those of `Runs.every`: all runs of an arm.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.runs import Result, number
+from spherenorm_experiments.claims import Claim, Statement, slug
+from spherenorm_experiments.pictures import Picture, lines
+from spherenorm_experiments.runs import Result, Runs, number
+from spherenorm_experiments.tables import Cell
 
 PAPERS_START = 0
 """The seed of the start from which a point is chosen."""
@@ -56,3 +61,48 @@ def is_at_edge(frame: pd.DataFrame, chosen: pd.DataFrame) -> bool:
     """True if no rate beyond that of the chosen runs was tried on one side."""
     ends = {frame.lr.min(), frame.lr.max()}
     return len(ends) > 1 and chosen.lr.iloc[0] in ends
+
+
+TIMED: dict[str, Any] = {"score": True, "deterministic": True}
+"""Of a claim about steps or gaps."""
+
+
+def largest_norm(
+    method: str, theirs: float, within: float, frame: Callable[[Runs], pd.DataFrame],
+    words: str, cites: Statement,
+) -> Claim:  # fmt: skip
+    """The claim about the largest norm from the paper's start, without randomness.
+
+    Args:
+        within: the share by which it may differ.
+        frame: the runs at one point.
+    """
+
+    def norm(runs: Runs) -> float | None:
+        item = from_papers_start(frame(runs))
+        return None if item is None else item.summary["max_norm"]
+
+    return Claim(
+        f"largest-norm.{slug(method)}", f"= {theirs} ± {within * theirs:.4g}", norm,
+        f"The largest norm under {words} is {theirs}", cites, format=".4g", paper=Cell(theirs, "g"),
+    )  # fmt: skip
+
+
+def over_steps(
+    items: Mapping[str, Result], kept: np.ndarray, floor: float,
+    captions: Mapping[str, tuple[str, str]], **how: Any,
+) -> list[Picture]:  # fmt: skip
+    """Draw curves of runs.
+
+    Args:
+        kept: steps that are shown.
+        floor: a smaller value is drawn as this.
+        captions: the title of the axis and the caption, by the curve's key.
+        how: other arguments of `lines`.
+    """
+    pictures = []
+    for key, (y, caption) in captions.items():
+        curves = {name: (kept, np.maximum(item.arrays[key][kept], floor))
+                  for name, item in items.items()}  # fmt: skip
+        pictures.append(lines(curves, "step", y, caption, log_y=True, **how))
+    return pictures

@@ -74,26 +74,23 @@ class _Vector(PureTask):
     """A loss of one vector, a weight of shape (1, n), with its norm and its gap to the optimum.
 
     The seed is that of the start: 0 for the paper's, another one for a start at its side.
+
+    Attributes:
+        begin, optimum: the paper's start, and the smallest loss.
+        scale: the loss is multiplied by this, and the gap divided.
+        levels: gaps whose first step is reported.
+        path: True to keep the weight, its norm and its gap at every step.
     """
 
-    optimum: float
-    """The smallest loss."""
-
-    scale: float
-    """The gap to the optimum is reported before the loss was multiplied by this."""
-
-    levels: tuple[float, ...]
-    """Gaps whose first step is reported."""
-
     begin: list[float]
-    """The vector before the first step."""
+    optimum: float
+    scale: float
+    levels: tuple[float, ...]
+    path: bool
 
     def value(self, w: Tensor) -> Tensor:
         """The loss of a vector of shape (n,)."""
         raise NotImplementedError
-
-    path: bool
-    """True to keep the weight, its norm and its gap at every step."""
 
     def start(self, seed: int) -> dict[str, Tensor]:
         begin = torch.tensor(self.begin, dtype=torch.float64)
@@ -119,11 +116,7 @@ class _Vector(PureTask):
         gap = (loss - self.optimum) / self.scale
         norm = w.norm(dim=-1)
         finite = torch.isfinite(gap).all(dim=0) & torch.isfinite(norm).all(dim=0)
-        ends = {
-            "final_gap": gap[-1],
-            "max_norm": norm.max(dim=0).values,
-            "last_norm": norm[-1],
-        }
+        ends = {"final_gap": gap[-1], "max_norm": norm.max(dim=0).values, "last_norm": norm[-1]}
         numbers = {name: torch.where(finite, x, torch.nan) for name, x in ends.items()}
         numbers |= {f"steps_to_{level:g}": _first_below(gap, level) for level in self.levels}
         curves = {"w": w, "gap": gap, "norm": norm} if self.path else {}
@@ -140,11 +133,7 @@ def _first_below(gap: Tensor, level: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Cosine(_Vector):
-    """Figure 1's toy: minimize `cosine` from (0.001, 1).
-
-    Attributes:
-        path: keep the weight, its norm and its gap at every step.
-    """
+    """Figure 1's toy: minimize `cosine` from (0.001, 1)."""
 
     path: bool = False
 
@@ -166,7 +155,6 @@ class Rosenbrock(_Vector):
     Attributes:
         scale: of the loss. The paper does not mention one, but its learning rates of 0.001 to 0.1
             explode without: the gradient at the start is 3e4 long.
-        path: keep the weight, its norm and its gap at every step.
     """
 
     scale: float = 1e-4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.sphere import search
 from spherenorm_experiments.paper.sphere.sphere import draw_sphere
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.pictures import Picture, add_crosses, color_of, lines
+from spherenorm_experiments.pictures import Picture, color_of
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, mean_over
 from spherenorm_experiments.stats import mean
@@ -33,21 +32,13 @@ LEVELS = ("10", "1", "0.1")
 SHOWN = "descent"
 """The condition of the best descents, whose paths are kept."""
 
-TIMED: dict[str, Any] = {"score": True, "deterministic": True}
-
 
 def _largest_norm(method: str, statement: str) -> Claim:
-    """The claim about the largest norm from the paper's start, at the reference."""
-    theirs = search.PAPER_MAX_NORM[method]
-
-    def norm(runs: Runs) -> float | None:
-        item = starts.from_papers_start(search.at_best_gap(runs, method, papers_rates=True))
-        return None if item is None else item.summary["max_norm"]
-
-    return Claim(
-        f"largest-norm.{slug(method)}", f"= {theirs} ± {0.05 * theirs:.4g}", norm,
-        f"The largest norm under {method} from the paper's start is {theirs}", says(statement),
-        format=".4g", paper=Cell(theirs, "g"),
+    """The claim about the largest norm at the reference."""
+    return starts.largest_norm(
+        method, search.PAPER_MAX_NORM[method], 0.05,
+        lambda runs: search.at_best_gap(runs, method, papers_rates=True),
+        f"{method} from the paper's start", says(statement),
     )  # fmt: skip
 
 
@@ -77,7 +68,7 @@ def _closer(pair: search.Pair) -> Claim:
         lambda runs: mean_over(search.gains(runs, pair)),
         f"{pair.ahead} ends closer to the optimum than {pair.behind}{at}: log₁₀ of the ratio "
         "of the gaps", pair.cites, unit="decades", primary=pair.primary,
-        note=partial(_in_each_setting, pair=pair), **TIMED,
+        note=partial(_in_each_setting, pair=pair), **starts.TIMED,
     )  # fmt: skip
 
 
@@ -93,7 +84,8 @@ def _equally_close(a: str, b: str) -> Claim:
     return Claim(
         f"equally-close.{slug(b)}.{slug(a)}", f"< {math.log10(2)!r}", behind,
         f"{b} ends as close to the optimum as {a} or closer, at the paper's rates: its gap at most "
-        "twice as large, the largest over the settings, log₁₀", pair.cites, unit="decades", **TIMED,
+        "twice as large, the largest over the settings, log₁₀", pair.cites, unit="decades",
+        **starts.TIMED,
     )  # fmt: skip
 
 
@@ -105,7 +97,7 @@ def _sooner(other: str) -> Claim:
         f"sooner.gdp.{slug(other)}", "< 1", lambda runs: steps(runs, "GDP") / steps(runs, other),
         f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference, each at "
         "the point with its least final gap",
-        says("3.2.faster"), ratio=True, **TIMED,
+        says("3.2.faster"), ratio=True, **starts.TIMED,
     )  # fmt: skip
 
 
@@ -149,7 +141,7 @@ CLAIMS = [
     Claim("momentum-does-not-arrive", "> -1",
           lambda runs: across(search.all_gaps(runs, "GDM")).min(axis=1),
           "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
-          says("3.2.gdm"), unit="decades", note=_gdp_too, **TIMED),
+          says("3.2.gdm"), unit="decades", note=_gdp_too, **starts.TIMED),
 ]  # fmt: skip
 
 
@@ -192,23 +184,17 @@ class F3(Study):
         return [_best_of_each(runs), *_gap_tables(runs)]
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        items = _descents(runs)
-        searches = [_searches(runs)] if len(runs) else []
-        if not items:
-            return searches
+        if not (items := _descents(runs)):
+            return []
         longest = min(len(item.arrays["norm"]) for item in items.values()) - 1
         keep = np.unique(np.geomspace(1, longest, 120).astype(int))
-        norms = {name: (keep, item.arrays["norm"][keep]) for name, item in items.items()}
-        gaps = {name: (keep, np.maximum(item.arrays["gap"][keep], 1e-9))
-                for name, item in items.items()}  # fmt: skip
-        surges = "Norm against steps. With weight decay it surges first, and collapses later."
-        distance = "Distance to the optimum, each optimizer at its best learning rate."
-        return [
-            draw_sphere(items, DASHES),
-            lines(norms, "step", "norm ‖w‖", surges, COLORS, **LOG),
-            lines(gaps, "step", "gap", distance, COLORS, **LOG),
-            *searches,
-        ]
+        captions = {
+            "norm": ("norm ‖w‖", SURGES),
+            "gap": ("gap", "Distance to the optimum, each optimizer at its best learning rate."),
+        }
+        how: dict[str, Any] = {"colors": COLORS, "dashes": DASHES, "log_x": True}
+        curves = starts.over_steps(items, keep, 1e-9, captions, **how)
+        return [draw_sphere(items, DASHES), *curves]
 
     def evaluated(self, runs: Runs) -> list[Decision]:
         """A mean over the settings decides only if each of them has the same sign."""
@@ -222,7 +208,7 @@ class F3(Study):
 
 COLORS = {name: color_of(method.recipe) for name, method in search.METHODS.items()}
 DASHES = {name: method.dash for name, method in search.METHODS.items()}
-LOG: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": DASHES}
+SURGES = "Norm against steps. With weight decay it surges first, and collapses later."
 
 
 def _descents(runs: Runs) -> dict[str, Result]:
@@ -277,24 +263,3 @@ def _gap(runs: Runs, name: str, setting: tuple[int, float]) -> Cell:
     ends = (known.min(), known.max()) if len(known) > 1 else None
     unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if starts.is_at_edge(every, best) else ''})"
     return Cell(center, ".2g", None, ends, len(known), len(gaps) - len(known), unit=unit)
-
-
-def _searches(runs: Runs) -> Picture:
-    """Draw the searches over learning rates alone; points that diverged are crosses on top."""
-    series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    failed: list[tuple[float, str, int, str]] = []
-    for name in (name for name, method in search.METHODS.items() if not method.decays):
-        every = search.searched(runs, name)
-        first = every[every.seed == starts.PAPERS_START].sort_values("lr")
-        lost = ~np.isfinite(first.final_gap)
-        if len(first):
-            known = first[~lost]
-            series[name] = known.lr.tolist(), known.final_gap.clip(lower=1e-9).tolist()
-        for item in first.run[lost]:
-            step = item.summary["diverged_at"]
-            last = item.summary["steps"] - 1 if step is None else step
-            failed.append((item.spec.hyper_parameters["lr"], name, last, COLORS[name]))
-    caption = "The search: final gap against the learning rate; crosses on top diverged."
-    picture = lines(series, "learning rate", "final gap", caption, COLORS, **LOG)
-    add_crosses(picture.figure, failed)
-    return picture

@@ -158,7 +158,7 @@ def test_the_papers_runs_of_table_2_have_its_settings():
         ours = trial.spec.hyper_parameters["weight_decay"]
         assert ours == pytest.approx(10 * decays[trial.spec.recipe]["weight_decay"])
     mobile, mixed = specs["MobileNetV2", "sgd"], specs["ResNet-50 + CutMix", "sgd"]
-    assert (mobile.epochs, mobile.batch_size, mobile.regime.label_smoothing) == (150, 1024, 0.1)
+    assert (mobile.epochs, mobile.batch_size, mobile.options["label_smoothing"]) == (150, 1024, 0.1)
     assert (mixed.epochs, mixed.batch_size, mixed.options["cutmix"]) == (150, 256, 1.0)
     plain = specs["ResNet-18", "sgd"]
     assert (plain.epochs, plain.batch_size, plain.schedule) == (100, 256, "cosine")

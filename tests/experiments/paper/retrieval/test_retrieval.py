@@ -13,7 +13,7 @@ from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.retrieval.images import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.retrieval.retrieval import Embedding, balanced, recall_at_1
 from spherenorm_experiments.paper.shared.resnet import ResNet
-from spherenorm_experiments.spec import Regime, Spec
+from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.train import Training
 
 
@@ -96,12 +96,10 @@ def test_balanced_batches_have_a_few_images_of_each_of_some_classes():
 
 
 def test_the_last_layer_trains_alone_in_so_many_steps():
-    options = {"per_class": 4}
-    task, spec = find_task("retrieval", options), Spec("retrieval", "adamp", {"lr": 1e-2}, options)
-    spec = replace(spec, batch_size=60)
+    spec = Spec("retrieval", "adamp", {"lr": 1e-2}, {"per_class": 4}, batch_size=60)
     epochs = 2 / run_of(spec).steps_per_epoch
-    spec = replace(spec, regime=Regime(frozen=("embedding.trunk.", epochs)))
-    training = Training(run_of(spec), task)
+    run = run_of(replace(spec, options={**spec.options, "frozen_epochs": epochs}))
+    training = Training(run, run.task)
     stem = training.module.embedding.trunk[0]
     start = [x.detach().clone() for x in stem.parameters()]
     moved = []

@@ -1,20 +1,29 @@
-"""Effective steps that a run takes from another one (`Regime.steps_of`), weight by weight."""
+"""Effective steps that a run takes from another one, weight by weight."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from spherenorm import View, as_view
-from spherenorm_experiments.run import Run
-from spherenorm_experiments.weights import Watched
+from spherenorm_experiments.paper.adversarial.adversarial import Adversarial
+from spherenorm_experiments.paper.audio.tasks import Keywords
+from spherenorm_experiments.paper.debiasing.debiasing import Debiasing
+from spherenorm_experiments.store import RunFolder
+from spherenorm_experiments.task import Task
+from spherenorm_experiments.train import Training
 
 
-class GivenSteps:
-    """The effective steps of the run that `Regime.steps_of` names, as lengths of this run's turns.
+@dataclass(frozen=True)
+class GivenSteps(Task):
+    """A task whose weights turn as far as in another run, each in the direction of its own step.
 
     A step that turns unit u of a weight by the angle theta_u turns it by c theta_u, in the same
     direction, with one factor c >= 0 for all units of the weight:
@@ -24,52 +33,67 @@ class GivenSteps:
     The norm of each unit is that of this run's own step. (If the whole step were scaled, its radial
     part would be, too: Adam's norms then grow until no multiple of its step turns far enough.)
 
-    Raises:
-        ValueError: that run has not ended in this store, or has no such step at every step of each
-            scale-invariant weight; or this run's weights lie in parts on several processes.
+    Attributes:
+        steps_of: the name of the other run, of the same store, with the probe `steps` at every
+            step.
     """
 
-    def __init__(self, run: Run, watched: Watched, parallel: str | None) -> None:
-        self.name, self.watched = run.spec.regime.steps_of or "", watched
-        if parallel == "fsdp":
-            raise ValueError("steps_of needs whole weights, which fsdp divides; use ddp")
-        self._steps = self._read(run)
+    steps_of: str = ""
 
-    def turn(self, step: int, before: Mapping[str, Tensor], module: nn.Module) -> None:
+    @contextmanager
+    def around_step(self, training: Training, step: int) -> Iterator[None]:
         """Turn the scale-invariant weights as far as the other run does.
 
-        Args:
-            step: the number of the step that was taken, from 0.
-            before: the weights before it.
-
         Raises:
-            ValueError: the units of a weight cannot turn as far.
+            ValueError: that run has no such step at every step of each scale-invariant weight, the
+                units of a weight cannot turn as far, or weights lie in parts on several processes.
         """
-        weights = dict(module.named_parameters())
-        for name, effective_step in self._steps[step].items():
-            view, weight = as_view(self.watched.views[name] or "layer"), weights[name].detach()
+        views = training.watched.views
+        own = frozenset(name for name, view in views.items() if view is not None)
+        folder = training.run.store.folder(self.steps_of)
+        given = _read_steps(folder.path, training.run.steps, own)[step]
+        if training.ranks.parallel == "fsdp":
+            raise ValueError("steps_of needs whole weights, which fsdp divides; use ddp")
+        before = training.watched.copies(training.module)
+        yield
+        weights = dict(training.module.named_parameters())
+        for name, effective_step in given.items():
+            view, weight = as_view(views[name] or "layer"), weights[name].detach()
             try:
                 turned = turn_by(view, before[name].double(), weight.double(), effective_step)
             except ValueError as error:
-                where = f"steps_of {self.name!r}: {name}, step {step + 1}"
+                where = f"steps_of {self.steps_of!r}: {name}, step {step + 1}"
                 raise ValueError(f"{where}: {error}") from None
             weight.copy_(turned)
 
-    def _read(self, run: Run) -> Sequence[Mapping[str, float]]:
-        folder = run.store.folder(self.name)
-        if not folder.rows():
-            raise ValueError(f"steps_of {self.name!r}: no run of this name has ended in the store")
-        records = folder.metrics.read(("step", "steps"))
-        taken = [record for record in records if record["step"] <= run.steps]
-        steps = [record["steps"] for record in taken if "steps" in record]
-        lack = f"steps_of {self.name!r}: that run has"
-        if len(steps) < run.steps:
-            need = "run it to its end, with the probe steps and probe_every=1"
-            raise ValueError(f"{lack} {len(steps)} measured steps, not {run.steps}; {need}")
-        own = {name for name, view in self.watched.views.items() if view is not None}
-        if other := own.symmetric_difference(steps[0]):
-            raise ValueError(f"{lack} other scale-invariant weights, such as {min(other)}")
-        return steps
+
+@dataclass(frozen=True)
+class GivenAdversarial(GivenSteps, Adversarial):
+    name = "adversarial-given-steps"
+
+
+@dataclass(frozen=True)
+class GivenDebiasing(GivenSteps, Debiasing):
+    name = "debiasing-given-steps"
+
+
+@dataclass(frozen=True)
+class GivenKeywords(GivenSteps, Keywords):
+    name = "keywords-given-steps"
+
+
+@functools.lru_cache(maxsize=2)
+def _read_steps(folder: Path, steps: int, own: frozenset[str]) -> Sequence[Mapping[str, float]]:
+    """The effective steps of each weight of a run that has ended, step by step."""
+    records = RunFolder(folder).records(("step", "steps"))
+    found = [each["steps"] for each in records if "steps" in each and each["step"] <= steps]
+    lack = f"steps_of {folder.name!r}: that run has"
+    if len(found) < steps:
+        need = "run it to its end, with the probe steps and probe_every=1"
+        raise ValueError(f"{lack} {len(found)} measured steps, not {steps}; {need}")
+    if other := own.symmetric_difference(found[0]):
+        raise ValueError(f"{lack} other scale-invariant weights, such as {min(other)}")
+    return found
 
 
 def turn_by(view: View, before: Tensor, after: Tensor, effective_step: float) -> Tensor:
