@@ -55,7 +55,7 @@ def halves(lr=0.1, momentum=0.9):
     return sn.chain(r.HeavyBall(momentum), r.Blocks(blocks, (1, 1)), r.StepSize(lr))
 
 
-@pytest.mark.parametrize("recipe", ["blocks(adamw)", halves], ids=str)
+@pytest.mark.parametrize("recipe", ["blocks(adamw)", halves], ids=["named", "made"])
 def test_blocks_have_the_laws_of_their_recipes(recipe):
     with refuses("Blocks", "the law of its recipe", by=spherenorm_theory.TraceError):
         spherenorm_theory.norm_growth(recipe)
