@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.runs import Runs
+from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.stats import (
     LEVEL,
     NOISE,
@@ -323,8 +323,12 @@ def joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def measure(claim: Claim, runs: Runs) -> Decision:
-    """The claim decided by the runs, before the study's other claims are counted."""
+def measure(claim: Claim, runs: Runs, of: Sequence[Place] | None = None) -> Decision:
+    """The claim decided by the runs, before the study's other claims are counted.
+
+    Args:
+        of: the places whose scores a score compares, which say what is rounding; all by default.
+    """
     value = claim.of(runs)
     note = claim.note(runs) if callable(claim.note) else claim.note
     decision = Decision(claim, detail=note)
@@ -332,7 +336,8 @@ def measure(claim: Claim, runs: Runs) -> Decision:
         return decision
     if not isinstance(value, pd.Series):
         return _without_randomness(decision, float(value))
-    scale = scale_of(runs.frame.test) if claim.score and not claim.ratio and len(runs) else 1.0
+    chosen = (runs.best(*place).test for place in (runs.places if of is None else of))
+    scale = scale_of(*chosen) if claim.score and not claim.ratio else 1.0
     series = value.astype(float).dropna() / scale
     return decision if series.empty else _tested(decision, series, runs.looks, scale)
 

@@ -148,6 +148,7 @@ class Comparison(Study):
         """
         made, names = copy.copy(self), [arm.name for arm in arms]
         made.name, made.found_as, made.arms = name, "", [*self.arms, *arms]
+        made.rows = list(self.rows)
         made.conditions = tuple(
             replace(each, arms=[*each.arms, *names] if each.arms else ())
             for each in self.conditions
@@ -223,16 +224,18 @@ def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
     if _on_papers_data(study, runs):  # expected spreads are of the embedded data
         claims = [replace(claim, spread=math.nan) for claim in claims]
     entries = {entry.place: entry for entry in study.entries(runs)}
-    for i, (condition, pair) in enumerate(scored):
-        places = [Place(condition.label, arm.name) for arm in pair[::-1]]
-        own = [entries[place] for place in places if place in entries]
+    pairs = [[Place(on.label, arm.name) for arm in pair[::-1]] for on, pair in scored]
+    for i, (condition, _) in enumerate(scored):
+        own = [entries[place] for place in pairs[i] if place in entries]
         unit, margin = unit_and_margin(condition, own)
         note = "; ".join(note for entry in own for note in entry.notes)
         claims[i] = replace(claims[i], unit=unit, margin=margin, note=note)
-    decisions = [measure(claim, runs) for claim in claims]
+    decisions = [
+        measure(claim, runs, pairs[i] if i < len(pairs) else None) for i, claim in enumerate(claims)
+    ]
     seeds, asked = {item.spec.seed for item in runs}, {*runs.places, *runs.lacking}
-    for i, (condition, pair) in enumerate(scored):
-        if any(runs.lacking.get(Place(condition.label, arm.name)) for arm in pair):
+    for i, (condition, _) in enumerate(scored):
+        if any(map(runs.lacking.get, pairs[i])):
             decisions[i] = undecided(decisions[i], INTERIM)
         left_out = asked and condition.label not in {place.condition for place in asked}
         if left_out and not math.isnan(condition.spread):

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import OURS, Statement
+from spherenorm_experiments.runs import hyper
 from spherenorm_experiments.tables import Cell, gap
 
 GROWTH = 3
@@ -126,7 +127,7 @@ def _best_point(frame: pd.DataFrame, points: Sequence[Point], seeds: int) -> Poi
         return None
     names = list(points[0])
     places = [tuple(point.values()) if names[1:] else point[names[0]] for point in points]
-    scores = frame.groupby(names).validation.agg(["mean", "count"]).reindex(places)
+    scores = frame.groupby([*map(hyper, names)]).validation.agg(["mean", "count"]).reindex(places)
     if not (scores["count"] >= seeds).all():
         return None
     best = int(scores["mean"].argmax())

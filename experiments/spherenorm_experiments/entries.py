@@ -14,7 +14,7 @@ import pandas as pd
 from spherenorm_experiments.claims import MARGIN
 from spherenorm_experiments.design import Arm, Condition, Search
 from spherenorm_experiments.recipes import load_recipe
-from spherenorm_experiments.runs import Place, Result, Runs
+from spherenorm_experiments.runs import Place, Result, Runs, hyper
 from spherenorm_experiments.tables import Cell, difference
 
 
@@ -54,10 +54,17 @@ class Entry:
 
     @functools.cached_property
     def best(self) -> Mapping[str, Any]:
-        """The hyper-parameters of the runs at the point with the best mean validation score."""
+        """The hyper-parameters of the runs at the point with the best mean validation score.
+
+        Where no point has a score, those alone that are the same at all points.
+        """
         point = self.tried.point[self.tried.score.idxmax()]
         item: Result = self.every[self.every.point == point].run.iloc[0]
-        return item.spec.hyper_parameters
+        given = item.spec.hyper_parameters
+        if self.tried.score.max() > -np.inf:
+            return given
+        many = {name for name in self.tried if self.tried[name].nunique() > 1}
+        return {name: x for name, x in given.items() if hyper(name) not in many}
 
     @property
     def every_value(self) -> Mapping[str, Any]:
@@ -72,7 +79,7 @@ class Entry:
         """The hyper-parameters with no trial beyond their best value on one side."""
         if not np.isfinite(self.tried.score.max()):
             return []
-        values = {n: self.tried[n] for n in self.search.names if n in self.tried}
+        values = {n: self.tried[hyper(n)] for n in self.search.names if hyper(n) in self.tried}
         many = {name: of for name, of in values.items() if of.nunique() > 1}
         return [name for name, of in many.items() if self.best[name] in (of.min(), of.max())]
 
@@ -93,8 +100,9 @@ class Entry:
     def taken(self) -> str:
         """The points that seeds take, each with the number of these."""
         scored = self.chosen[self.chosen.validation > -np.inf]
-        names = [name for name in self.search.names if name in scored]
-        counts = scored.groupby(names).size() if names else pd.Series(dtype=int)
+        names = [name for name in self.search.names if hyper(name) in scored]
+        groups = [*map(hyper, names)]
+        counts = scored.groupby(groups).size() if names else pd.Series(dtype=int)
         points = [dict(zip(names, np.atleast_1d(point), strict=True)) for point in counts.index]
         said = [f"{in_words(x)} × {count}" for x, count in zip(points, counts, strict=True)]
         return ", ".join([*said, *([f"none × {len(self.unscored)}"] if self.unscored else [])])
@@ -142,7 +150,7 @@ def entry_of(
         chosen = every.drop_duplicates("seed").set_index("seed")
     points = every.groupby("point")
     tried = points.validation.mean().rename("score").reset_index()
-    for name in (n for n in search.names if n in every and every[n].notna().any()):
+    for name in (n for n in map(hyper, search.names) if n in every and every[n].notna().any()):
         tried[name] = points[name].first().to_numpy()
     base = runs.best(condition.label, against[0]) if against else None
     return Entry(

@@ -21,12 +21,13 @@ from markupsafe import Markup, escape
 from spherenorm.support import one_line
 from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Decision, slug
 from spherenorm_experiments.comparison import INTERIM, Comparison
-from spherenorm_experiments.entries import training_of
+from spherenorm_experiments.entries import Entry, training_of
 from spherenorm_experiments.errors import RecipeError
 from spherenorm_experiments.lookup import places
 from spherenorm_experiments.paper.findings import findings, opening, rules, summary
 from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.pictures import Picture
+from spherenorm_experiments.runs import hyper
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import StoreWarning, write_file
 
@@ -161,6 +162,15 @@ class Sentence(NamedTuple):
         return f"{self.text}: {self.word} {self.reason}".rstrip()
 
 
+def _searched(entry: Entry) -> str:
+    """The number of an arm's trials, and what they span."""
+    count, spans = len(entry.tried), []
+    for name in (name for name in entry.search.names if hyper(name) in entry.tried):
+        low, high = entry.tried[hyper(name)].min(), entry.tried[hyper(name)].max()
+        spans.append(f"{name} {low:g} to {high:g}" if low < high else f"{name} {low:g}")
+    return f"{count} trial{'s' * (count != 1)} ({', '.join(spans)})"
+
+
 class Compared:
     """A comparison on one condition in words."""
 
@@ -180,33 +190,37 @@ class Compared:
     def about(self) -> str:
         """The runs, in two sentences."""
         runs, tier = self.section.results, self.section.plan.tier
+        searches = {each.arm.name: _searched(each) for each in self.entries}
+        alike = len({*searches.values()}) == 1
+        tuned = {"each optimizer": next(iter(searches.values()))} if alike else searches
+        said = ", ".join(f"{name} in {search}" for name, search in tuned.items())
         if not len(runs):
             return f"No run has ended of {runs.planned}."
-        seeds, trials = len({item.spec.seed for item in runs}), [len(e.tried) for e in self.entries]
-        searches = (
-            ", ".join(f"{name} {min(of):g} to {max(of):g}" for name, of in e.search.over.items())
-            for e in self.entries
-        )
-        spans = "; ".join(dict.fromkeys(searches))
+        seeds = len({item.spec.seed for item in runs})
         return (
             f"{f'Tier {tier}: ' if tier != 'small' else ''}{len(runs)} runs, {seeds} "
-            f"seed{'s' * (seeds != 1)}; {training_of(runs)}. Each optimizer is tuned in "
-            f"{max(trials)} trials ({spans}), seed by seed on validation."
+            f"seed{'s' * (seeds != 1)}; {training_of(runs)}. Tuned seed by seed on validation: "
+            f"{said}."
         )
 
     @property
     def sentences(self) -> list[Sentence]:
-        """One for each pair."""
-        scored = [decision for decision in self.section.decisions if decision.claim.primary]
-        named = zip(self.study.comparisons, scored, strict=False)
+        """One for each pair whose scores are compared; these claims come first."""
+        pairs = self.study.comparisons if self.study.scored else []
+        named = zip(pairs, self.section.decisions, strict=False)
         return [self._sentence(ours.name, base.name, each) for (_, (base, ours)), each in named]
 
     def _sentence(self, ours: str, base: str, decision: Decision) -> Sentence:
         claim, unit = decision.claim, " points" if decision.claim.unit == "pp" else ""
         number = decision.numbers[0] if decision.numbers else None
-        lost = f"; {number.diverged} seeds diverged" if number and number.diverged else ""
         ends = number.interval if number else None
-        if number is None or number.number is None:
+        if number is not None and number.diverged:  # the sign test decides
+            text = f"{ours} against {base}"
+            if decision.verdict in ("supported", "contradicted"):
+                word = "higher" if decision.supported else "lower"
+                text = f"{ours} scores {word} than {base} on most seeds where they differ"
+            text += f"; {number.diverged} seeds diverged"
+        elif number is None or number.number is None:
             text = f"{ours} against {base}: no seed has a score in both"
         elif number.number == 0 and ends == (0.0, 0.0):
             text = f"{ours} scores as {base} does on each seed"
@@ -217,7 +231,7 @@ class Compared:
         edges = [x.arm.name for x in self.entries if x.arm.name in (base, ours) and x.edges]
         last = f"; the best value of {' and of '.join(edges)} is the last that was tried"
         return Sentence(
-            text + lost,
+            text,
             decision.verdict,
             f"({self._reason(decision, claim.same or 0, unit)}){last if edges else ''}",
         )
@@ -230,6 +244,7 @@ class Compared:
         if decision.verdict != "inconclusive":
             ends = decision.numbers[0].interval
             small = ends is not None and -margin < ends[0] and ends[1] < margin
+            small = small and not decision.numbers[0].diverged
             equal = f"; within ±{margin:g}{unit}, which count as equal" if small else ""
             return f"p = {p or 0:.2g}, {seeds} seeds{equal}"
         if not self.section.decides:

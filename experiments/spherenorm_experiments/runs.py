@@ -37,7 +37,8 @@ WORST = {
 }
 """Numbers of a run that diverged, and of one whose score is infinite; nan for others."""
 
-COLUMNS = ("condition", "arm", "seed", "lr", "norm_start", "norm_first_epoch", "point", *WORST)
+NUMBERS = ("norm_start", "norm_first_epoch", *WORST)
+COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", *NUMBERS)
 """Columns that a frame always has; nan where a run lacks the number."""
 
 Made = TypeVar("Made")
@@ -150,7 +151,10 @@ class Runs:
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
-        """A row for each run: condition, arm, seed, hyper-parameters, numbers, and `run` itself."""
+        """A row for each run: condition, arm, seed, hyper-parameters, numbers, and `run` itself.
+
+        The column of a hyper-parameter is `hyper.lr`, and `lr` too if no number is called so.
+        """
         frame = pd.DataFrame([_record(item) for item in self.items])
         if frame.empty:
             return pd.DataFrame(columns=["run", *COLUMNS]).astype(dict.fromkeys(WORST, float))
@@ -197,7 +201,7 @@ class Runs:
         """Of each seed the run at a point."""
         own = self.of(condition, arm)
         for name, value in point.items():
-            own = own[np.isclose(own[name].astype(float), value, rtol=1e-6, atol=1e-15)]
+            own = own[np.isclose(own[hyper(name)].astype(float), value, rtol=1e-6, atol=1e-15)]
         return own.set_index("seed")
 
     def equal(
@@ -293,6 +297,11 @@ def across(parts: Iterable[pd.Series]) -> pd.DataFrame:
     return pd.concat(every, axis=1, join="inner").dropna() if every else pd.DataFrame()
 
 
+def hyper(name: str) -> str:
+    """The column of a hyper-parameter, which no number of a run has."""
+    return f"hyper.{name}"
+
+
 def _worst(name: str) -> float | None:
     """The number of a run that diverged, in a column that has one."""
     return WORST.get(name, -math.inf if name.startswith("test.") else None)
@@ -309,10 +318,12 @@ def _record(item: Result) -> dict[str, Any]:
         if value is None or math.isnan(value):
             numbers[name] = _worst(name)
     point = {name: float(x) for name, x in given.items() if is_number(x)}
+    named = {name: x for name, x in point.items() if name not in NUMBERS}
+    named |= {hyper(name): x for name, x in point.items()}
     place = {"condition": item.place.condition, "arm": item.place.arm, "seed": item.spec.seed}
     lost = item.diverged or not math.isfinite(numbers.get("validation", 0.0))
     more = {"point": tuple(point.items()), "run": item, "lost": lost}
-    return {**numbers, **point, **place, **more}
+    return {**named, **numbers, **place, **more}
 
 
 def _whole(frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from spherenorm_experiments.design import Condition
 from spherenorm_experiments.entries import (
@@ -31,7 +32,7 @@ from spherenorm_experiments.pictures import (
     rounded,
     within_percent,
 )
-from spherenorm_experiments.runs import Key, Place, Result, number
+from spherenorm_experiments.runs import WORST, Key, Place, Result, hyper, number
 from spherenorm_experiments.stats import interval, mean
 from spherenorm_experiments.tables import (
     Cell,
@@ -121,13 +122,13 @@ def _tuned(entries: Sequence[Entry]) -> list[str]:
 def _at_each(entries: Sequence[Entry], name: str, metric: str) -> Picture:
     """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
     figure = empty_figure(name, f"test {metric}", log_x=True)
-    known = [entry for entry in entries if name in entry.tried]
+    known = [entry for entry in entries if hyper(name) in entry.tried]
     lost: list[tuple[float, str, None, str]] = []
     lowest: list[float] = []
     styles = line_styles(entry.arm.recipe for entry in known)
     for entry, (color, dash) in zip(known, styles, strict=True):
         label, points = entry.arm.name, []
-        for value, own in entry.every.groupby(name):
+        for value, own in entry.every.groupby(hyper(name)):
             if np.isfinite(own.test).all():
                 points.append((value, own.test.mean(), *interval(own.test.tolist())))
             else:
@@ -143,7 +144,7 @@ def _at_each(entries: Sequence[Entry], name: str, metric: str) -> Picture:
         room = max(best) - min(best) or abs(best[0]) or 1.0
         floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
         figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
-    values = sorted({float(value) for each in known for value in each.every[name]})
+    values = sorted({float(value) for each in known for value in each.every[hyper(name)]})
     apart = all(b > 1.2 * a for a, b in itertools.pairwise(values))
     if len(values) <= MOST_TICKS and apart:
         labels = [f"{value:.3g}" for value in values]
@@ -295,15 +296,16 @@ def _equal_points(entries: Sequence[Entry]) -> Table:
         names = ours.search.names
         if base is None or base.search.names != names:
             continue
-        if not {*names} <= {*ours.every} & {*base.every}:
+        levels = [*map(hyper, names)]
+        if not {*levels} <= {*ours.every} & {*base.every}:
             continue
         left, right = (
-            each.every.set_index([*names, "seed"]).test.sort_index() for each in (ours, base)
+            each.every.set_index([*levels, "seed"]).test.sort_index() for each in (ours, base)
         )
         sides, first = left.align(right, join="inner"), f"{ours.place} − {base.arm.name}"
         points = sides[0].index.droplevel("seed").unique()
         for key in points:
-            pair = [x.xs(key, level=names if len(names) > 1 else names[0]) for x in sides]
+            pair = [x.xs(key, level=levels if len(levels) > 1 else levels[0]) for x in sides]
             point = dict(zip(names, np.atleast_1d(key), strict=True))
             said = all(point.items() <= each.arm.paper.items() for each in (ours, base))
             place = in_words(point) + " (the paper's)" * said
@@ -320,5 +322,11 @@ def _with_means(
 ) -> Iterator[tuple[Entry, list[Cell]]]:
     """Each arm with its means, over the seeds that the arms of its condition share."""
     for own in _by_condition(entries):
-        columns = [column([number(x.chosen, key) for x in own], form) for key, form in keys]
+        columns = [column([_measured(x, key) for x in own], form) for key, form in keys]
         yield from ((entry, [cells[i] for cells in columns]) for i, entry in enumerate(own))
+
+
+def _measured(entry: Entry, key: Key) -> pd.Series:
+    """A number of the chosen runs; of one that diverged infinity, so that no mean holds it."""
+    values = number(entry.chosen, key)
+    return values.mask(entry.chosen.validation == -math.inf, math.inf) if key in WORST else values

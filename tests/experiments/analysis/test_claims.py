@@ -10,7 +10,8 @@ from scipy import stats
 from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Claim, Region, Statement, adjusted
 from spherenorm_experiments.comparison import Comparison, Condition
 from spherenorm_experiments.paper.findings import outcome
-from spherenorm_experiments.runs import Runs
+from spherenorm_experiments.runs import Place, Runs
+from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.stats import detectable
 from spherenorm_experiments.tables import Cell, difference
 from tests.experiments.fabricated import by_seed, decided, result, scores
@@ -262,7 +263,10 @@ def test_a_comparison_that_grew_says_so_and_pays_for_each_look():
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-9, 1e-14])
 def test_a_comparison_does_not_depend_on_the_unit_of_the_scores(unit):
-    """Metres or nanometres: intervals and verdicts are those of the numbers, none is rounding."""
+    """Metres or nanometres: intervals and verdicts are those of the numbers, none is rounding.
+
+    Nor on scores that it does not compare: of another point, or of another condition.
+    """
     base = np.array([0.52, 0.55, 0.47, 0.51, 0.58, 0.49])
     for gap, verdict in (
         ([0.11, 0.12, 0.1, 0.13, 0.09, 0.12], "supported"),
@@ -271,12 +275,14 @@ def test_a_comparison_does_not_depend_on_the_unit_of_the_scores(unit):
     ):
         sides = {"sgd": by_seed(unit * base), "sgdp": by_seed(unit * (base + gap))}
         runs = Runs(
-            result(arm, seed, test=score, validation=score)
+            result(Place(label, arm), seed, Spec("digits", arm, {"lr": rate}, seed=seed),
+                   test=number, validation=number)
             for arm, of in sides.items() for seed, score in of.items()
+            for label, rate, number in (("", 0.1, score), ("", 9.0, -5.0), ("other", 0.1, 50.0))
         )  # fmt: skip
-        on = [Condition("", "digits", unit="", margin=1e-3 * unit)]
+        on = [Condition(label, "digits", unit="", margin=1e-3 * unit) for label in ("", "other")]
         study = Comparison("x", arms=[*sides], tune={"lr": [0.1]}, conditions=on)
-        (claim,) = study.evaluated(runs)
+        claim, _ = study.evaluated(runs)
         known = stats.ttest_1samp(gap, 0.0)
         expected = [unit * x for x in (np.mean(gap), *known.confidence_interval(0.95))]
         assert claim.verdict == verdict

@@ -10,8 +10,6 @@ import pytest
 from commands import invoke
 from scipy import stats
 
-from spherenorm_experiments.page import Sentence
-
 TINY = "spherenorm_tiny:Tiny"
 OWN = "spherenorm_tiny:careful"
 PAGE = "compare-spherenorm_tiny-Tiny"
@@ -85,12 +83,6 @@ def test_the_numbers_are_those_of_the_files(made):
     order = [page.index(part) for part in ("<h1>", 'id="pictures"', 'id="scores"', "<details>")]
     assert order == sorted(order)
     assert "AdamP: Slowing Down" not in page  # the paper is not its subject
-
-
-@pytest.mark.parametrize("verdict", ["supported", "contradicted"])
-def test_a_sentence_that_says_lower_is_shown_not_contradicted(verdict):
-    said = str(Sentence("a scores 1 points lower than b", verdict, "(p = 0.01)"))
-    assert said == "a scores 1 points lower than b: shown (p = 0.01)"
 
 
 def test_the_other_commands_take_it_for_a_study(made):

@@ -13,8 +13,10 @@ from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 from spherenorm_experiments.claims import Claim, measure
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.comparison import Arm, Condition, Search, Setup
+from spherenorm_experiments.page import Compared
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Runs
+from spherenorm_experiments.runs import NUMBERS, Place, Runs
+from spherenorm_experiments.sections import Section
 from spherenorm_experiments.tables import Cell
 from tests.experiments.fabricated import compared, result
 from tests.experiments.study.null_searches import verdicts
@@ -47,17 +49,22 @@ def _rows(table):
     return {str(row[0]): dict(zip(columns, row, strict=True)) for row in table.rows}
 
 
-def scored(study, score, plan=None):
-    """The results of a study when nothing is left to run, with scores by recipe and rate."""
+def scored(study, score, plan=None, by="lr"):
+    """The results of a study when nothing is left to run, with scores by recipe and rate.
+
+    Args:
+        by: another hyper-parameter in place of the rate.
+    """
     plan, items, trials = plan or Plan(), [], []
     while len(trials := study.trials(plan, Runs(items))) > len(items):
         known = {item.spec.text for item in items}
         for trial in trials:
             if trial.spec.text not in known:
-                number = score(trial.spec.recipe, trial.spec.hyper_parameters["lr"])
+                number = score(trial.spec.recipe, trial.spec.hyper_parameters[by])
                 lost = 3 if number is None else None
                 test = number if number is None else -number  # (which must not choose)
                 summary = {"validation": number, "test": test, "diverged_at": lost}
+                summary |= {"norm_start": 2.0, "norm_last": None if lost else 3.0}
                 items.append(result(trial.place, 0, trial.spec, metric="score", **summary))
     return Runs(items)
 
@@ -84,6 +91,81 @@ def test_a_grid_grows_for_all_of_its_family_until_no_best_is_at_an_edge():
     results = scored(study, lambda recipe, lr: lr)
     assert len(_rates(results)["SGD"]) == 6
     assert "the best lr of plain: SGD is at an edge" in study.evaluated(results)[0].detail
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "diverged_at", "seed", "point", "score"])
+def test_a_hyper_parameter_may_have_the_name_of_a_number(name):
+    """Grids and tables are those under another name: neither takes the place of the other."""
+    found = []
+    for own in ("nu", name):
+        study = small_table(tune={own: (1.0, 2.0, 4.0)}, claims=())
+        runs = scored(study, lambda recipe, x: None if x > 9 else x, by=own)
+        assert len(runs.every("plain", "SGD").point.unique()) == 5  # and 8 and 16
+        assert runs.at("plain", "SGD", **{own: 8.0}).growth.tolist() == [1.5] * 3
+        found.append([shown(table) for table in study.tables(runs)])
+    assert found[0] == found[1]
+
+
+def said(study, runs):
+    return Compared(Section(study, Plan(), runs))
+
+
+def test_each_arm_says_its_own_trials_and_the_range_that_was_tried():
+    other = Arm("Adam", {"lr": (1e-3, 1e-2, 1e-1)}, against=())
+    study = small_table(arms=[SGD, SGDP, other], tune={"lr": (0.01, 0.03, 0.1)}, claims=())
+    best = {"sgd": 0.03, "sgdp": 0.002, "adam": 1e-2}
+    about = said(study, scored(study, lambda recipe, lr: -abs(math.log(lr / best[recipe])))).about
+    grown = "in 5 trials (lr 0.00111 to 0.1)"
+    assert f"SGD {grown}, SGDP {grown}, Adam in 3 trials (lr 0.001 to 0.1)." in about
+    alike = small_table(tune={"lr": [0.1]})
+    about = said(alike, scored(alike, lambda recipe, lr: 1.0)).about
+    assert "each optimizer in 1 trial (lr 0.1)." in about
+
+
+@pytest.mark.parametrize(
+    ("gaps", "text"),
+    [
+        ([1.0] * 4 + [-math.inf] * 20, "lower than SGD on most seeds where they differ; 20 "),
+        ([-1.0] * 4 + [math.inf] * 20, "higher than SGD on most seeds where they differ; 20 "),
+        ([-math.inf] * 9, "lower than SGD on most seeds where they differ; 9 "),
+        ([5.0] * 3 + [-math.inf] * 5, "SGDP against SGD; 5 seeds diverged: inconclusive"),
+        ([1.0, 1.1] * 4, "higher than SGD [+1"),
+        ([-1.0, -1.1] * 4, "lower than SGD [-1.09"),
+    ],
+)
+def test_a_sentence_has_the_direction_of_its_verdict(gaps, text):
+    """Over the seeds that were not lost alone, what often diverges may be better."""
+    study = small_table(claims=())
+    (condition,) = study.conditions
+    runs = Runs(
+        result(Place(condition.label, arm), seed, validation=score, test=score, metric="accuracy",
+               diverged_at=None if score else 3)
+        for seed, gap in enumerate(gaps)
+        for arm, lost, more in (("SGD", math.inf, 0.0), ("SGDP", -math.inf, gap))
+        for score in [None if gap == lost else 50.0 + seed + (more if math.isfinite(more) else 0.0)]
+    )  # fmt: skip
+    (sentence,) = said(study, runs).sentences
+    assert text in str(sentence)
+    assert ("shown" in str(sentence)) == ("against" not in text)
+
+
+def test_a_study_without_claims_about_scores_has_no_sentence_about_them():
+    norms = Claim("norms", "> 0", lambda runs: runs.best("plain", "SGD").norm_last, primary=True)
+    study = small_table(scored=False, claims=[norms])
+    assert said(study, scored(study, lambda recipe, lr: lr)).sentences == []
+
+
+def test_a_run_that_diverged_is_in_no_mean_and_no_rate_is_chosen_where_all_did(ended):
+    def lost(trial):
+        return trial.place.arm == "SGDP" or (trial.place.arm, trial.spec.seed) == ("SGD", 40)
+
+    study = ended[0]
+    scores, norms = map(_rows, study.tables(compared(study, Plan("smoke"), lost))[:2])
+    for name in ("norm last", "path on sphere"):
+        assert str(norms["plain: SGD"][name]) == "– (1 diverged)"
+    assert norms["plain: careful"]["path on sphere"].known
+    assert [str(scores[f"plain: {arm}"]["lr"]) for arm in ("SGD", "SGDP")] == ["–", "–"]
+    assert scores["plain: careful"]["lr"].known
 
 
 def test_a_seed_without_a_validation_score_has_no_score_and_the_row_says_so(ended):
@@ -202,7 +284,9 @@ def test_an_arm_more_changes_no_trial_of_the_others():
     own = [trial for trial in added if trial.spec.recipe == OWN.recipe]
     assert sorted({trial.spec.hyper_parameters["lr"] for trial in own}) == [0.02, 0.2]
     assert {str(trial.place) for trial in own} == {"plain: careful", "named: careful"}
+    more.claim("own", "> 0")(lambda runs: None)
     assert [arm.name for arm in study.arms] == ["SGD", "SGDP"]
+    assert "own" not in [claim.name for claim in study.claims]
     with refuses("careful"):
         more.with_arms("twice", OWN)
 
