@@ -54,17 +54,10 @@ class Entry:
 
     @functools.cached_property
     def best(self) -> Mapping[str, Any]:
-        """The hyper-parameters of the runs at the point with the best mean validation score.
-
-        Where no point has a score, those alone that are the same at all points.
-        """
+        """The hyper-parameters of the runs at the point with the best mean validation score."""
         point = self.tried.point[self.tried.score.idxmax()]
         item: Result = self.every[self.every.point == point].run.iloc[0]
-        given = item.spec.hyper_parameters
-        if self.tried.score.max() > -np.inf:
-            return given
-        many = {name for name in self.tried if self.tried[name].nunique() > 1}
-        return {name: x for name, x in given.items() if hyper(name) not in many}
+        return item.spec.hyper_parameters
 
     @property
     def every_value(self) -> Mapping[str, Any]:

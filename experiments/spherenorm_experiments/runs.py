@@ -38,6 +38,8 @@ WORST = {
 """Numbers of a run that diverged, and of one whose score is infinite; nan for others."""
 
 NUMBERS = ("norm_start", "norm_first_epoch", *WORST)
+"""Names that are no hyper-parameter's in a frame, whether or not a run has the number."""
+
 COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", *NUMBERS)
 """Columns that a frame always has; nan where a run lacks the number."""
 
