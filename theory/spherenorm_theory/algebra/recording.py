@@ -247,8 +247,25 @@ def _interval(
     others = others if accepts(default, **others) else {}
     if any(accepts(-x, **others) for x in (1e-6, 0.3, max(abs(default), 1e-3))):
         return ANY
-    below_one = default < 1 and not any(accepts(x, **others) for x in (1.001, 2.0))
-    return Interval(0.0, 1.0 if below_one else math.inf, True, True)
+
+    def ends(others: Mapping[str, float]) -> tuple[float, float]:
+        """The least and the greatest number that is accepted beside others, by halving."""
+        found = []
+        for far, end in ((1e-9, 0.0), (1e9, math.inf)):
+            inside, outside = default or 0.5, far
+            if accepts(inside, **others) and not accepts(far, **others):
+                while not math.isclose(inside, outside, rel_tol=1e-13):
+                    middle = (inside + outside) / 2
+                    inside, outside = (middle, outside) if accepts(middle, **others) else (
+                        inside, middle)
+                end = float(f"{inside:.9g}")
+            found.append(end)
+        return found[0], found[1]
+
+    low, high = ends(others)
+    # An end that moves with the others is none of this hyper-parameter alone.
+    moves = (low, high) != ends({n: x / 2 for n, x in others.items()})
+    return Interval(0.0, math.inf, True, True) if moves else Interval(low, high, True, True)
 
 
 @contextlib.contextmanager

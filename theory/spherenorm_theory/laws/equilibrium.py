@@ -349,12 +349,20 @@ def _is_at_rest(mean: MeanStep | Directed, point: tuple[sp.Expr, sp.Expr]) -> bo
 
 
 def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
-    """Numbers at which a norm settles soon: momenta of 1/2, and all else at 1/10."""
+    """Numbers at which a norm settles soon: momenta of 1/2, and all else at 1/10 or 3/10.
+
+    The defaults, where the recipe refuses these together.
+    """
     numbers = {}
-    for name, symbol in traced.free.items():
+    for name in traced.free:
         low, high = traced.intervals[name].low, traced.intervals[name].high
-        numbers[symbol] = 0.5 if (low, high) == (0, 1) else 0.3 if low >= 0 else 0.1
-    return numbers
+        middle = (low + high) / 2 if math.isfinite(high) else low + 0.3
+        numbers[name] = middle if low >= 0 else 0.1
+    try:
+        traced.build(numbers)
+    except ValueError:
+        return traced.values()
+    return {symbol: numbers[name] for name, symbol in traced.free.items()}
 
 
 def without_eps(recipe: str | Recipe) -> dict[str, float]:

@@ -34,6 +34,8 @@ RANKS = (None, 16, 4, 1)
 TRIES = 10
 PAIRS = 12
 """Of matrices for each correlation; each stands with its mirror image, so that 0 stays 0."""
+ENTRIES = 64 * 64
+"""Of a matrix whose overlap stands for that of larger ones."""
 GRID = 17
 """Correlations that are measured; between them the curve is interpolated."""
 
@@ -54,6 +56,18 @@ def scale_of(rule: r.Orthogonalize, shape: Sequence[int]) -> float:
 
 def _matrix(shape: Sequence[int]) -> tuple[int, int]:
     return shape[0], math.prod(shape[1:])
+
+
+def alike(shape: Sequence[int]) -> tuple[int, int]:
+    """A matrix shape of about the same overlap, of at most `ENTRIES`: with that ratio of sides.
+
+    Example:
+        >>> alike((256, 8)), alike((4096, 4096))
+        ((256, 8), (64, 64))
+    """
+    sides = _matrix(shape)
+    shrink = min(1.0, math.sqrt(ENTRIES / math.prod(sides)))
+    return max(1, round(sides[0] * shrink)), max(1, round(sides[1] * shrink))
 
 
 @lru_cache(maxsize=64)
