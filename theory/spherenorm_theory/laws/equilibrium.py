@@ -310,7 +310,7 @@ def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Exp
             lengths of weight and gradients.
     """
     step = mean.step
-    for root in range(2):
+    for root in range(2 * _scales(mean)):
         if isinstance(mean, Directed):
             found = stationary_along(mean)
         else:
@@ -326,6 +326,22 @@ def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Exp
         f"{step.traced.name}: the step does not scale with the lengths of weight and gradients, so "
         f"that no one norm stands for all{advice}"
     )
+
+
+def _scales(mean: MeanStep | Directed) -> bool:
+    """False if |w| at rest is known to be neither fixed nor a multiple of sqrt(gamma).
+
+    Numbers tell at once; the formulas of such a step grow for minutes. An open case is another one
+    at another gamma.
+    """
+    if isinstance(mean, Directed) or mean.step.facts.cases:
+        return True
+    numbers = usual_values(mean.step.traced)
+    try:
+        one, three = (mean.rest(numbers, 1, 1.0, gamma).norm for gamma in (1.0, 3.0))
+    except NoEquilibriumError:
+        return True  # the formulas may name the cause
+    return any(math.isclose(three, one * factor, rel_tol=AGREE) for factor in (1, math.sqrt(3)))
 
 
 def _is_at_rest(mean: MeanStep | Directed, point: tuple[sp.Expr, sp.Expr]) -> bool:
