@@ -248,24 +248,24 @@ def _interval(
     if any(accepts(-x, **others) for x in (1e-6, 0.3, max(abs(default), 1e-3))):
         return ANY
 
-    def ends(others: Mapping[str, float]) -> tuple[float, float]:
-        """The least and the greatest number that is accepted beside others, by halving."""
-        found = []
-        for far, end in ((1e-9, 0.0), (1e9, math.inf)):
-            inside, outside = default or 0.5, far
-            if accepts(inside, **others) and not accepts(far, **others):
-                while not math.isclose(inside, outside, rel_tol=1e-13):
-                    middle = (inside + outside) / 2
-                    inside, outside = (middle, outside) if accepts(middle, **others) else (
-                        inside, middle)
-                end = float(f"{inside:.9g}")
-            found.append(end)
-        return found[0], found[1]
+    def end(far: float, limit: float, others: Mapping[str, float]) -> float:
+        """The last number towards `far` that is accepted beside others; `limit` if all are."""
+        inside, outside = default or 0.5, far
+        if accepts(far, **others) or not accepts(inside, **others):
+            return limit
+        while not math.isclose(inside, outside, rel_tol=1e-13):
+            middle = (inside + outside) / 2
+            if accepts(middle, **others):
+                inside = middle
+            else:
+                outside = middle
+        return float(f"{inside:.9g}")
 
-    low, high = ends(others)
+    low, high = end(1e-9, 0.0, others), end(1e9, math.inf, others)
     # An end that moves with the others is none of this hyper-parameter alone.
-    moves = (low, high) != ends({n: x / 2 for n, x in others.items()})
-    return Interval(0.0, math.inf, True, True) if moves else Interval(low, high, True, True)
+    halved = {n: x / 2 for n, x in others.items()}
+    alone = (low, high) == (end(1e-9, 0.0, halved), end(1e9, math.inf, halved))
+    return Interval(low, high, True, True) if alone else Interval(0.0, math.inf, True, True)
 
 
 @contextlib.contextmanager
