@@ -96,8 +96,8 @@ class Entry:
         names = [name for name in self.search.names if name in scored]
         counts = scored.groupby(names).size() if names else pd.Series(dtype=int)
         points = [dict(zip(names, np.atleast_1d(point), strict=True)) for point in counts.index]
-        said = [f"{in_words(x)} × {count}" for x, count in zip(points, counts, strict=True)]
-        return ", ".join([*said, *([f"none × {len(self.unscored)}"] if self.unscored else [])])
+        said = [f"{in_words(x)} ×{count}" for x, count in zip(points, counts, strict=True)]
+        return ", ".join([*said, *([f"none ×{len(self.unscored)}"] if self.unscored else [])])
 
     @property
     def notes(self) -> list[str]:
@@ -115,15 +115,6 @@ class Entry:
             facts.append(f"{place} has no validation score at any point on seed {seeds}")
         facts += [f"the best {name} of {place} is at an edge of its trials" for name in self.edges]
         return facts
-
-    def cells(self, names: Sequence[str]) -> list[Cell]:
-        """The hyper-parameters that some arm tunes, at the best point, with their marks."""
-        return [
-            Cell(self.best.get(name), ".3g", unit="(edge)" if name in self.edges else "")
-            if name in self.search.names
-            else Cell(None, missing="not tuned")
-            for name in names
-        ]
 
     def quoted(self, names: Sequence[str]) -> list[Cell | None]:
         """The paper's numbers of it, by heading."""

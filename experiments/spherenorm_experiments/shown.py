@@ -197,13 +197,17 @@ def _scores(
     keys = [f"test.{name}" if f"test.{name}" in known else "test" for name in names]
     tuned = _tuned(entries)
     different = {name: of for name, of in _differing(entries).items() if name not in tuned}
+    growth = [("growth", ".3g")] if not any(each.paper for each in conditions) else []
     rows: list[Row] = []
-    for entry, means in _with_means(entries, [(key, ".4g") for key in keys]):
+    for entry, means in _with_means(entries, [*((key, ".4g") for key in keys), *growth]):
         values = [of.get(entry.place, "") for of in different.values()]
         counts = Cell(len(entry.chosen), "d"), Cell(sum(x.diverged for x in entry.every.run), "d")
-        rows.append((str(entry.place), *entry.cells(tuned), *values, *means, entry.gap, *counts,
+        taken = [f"{entry.taken} (edge)" if entry.edges else entry.taken] if tuned else []
+        scores, norms = means[: len(keys)], means[len(keys) :]
+        rows.append((str(entry.place), *taken, *values, *scores, entry.gap, *norms, *counts,
                      *entry.quoted(quoted)))  # fmt: skip
-    headings: list[Heading] = ["arm", *tuned, *different, *names, "minus its baseline"]
+    headings: list[Heading] = ["arm", *(["taken by seeds"] if tuned else []), *different, *names]
+    headings += ["minus its baseline", *(["norm, last / first"] if growth else [])]
     headings += ["seeds", "diverged", *paper(*quoted)]
     theirs = "; ".join(f"{each.place}: {each.theirs}" for each in conditions if each.theirs)
     ran = training_of(run for entry in entries for run in entry.runs)
@@ -231,11 +235,12 @@ def _metrics_of(entries: Sequence[Entry]) -> list[str]:
 
 
 def _differing(entries: Sequence[Entry]) -> dict[str, dict[Place, str]]:
-    """The hyper-parameters in which some arms differ, as they are shown, by name."""
-    by_name: dict[str, dict[Place, Any]] = {}
-    for entry in entries:
-        for name, value in entry.every_value.items():
-            by_name.setdefault(name, {})[entry.place] = value
+    """The hyper-parameters that some arm fixes and in which some differ, by name."""
+    fixed = dict.fromkeys(name for entry in entries for name in entry.best)
+    values = {entry.place: entry.every_value for entry in entries}
+    by_name = {
+        name: {place: of[name] for place, of in values.items() if name in of} for name in fixed
+    }
     return {
         name: {place: _value(value) for place, value in of.items()}
         for name, of in by_name.items()
@@ -276,13 +281,13 @@ def _grids(entries: Sequence[Entry]) -> Table:
         best = Cell(score.max() if np.isfinite(score.max()) else None, ".4g")
         ends = (Cell(f(means) if means else None, ".4g") for f in (max, statistics.median, min))
         counts = Cell(len(score), "d"), Cell(int((~np.isfinite(score)).sum()), "d")
-        rows.append((str(entry.place), *counts, best, entry.taken, *ends))
+        rows.append((str(entry.place), *counts, best, *ends))
     note = (
         "All points train on all seeds; a seed takes the point with its best validation score, "
         "none if it has no score at any point. The last columns say how much the choice matters: "
         "the mean test scores of the points on which no seed diverged."
     )
-    columns = ("arm", "trials", "without a score", "validation", "taken by seeds")
+    columns = ("arm", "trials", "without a score", "validation")
     return Table("Tuning", (*columns, "test, best point", "median", "worst"), rows, note)
 
 

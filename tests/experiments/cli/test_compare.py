@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import statistics
+from collections import Counter
 
 import pytest
 from commands import invoke
@@ -50,23 +51,27 @@ def test_the_numbers_are_those_of_the_files(made):
     out, result = made
     runs = list(stored(out))
     assert len(runs) == 2 * 3 * 2
-    scores, rates = {}, {}
+    scores, rates, norms = {}, {}, {}
     for recipe in ("adamp", OWN):
         grid = {(config["hyper_parameters"]["lr"], config.get("seed", 0)): summary
                 for config, summary in runs if config["recipe"] == recipe}  # fmt: skip
         rates[recipe, "all"] = sorted({lr for lr, _ in grid})
-        means = {lr: statistics.mean(grid[lr, seed]["validation"] for seed in range(3))
-                 for lr in rates[recipe, "all"]}  # fmt: skip
-        rates[recipe] = max(means, key=means.__getitem__)
-        chosen = [max((grid[lr, seed] for lr in means), key=lambda each: each["validation"])
+        chosen = [max(rates[recipe, "all"], key=lambda lr: grid[lr, seed]["validation"])
                   for seed in range(3)]  # fmt: skip
-        scores[recipe] = [summary["test"] for summary in chosen]
+        taken = sorted(Counter(chosen).items())
+        rates[recipe] = ", ".join(f"{lr:.3g} ×{count}" for lr, count in taken)
+        scores[recipe] = [grid[lr, seed]["test"] for seed, lr in enumerate(chosen)]
+        norms[recipe] = statistics.mean(
+            grid[lr, seed]["norm_last"] / grid[lr, seed]["norm_start"]
+            for seed, lr in enumerate(chosen)
+        )
     assert rates["adamp", "all"] == rates[OWN, "all"]
 
     own, adamp = exported(out, "Scores")
     assert (own["arm"], adamp["arm"]) == ("careful", "adamp")
     for row, recipe in ((own, OWN), (adamp, "adamp")):
-        assert float(row["lr"]) == rates[recipe]
+        assert row["taken by seeds"] == f"{rates[recipe]} (edge)"  # of two trials
+        assert float(row["norm, last / first"]) == pytest.approx(norms[recipe], rel=1e-9)
         assert float(row["score"]) == pytest.approx(statistics.mean(scores[recipe]), rel=1e-12)
         assert float(row["score: spread"]) == pytest.approx(statistics.stdev(scores[recipe]))
         assert row["seeds"] == row["score: seeds"] == "3"

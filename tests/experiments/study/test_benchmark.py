@@ -99,8 +99,7 @@ def test_a_seed_without_a_validation_score_has_no_score_and_the_row_says_so(ende
     assert math.isfinite(test[40])
     detail = study.evaluated(runs)[0].detail
     assert "plain: SGD has no validation score at any point on seed 41" in detail
-    (tuning,) = (each for each in study.tables(runs) if each.title == "Tuning")
-    assert str(_rows(tuning)["plain: SGD"]["taken by seeds"]).endswith("none × 1")
+    assert "none ×1" in str(_rows(study.tables(runs)[0])["plain: SGD"]["taken by seeds"])
 
 
 def test_differences_at_equal_points_are_paired_there_and_over_the_grid(ended):
