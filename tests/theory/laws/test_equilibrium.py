@@ -77,10 +77,10 @@ def memory_then_unit(lr=0.1, momentum=0.9, weight_decay=0.1):
         (turning, {}, ["turning"]),
         ("adamw", {}, ["adamw"]),
         ("adopt", {}, ["not linear in the gradients"]),
-        (memory_then_unit, {}, ["hold roots"]),
+        (memory_then_unit, {}, ["no polynomials"]),
         # whose formulas grow for minutes
         ("ademamix", {"weight_decay": 0.01}, ["does not scale", "eps=0.0"]),
-        ("amsgrad", {}, ["no short formula"]),
+        ("amsgrad", {}, ["too long"]),
     ],
 )
 def test_no_equilibrium(recipe, given, why):

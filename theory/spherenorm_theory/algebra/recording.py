@@ -255,17 +255,13 @@ def _interval(
             return limit
         while not math.isclose(inside, outside, rel_tol=1e-13):
             middle = (inside + outside) / 2
-            if accepts(middle, **others):
-                inside = middle
-            else:
-                outside = middle
+            inside, outside = (middle, outside) if accepts(middle, **others) else (inside, middle)
         return float(f"{inside:.9g}")
 
-    low, high = end(1e-9, 0.0, others), end(1e9, math.inf, others)
     # An end that moves with the others is none of this hyper-parameter alone.
-    halved = {n: x / 2 for n, x in others.items()}
-    alone = (low, high) == (end(1e-9, 0.0, halved), end(1e9, math.inf, halved))
-    return Interval(low, high, True, True) if alone else Interval(0.0, math.inf, True, True)
+    beside = (others, {n: x / 2 for n, x in others.items()})
+    first, second = ((end(1e-9, 0.0, x), end(1e9, math.inf, x)) for x in beside)
+    return Interval(*(first if first == second else (0.0, math.inf)), True, True)
 
 
 @contextlib.contextmanager

@@ -172,7 +172,7 @@ def _solve(
     try:
         found = _solved(whole, names, [x.subs(squares) for x in wanted], root)
     except (sp.PolynomialError, GrowthError, NonlinearError) as error:
-        why = error if isinstance(error, GrowthError) else "its equations hold roots of unknowns"
+        why = error if isinstance(error, GrowthError) else "its equations are no polynomials"
         raise NoEquilibriumError(f"{mean.step.traced.name}: no closed form ({why})") from error
     back = {dummy: square for square, dummy in squares.items()}
     return {back.get(x, x): value.subs(back) for x, value in found.items()}
@@ -184,12 +184,9 @@ def _solved(
     wanted: Sequence[sp.Symbol],
     root: int,
 ) -> dict[sp.Symbol, sp.Expr]:
-    rooted = any(not p.exp.is_Integer for e in equations for p in e.atoms(sp.Pow))
-    if rooted and sum(e.count_ops() for e in equations) > ROOTED:
-        raise GrowthError(
-            "its equations with roots have no short formula; an eps of 0.0 shortens them, and "
-            "turn_at_rest gives a number"
-        )
+    large = sum(e.count_ops() for e in equations) > ROOTED
+    if large and any(not p.exp.is_Integer for e in equations for p in e.atoms(sp.Pow)):
+        raise GrowthError("its equations with roots are too long; try eps=0.0, or turn_at_rest")
     whole = [_polynomial(e) for e in equations]
     if len(unknowns) > MOST and len(sp.Tuple(*whole).free_symbols - {*unknowns}) > 2:
         raise GrowthError(f"its {len(unknowns)} unknowns have no short formula")

@@ -197,7 +197,7 @@ class Directed:
                 raise ValueError(
                     f"{step.traced.name}: the shape of the matrix is needed, got {shape} entries"
                 )
-            measured = Overlap.of(self.made.rule, shape)
+            measured = Overlap.of(self.made.rule, tuple(shape))
             kernel, square = measured, measured.square
         overlaps = kernel(self.correlations(values))
         held = {s: norm for n, s in step.scalars.items() if step.states.get(n) == s}

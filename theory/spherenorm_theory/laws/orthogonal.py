@@ -59,12 +59,7 @@ def _matrix(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def alike(shape: Sequence[int]) -> tuple[int, int]:
-    """A matrix shape of about the same overlap, of at most `ENTRIES`: with that ratio of sides.
-
-    Example:
-        >>> alike((256, 8)), alike((4096, 4096))
-        ((256, 8), (64, 64))
-    """
+    """A shape of at most `ENTRIES` with the same ratio of sides, and so about the same overlap."""
     sides = _matrix(shape)
     shrink = min(1.0, math.sqrt(ENTRIES / math.prod(sides)))
     return max(1, round(sides[0] * shrink)), max(1, round(sides[1] * shrink))
@@ -131,15 +126,11 @@ class Overlap:
         self._table[0], self._table[-1] = 0.0, 1.0
 
     @staticmethod
-    def of(rule: Rule, shape: Sequence[int]) -> Overlap:
+    @lru_cache(maxsize=64)
+    def of(rule: Rule, shape: tuple[int, ...]) -> Overlap:
         """The overlap for a rule and a shape, measured at the first call."""
-        return _overlap(rule, tuple(shape))
+        return Overlap(rule, shape)
 
     def __call__(self, rho: float | np.ndarray) -> float | np.ndarray:
         size = np.interp(np.abs(rho), self._grid, self._table)
         return np.sign(rho) * size if np.ndim(rho) else float(np.sign(rho) * size)
-
-
-@lru_cache(maxsize=64)
-def _overlap(rule: Rule, shape: tuple[int, ...]) -> Overlap:
-    return Overlap(rule, shape)
