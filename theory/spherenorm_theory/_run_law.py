@@ -47,7 +47,7 @@ class RunLaw:
             own = group.get("param_names", [None] * len(group["params"]))
             for weight, name in zip(group["params"], own, strict=True):
                 called = known.get(id(weight), name or str(len(self._groups)))
-                self._groups[called], self._shapes[called] = index, alike(weight.shape)
+                self._groups[called], self._shapes[called] = index, tuple(weight.shape)
 
     def predict(self, measured: Measurement) -> float:
         r"""The norm after the step, of the norm before it and the turn.
@@ -79,7 +79,7 @@ class RunLaw:
         """
         law, values = self._law(measured, equilibrium)
         with suppress(ValueError):
-            shape = self._shapes[measured.weight] if law and law.factor else (64, 64)
+            shape = alike(self._shapes[measured.weight]) if law and law.factor else (64, 64)
             chord = law.rotation(law.traced.values(**values), shape) if law else math.nan
             return 2 * math.asin(chord / 2)  # (no number beyond 2)
         return math.nan
