@@ -9,7 +9,13 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm.probes import Measurement
-from spherenorm_theory import NoEquilibriumError, equilibrium, rotational_rate, run_law
+from spherenorm_theory import (
+    NoEquilibriumError,
+    equilibrium,
+    rotational_rate,
+    run_law,
+    turn_at_rest,
+)
 from tests.harness import refuses
 
 
@@ -57,6 +63,21 @@ def test_equilibria_of_a_run_are_those_of_the_literature():
         assert math.isnan(law.turn(invariant))
 
 
+def test_a_factor_turns_as_one_of_the_shape_of_its_weight():
+    """Of a large weight, as a smaller one with that ratio of sides."""
+    shapes = {"tall": (256, 8), "large": (512, 64)}
+    weights = [(name, nn.Parameter(torch.ones(shape))) for name, shape in shapes.items()]
+    law = run_law(sn.torch_optimizer("muon")(weights, lr=0.02, weight_decay=0.5))
+    found = Measurement(1, "tall", "layer", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "layer")
+    square, tall, large = (
+        turn_at_rest("muon", shape=shape, lr=0.02, weight_decay=0.5)
+        for shape in ((64, 64), *shapes.values())
+    )
+    assert law.turn(found) == pytest.approx(tall, rel=1e-6)
+    assert law.turn(replace(found, weight="large")) == pytest.approx(large, rel=0.05)
+    assert abs(square / tall - 1) > 0.1
+
+
 def test_an_optimizer_without_a_recipe_has_no_law():
     with refuses("run_law", "SGD", by=TypeError):
         run_law(torch.optim.Adagrad([torch.ones(2, 2)]))
@@ -94,3 +115,15 @@ def test_what_does_not_settle_is_refused():
         rotational_rate("sgdp")
     with pytest.raises(NoEquilibriumError):
         rotational_rate("sgd", weight_decay=DECAY)(15.0)
+
+
+def test_a_norm_that_grows_without_bound_has_no_rate():
+    """The floor leaves a case open, which cancels out of the formula of the turn."""
+
+    def floored(lr=0.1, momentum=0.5, weight_decay=0.1):
+        last = sn.rules.DecoupledDecay(weight_decay), sn.rules.StepSize(lr)
+        return sn.chain(sn.rules.HeavyBall(momentum), sn.rules.UpdateFloor(1.0, "channel"), *last)
+
+    rate = rotational_rate(floored, weight_decay=0.1, momentum=0.5)
+    with refuses("does not settle", by=NoEquilibriumError):
+        rate(0.1)

@@ -17,6 +17,7 @@ from spherenorm.probes import Measurement
 from spherenorm_theory.algebra.hyper_parameters import structure_of_run
 from spherenorm_theory.laws.equilibrium import equilibrium, without_eps
 from spherenorm_theory.laws.law import norm_growth
+from spherenorm_theory.laws.orthogonal import alike
 
 OF_TORCH = {
     torch.optim.SGD: "sgd",
@@ -41,10 +42,12 @@ class RunLaw:
         self._optimizer = optimizer
         known = {id(weight): name for name, weight in names.items()}
         self._groups: dict[str, int] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
         for index, group in enumerate(optimizer.param_groups):
             own = group.get("param_names", [None] * len(group["params"]))
             for weight, name in zip(group["params"], own, strict=True):
-                self._groups[known.get(id(weight), name or str(len(self._groups)))] = index
+                called = known.get(id(weight), name or str(len(self._groups)))
+                self._groups[called], self._shapes[called] = index, tuple(weight.shape)
 
     def predict(self, measured: Measurement) -> float:
         r"""The norm after the step, of the norm before it and the turn.
@@ -76,7 +79,8 @@ class RunLaw:
         """
         law, values = self._law(measured, equilibrium)
         with suppress(ValueError):
-            chord = law.rotation(law.traced.values(**values)) if law is not None else math.nan
+            shape = alike(self._shapes[measured.weight]) if law and law.factor else (64, 64)
+            chord = law.rotation(law.traced.values(**values), shape) if law else math.nan
             return 2 * math.asin(chord / 2)  # (no number beyond 2)
         return math.nan
 

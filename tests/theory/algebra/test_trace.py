@@ -21,6 +21,27 @@ def test_hyper_parameters_become_symbols():
     assert "weight_decay" not in trace("adamp", weight_decay=0.0).symbols
 
 
+def memory(lr=0.1, n=10.0):
+    return chain(r.HeavyBall(1 - 1 / n), r.StepSize(lr))
+
+
+def double(lr=0.1, n=0.4):
+    return chain(r.HeavyBall(2 * n), r.StepSize(lr))
+
+
+def shared(lr=0.1, n=0.9, b=0.9):
+    """Up to where n may go depends on b."""
+    return chain(r.HeavyBall(n * b), r.StepSize(lr))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "interval"), [(memory, "(1, inf)"), (double, "(0, 0.5)"), (shared, "(0, inf)")]
+)
+def test_an_interval_holds_what_the_rules_accept(recipe, interval):
+    """Of a hyper-parameter that is no field of a rule as it is."""
+    assert trace(recipe).intervals["n"] == Interval.parse(interval)
+
+
 def test_zero_is_structure_and_no_number_of_a_law():
     """Intervals are open: -|s|^2 / lr says nothing of a rate of 0."""
     traced = trace("sgd")

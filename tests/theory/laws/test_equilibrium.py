@@ -61,6 +61,11 @@ def turning(lr=0.1, momentum=0.9, weight_decay=0.1):
     return chain(r.HeavyBall(momentum), unit, r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
+def memory_then_unit(lr=0.1, momentum=0.9, weight_decay=0.1):
+    rules = r.HeavyBall(momentum), r.NormalizedUpdate(), r.DecoupledDecay(weight_decay)
+    return chain(*rules, r.StepSize(lr))
+
+
 @pytest.mark.parametrize(
     ("recipe", "given", "why"),
     [
@@ -71,6 +76,11 @@ def turning(lr=0.1, momentum=0.9, weight_decay=0.1):
         (projected, {}, ["without decay"]),
         (turning, {}, ["turning"]),
         ("adamw", {}, ["adamw"]),
+        ("adopt", {}, ["not linear in the gradients"]),
+        (memory_then_unit, {}, ["no polynomials"]),
+        # whose formulas grow for minutes
+        ("ademamix", {"weight_decay": 0.01}, ["does not scale", "eps=0.0"]),
+        ("amsgrad", {}, ["too long"]),
     ],
 )
 def test_no_equilibrium(recipe, given, why):
@@ -200,6 +210,26 @@ def tangent_signed(lr=0.1, weight_decay=0.01):
 def test_the_true_cause_is_named(recipe, why):
     with refuses(*why, by=NoEquilibriumError):
         equilibrium(recipe, **without_eps(recipe))
+
+
+def test_unit_gradients_are_those_of_sgd_with_a_gamma_of_the_norm():
+    def normalized(lr=0.1, momentum=0.9, weight_decay=0.1):
+        last = r.DecoupledDecay(weight_decay), r.StepSize(lr)
+        return chain(r.NormalizedUpdate(), r.HeavyBall(momentum), *last)
+
+    unit, plain = equilibrium(normalized), equilibrium("sgdw", dampening=0.0)
+    assert sp.simplify(unit.squared_rotation - plain.squared_rotation) == 0
+    assert sp.simplify(unit.fourth_power - (plain.fourth_power / gamma**2) ** 2) == 0
+    assert sp.simplify(growth_ratio(normalized) - growth_ratio("sgdw", dampening=0.0)) == 0
+
+
+def test_formulas_are_tried_at_numbers_that_the_recipe_takes():
+    def memory(lr=0.1, n=10.0, weight_decay=0.01):
+        return chain(r.HeavyBall(1 - 1 / n), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+    found, plain = equilibrium(memory), equilibrium("sgdw", dampening=0.0)
+    n = found.traced.symbols["n"]
+    assert sp.simplify(found.fourth_power - plain.fourth_power.subs(beta, 1 - 1 / n)) == 0
 
 
 def test_a_growth_ratio_of_two_roots():

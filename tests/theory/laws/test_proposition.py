@@ -93,6 +93,8 @@ def test_a_closed_form_says_what_it_needs():
     assert "constant" in held
     assert "m_0 = 0" in held
     assert "Closed form (lr, beta, wd constant; m_0 = 0)." in str(law)
+    # lr is in <w, s> = -lr beta <w, m>, and in no coefficient of the recursion
+    assert "Closed form (lr, beta constant; m_0 = 0)." in str(law_of("sgd", **PLAIN))
 
 
 @pytest.mark.parametrize(("name", "given"), [("sgd", PLAIN), ("muonh", {})])

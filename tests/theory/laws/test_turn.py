@@ -76,6 +76,17 @@ def test_a_rule_of_ones_own():
     assert turn_at_rest(mine, lr=0.3) == pytest.approx(turn_by_hand(0.3, 0.5), rel=1e-8)
 
 
+def test_a_step_much_longer_than_the_first_weight_comes_to_rest():
+    """Without a share along the weight, 1 - cos(turn) is the decay of one step."""
+
+    def signed(lr=0.1, momentum=0.9, weight_decay=0.1):
+        direction = sn.rules.Sign(), sn.rules.RadialProjection("channel")
+        last = sn.rules.DecoupledDecay(weight_decay), sn.rules.StepSize(lr)
+        return sn.chain(sn.rules.HeavyBall(momentum), *direction, *last)
+
+    assert 1 - math.cos(turn_at_rest(signed)) == pytest.approx(0.01, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "values", "why"),
     [

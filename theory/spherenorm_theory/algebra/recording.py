@@ -247,8 +247,21 @@ def _interval(
     others = others if accepts(default, **others) else {}
     if any(accepts(-x, **others) for x in (1e-6, 0.3, max(abs(default), 1e-3))):
         return ANY
-    below_one = default < 1 and not any(accepts(x, **others) for x in (1.001, 2.0))
-    return Interval(0.0, 1.0 if below_one else math.inf, True, True)
+
+    def end(far: float, limit: float, others: Mapping[str, float]) -> float:
+        """The last number towards `far` that is accepted beside others; `limit` if all are."""
+        inside, outside = default or 0.5, far
+        if accepts(far, **others) or not accepts(inside, **others):
+            return limit
+        while not math.isclose(inside, outside, rel_tol=1e-13):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if accepts(middle, **others) else (inside, middle)
+        return float(f"{inside:.9g}")
+
+    # An end that moves with the others is none of this hyper-parameter alone.
+    beside = (others, {n: x / 2 for n, x in others.items()})
+    first, second = ((end(1e-9, 0.0, x), end(1e9, math.inf, x)) for x in beside)
+    return Interval(*(first if first == second else (0.0, math.inf)), True, True)
 
 
 @contextlib.contextmanager

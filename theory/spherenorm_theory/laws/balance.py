@@ -31,6 +31,8 @@ MOVED = sp.Dummy("moved", real=True)
 G = Norm("g") ** 2
 MOST = 10
 """The unknowns of a closed form in general symbols, at most."""
+ROOTED = 180
+"""The operations of equations with roots in them, at most; beyond, sympy works for minutes."""
 
 
 def find_stationary_point(mean: MeanStep, kappa: sp.Expr, root: int = 0) -> tuple[sp.Expr, sp.Expr]:
@@ -51,9 +53,12 @@ def find_stationary_point(mean: MeanStep, kappa: sp.Expr, root: int = 0) -> tupl
     if moment is not None:
         free, units = W, {Norm("g"): sp.sqrt(resting_gradient(mean)), moment: sp.S.One}
     equations = _equations(mean, kappa, units)
+    if moment is None and not sp.Tuple(*equations.values()).has(Norm("g")):
+        free = W  # of gradients that are normalized, the length is none of the step's
+        equations = _equations(mean, kappa, {})
     unknowns = [*(x for x in equations if x not in (W, MOVED)), free, MOVED]
     point = _solve(mean, [*equations.values()], unknowns, [free, MOVED], root)
-    if moment is None:
+    if free == G:
         return normalize_signs(GAMMA**2 / point[free]), normalize_signs(point[MOVED])
     return normalize_signs(point[free] ** 2), normalize_signs(point[MOVED] / point[free])
 
@@ -61,12 +66,15 @@ def find_stationary_point(mean: MeanStep, kappa: sp.Expr, root: int = 0) -> tupl
 def find_momenta(mean: MeanStep, kappa: sp.Expr) -> dict[sp.Expr, sp.Expr]:
     """The products of the momenta and |g|^2 at rest, at a frozen |w|^2, by |s|^2.
 
+    Where gradients are normalized, |s|^2 is a number at rest, in place of |g|^2.
+
     Raises:
         NoEquilibriumError: they have no closed form.
     """
     equations = _equations(mean, kappa, {})
-    unknowns = [*(x for x in equations if x not in (S, W, MOVED)), G]
     left = [x for n, x in equations.items() if n not in (W, MOVED)]
+    free = G if sp.Tuple(*left).has(Norm("g")) else S
+    unknowns = [*(x for x in equations if x not in (S, W, MOVED)), free]
     return _solve(mean, left, unknowns, unknowns)
 
 
@@ -164,7 +172,8 @@ def _solve(
     try:
         found = _solved(whole, names, [x.subs(squares) for x in wanted], root)
     except (sp.PolynomialError, GrowthError, NonlinearError) as error:
-        raise NoEquilibriumError(f"{mean.step.traced.name}: no closed form ({error})") from error
+        why = error if isinstance(error, GrowthError) else "its equations are no polynomials"
+        raise NoEquilibriumError(f"{mean.step.traced.name}: no closed form ({why})") from error
     back = {dummy: square for square, dummy in squares.items()}
     return {back.get(x, x): value.subs(back) for x, value in found.items()}
 
@@ -175,6 +184,9 @@ def _solved(
     wanted: Sequence[sp.Symbol],
     root: int,
 ) -> dict[sp.Symbol, sp.Expr]:
+    large = sum(e.count_ops() for e in equations) > ROOTED
+    if large and any(not p.exp.is_Integer for e in equations for p in e.atoms(sp.Pow)):
+        raise GrowthError("its equations with roots are too long; try eps=0.0, or turn_at_rest")
     whole = [_polynomial(e) for e in equations]
     if len(unknowns) > MOST and len(sp.Tuple(*whole).free_symbols - {*unknowns}) > 2:
         raise GrowthError(f"its {len(unknowns)} unknowns have no short formula")

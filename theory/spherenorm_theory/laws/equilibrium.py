@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -310,7 +311,8 @@ def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Exp
             lengths of weight and gradients.
     """
     step = mean.step
-    for root in range(2):
+    # An open case may be another one at another gamma.
+    for root in range(2 if step.facts.cases or _scales(mean) else 0):
         if isinstance(mean, Directed):
             found = stationary_along(mean)
         else:
@@ -326,6 +328,20 @@ def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Exp
         f"{step.traced.name}: the step does not scale with the lengths of weight and gradients, so "
         f"that no one norm stands for all{advice}"
     )
+
+
+def _scales(mean: MeanStep | Directed) -> bool:
+    """False if |w| at rest is known to be neither fixed nor a multiple of sqrt(gamma).
+
+    Numbers tell at once; the formulas of such a step grow for minutes.
+    """
+    if isinstance(mean, Directed):
+        return True
+    numbers = usual_values(mean.step.traced)
+    with suppress(NoEquilibriumError):  # of which the formulas may name the cause
+        one, three = (mean.rest(numbers, 1, 1.0, gamma).norm for gamma in (1.0, 3.0))
+        return any(math.isclose(three, one * x, rel_tol=AGREE) for x in (1, math.sqrt(3)))
+    return True
 
 
 def _is_at_rest(mean: MeanStep | Directed, point: tuple[sp.Expr, sp.Expr]) -> bool:
@@ -349,12 +365,15 @@ def _is_at_rest(mean: MeanStep | Directed, point: tuple[sp.Expr, sp.Expr]) -> bo
 
 
 def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
-    """Numbers at which a norm settles soon: momenta of 1/2, and all else at 1/10."""
+    """Numbers at which a norm settles soon, or the defaults if the recipe refuses them together."""
     numbers = {}
-    for name, symbol in traced.free.items():
+    for name in traced.free:
         low, high = traced.intervals[name].low, traced.intervals[name].high
-        numbers[symbol] = 0.5 if (low, high) == (0, 1) else 0.3 if low >= 0 else 0.1
-    return numbers
+        numbers[name] = 0.1 if low < 0 else low + 0.3 if math.isinf(high) else (low + high) / 2
+    with suppress(ValueError):
+        traced.build(numbers)
+        return {symbol: numbers[name] for name, symbol in traced.free.items()}
+    return traced.values()
 
 
 def without_eps(recipe: str | Recipe) -> dict[str, float]:

@@ -197,7 +197,7 @@ class Directed:
                 raise ValueError(
                     f"{step.traced.name}: the shape of the matrix is needed, got {shape} entries"
                 )
-            measured = Overlap.of(self.made.rule, shape)
+            measured = Overlap.of(self.made.rule, tuple(shape))
             kernel, square = measured, measured.square
         overlaps = kernel(self.correlations(values))
         held = {s: norm for n, s in step.scalars.items() if step.states.get(n) == s}
@@ -212,7 +212,7 @@ class Directed:
 
         def move(x: Array) -> tuple[Array, float]:
             squared = math.exp(x[0])
-            along = x[1] * math.sqrt(squared * square)
+            along = min(max(x[1], -1.0), 1.0) * math.sqrt(squared * square)  # of a cosine
             a, c = function(math.sqrt(squared), along, *fixed.values())
             new = c * square * float(np.float_power(a, powers) @ overlaps)
             after = a * a * squared + 2 * a * c * along + c * c * square

@@ -34,6 +34,8 @@ RANKS = (None, 16, 4, 1)
 TRIES = 10
 PAIRS = 12
 """Of matrices for each correlation; each stands with its mirror image, so that 0 stays 0."""
+ENTRIES = 64 * 64
+"""Of a matrix whose overlap stands for that of larger ones."""
 GRID = 17
 """Correlations that are measured; between them the curve is interpolated."""
 
@@ -54,6 +56,13 @@ def scale_of(rule: r.Orthogonalize, shape: Sequence[int]) -> float:
 
 def _matrix(shape: Sequence[int]) -> tuple[int, int]:
     return shape[0], math.prod(shape[1:])
+
+
+def alike(shape: Sequence[int]) -> tuple[int, int]:
+    """A shape of at most `ENTRIES` with the same ratio of sides, and so about the same overlap."""
+    sides = _matrix(shape)
+    shrink = min(1.0, math.sqrt(ENTRIES / math.prod(sides)))
+    return max(1, round(sides[0] * shrink)), max(1, round(sides[1] * shrink))
 
 
 @lru_cache(maxsize=64)
@@ -117,15 +126,11 @@ class Overlap:
         self._table[0], self._table[-1] = 0.0, 1.0
 
     @staticmethod
-    def of(rule: Rule, shape: Sequence[int]) -> Overlap:
+    @lru_cache(maxsize=64)
+    def of(rule: Rule, shape: tuple[int, ...]) -> Overlap:
         """The overlap for a rule and a shape, measured at the first call."""
-        return _overlap(rule, tuple(shape))
+        return Overlap(rule, shape)
 
     def __call__(self, rho: float | np.ndarray) -> float | np.ndarray:
         size = np.interp(np.abs(rho), self._grid, self._table)
         return np.sign(rho) * size if np.ndim(rho) else float(np.sign(rho) * size)
-
-
-@lru_cache(maxsize=64)
-def _overlap(rule: Rule, shape: tuple[int, ...]) -> Overlap:
-    return Overlap(rule, shape)

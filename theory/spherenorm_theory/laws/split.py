@@ -128,7 +128,7 @@ class Split:
     @property
     def at_start(self) -> tuple[Hypothesis, ...]:
         """The hypotheses of a closed form: what is the same at each step, and 0 at the start."""
-        used = sp.Tuple(self.kappa, *(self.growth or ())).free_symbols
+        used = sp.Tuple(self.kappa, self.cross, *(self.growth or ())).free_symbols
         names = [s for s in self.step.traced.free.values() if s in used]
         same = [enumerated(names, " constant")] if names else []
         rest = [m for m in self.step.buffers if self.cross != 0]

@@ -196,6 +196,10 @@ def one_step(
         return _read(traced, signs, values, known, mean_field)
 
     step = read({})
+    # A momentum of entrywise functions of gradients has no mean that is one number.
+    if vectors := {n for n in signs if isinstance(step.states[step.letters[n]], Vector)}:
+        signs = {n: sign for n, sign in signs.items() if n not in vectors}
+        step = read({})
     while weaker := {n: WEAKER[s] for n, s in signs.items() if not _keeps(step, n, s)}:
         signs |= weaker
         step = read({})

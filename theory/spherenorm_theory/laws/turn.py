@@ -163,11 +163,12 @@ def growth_ratio(recipe: str | Recipe | Trace | Law, **given: Any) -> sp.Expr:
     if law.cross == 0:
         return sp.S.One
     keep, cross = (drop_transients(e, law.step) for e in (1 - law.kappa, law.cross))
-    return normalize_signs(sp.cancel(1 + 2 * keep * cross.subs(momenta_at_rest(law)) / S))
+    at_rest = momenta_at_rest(law)
+    return normalize_signs(sp.cancel(1 + 2 * keep * cross.subs(at_rest) / S.subs(at_rest)))
 
 
 def momenta_at_rest(law: Law) -> dict[sp.Expr, sp.Expr]:
-    """The products of the momenta and |g|^2 at rest, at a frozen |w|^2, by |s|^2.
+    """The products of the momenta and |g|^2, or |s|^2, at rest; see `find_momenta`.
 
     Raises:
         NoEquilibriumError: they have no closed form.
