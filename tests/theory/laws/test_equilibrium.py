@@ -264,3 +264,10 @@ def test_a_root_is_the_one_that_iterating_comes_to():
     chord = 2 * np.sin(turn_at_rest("sgdp", nesterov=True, dampening=0.0, lr=0.1,
                                     weight_decay=0.3, momentum=0.6) / 2)  # fmt: skip
     assert law.rotation(values) == pytest.approx(chord, rel=1e-8)
+
+
+def test_a_formula_that_holds_without_eps_does_not_have_it():
+    """Of a clip that may be open: its eps cannot be 0, and its formula is that of a small one."""
+    found = equilibrium("stable_adamw", weight_decay=0.01)
+    assert "eps = 0" in str(found)
+    assert found.traced.symbols["eps"] not in found.fourth_power.free_symbols

@@ -310,7 +310,7 @@ def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Exp
         NoEquilibriumError: there is none in closed form, or the step does not scale with the
             lengths of weight and gradients.
     """
-    step = mean.step
+    step, eps = mean.step, mean.step.traced.symbols.get("eps")
     # An open case may be another one at another gamma.
     for root in range(2 if step.facts.cases or _scales(mean) else 0):
         if isinstance(mean, Directed):
@@ -319,9 +319,11 @@ def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Exp
             found = find_stationary_point(mean, drop_transients(kappa, step), root)
         given = step.traced.given
         point = tuple(normalize_signs(x.subs(given)) if given else x for x in found)
-        if step.facts.cases.keys() & sp.Tuple(*point).free_symbols or _is_at_rest(mean, point):
+        if step.facts.cases.keys() & sp.Tuple(*point).free_symbols:
+            return point if eps is None else (point[0].subs(eps, 0), point[1].subs(eps, 0))
+        if _is_at_rest(mean, point):
             return point
-    eps, named = step.traced.symbols.get("eps"), step.algebra.named.values()
+    named = step.algebra.named.values()
     used = [*step.weight.values(), *(c for x in named for c in x.values())]
     advice = "; eps=0.0 holds it at 0" if eps in sp.Tuple(*used).free_symbols else ""
     raise NoEquilibriumError(
