@@ -232,6 +232,6 @@ def _audited(module: nn.Module, task: Task, inputs: Sequence[Any]) -> dict[str, 
     # Options are JSON; a user's task may have no hash.
     key = type(task), repr(task), learned, digest.digest()
     if key not in _AUDITED:
-        found = audit(module, *inputs, views=("channel", "layer"))
+        found = audit(module, tuple(inputs), views=("channel", "layer"))
         _AUDITED[key] = {finding.name: finding.view for finding in found}
     return dict(_AUDITED[key])

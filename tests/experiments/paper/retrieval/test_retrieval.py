@@ -9,6 +9,7 @@ from running import run_of
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
+from spherenorm_experiments.execute import execute_spec
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.retrieval.images import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.retrieval.retrieval import Embedding, balanced, recall_at_1
@@ -93,6 +94,13 @@ def test_balanced_batches_have_a_few_images_of_each_of_some_classes():
     assert torch.equal(order, again)
     few = balanced(torch.tensor([0, 0, 1, 1]), 1, 4, 4, torch.Generator())  # 4 images of 2 classes
     assert few.shape == (4,)
+
+
+def test_norms_are_measured_of_a_model_that_takes_the_labels_too(tmp_path):
+    options = {"objective": "proxy-anchor"}
+    spec = Spec("retrieval", "adamp", {"lr": 1e-3}, options, epochs=1, batch_size=60)
+    outcome = execute_spec(replace(spec, probes=("norms",)), tmp_path)
+    assert outcome.state == "finished", outcome.error
 
 
 def test_the_last_layer_trains_alone_in_so_many_steps():
