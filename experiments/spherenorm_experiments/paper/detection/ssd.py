@@ -275,7 +275,7 @@ def ssd_detections(maps: Maps, side: int, candidates: int = CANDIDATES) -> list[
         used = int((scores >= LEAST).sum(1).max())
         scores, boxes = scores[:, :used], image[index[:, :used]]
         label = torch.arange(len(scores), device=scores.device)[:, None].expand_as(scores)
-        keep = (scores >= LEAST) & ~suppressed(boxes, label, SUPPRESSED)
+        keep = (scores >= LEAST) & ~suppressed(boxes, SUPPRESSED)
         ranked, order = scores.flatten().sort(descending=True, stable=True)
         boxes, label, keep = (x.flatten(0, 1)[order][None] for x in (boxes, label, keep))
         found += detections(boxes, ranked[None], label, keep)
