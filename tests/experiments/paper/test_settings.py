@@ -198,4 +198,3 @@ def test_each_row_of_table_g1_has_its_two_rates():
         assert (rest["recipe"], rest["momentum"], rest["nesterov"]) == ("sgd", 0.9, True)
     theirs = [" ".join(line.split()[:-1]) for line in GRASSMANN.strip().split("\n")]
     assert found == theirs
-

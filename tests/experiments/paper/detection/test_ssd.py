@@ -78,27 +78,24 @@ def loop_matched(boxes, labels, places):
     return found
 
 
-def test_full_size_has_the_published_count():
-    """Torchvision's has no BatchNorm, which adds 8,448."""
-    with torch.device("meta"):
-        assert sum(p.numel() for p in SSD(90).parameters()) == 35_641_826 + 8_448
+def test_full_size_has_the_published_count_and_8732_default_boxes():
+    """Torchvision's has no BatchNorm, which adds 8,448.
 
-
-def test_full_size_has_8732_default_boxes_where_their_places_see():
-    """Strides of 8 to 64 do not divide 300, so that 38 places reach to 304 pixels."""
+    Strides of 8 to 64 do not divide 300, so that 38 places reach to 304 pixels.
+    """
     with torch.device("meta"):
-        offsets, logits, places = SSD(80)(torch.empty(1, 3, 300, 300))
-    assert (offsets.shape, logits.shape, places.shape) == ((1, 8732, 4), (1, 8732, 81), (8732, 4))
-    sides, first = (38, 19, 10, 5, 3, 1), 0
+        model = SSD(90)
+        offsets, logits, places = model(torch.empty(1, 3, 300, 300))
+    assert sum(p.numel() for p in model.parameters()) == 35_641_826 + 8_448
+    assert (offsets.shape, logits.shape, places.shape) == ((1, 8732, 4), (1, 8732, 91), (8732, 4))
+    sides, steps, counts = (38, 19, 10, 5, 3, 1), (8, 16, 32, 64, 100, 300), (4, 6, 6, 6, 4, 4)
     boxes = default_boxes([(side, side) for side in sides], SSD300) * 300
-    steps, counts = (8, 16, 32, 64, 100, 300), (4, 6, 6, 6, 4, 4)
-    for side, step, count in zip(sides, steps, counts, strict=True):
-        for i, j in itertools.product(range(side), repeat=2):
-            own = boxes[first : first + count, :2]
-            expected = torch.tensor([(j + 0.5) * step, (i + 0.5) * step])
-            torch.testing.assert_close(own, expected.expand_as(own))
-            first += count
-    assert first == len(boxes) == 8732
+    centers = [
+        ((j + 0.5) * step, (i + 0.5) * step)
+        for side, step, count in zip(sides, steps, counts, strict=True)
+        for i, j, _ in itertools.product(range(side), range(side), range(count))
+    ]
+    torch.testing.assert_close(boxes[:, :2], torch.tensor(centers))
     # The last map has one place: boxes of 0.87 and sqrt(0.87 1.05).
     sizes = [0.87, math.sqrt(0.87 * 1.05), 0.87 * 2**0.5, 0.87 / 2**0.5]
     assert boxes[-4:, 2].tolist() == pytest.approx([300 * size for size in sizes])
@@ -201,4 +198,3 @@ def test_suppression_is_that_of_a_greedy_loop(threshold):
     assert 0 < found.sum() < found.numel()
     for row, gone in zip(many, found, strict=True):
         assert gone.tolist() == greedy(row, threshold)
-
