@@ -125,8 +125,9 @@ def _cut(
 ) -> tuple[Tensor, Tensor]:
     """A square of `side` pixels of a picture, and the objects in it."""
     size = picture.size
-    if not training:
-        window = letterbox(size) if way == "centernet" else Window(0, 0, *size)
+    if not training:  # for CenterNet the smallest square around the picture
+        wide, high = size if way == "ssd" else (max(size), max(size))
+        window = Window((size[0] - wide) / 2, (size[1] - high) / 2, wide, high)
         return normalized(window.cut(picture, side)), window.moved(objects, side)
     objects = _cleaned(objects[objects[:, 5] == 0], size)
     ssd = way == "ssd"
@@ -172,12 +173,6 @@ class Window:
         if self.flipped:
             left, right = side - right, side - left
         return torch.cat([torch.stack([left, top, right, bottom], 1), objects[:, 4:]], dim=1)
-
-
-def letterbox(size: tuple[int, int]) -> Window:
-    """The smallest square around the picture, of (width, height) pixels."""
-    side = max(size)
-    return Window((size[0] - side) / 2, (size[1] - side) / 2, side, side)
 
 
 def scaled_window(size: tuple[int, int]) -> Window:

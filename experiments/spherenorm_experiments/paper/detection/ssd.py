@@ -9,6 +9,7 @@ constants as in torchvision's `ssd300_vgg16`. Here VGG has BatchNorm, as in the 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,7 +115,10 @@ class SSD(nn.Module):
     ) -> None:
         super().__init__()
         self.defaults = defaults
-        self.trunk = nn.ModuleList(vgg_stages(widths))
+        before = (3, *(stage[-1] for stage in widths))
+        self.trunk = nn.ModuleList(
+            _vgg_stage((inputs, *stage)) for inputs, stage in zip(before, widths, strict=False)
+        )
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
         self.hidden = nn.Sequential(
             nn.MaxPool2d(3, 1, padding=1),
@@ -161,28 +165,21 @@ class SSD(nn.Module):
         return joined(self.offsets), joined(self.scores), places.to(images.device)
 
 
-def vgg_stages(widths: Sequence[Sequence[int]] = VGG16) -> list[nn.Sequential]:
-    """VGG's stages of 3 x 3 convolutions, each followed by BatchNorm and ReLU, without the pools.
+def _vgg_stage(channels: Sequence[int]) -> nn.Sequential:
+    """3 x 3 convolutions from each number of channels to the next, with BatchNorm and ReLU.
 
     The convolutions keep their biases, which then do nothing, as in the published weights.
-
-    Args:
-        widths: of each stage, the channels of its convolutions.
 
     Source: K. Simonyan and A. Zisserman, *Very Deep Convolutional Networks for Large-Scale Image
     Recognition*, ICLR 2015; with BatchNorm as in torchvision's `vgg16_bn`.
     """
-    inputs, stages = 3, []
-    for stage in widths:
-        layers: list[nn.Module] = []
-        for outputs in stage:
-            conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-            nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
-            layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
-            inputs = outputs
-        stages.append(nn.Sequential(*layers))
-    return stages
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(channels):
+        conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+        layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
 
 
 def default_boxes(shapes: Sequence[tuple[int, int]], defaults: Defaults) -> Tensor:

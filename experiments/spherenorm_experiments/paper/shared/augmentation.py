@@ -54,13 +54,6 @@ def random_crop(picture: Picture, side: int) -> Picture:
     return _bilinear(picture.crop((left, top, left + wide, top + tall)), (side, side))
 
 
-def random_flip(picture: Picture) -> Picture:
-    """The picture, or its mirror image, with probability 1/2 each."""
-    if torch.rand(()) < 0.5:
-        return picture
-    return picture.transpose(_pillow().Transpose.FLIP_LEFT_RIGHT)
-
-
 def centre(picture: Picture, side: int, share: float = 0.875) -> Picture:
     """The central square of a picture whose shorter side is resized to side / share pixels."""
     shorter, (width, height) = round(side / share), picture.size
@@ -85,7 +78,8 @@ def varied(side: int, augment: Callable[[Picture], Picture] | None = None) -> Vi
     """
 
     def view(picture: Picture) -> Tensor:
-        flipped = random_flip(random_crop(picture, side))
+        cropped = random_crop(picture, side)
+        flipped = cropped if torch.rand(()) < 0.5 else _pillow("ImageOps").mirror(cropped)
         return normalized(augment(flipped) if augment else flipped)
 
     return view
