@@ -32,9 +32,6 @@ ORDER = (
 NAMED = 3
 """Changed modules that a note names."""
 
-LEADS = ("matched-step",)
-"""Studies that open the page; their first tables stand on the index of results."""
-
 
 @dataclass(frozen=True)
 class Section:
@@ -177,7 +174,7 @@ def _order(section: Section) -> tuple[Any, ...]:
     name, plan = section.study.name, section.plan
     place = ORDER.index(name) if name in ORDER else len(ORDER)
     usual = bool(plan.overrides), -TIERS.index(plan.tier), plan.departures
-    return (name not in LEADS, place, name, *usual)
+    return place, name, *usual
 
 
 def _seeds(results: Runs) -> str:
