@@ -132,13 +132,10 @@ class WideResNet(nn.Module):
         if rest or blocks < 1:
             raise ValueError(f"depth must be 10, 16, 22, 28, 34, ..., got {depth}")
         self.stem = _conv3(3, stem)
-        layers, channels = [], stem
-        for place in range(3 * blocks):
-            group, block = divmod(place, blocks)
-            outputs, stride = stem * width * 2**group, 2 if group and not block else 1
-            layers.append(_Block(channels, outputs, stride))
-            channels = outputs
-        self.blocks = nn.Sequential(*layers)
+        outputs = [stem * width * 2**group for group in range(3) for _ in range(blocks)]
+        strides = [2 if k in (blocks, 2 * blocks) else 1 for k in range(3 * blocks)]
+        self.blocks = nn.Sequential(*map(_Block, (stem, *outputs), outputs, strides))
+        channels = outputs[-1]
         self.norm = nn.BatchNorm2d(channels)
         self.head = nn.Linear(channels, classes)
         for module in self.modules():

@@ -115,23 +115,16 @@ class SSD(nn.Module):
     ) -> None:
         super().__init__()
         self.defaults = defaults
-        before = (3, *(stage[-1] for stage in widths))
-        self.trunk = nn.ModuleList(
-            _vgg_stage((inputs, *stage)) for inputs, stage in zip(before, widths, strict=False)
-        )
+        inputs = (3, *(stage[-1] for stage in widths))
+        self.trunk = nn.ModuleList(map(_vgg_stage, inputs, widths))
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
         self.hidden = nn.Sequential(
             nn.MaxPool2d(3, 1, padding=1),
             *(nn.Conv2d(widths[-1][-1], hidden, 3, 1, dilation, dilation), nn.ReLU()),
             *(nn.Conv2d(hidden, hidden, 1), nn.ReLU()),
         )
-        self.extras = nn.ModuleList()
-        channels = [widths[-2][-1], hidden]
-        for width, outputs, stride in extras:
-            wide = nn.Conv2d(width, outputs, 3, stride, padding=1 if stride > 1 else 0)
-            narrow = nn.Conv2d(channels[-1], width, 1)
-            self.extras.append(nn.Sequential(narrow, nn.ReLU(), wide, nn.ReLU()))
-            channels.append(outputs)
+        channels = [widths[-2][-1], hidden, *(outputs for _, outputs, _ in extras)]
+        self.extras = nn.ModuleList(map(_extra, channels[1:], extras))
         self.offsets, self.scores = (
             nn.ModuleList(
                 nn.Conv2d(inputs, len(defaults.sizes(level)) * numbers, 3, padding=1)
@@ -165,8 +158,14 @@ class SSD(nn.Module):
         return joined(self.offsets), joined(self.scores), places.to(images.device)
 
 
-def _vgg_stage(channels: Sequence[int]) -> nn.Sequential:
-    """3 x 3 convolutions from each number of channels to the next, with BatchNorm and ReLU.
+def _extra(inputs: int, row: tuple[int, int, int]) -> nn.Sequential:
+    width, outputs, stride = row
+    wide = nn.Conv2d(width, outputs, 3, stride, padding=1 if stride > 1 else 0)
+    return nn.Sequential(nn.Conv2d(inputs, width, 1), nn.ReLU(), wide, nn.ReLU())
+
+
+def _vgg_stage(inputs: int, widths: Sequence[int]) -> nn.Sequential:
+    """3 x 3 convolutions, each with BatchNorm and ReLU.
 
     The convolutions keep their biases, which then do nothing, as in the published weights.
 
@@ -174,8 +173,8 @@ def _vgg_stage(channels: Sequence[int]) -> nn.Sequential:
     Recognition*, ICLR 2015; with BatchNorm as in torchvision's `vgg16_bn`.
     """
     layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(channels):
-        conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+    for before, outputs in itertools.pairwise((inputs, *widths)):
+        conv = nn.Conv2d(before, outputs, 3, padding=1)
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
         nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
         layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]

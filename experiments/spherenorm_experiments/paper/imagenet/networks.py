@@ -137,13 +137,14 @@ class InvertedNetwork(nn.Module):
         behind: int = 0,
     ) -> None:
         super().__init__()
-        layers: list[nn.Module] = [convolution(3, stem, 3, stem_stride, activation=activation)]
-        channels, drops = stem, rising(stochastic_depth, len(rows) + behind)
-        for row, drop in zip(rows, drops, strict=False):
-            layers.append(InvertedResidual(channels, row, activation, drop, widens))
-            channels = row.outputs
-        layers.append(convolution(channels, features, activation=activation))
-        self.layers = nn.Sequential(*layers)
+        channels = (stem, *(row.outputs for row in rows))
+        drops = rising(stochastic_depth, len(rows) + behind)
+        self.layers = nn.Sequential(
+            convolution(3, stem, 3, stem_stride, activation=activation),
+            *(InvertedResidual(inputs, row, activation, drop, widens)
+              for inputs, row, drop in zip(channels, rows, drops, strict=False)),
+            convolution(channels[-1], features, activation=activation),
+        )  # fmt: skip
         self.head = head(features, classes, dropout)
         initialize(self)
 

@@ -49,14 +49,9 @@ def layout(name: str, counted: Mapping[str, Count], paths: Sequence[str] | None 
         (10000, '*')
     """
     facts = _read("layouts.json")[name]
-    return Layout(
-        name=name,
-        title=facts["title"],
-        tree="\n".join(facts["tree"]),
-        paths=tuple(facts["paths"] if paths is None else paths),
-        statistics={each: (count, counted[each]) for each, count in facts["counts"].items()},
-        source=facts["source"],
-    )
+    statistics = {each: (count, counted[each]) for each, count in facts["counts"].items()}
+    tree, needed = "\n".join(facts["tree"]), tuple(facts["paths"] if paths is None else paths)
+    return Layout(name, facts["title"], tree, needed, statistics, facts["source"])
 
 
 def of_labels(read: Callable[[Path, bool], tuple[Tensor, Tensor]]) -> dict[str, Count]:
