@@ -40,7 +40,7 @@ PLAIN_ADAMP = Arm("AdamP", fixed={"weight_decay": 1e-5}, paper={"lr": 1e-3, "wei
 """The arms of Tables D.2 and D.3, which share the search of the table."""
 
 
-def _whole(row: Row, *names: str) -> dict[str, int]:
+def _whole(row: Row, *names: str) -> dict[str, Any]:
     """The whole numbers of a row."""
     return {name: int(row[name].value) for name in names}
 

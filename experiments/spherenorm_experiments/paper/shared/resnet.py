@@ -35,8 +35,12 @@ class Block(nn.Module):
         super().__init__()
         outputs = EXPANSION[kind] * width
         *first, last = {
-            "basic": [(inputs, width, 3, stride), (width, outputs, 3)],
-            "bottleneck": [(inputs, width), (width, width, 3, stride), (width, outputs)],
+            "basic": [(inputs, width, 3, stride), (width, outputs, 3, 1)],
+            "bottleneck": [
+                (inputs, width, 1, 1),
+                (width, width, 3, stride),
+                (width, outputs, 1, 1),
+            ],
         }[kind]
         active = (convolution(*each, activation=nn.ReLU) for each in first)
         self.body = nn.Sequential(*active, convolution(*last))
