@@ -39,8 +39,12 @@ ROWS = table_of("""
 """Accuracies of Adam and of AdamP (Table E.2), and of the model of Madry et al."""
 
 
+FIGURE = {"validation": "Figure 4"}
+"""The paper's curves are of these two threats."""
+
+
 def _condition(
-    label: str, theirs: str, spread: float, ours: dict[str, Any], real: dict[str, Any]
+    label: str, theirs: str, spread: float, ours: dict[str, Any], real: dict[str, Any], **more: Any
 ) -> Condition:
     """A row of Table E.2: our threat, and the paper's."""
     own = {r["metric"]: {name: r[name] for name in PAIR if r[name]}
@@ -48,7 +52,7 @@ def _condition(
     return Condition(
         label, "adversarial", ours, Setup({**WIDE, **real}, fields=FIELDS),
         tiers={"smoke": Setup({"stem": 4})}, theirs=f"WRN-34-10, {theirs}", paper=own,
-        benchmark="CIFAR-10 attacked", cites=says("f4.table"), spread=spread,
+        benchmark="CIFAR-10 attacked", cites=says("f4.table"), spread=spread, **more,
     )  # fmt: skip
 
 
@@ -58,11 +62,13 @@ CONDITIONS = (
         {"radius": 8 / 255, "harder_radius": 16 / 255, "harder_steps": 4},
         {"radius": 4 / 255, "steps": 10, "step": PIXEL_STEP, "test_step": PIXEL_STEP,
          "harder_radius": 8 / 255, "harder_steps": 20},
+        figures=FIGURE,
     ),
     _condition(
         "l2 1/2", "l2 80/255, n = 10", 1.4,
         {"norm": "l2", "radius": 0.5},
         {"norm": "l2", "radius": 80 / 255, "steps": 10},
+        figures=FIGURE,
     ),
     _condition(
         "linf 16/255", "linf 8/255, n = 7, tested with n = 20", 11.0,
