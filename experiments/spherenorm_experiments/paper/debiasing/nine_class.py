@@ -9,10 +9,10 @@ D. Hendrycks et al., *Natural Adversarial Examples*, 2021.
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from torch.utils.data import ConcatDataset
 
 from spherenorm_experiments.paper.shared import imagenet
@@ -37,18 +37,31 @@ SYNSETS = {
 CLASS = {s: k for k, group in enumerate(SYNSETS.values()) for s in group.split()}
 """The class of each synset."""
 
-CLUSTERS, FOLDER_A = "9class_imagenet_val.csv", "imagenet-a"
+CLUSTERS = "9class_imagenet_val.csv"
 IMAGENET, IMAGENET_A, HELD_OUT = 0, 1, 2
 """The part that an item to be judged belongs to."""
 
 HELD_OUT_EACH = 10
 """Training files of each synset, at most half, on which hyper-parameters are chosen."""
 
+
+def _clustered(folder: Path) -> pd.DataFrame:
+    """The paths of the validation images, and the cluster of each in three clusterings."""
+    table = pd.read_csv(folder / CLUSTERS, index_col="path")
+    return table[["cluster1", "cluster2", "cluster3"]]
+
+
+def _hard(folder: Path) -> list[str]:
+    """The files of ImageNet-A of these synsets."""
+    paths = (p for synset in sorted(CLASS) for p in sorted(folder.glob(f"imagenet-a/{synset}/*")))
+    return [path.relative_to(folder).as_posix() for path in paths if path.suffix.lower() in JPEG]
+
+
 LAYOUT = layout(
     "nine-class",
     {
         "classes": lambda _: len(SYNSETS),
-        "validation images": lambda folder: len(_rows(folder)),
+        "validation images": lambda folder: len(_clustered(folder)),
         "ImageNet-A images": lambda folder: len(_hard(folder)),
     },
 )
@@ -68,41 +81,28 @@ def nine_class(folder: Path, side: int = 224) -> Splits:
         ValueError: no folder was given, or a data set has another layout.
     """
     whole = imagenet.LAYOUT.folder()
-    train: list[tuple[str, int]] = []
-    held: list[tuple[str, int]] = []
-    for synset, label in sorted(CLASS.items()):
+    train, held = list[str](), list[str]()
+    for synset in sorted(CLASS):
         names = jpeg_files(whole, f"train/{synset}")
         out = min(HELD_OUT_EACH, len(names) // 2)
-        train += [(name, label) for name in names[out:]]
-        held += [(name, label) for name in names[:out]]
-    rows = _rows(folder)
-    tested = [(f"val/{row['path']}", CLASS[row["path"].partition("/")[0]]) for row in rows]
-    lost = next((name for name, _ in tested if not (whole / name).is_file()), None)
+        train += names[out:]
+        held += names[:out]
+    clusters = _clustered(folder)
+    tested = [f"val/{path}" for path in clusters.index]
+    lost = next((name for name in tested if not (whole / name).is_file()), None)
     if lost is not None:
         raise imagenet.LAYOUT.error(whole, f"lacks {lost}, which {CLUSTERS} lists")
-    found = np.array([[int(row[f"cluster{k}"]) for k in (1, 2, 3)] for row in rows])
 
-    def judged(root: Path, named: list[tuple[str, int]], part: int) -> Pictures:
-        clusters = found if part == IMAGENET else np.zeros((len(named), 3), dtype=int)
-        return Pictures(root, named, central(side), [part] * len(named), clusters)
+    def labeled(names: list[str]) -> list[tuple[str, int]]:
+        return [(name, CLASS[name.split("/")[1]]) for name in names]
+
+    def judged(root: Path, names: list[str], part: int) -> Pictures:
+        found = clusters.to_numpy() if part == IMAGENET else np.zeros((len(names), 3), dtype=int)
+        return Pictures(root, labeled(names), central(side), [part] * len(names), found)
 
     parts = judged(whole, tested, IMAGENET), judged(folder, _hard(folder), IMAGENET_A)
     return Splits(
-        Pictures(whole, train, varied(side)),
+        Pictures(whole, labeled(train), varied(side)),
         judged(whole, held, HELD_OUT),
         ConcatDataset(parts),  # type: ignore[arg-type]
     )
-
-
-def _rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / CLUSTERS).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _hard(folder: Path) -> list[tuple[str, int]]:
-    """The files of ImageNet-A of these synsets, with their classes."""
-    return [
-        (path.relative_to(folder).as_posix(), CLASS[path.parent.name])
-        for path in sorted(folder.glob(f"{FOLDER_A}/*/*"))
-        if path.parent.name in CLASS and path.suffix.lower() in JPEG
-    ]

@@ -64,20 +64,14 @@ class Embedding(nn.Module):
         nn.init.kaiming_normal_(self.linear.weight, mode="fan_out")
         if bias:
             nn.init.zeros_(self.linear.bias)
-        self.train()
 
     def forward(self, images: Tensor) -> Tensor:
         """Shape (items, dimension), of images of shape (items, 3, height, width)."""
+        if self.frozen_statistics:
+            self.trunk.eval()  # which has no other layer with a mode
         features = self.trunk(images)
         pooled = features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
         return F.normalize(self.linear(pooled))
-
-    def train(self, mode: bool = True) -> Embedding:
-        """As every module's, but for frozen statistics."""
-        super().train(mode)
-        if self.frozen_statistics:
-            self.trunk.eval()  # which has no other layer with a mode
-        return self
 
 
 class Learner(nn.Module):
@@ -157,7 +151,7 @@ class Retrieval(Task):
 
     def data(self) -> Splits:
         if self.data_set in PROTOCOLS:
-            return glyph_classes(self.data_set, 16)
+            return glyph_classes(self.data_set)
         return photos(self.data_set, self.side)
 
     def model(self) -> nn.Module:
@@ -165,8 +159,9 @@ class Retrieval(Task):
         trunk = ResNet("basic", (1, 1), 12, stem="small", classes=1) if small else resnet50()
         if self.start == "pretrained":
             load_published([trunk.stem, *trunk.stages], self._published)
-        frozen = self.frozen_statistics
-        embedding = Embedding(trunk, self.dimension, bias=self.bias, frozen_statistics=frozen)
+        embedding = Embedding(
+            trunk, self.dimension, bias=self.bias, frozen_statistics=self.frozen_statistics
+        )
         classes = 1 + int(self._labels().max())
         return Learner(embedding, self.objective, classes, self.dimension)
 
@@ -255,7 +250,6 @@ def balanced(
     Classes are drawn without replacement, until all have been drawn; so are the images of a class
     that has enough.
     """
-
     members = [(labels == label).nonzero()[:, 0] for label in torch.unique(labels)]
     wanted = -(-batch_size // per_class)
     found: list[Tensor] = []

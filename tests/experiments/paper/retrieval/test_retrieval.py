@@ -35,12 +35,9 @@ def test_recall_is_that_of_a_loop(divided):
     assert 10 < found < 90
 
 
-def test_a_network_that_has_diverged_has_no_recall():
-    assert math.isnan(recall_at_1(torch.full((8, 4), torch.nan), torch.arange(8), torch.ones(8)))
-
-
-def test_recall_of_queries_without_a_gallery_is_no_number():
+def test_there_is_no_recall_of_a_network_that_has_diverged_nor_without_a_gallery():
     """The first items of a test set, which a rehearsal scores, may be queries alone."""
+    assert math.isnan(recall_at_1(torch.full((8, 4), torch.nan), torch.arange(8), torch.ones(8)))
     x, labels = F.normalize(torch.randn(8, 4)), torch.arange(8)
     assert math.isnan(recall_at_1(x, labels, torch.full((8,), QUERY)))
 
