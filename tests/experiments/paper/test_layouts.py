@@ -18,8 +18,7 @@ from miniatures import (
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.paper.adversarial.adversarial import read_cifar10
 from spherenorm_experiments.paper.audio.recordings import PARTS, WORDS
-from spherenorm_experiments.paper.debiasing.biased import read_mnist
-from spherenorm_experiments.paper.debiasing.nine_class import SYNSETS
+from spherenorm_experiments.paper.debiasing.biased import SYNSETS, read_mnist
 from spherenorm_experiments.paper.detection import coco
 from spherenorm_experiments.paper.retrieval.images import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.shared.imagenet import imagenet

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from spherenorm_experiments.metrics import Collected, Mean, Statistic
-from spherenorm_experiments.paper.debiasing import biased, nine_class
+from spherenorm_experiments.paper.debiasing import biased
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
@@ -136,7 +136,7 @@ SOURCES: dict[str, tuple[Any, Any, Any, float | None]] = {
     ),
     "biased-mnist": (biased.biased_mnist, lambda: conv_stack(7), lambda: conv_stack(1), 1.0),
     "nine-class": (
-        lambda rho: nine_class.nine_class(), lambda: resnet(resnet18(classes=9)), bagnet18, None
+        lambda rho: biased.nine_class(), lambda: resnet(resnet18(classes=9)), bagnet18, None
     ),
 }  # fmt: skip
 """The splits at a rho, the networks f and g, and the sigma of the kernels of HSIC."""
@@ -193,10 +193,10 @@ class Debiasing(Task):
                 "unbiased accuracy": Mean(hits[parts == biased.UNBIASED]),
                 "biased accuracy": Mean(hits[parts == biased.BIASED]),
             }
-        known = parts != nine_class.IMAGENET_A
+        known = parts != biased.IMAGENET_A
         judged = hits[known], labels[known], clusters[0][known]
         found: dict[str, Statistic] = {"unbiased accuracy": Collected(grouped_accuracy, *judged)}
-        if not (parts == nine_class.HELD_OUT).any():  # which have one cluster for all
+        if not (parts == biased.OF_TRAINING).any():  # which have one cluster for all
             found["biased accuracy"] = Mean(hits[known])
             found["ImageNet-A accuracy"] = Mean(hits[~known])
         return found

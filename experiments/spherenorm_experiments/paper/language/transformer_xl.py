@@ -46,7 +46,7 @@ class TransformerXL(nn.Module):
             not depend on the scale of v.
     """
 
-    kept: Tensor | None
+    kept: Tensor
     kept_tokens: Tensor | None
 
     def __init__(
