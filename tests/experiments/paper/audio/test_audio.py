@@ -94,53 +94,44 @@ def test_the_spectrum_is_the_power_of_windowed_frames_in_decibels():
     np.testing.assert_allclose(filters(wave).detach().numpy(), expected, atol=1e-9)
 
 
-def merged(task, model, *batches):
-    """The metrics of some batches together."""
-    shares = [task.evaluate(model, batch) for batch in batches]
-    return {
-        name: share.value([each[name].state for each in shares])
-        for name, share in shares[0].items()
-    }
+def merged(task, *batches):
+    """The metrics of some batches together; the first numbers of a chunk are its logits."""
+    shares = [find_task(task).evaluate(lambda x: x[:, :5], batch) for batch in batches]
+    return {n: share.value([each[n].state for each in shares]) for n, share in shares[0].items()}
 
 
-def some_labels(labels, items=90):
-    """Logits with ties, and labels that go with them somewhat."""
-    random = torch.Generator().manual_seed(labels)
-    logits = (4 * torch.randn(items, labels, generator=random)).round() / 4
-    chance = torch.sigmoid(logits - 1 + torch.randn(items, labels, generator=random))
-    return logits, (torch.rand(items, labels, generator=random) < chance).float()
+@pytest.fixture
+def clips():
+    """Clips of four chunks with ties in their logits, and labels that go with them somewhat."""
+    torch.manual_seed(5)
+    chunks = (4 * torch.randn(90, 4, 10)).round() / 4
+    chance = torch.sigmoid(chunks[..., :5].mean(1) - 1 + torch.randn(90, 5))
+    return chunks, (torch.rand(90, 5) < chance).float()
 
 
-def test_areas_are_those_of_scikit_learn():
-    logits, tags = some_labels(7)
-    batches = [(logits[a:b], tags[a:b]) for a, b in ((0, 40), (40, 80), (80, 90))]
-    found = merged(find_task("tagging"), lambda x: x, *batches)
-    scores = torch.sigmoid(logits)
+def test_areas_are_those_of_the_mean_probability_over_the_chunks_of_a_clip(clips):
+    chunks, tags = clips
+    scores = torch.sigmoid(chunks[..., :5]).mean(dim=1)
     expected = roc_auc_score(tags, scores), average_precision_score(tags, scores)
+    found = merged("tagging", *zip(chunks.split(40), tags.split(40), strict=True))
     assert list(found) == ["ROC-AUC", "PR-AUC"]
     assert list(found.values()) == pytest.approx([100 * x for x in expected], abs=1e-6)
 
 
-def test_f1_is_the_mean_over_clips_of_the_events_above_a_tenth():
-    logits, heard = some_labels(5)
+def test_a_word_is_that_of_the_largest_mean_probability(clips):
+    chunks, words = clips[0], torch.arange(90) % 5
+    told = torch.softmax(chunks[..., :5], dim=-1).mean(dim=1).argmax(1)
+    expected = 100 * (told == words).float().mean().item()
+    assert merged("keywords", (chunks, words)) == {"accuracy": pytest.approx(expected)}
+
+
+def test_f1_is_the_mean_over_clips_of_the_events_above_a_tenth(clips):
+    logits, heard = clips[0][:, 0], clips[1]
     heard[3], logits[3] = 0, -9  # nothing heard, nothing told
-    batches = (logits[:64], heard[:64]), (logits[64:], heard[64:])
-    found = merged(find_task("events"), lambda x: x, *batches)
-    told = torch.sigmoid(logits) > 0.1
+    told = torch.sigmoid(logits[:, :5]) > 0.1
     expected = f1_score(heard, told, average="samples", zero_division=0)
+    found = merged("events", *zip(logits.split(64), heard.split(64), strict=True))
     assert found == {"F1": pytest.approx(100 * expected, abs=1e-6)}
-
-
-def test_scores_are_averaged_over_the_chunks_of_a_clip():
-    chunks = torch.randn(6, 4, 10)  # each chunk's first numbers are its logits
-    tags = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 0, 1]]).float()
-    found = merged(find_task("tagging"), lambda x: x[:, :3], (chunks, tags))
-    mean = torch.sigmoid(chunks[..., :3]).mean(dim=1)
-    assert found["ROC-AUC"] == pytest.approx(100 * roc_auc_score(tags, mean), abs=1e-6)
-    words = torch.tensor([0, 1, 2, 0, 1, 2])
-    found = merged(find_task("keywords"), lambda x: x[:, :3], (chunks, words))
-    told = torch.softmax(chunks[..., :3], dim=-1).mean(dim=1).argmax(1)
-    assert found["accuracy"] == pytest.approx(100 * (told == words).float().mean().item())
 
 
 def test_sgd_after_adam_has_a_factor_of_its_rate_and_twice_the_epochs():
