@@ -23,13 +23,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.metrics import Collected, Statistic
-from spherenorm_experiments.paper.retrieval.images import (
-    GALLERY,
-    PROTOCOLS,
-    QUERY,
-    glyph_classes,
-    photos,
-)
+from spherenorm_experiments.paper.retrieval import images as sets
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
@@ -77,7 +71,7 @@ class Embedding(nn.Module):
 class Learner(nn.Module):
     """An embedding with one of two losses of pytorch-metric-learning."""
 
-    def __init__(self, embedding: Embedding, objective: str, classes: int, dimension: int) -> None:
+    def __init__(self, embedding: Embedding, objective: str, classes: int) -> None:
         super().__init__()
         require_extra("pytorch_metric_learning", "retrieval")
         from pytorch_metric_learning import losses, miners
@@ -87,6 +81,7 @@ class Learner(nn.Module):
             self.miner = miners.TripletMarginMiner(MARGIN, type_of_triplets="semihard")
             self.criterion: nn.Module = losses.TripletMarginLoss(MARGIN)
         else:
+            dimension = embedding.linear.out_features
             self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -150,9 +145,9 @@ class Retrieval(Task):
     }
 
     def data(self) -> Splits:
-        if self.data_set in PROTOCOLS:
-            return glyph_classes(self.data_set)
-        return photos(self.data_set, self.side)
+        if self.data_set in sets.PROTOCOLS:
+            return sets.glyph_classes(self.data_set)
+        return sets.photos(self.data_set, self.side)
 
     def model(self) -> nn.Module:
         small = self.network == "small"
@@ -162,8 +157,7 @@ class Retrieval(Task):
         embedding = Embedding(
             trunk, self.dimension, bias=self.bias, frozen_statistics=self.frozen_statistics
         )
-        classes = 1 + int(self._labels().max())
-        return Learner(embedding, self.objective, classes, self.dimension)
+        return Learner(embedding, self.objective, 1 + int(self._labels().max()))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels, _ = batch
@@ -231,7 +225,7 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
     from pytorch_metric_learning.utils.inference import CustomKNN
 
-    queries, gallery = roles != GALLERY, roles != QUERY
+    queries, gallery = roles != sets.GALLERY, roles != sets.QUERY
     if not gallery.any() or not embeddings.isfinite().all():  # a rehearsal may have queries alone
         return float("nan")
     neighbours = CustomKNN(CosineSimilarity(), batch_size=4096)
