@@ -89,7 +89,7 @@ class TransformerXL(nn.Module):
         inputs = windows[:, :-1].clamp(min=0)
         context, segment = inputs[:, : self.memory], inputs[:, self.memory :]
         if self._goes_on(context):
-            past = self.kept.unbind()
+            past = list(self.kept.unbind())
         else:
             with torch.no_grad():
                 past = self.read(context)[1]
