@@ -130,11 +130,6 @@ def test_the_threats_are_those_of_appendix_e():
     }
 
 
-def test_retrieval_trains_the_last_layer_alone_for_five_epochs():
-    for trial in find_study("t6").trials(Plan("full", real=True), Runs()):
-        assert trial.spec.options["frozen_epochs"] == 5.0
-
-
 def test_language_takes_the_steps_of_the_released_script():
     tokens = layouts()["wikitext-103"].statistics["train tokens"][0]
     for trial in find_study("t5").trials(Plan("full", real=True), Runs()):

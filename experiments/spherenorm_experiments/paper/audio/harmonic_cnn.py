@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -57,10 +56,6 @@ class HarmonicFilters(nn.Module):
         torch.Size([2, 6, 128, 63])
     """
 
-    centres: Tensor
-    bins: Tensor
-    hann: Tensor
-
     def __init__(
         self,
         rate: int = 16_000,
@@ -77,12 +72,10 @@ class HarmonicFilters(nn.Module):
         notes = lowest + torch.arange(self.bands) / per_semitone
         hz = 440.0 * 2.0 ** ((notes - 69.0) / 12.0)
         self.q = nn.Parameter(torch.ones(1))
-        for name, fixed in (
-            ("centres", (torch.arange(1, harmonics + 1)[:, None] * hz).flatten()),
-            ("bins", torch.linspace(0, rate / 2, window // 2 + 1)),
-            ("hann", torch.hann_window(window)),
-        ):
-            self.register_buffer(name, fixed, persistent=False)
+        centres = (torch.arange(1, harmonics + 1)[:, None] * hz).flatten()
+        self.centres = nn.Buffer(centres, persistent=False)
+        self.bins = nn.Buffer(torch.linspace(0, rate / 2, window // 2 + 1), persistent=False)
+        self.hann = nn.Buffer(torch.hann_window(window), persistent=False)
 
     def weights(self) -> Tensor:
         """The triangles, of shape (harmonics * bands, frequencies)."""
@@ -105,7 +98,7 @@ class HarmonicFilters(nn.Module):
             return 10 * banded.log10().reshape(len(waves), self.harmonics, self.bands, -1)
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """Convolution, BatchNorm, ReLU, max-pooling.
 
     Where the number of channels stays, two convolutions with BatchNorm beside the identity.
@@ -129,8 +122,8 @@ class HarmonicCNN(nn.Module):
     """Harmonic filters, blocks of 3 x 3 convolutions with max-pooling, and two linear layers.
 
     Args:
-        pools: of each block, over (bands, frames).
         filters: the paper's at 16 kHz, if None.
+        widths, pools: of each block the channels, and the pooling over (bands, frames).
 
     Example:
         >>> net = HarmonicCNN(35, pools=POOLS["speech_commands"])
@@ -141,18 +134,16 @@ class HarmonicCNN(nn.Module):
     def __init__(
         self,
         classes: int,
-        *,
+        pools: Sequence[Pool],
         widths: Sequence[int] = WIDTHS,
-        pools: Sequence[Pool] = POOLS["dcase2017"],
         filters: HarmonicFilters | None = None,
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        self.filters = HarmonicFilters() if filters is None else filters
-        self.filters_norm = nn.BatchNorm2d(self.filters.harmonics)
-        channels = pairwise((self.filters.harmonics, *widths))
-        blocks = (_Block(*each, pool) for each, pool in zip(channels, pools, strict=True))
-        self.blocks = nn.Sequential(*blocks)
+        self.filters = filters or HarmonicFilters()
+        channels = [self.filters.harmonics, *widths]
+        self.filters_norm = nn.BatchNorm2d(channels[0])
+        self.blocks = nn.Sequential(*map(Block, channels, widths, pools))
         self.hidden = nn.Linear(widths[-1], widths[-1])
         self.hidden_norm = nn.BatchNorm1d(widths[-1])
         self.dropout = nn.Dropout(dropout)

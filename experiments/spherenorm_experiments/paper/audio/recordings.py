@@ -9,12 +9,13 @@ A. Mesaros et al., *DCASE 2017 Challenge Setup: Tasks, Datasets and Baseline Sys
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
@@ -33,15 +34,9 @@ def read_wave(path: Path) -> Tensor:
     """Read WAV, FLAC, OGG or MP3: the mean of its channels at 16 kHz, of shape (samples,).
 
     Another rate is resampled by a polyphase filter.
-
-    Raises:
-        ValueError: the file cannot be decoded.
     """
     audio = require_extra("soundfile", "reading audio")
-    try:
-        found, rate = audio.read(path, dtype="float32", always_2d=True)
-    except audio.LibsndfileError as error:
-        raise ValueError(f"{path} cannot be decoded: {error}") from error
+    found, rate = audio.read(path, dtype="float32", always_2d=True)
     wave = found.mean(axis=1)
     if rate != RATE:
         from scipy.signal import resample_poly
@@ -64,9 +59,10 @@ def crop(wave: Tensor, samples: int, chunks: int | None) -> Tensor:
     place = abs(room) // 2 if chunks else int(torch.randint(abs(room) + 1, ()))
     if room < 0:
         wave, room, place = F.pad(wave, (place, -room - place)), 0, 0
-    starts = [i * (room // chunks) for i in range(chunks)] if chunks else [place]
-    parts = torch.stack([wave[start : start + samples] for start in starts])
-    return parts if chunks else parts[0]
+    if chunks is None:
+        return wave[place : place + samples]
+    hop = room // chunks
+    return torch.stack([wave[i * hop : i * hop + samples] for i in range(chunks)])
 
 
 def recordings(data_set: str) -> Splits:
@@ -97,40 +93,35 @@ def _load(samples: int, chunks: int | None, path: Path, target: Tensor) -> tuple
 Part = tuple[list[str], Tensor]
 """The files of a split, relative to the folder, and their targets."""
 
-TAGS, ANNOTATIONS = 50, "annotations_final.csv"
+TAGS = 50
 FOLDERS = ("0123456789ab", "c", "def")
 """Of the training, validation and test set."""
 
 
+def _annotations(folder: Path) -> pd.DataFrame:
+    """The most frequent tags, the first most often, by the path of a clip: 0 or 1."""
+    table = pd.read_csv(folder / "annotations_final.csv", sep="\t", index_col="mp3_path")
+    tags = table.drop(columns="clip_id")
+    return tags[tags.sum().sort_values(ascending=False, kind="stable").index[:TAGS]]
+
+
 def _music(folder: Path) -> Iterator[Part]:
-    """Clips of 29 s with some of the 50 most frequent tags; the most frequent tag is first."""
-    files, flags = _annotations(folder)
+    """Clips of 29 s with some of the tags. Three of the files that are distributed are empty."""
+    tags = _annotations(folder)
+    tags = tags[tags.any(axis=1)]
+    paths = [folder / name for name in tags.index]
+    tags = tags[[not path.is_file() or path.stat().st_size > 0 for path in paths]]
     for part in FOLDERS:
-        names, tags = [], []
-        for name, own in zip(files, flags, strict=True):
-            path = folder / name
-            # Three of the files that are distributed are empty.
-            if name[0] in part and own.any() and not (path.is_file() and not path.stat().st_size):
-                names.append(name)
-                tags.append(own.float())
-        yield names, torch.stack(tags) if tags else torch.zeros(0, TAGS)
-
-
-def _annotations(folder: Path) -> Part:
-    """The paths of all clips, and flags of shape (clips, tags) of the most frequent tags."""
-    with (folder / ANNOTATIONS).open(newline="") as file:
-        _, *rows = csv.reader(file, delimiter="\t")
-    flags = torch.tensor([[int(x) for x in row[1:-1]] for row in rows]).reshape(len(rows), -1)
-    frequent = flags.sum(dim=0).argsort(descending=True, stable=True)[:TAGS]
-    return [row[-1] for row in rows], flags[:, frequent]
+        own = tags[tags.index.str[0].isin([*part])]
+        yield [*own.index], torch.tensor(own.to_numpy(dtype=np.float32))
 
 
 MAGNATAGATUNE = layout(
     "magnatagatune",
     {
-        "clips": lambda folder: len(_annotations(folder)[0]),  # of which 21k have one of the tags
+        "clips": lambda folder: len(_annotations(folder)),  # of which 21k have one of the tags
         "audio files": "[0-9a-f]/*.mp3",
-        "tags": lambda folder: _annotations(folder)[1].shape[1],
+        "tags": lambda folder: _annotations(folder).shape[1],
     },
 )
 
@@ -145,16 +136,12 @@ LISTS = ("validation_list.txt", "testing_list.txt")
 
 def _words(folder: Path) -> Iterator[Part]:
     """Clips of a second. The official lists are validation and test; speakers are in one part."""
-    clips = (path for word in WORDS for path in sorted((folder / word).glob("*.wav")))
-    listed = [_listed(folder, name) for name in LISTS]
-    others = {name for part in listed for name in part}
-    every = (path.relative_to(folder).as_posix() for path in clips)
-    for names in ([name for name in every if name not in others], *listed):
+    validation, test = ((folder / name).read_text().split() for name in LISTS)
+    listed = {*validation, *test}
+    paths = (path for word in WORDS for path in sorted((folder / word).glob("*.wav")))
+    every = (path.relative_to(folder).as_posix() for path in paths)
+    for names in ([name for name in every if name not in listed], validation, test):
         yield names, torch.tensor([WORDS.index(name.split("/")[0]) for name in names])
-
-
-def _listed(folder: Path, name: str) -> list[str]:
-    return (folder / name).read_text().split()
 
 
 SPEECH_COMMANDS = layout(
@@ -162,8 +149,8 @@ SPEECH_COMMANDS = layout(
     {
         "words": lambda folder: sum((folder / word).is_dir() for word in WORDS),
         "clips": lambda folder: count_files(folder, WORDS, "*.wav"),
-        "validation clips": lambda folder: len(_listed(folder, LISTS[0])),
-        "test clips": lambda folder: len(_listed(folder, LISTS[1])),
+        "validation clips": lambda folder: len((folder / LISTS[0]).read_text().split()),
+        "test clips": lambda folder: len((folder / LISTS[1]).read_text().split()),
     },
     paths=(*LISTS, *WORDS),
 )
@@ -180,7 +167,17 @@ PARTS = {
     "evaluation": "evaluation_set_formatted_audio_segments",
 }
 """The official folders of audio, by the name of the list."""
-TENTH = 10
+
+
+def _heard(folder: Path, *lists: str) -> pd.DataFrame:
+    """Which events are heard in each file of official lists; False or True."""
+    rows = []
+    for part in lists:
+        path = folder / f"groundtruth_weak_label_{part}_set.csv"
+        own = pd.read_csv(path, sep="\t", names=["file", "start", "end", "event"])
+        rows.append(own.set_index(f"{PARTS[part]}/Y" + own.file).event)
+    flags = pd.get_dummies(pd.concat(rows)).groupby(level=0, sort=False).any()
+    return flags.reindex(columns=EVENTS, fill_value=False)
 
 
 def _sounds(folder: Path) -> Iterator[Part]:
@@ -189,36 +186,12 @@ def _sounds(folder: Path) -> Iterator[Part]:
     Of the official training and testing lists every tenth clip of each event, by name, is for
     validation (a random tenth for the authors of Harmonic CNN), the others for training.
     """
-    developed = _heard(folder, "training") | _heard(folder, "testing")
-    ordered = sorted(developed, key=lambda name: name.rpartition("/")[2])
-    tenths = ([name for name in ordered if e in developed[name]][::TENTH] for e in EVENTS)
-    held = {name for tenth in tenths for name in tenth}
-    for heard in (
-        {name: events for name, events in developed.items() if name not in held},
-        {name: events for name, events in developed.items() if name in held},
-        _heard(folder, "evaluation"),
-    ):
-        flags = [[float(event in events) for event in EVENTS] for events in heard.values()]
-        yield list(heard), torch.tensor(flags)
-
-
-def _list_of(part: str) -> str:
-    return f"groundtruth_weak_label_{part}_set.csv"
-
-
-def _heard(folder: Path, part: str) -> dict[str, set[str]]:
-    """The events of each file of an official list."""
-    found: dict[str, set[str]] = {}
-    with (folder / _list_of(part)).open(newline="") as file:
-        for row in csv.reader(file, delimiter="\t"):
-            if len(row) != 4 or row[-1] not in EVENTS:
-                raise DCASE.error(folder, f"has the line {row} in {_list_of(part)}")
-            found.setdefault(f"{PARTS[part]}/Y{row[0]}", set()).add(row[-1])
-    return found
-
-
-def _events(folder: Path) -> int:
-    return len(set().union(*(heard for part in PARTS for heard in _heard(folder, part).values())))
+    heard = _heard(folder, "training", "testing")
+    by_name = heard.loc[sorted(heard.index, key=lambda name: name.rpartition("/")[2])]
+    tenths = [by_name.index[by_name[event]][::10] for event in EVENTS]
+    held = heard.index.isin(np.concatenate(tenths))
+    for part in (heard[~held], heard[held], _heard(folder, "evaluation")):
+        yield [*part.index], torch.tensor(part.to_numpy(dtype=np.float32))
 
 
 DCASE = layout(
@@ -228,7 +201,7 @@ DCASE = layout(
         "testing clips": lambda folder: len(_heard(folder, "testing")),
         "evaluation clips": lambda folder: len(_heard(folder, "evaluation")),
         "audio files": lambda folder: count_files(folder, PARTS.values(), "*.wav"),
-        "events": _events,
+        "events": lambda folder: int(_heard(folder, *PARTS).any().sum()),
     },
 )
 

@@ -20,10 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.shared.synthesis import RATE, Draw, divided, seconds
+from spherenorm_experiments.paper.shared.clips import RATE, Draw, divided, seconds
 from spherenorm_experiments.task import Splits
 
 SAMPLES, FRAME, HARMONICS = 4096, 64, 24
+TIME, HZ = seconds(SAMPLES), torch.linspace(0, RATE / 2, SAMPLES // 2 + 1)
+"""Of each sample, and of each entry of a spectrum."""
 
 WORDS = (
     *("sami", "masi", "misa", "sima", "samu", "musa"),
@@ -119,9 +121,9 @@ def street_sounds() -> Splits:
     draw = Draw(COUNT, random)
     heard = torch.cat([draw.flag(OTHERS) for _ in SOUNDS], dim=1)
     heard[torch.arange(COUNT), torch.randint(len(SOUNDS), (COUNT,), generator=random)] = 1.0
-    spectrum = torch.fft.rfft(draw.noise(SAMPLES))
-    falling = torch.arange(1, spectrum.shape[1] + 1) ** -draw.uniform(0, 1)
-    waves = _loud(torch.fft.irfft(spectrum * falling, SAMPLES))
+    noise = draw.noise(SAMPLES)
+    falling = torch.arange(1, len(HZ) + 1) ** -draw.uniform(0, 1)
+    waves = _loud(_filtered(noise, falling))
     for k, sound in enumerate(SOUNDS):
         having = heard[:, k].nonzero()[:, 0]
         own = Draw(len(having), random)
@@ -135,19 +137,21 @@ def _loud(wave: Tensor) -> Tensor:
     return wave / wave.square().mean(dim=1, keepdim=True).sqrt()
 
 
+def _filtered(wave: Tensor, response: Tensor) -> Tensor:
+    """The wave whose spectrum is multiplied by a response, at the frequencies `HZ`."""
+    return torch.fft.irfft(torch.fft.rfft(wave) * response, SAMPLES)  # type: ignore[no-any-return]
+
+
 def _window(draw: Draw) -> Tensor:
     """1 from a random place on, for 0.15 to 0.4 s, with soft ends."""
     length = draw.uniform(0.15, 0.4)
     start = draw.uniform(0, 1) * (SAMPLES / RATE - length)
-    time = seconds(SAMPLES)
-    return torch.sigmoid((time - start) / 0.005) * torch.sigmoid((start + length - time) / 0.005)
+    return torch.sigmoid((TIME - start) / 0.005) * torch.sigmoid((start + length - TIME) / 0.005)
 
 
 def _swing(draw: Draw, low: float, high: float) -> Tensor:
     """A sine of a random frequency and phase."""
-    return torch.sin(
-        2 * math.pi * draw.uniform(low, high) * seconds(SAMPLES) + draw.uniform(0, 6.28)
-    )
+    return torch.sin(2 * math.pi * draw.uniform(low, high) * TIME + draw.uniform(0, 6.28))
 
 
 def _siren(draw: Draw) -> Tensor:
@@ -176,33 +180,28 @@ def _beeps(draw: Draw) -> Tensor:
 
 def _engine(draw: Draw) -> Tensor:
     """Low harmonics that throb."""
-    phase = _phase(draw.ratio(60, 120) * (1 + draw.uniform(-0.3, 0.3) * seconds(SAMPLES)))
+    phase = _phase(draw.ratio(60, 120) * (1 + draw.uniform(-0.3, 0.3) * TIME))
     wave = sum(((h * phase).sin() / h**0.5 for h in range(1, 9)), torch.zeros(()))
     return wave * (1 + 0.6 * (phase / 4).sin())
 
 
 def _scream(draw: Draw) -> Tensor:
     """A rising voice with vibrato."""
-    time = seconds(SAMPLES)
-    vibrato = 0.04 * torch.sin(2 * math.pi * draw.uniform(15, 25) * time)
-    phase = _phase(draw.ratio(600, 1000) * (1 + draw.uniform(0.1, 0.5) * time + vibrato))
+    vibrato = 0.04 * torch.sin(2 * math.pi * draw.uniform(15, 25) * TIME)
+    phase = _phase(draw.ratio(600, 1000) * (1 + draw.uniform(0.1, 0.5) * TIME + vibrato))
     return sum(((h * phase).sin() * h**-0.3 for h in range(1, 4)), torch.zeros(()))
 
 
 def _skid(draw: Draw) -> Tensor:
     """Noise in a narrow band."""
-    spectrum = torch.fft.rfft(draw.noise(SAMPLES))
-    hz = torch.linspace(0, RATE / 2, spectrum.shape[1])
-    band = torch.exp(-(((hz - draw.ratio(1500, 3000)) / 150) ** 2))
-    return torch.fft.irfft(spectrum * band, SAMPLES)  # type: ignore[no-any-return]
+    noise = draw.noise(SAMPLES)
+    return _filtered(noise, torch.exp(-(((HZ - draw.ratio(1500, 3000)) / 150) ** 2)))
 
 
 def _rattle(draw: Draw) -> Tensor:
     """Clicks at random times, each of 3 ms."""
     clicks = (draw.noise(SAMPLES).abs() > 2.9).float() * draw.noise(SAMPLES)
-    decay = torch.exp(-seconds(SAMPLES) / 0.003) * draw.noise(SAMPLES)
-    spectrum = torch.fft.rfft(clicks) * torch.fft.rfft(decay)
-    return torch.fft.irfft(spectrum, SAMPLES)  # type: ignore[no-any-return]
+    return _filtered(clicks, torch.fft.rfft(torch.exp(-TIME / 0.003) * draw.noise(SAMPLES)))
 
 
 SOUNDS = (_siren, _two_tones, _horn, _beeps, _engine, _scream, _skid, _rattle)

@@ -2,4 +2,4 @@
 
 STUDIES = {"d1": "d1:D1"}
 TASKS = {"debiasing": "debiasing:Debiasing"}
-LAYOUTS = {"mnist": "biased:MNIST", "nine-class": "nine_class:LAYOUT"}
+LAYOUTS = {"mnist": "biased:MNIST", "nine-class": "biased:NINE_CLASS"}

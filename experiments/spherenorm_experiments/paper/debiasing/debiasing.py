@@ -11,17 +11,20 @@ M. Bethge, *Approximating CNNs with Bag-of-local-Features Models*, 2019.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from spherenorm_experiments.metrics import Collected, Mean, Statistic
-from spherenorm_experiments.paper.debiasing import biased, nine_class
+from spherenorm_experiments.paper.debiasing import biased
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
@@ -29,9 +32,9 @@ from spherenorm_experiments.task import Batch, Budget, Splits, Task
 class Featured(nn.Module):
     """The means of a body's maps over the image, and a linear classifier of these features."""
 
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+    def __init__(self, body: Sequence[nn.Module], head: nn.Module) -> None:
         super().__init__()
-        self.body, self.head = body, head
+        self.body, self.head = nn.Sequential(*body), head
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of shape (n, classes), and features of shape (n, channels)."""
@@ -41,18 +44,15 @@ class Featured(nn.Module):
 
 def resnet(network: ResNet) -> Featured:
     """A ResNet that returns its features too."""
-    return Featured(nn.Sequential(network.stem, *network.stages), network.head[-1])
+    return Featured([network.stem, *network.stages], network.head[-1])
 
 
-def conv_stack(
-    kernel: int, widths: Sequence[int] = (16, 32, 64, 128), classes: int = 10
-) -> Featured:
-    """Convolutions with BatchNorm and ReLU.
+def conv_stack(kernel: int, widths: Sequence[int] = (16, 32, 64, 128)) -> Featured:
+    """Convolutions with BatchNorm and ReLU, for ten classes.
 
     Args:
         kernel: the odd side of every kernel; Biased MNIST has 7 for f and 1 for g.
         widths: channels of the convolutions.
-        classes: of the logits.
 
     Example:
         >>> sum(weight.numel() for weight in conv_stack(1).parameters())
@@ -63,17 +63,16 @@ def conv_stack(
         conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
         layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
-    return Featured(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
+    return Featured(layers, nn.Linear(widths[-1], 10))
 
 
-def bagnet18(classes: int = 9, widths: Sequence[int] = (64, 128, 256, 512)) -> Featured:
-    """ResNet-18 in which nearly every 3 x 3 kernel is 1 x 1 and nothing is padded.
+def bagnet18(widths: Sequence[int] = (64, 128, 256, 512)) -> Featured:
+    """ResNet-18 of nine classes in which nearly all kernels are 1 x 1 and nothing is padded.
 
     The stem is a 1 x 1 and a 3 x 3 convolution; of the blocks only the first has a 3 x 3 kernel. So
     a feature sees 5 x 5 pixels. (The released code has a parameter `rf=43` that it does not use.)
 
     Args:
-        classes: of the logits.
         widths: channels of the four groups of two blocks; the stem has as many as the first.
     """
     stem = widths[0]
@@ -82,7 +81,7 @@ def bagnet18(classes: int = 9, widths: Sequence[int] = (64, 128, 256, 512)) -> F
     groups = zip(pairwise((stem, *widths)), (3, 1, 1, 1), (2, 2, 2, 1), strict=True)
     for (inputs, outputs), kernel, stride in groups:
         layers += [_Block(inputs, outputs, kernel, stride), _Block(outputs, outputs)]
-    return Featured(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
+    return Featured(layers, nn.Linear(widths[-1], 9))
 
 
 class _Block(nn.Module):
@@ -125,38 +124,22 @@ class Rivals(nn.Module):
         return (*self.f(images), *self.g(images))
 
 
-class _Source(NamedTuple):
-    """A data set.
-
-    Attributes:
-        splits: by the share of training images whose ground tells the class.
-        f, g: the networks.
-        sigma: of the kernels of HSIC; None takes the median distance.
-    """
-
-    splits: Callable[[float], Splits]
-    f: Callable[[], Featured]
-    g: Callable[[], Featured]
-    sigma: float | None
-
-
-SOURCES = {
-    "digits": _Source(
-        biased.digits,
+SOURCES: dict[str, tuple[Any, Any, Any, float | None]] = {
+    "digits": (
+        partial(biased.handwritten, size=8, paint=biased.colour_strokes),
         lambda: conv_stack(5, (8, 16, 16)), lambda: conv_stack(1, (8, 16, 16)), 1.0,
     ),
-    "stripes": _Source(
-        biased.stripes,
+    "stripes": (
+        partial(biased.handwritten, size=12, paint=biased.stripe_strokes),
         lambda: resnet(ResNet("basic", (1, 1), 8, stem="small", classes=10)),
         lambda: conv_stack(3, (8, 16)), None,
     ),
-    "biased-mnist": _Source(
-        biased.biased_mnist, lambda: conv_stack(7), lambda: conv_stack(1), 1.0
-    ),
-    "nine-class": _Source(
-        lambda _: nine_class.nine_class(), lambda: resnet(resnet18(classes=9)), bagnet18, None
+    "biased-mnist": (biased.biased_mnist, lambda: conv_stack(7), lambda: conv_stack(1), 1.0),
+    "nine-class": (
+        lambda rho: biased.nine_class(), lambda: resnet(resnet18(classes=9)), bagnet18, None
     ),
 }  # fmt: skip
+"""The splits at a rho, the networks f and g, and the sigma of the kernels of HSIC."""
 
 
 @dataclass(frozen=True)
@@ -188,17 +171,17 @@ class Debiasing(Task):
     }
 
     def data(self) -> Splits:
-        return SOURCES[self.data_set].splits(self.rho)
+        return SOURCES[self.data_set][0](self.rho)  # type: ignore[no-any-return]
 
     def model(self) -> nn.Module:
-        source = SOURCES[self.data_set]
-        return Rivals(source.f(), source.g())
+        _, f, g, _ = SOURCES[self.data_set]
+        return Rivals(f(), g())
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
         f_logits, f_features, g_logits, g_features = model(_pixels(images))
         opposed = 2 * g_features.detach() - g_features  # their gradient has the opposite sign
-        shared = hsic(f_features, opposed, SOURCES[self.data_set].sigma)
+        shared = hsic(f_features, opposed, SOURCES[self.data_set][3])
         apart = cross_entropy(f_logits, labels) + cross_entropy(g_logits, labels)
         return apart + self.dependence * shared
 
@@ -210,10 +193,10 @@ class Debiasing(Task):
                 "unbiased accuracy": Mean(hits[parts == biased.UNBIASED]),
                 "biased accuracy": Mean(hits[parts == biased.BIASED]),
             }
-        known = parts != nine_class.IMAGENET_A
+        known = parts != biased.IMAGENET_A
         judged = hits[known], labels[known], clusters[0][known]
         found: dict[str, Statistic] = {"unbiased accuracy": Collected(grouped_accuracy, *judged)}
-        if not (parts == nine_class.HELD_OUT).any():  # which have one cluster for all
+        if not (parts == biased.OF_TRAINING).any():  # which have one cluster for all
             found["biased accuracy"] = Mean(hits[known])
             found["ImageNet-A accuracy"] = Mean(hits[~known])
         return found
@@ -243,14 +226,12 @@ def grouped_accuracy(hits: Tensor, labels: Tensor, clusters: Tensor, least: int 
         >>> grouped_accuracy(hits, labels, torch.tensor([[1], [2], [2]]), least=1)
         50.0
     """
+    table = pd.DataFrame({"hits": hits.double().numpy(), "label": labels.numpy()})
     means = []
-    for clustering in clusters.unbind(1):
-        _, groups = torch.unique(torch.stack([labels, clustering]), dim=1, return_inverse=True)
-        counts = torch.bincount(groups)
-        sums = torch.bincount(groups, weights=hits.double())
-        large = counts >= least
-        means.append((sums[large] / counts[large]).mean())
-    return float(torch.stack(means).mean())
+    for cluster in clusters.unbind(1):
+        groups = table.groupby(["label", cluster.numpy()]).hits.agg(["mean", "size"])
+        means.append(groups["mean"][groups["size"] >= least].mean())
+    return float(np.mean(means))
 
 
 def hsic(x: Tensor, y: Tensor, sigma: float | None = None) -> Tensor:
@@ -281,13 +262,12 @@ def hsic(x: Tensor, y: Tensor, sigma: float | None = None) -> Tensor:
 
 
 def _kernel(x: Tensor, sigma: float | None) -> Tensor:
-    """exp(-|x_i - x_j|^2 / (2 sigma^2)), with zeros for the diagonal."""
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     squares = (x * x).sum(1)
     distances = (squares[:, None] + squares - 2 * x @ x.T).clamp(min=0)
     others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
     if sigma is None:
-        scale = distances.detach()[others].median().clamp(min=torch.finfo(x.dtype).tiny)
+        square = distances.detach()[others].median().clamp(min=torch.finfo(x.dtype).tiny)
     else:
-        scale = torch.tensor(sigma**2, dtype=x.dtype, device=x.device)
-    return torch.exp(-distances / (2 * scale)) * others
+        square = x.new_tensor(sigma**2)
+    return torch.exp(-distances / (2 * square)) * others

@@ -14,7 +14,7 @@ import math
 import sysconfig
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -33,15 +33,8 @@ from spherenorm_experiments.task import Batch, Budget, Splits, Task
 PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"
 
-MODULES = {
-    "train": ("argparse", "shutil", "threading"),
-    "valid": ("tarfile",),
-    "test": ("subprocess",),
-}
-"""Modules of Python's standard library that are one file in every version since 3.10."""
-
-LENGTHS = {"train": 20_000, "valid": 8_000, "test": 8_000}
-"""Tokens of each module that are read."""
+Corpus = tuple[int, Mapping[str, Tensor]]
+"""The size of the vocabulary, and the tokens of each part."""
 
 
 def windows(tokens: Tensor, memory: int, length: int, *, complete: bool) -> Tensor:
@@ -54,14 +47,9 @@ def windows(tokens: Tensor, memory: int, length: int, *, complete: bool) -> Tens
     Args:
         tokens: of the text, shape (count,).
         complete: leave out a last segment that is shorter; else it ends with -1.
-
-    Raises:
-        ValueError: the text is too short for one segment.
     """
     targets = len(tokens) - 1  # nothing predicts the first token
     count = targets // length if complete else -(-targets // length)
-    if count < 1:
-        raise ValueError(f"segments of {length} need a longer text, got {len(tokens)} tokens")
     padded = F.pad(F.pad(tokens, (memory, 0)), (0, max(0, count * length - targets)), value=-1)
     return padded.unfold(0, memory + length + 1, length)[:count]
 
@@ -72,19 +60,13 @@ def _vocabulary(lines: Iterable[Sequence[str]], *special: str) -> dict[str, int]
     Words that are equally frequent keep the order in which they first appear.
     """
     counts = Counter(chain.from_iterable(lines))
-    words = [*special, *(word for word, _ in counts.most_common() if word not in special)]
+    words = dict.fromkeys([*special, *(word for word, _ in counts.most_common())])
     return {word: number for number, word in enumerate(words)}
 
 
-def _encoded(lines: Iterable[Sequence[str]], numbers: Mapping[str, int]) -> Tensor:
+def _encoded(lines: Iterable[Sequence[str]], number: Callable[[str], int]) -> Tensor:
     """The tokens of the lines, each followed by `<eos>`; int32."""
-    tokens, unknown = array("i"), numbers.get(UNKNOWN)
-    for line in lines:
-        for word in (*line, END):
-            number = numbers.get(word, unknown)
-            if number is None:
-                raise ValueError(f"the word {word!r} is not in the vocabulary, nor is {UNKNOWN}")
-            tokens.append(number)
+    tokens = array("i", (number(word) for line in lines for word in (*line, END)))
     return torch.frombuffer(tokens, dtype=torch.int32).clone()
 
 
@@ -109,27 +91,41 @@ LAYOUT = layout(
 
 
 @LAYOUT.reader
-def corpus(folder: Path) -> tuple[int, Mapping[str, Tensor]]:
-    """The size of the vocabulary of WikiText-103, and the tokens of each part.
+def corpus(folder: Path) -> Corpus:
+    """WikiText-103.
 
     Raises:
-        ValueError: no folder was given, it has another layout, or a word of validation or test is
-            not in the training text, which has no `<unk>`.
+        ValueError: no folder was given, or it has another layout.
+        KeyError: a word of validation or test is not in the training text.
     """
     numbers = _vocabulary(_lines(folder, "train"), END)
-    return len(numbers), {part: _encoded(_lines(folder, part), numbers) for part in PARTS}
+    parts = {part: _encoded(_lines(folder, part), numbers.__getitem__) for part in PARTS}
+    return len(numbers), parts
+
+
+LIBRARY = {
+    "train": (("argparse", "shutil", "threading"), 20_000),
+    "valid": (("tarfile",), 8_000),
+    "test": (("subprocess",), 8_000),
+}
+"""Modules of Python's standard library that are one file in every version since 3.10, and how many
+tokens of each are read."""
 
 
 @functools.cache
-def source_corpus() -> tuple[int, Mapping[str, Tensor]]:
-    """The same of Python's standard library, where a token is a character.
+def source_corpus() -> Corpus:
+    """The source of Python's standard library, where a token is a character.
 
     The text depends on the version of Python, and so does the fingerprint of the data.
     """
-    numbers = _vocabulary(chain.from_iterable(map(_source, MODULES["train"])), END, UNKNOWN)
+    numbers = _vocabulary(chain.from_iterable(map(_source, LIBRARY["train"][0])), END, UNKNOWN)
+
+    def number(character: str) -> int:
+        return numbers.get(character, numbers[UNKNOWN])
+
     return len(numbers), {
-        part: torch.cat([_encoded(_source(each), numbers)[: LENGTHS[part]] for each in own]).long()
-        for part, own in MODULES.items()
+        part: torch.cat([_encoded(_source(each), number)[:length] for each in modules]).long()
+        for part, (modules, length) in LIBRARY.items()
     }
 
 
@@ -231,7 +227,7 @@ class Language(Task):
         return list(model.layers)
 
     @property
-    def _corpus(self) -> tuple[int, Mapping[str, Tensor]]:
+    def _corpus(self) -> Corpus:
         return corpus() if self.data_set == "wikitext-103" else source_corpus()
 
 

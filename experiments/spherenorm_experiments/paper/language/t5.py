@@ -14,16 +14,16 @@ from spherenorm_experiments.runs import Runs, number
 from spherenorm_experiments.shown import invariant_share
 from spherenorm_experiments.tables import gap, negative, table_of
 
-ROWS = {row["row"]: row for row in table_of("""
+ROWS = table_of("""
     row          weight_norm  AdamW       AdamP       cites          theirs               spread
     weight norm  True         23.96±0.06  22.77±0.06  t5.normalized  Transformer-XL + WN  0.45
     plain        False        23.38±0.05  23.26±0.05  ours           Transformer-XL       0.26
-""")}  # fmt: skip
+""")
 """Perplexities with their deviations over three seeds (Table H.3), and our spread. The paper calls
 the difference of the row without weight normalization none: a claim of its own says so, and the
 claim that AdamP is higher there is ours."""
 
-PLAIN, NORMALIZED = ROWS["plain"], ROWS["weight norm"]
+NORMALIZED, PLAIN = ROWS
 NAMES = ("AdamW", "AdamP")
 FULL = {
     **{"data_set": "wikitext-103", "layers": 16, "width": 410, "heads": 10, "inner": 2100},
@@ -35,29 +35,30 @@ SMOKE = {"layers": 1, "width": 16, "inner": 16, "segment": 24, "memory": 8}
 MARGIN = float(gap(PLAIN["AdamW"], PLAIN["AdamP"]).value or 0)
 """Of perplexities that are equivalent: the difference that the paper calls none."""
 
-
-def _condition(label: str) -> Condition:
-    row = ROWS[label]
-    numbers, normalized = {n: row[n] for n in NAMES}, {"weight_norm": row["weight_norm"]}
-    return Condition(
-        label,
+CONDITIONS = [
+    Condition(
+        row["row"],
         "language",
-        normalized,
-        Setup({**FULL, **normalized}, {"clip_norm": 0.25},
-              fields={"epochs": 17, "batch_size": 60}),
+        {"weight_norm": row["weight_norm"]},
+        Setup(
+            {**FULL, "weight_norm": row["weight_norm"]},
+            {"clip_norm": 0.25},
+            fields={"epochs": 17, "batch_size": 60},
+        ),
         tiers={"smoke": Setup(SMOKE)},
         theirs=f"{row['theirs']}, WikiText-103",
         benchmark="WikiText-103",
-        paper={"minus perplexity": {n: negative(x) for n, x in numbers.items()},
-               "perplexity": numbers},
+        paper={
+            "minus perplexity": {name: negative(row[name]) for name in NAMES},
+            "perplexity": {name: row[name] for name in NAMES},
+        },
         cites=OURS if row["cites"] == "ours" else says(row["cites"]),
         unit="perplexity",
         margin=MARGIN,
         spread=float(row["spread"].value),
-    )  # fmt: skip
-
-
-CONDITIONS = [_condition(label) for label in ROWS]
+    )
+    for row in ROWS
+]
 PLAIN_DECAY = {"weight_decay": 0.0}
 
 T5 = Comparison(

@@ -46,7 +46,7 @@ class TransformerXL(nn.Module):
             not depend on the scale of v.
     """
 
-    kept: Tensor | None
+    kept: Tensor
     kept_tokens: Tensor | None
 
     def __init__(
@@ -65,15 +65,14 @@ class TransformerXL(nn.Module):
     ) -> None:
         super().__init__()
         self.memory, self.recurrent, self.width = memory, recurrent, width
-        for name in ("kept", "kept_tokens"):
-            self.register_buffer(name, None, persistent=False)
+        self.register_buffer("kept", None, persistent=False)
+        self.register_buffer("kept_tokens", None, persistent=False)
         self.tokens = AdaptiveVocabulary(vocabulary, width, cutoffs)
         self.layers = nn.ModuleList(
             Layer(width, heads, inner, dropout, weight_norm) for _ in range(layers)
         )
-        size = width // heads
-        self.content_bias = nn.Parameter(INITIAL * torch.randn(heads, size))
-        self.position_bias = nn.Parameter(INITIAL * torch.randn(heads, size))
+        self.content_bias = nn.Parameter(INITIAL * torch.randn(heads, width // heads))
+        self.position_bias = nn.Parameter(INITIAL * torch.randn(heads, width // heads))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, windows: Tensor) -> Tensor:
@@ -89,22 +88,22 @@ class TransformerXL(nn.Module):
         windows = windows.long()
         inputs = windows[:, :-1].clamp(min=0)
         context, segment = inputs[:, : self.memory], inputs[:, self.memory :]
-        output, kept = self.read(segment, self._past(context))
+        if self._goes_on(context):
+            past = list(self.kept.unbind())
+        else:
+            with torch.no_grad():
+                past = self.read(context)[1]
+        output, kept = self.read(segment, past)
         if self.recurrent and self.training:
             self.kept, self.kept_tokens = torch.stack(kept), segment
         return self.tokens.losses(output, windows[:, self.memory + 1 :])
 
-    def _past(self, context: Tensor) -> Sequence[Tensor]:
-        """The memory for a segment after this context."""
-        if not self.memory:
-            return ()
-        if self.recurrent and self.training and self.kept_tokens is not None:
-            common = min(self.memory, self.kept_tokens.shape[1])
-            if torch.equal(self.kept_tokens[:, -common:], context[:, -common:]):
-                assert self.kept is not None
-                return self.kept.unbind()
-        with torch.no_grad():
-            return self.read(context)[1]
+    def _goes_on(self, context: Tensor) -> bool:
+        """True if this context ends as the segment does whose hidden states are kept."""
+        if not self.training or self.kept_tokens is None:
+            return False
+        common = min(self.memory, self.kept_tokens.shape[1])
+        return torch.equal(self.kept_tokens[:, -common:], context[:, -common:])
 
     def read(self, segment: Tensor, past: Sequence[Tensor] = ()) -> tuple[Tensor, list[Tensor]]:
         """The output at each token of a segment, and the memory for the next segment.
@@ -113,7 +112,7 @@ class TransformerXL(nn.Module):
             segment: tokens, shape (batch, length).
             past: the memory, an input of each layer, of shape (batch, at most memory, width).
         """
-        hidden = self.dropout(self.tokens.embed(segment) * math.sqrt(self.width))
+        hidden = self.dropout(F.embedding(segment, self.tokens.table) * math.sqrt(self.width))
         reach = segment.shape[1] + (past[0].shape[1] if past else 0)
         positions = self.dropout(sinusoids(reach, self.width).to(hidden))
         kept = []
@@ -159,12 +158,9 @@ class Layer(nn.Module):
             content, position: what is added to queries, of shape (heads, size of a head).
         """
         length, reach = x.shape[1], context.shape[1]
-
-        def by_head(y: Tensor) -> Tensor:
-            return y.reshape(*y.shape[:-1], self.heads, -1)
-
-        query, distance = by_head(self.query(x)), by_head(self.position(positions))
-        key, value = map(by_head, self.key_value(context).chunk(2, dim=-1))
+        query = self.query(x).unflatten(-1, (self.heads, -1))
+        distance = self.position(positions).unflatten(-1, (self.heads, -1))
+        key, value = self.key_value(context).unflatten(-1, (2, self.heads, -1)).unbind(2)
         scores = torch.einsum("bihe,bjhe->bhij", query + content, key)
         moved = torch.einsum("bihe,jhe->bhij", query + position, distance)
         scores = (scores + relative_shift(moved)) / math.sqrt(query.shape[-1])
@@ -232,10 +228,6 @@ class AdaptiveVocabulary(nn.Module):
         self.bias = nn.Parameter(torch.zeros(count))
         self.clusters = Projection(width, len(cutoffs)) if cutoffs else None
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """The embeddings, shape (..., width)."""
-        return F.embedding(tokens, self.table)
-
     def losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """-log p of the targets, of their shape; 0 for a target of -1.
 
@@ -249,14 +241,13 @@ class AdaptiveVocabulary(nn.Module):
         if self.clusters is not None:
             logits = torch.cat([logits, self.clusters(rows)], dim=-1)
         common = logits.log_softmax(dim=-1)  # of the first cluster's tokens and the other clusters
-        # The column of the common softmax: the token, or its cluster.
-        column = wanted.clamp(min=0)
-        for number, (start, stop) in enumerate(self.spans[1:]):
-            column = column.where((wanted < start) | (wanted >= stop), first + number)
+        cutoffs = torch.tensor([start for start, _ in self.spans[1:]], device=wanted.device)
+        cluster = torch.bucketize(wanted, cutoffs, right=True)
+        column = torch.where(cluster > 0, first + cluster - 1, wanted.clamp(min=0))
         found = -common.gather(1, column[:, None])[:, 0]
-        for start, stop in self.spans[1:]:
+        for number, (start, stop) in enumerate(self.spans[1:], start=1):
             # With no target in it, a cluster still takes part: its gradient is 0, not missing.
-            inside = ((wanted >= start) & (wanted < stop)).nonzero()[:, 0]
+            inside = (cluster == number).nonzero()[:, 0]
             logits = F.linear(rows[inside], self.table[start:stop], self.bias[start:stop])
             own = F.cross_entropy(logits, wanted[inside] - start, reduction="none")
             found = found.index_add(0, inside, own)

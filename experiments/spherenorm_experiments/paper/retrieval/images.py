@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from spherenorm_experiments.paper.shared.augmentation import central, varied
 from spherenorm_experiments.paper.shared.facts import layout
@@ -45,9 +44,6 @@ FONTS = (
 )
 """Fonts with the whole alphabet."""
 
-UPRIGHT = Appearance(angle=5.0, scale=(0.8, 0.95), contrast=120.0)
-TURNED = Appearance(angle=20.0, scale=(0.7, 0.95), contrast=120.0)
-
 PLAIN = (np.full((32, 32, 3), 128, dtype=np.uint8),)
 """Grounds of one colour: on textures no network learns enough in seconds."""
 
@@ -58,17 +54,18 @@ class Protocol(NamedTuple):
     Attributes:
         classes: characters of the training, validation and test set.
         images: of each character.
-        queries: images of each test character that are queries, the others being the gallery; 0:
-            every image is both.
+        queries: the first images of each character, the others being the gallery; 0: every image
+            is both.
         appearance: of the glyphs.
     """
 
     classes: tuple[int, int, int]
     images: int
     queries: int = 0
-    appearance: Appearance = UPRIGHT
+    appearance: Appearance = Appearance(angle=5.0, scale=(0.8, 0.95), contrast=120.0)
 
 
+TURNED = Appearance(angle=20.0, scale=(0.7, 0.95), contrast=120.0)
 PROTOCOLS = {
     "few-classes": Protocol((24, 12, 24), 25),  # as CUB
     "turned": Protocol((24, 12, 24), 25, appearance=TURNED),  # as Cars-196
@@ -78,13 +75,8 @@ PROTOCOLS = {
 
 
 @functools.cache
-def glyph_classes(name: str, size: int) -> Splits:
-    """Images of shape (3, size, size), standardized, classes and roles.
-
-    Args:
-        name: of a protocol.
-        size: pixels of a side.
-    """
+def glyph_classes(name: str, size: int = 16) -> Splits:
+    """Images of shape (3, size, size), standardized, classes and roles, by a protocol's name."""
     protocol, seed = PROTOCOLS[name], list(PROTOCOLS).index(name)
     order = np.random.default_rng(seed).permutation(len(ALPHABET))
     splits = []
@@ -100,20 +92,13 @@ def glyph_classes(name: str, size: int) -> Splits:
             appearance=protocol.appearance,
         )
         pixels, classes = (torch.from_numpy(images).float() - 127.5) / 70, torch.from_numpy(labels)
-        splits.append((pixels, classes, _roles(classes, protocol.queries)))
+        roles = torch.full((len(classes),), BOTH)
+        if protocol.queries:
+            before = (classes[:, None] == classes).tril(-1).sum(1)
+            roles = torch.where(before < protocol.queries, QUERY, GALLERY)
+        splits.append((pixels, classes, roles))
     return Splits(*splits)
 
-
-def _roles(labels: Tensor, queries: int) -> Tensor:
-    """The first images of a class are its queries."""
-    if not queries:
-        return torch.full((len(labels),), BOTH)
-    before = (labels[:, None] == labels).tril(-1).sum(1)
-    return torch.where(before < queries, QUERY, GALLERY)
-
-
-SHARE = 224 / 256
-"""The share of the shorter side that a central crop keeps."""
 
 SHOWN = 5_000
 """Training images that are the validation set: they show no more than that the loss works."""
@@ -139,7 +124,7 @@ def photos(data_set: str, side: int) -> Splits:
 def _splits(folder: Path, data_set: str, side: int) -> Splits:
     rows = list(SOURCES[data_set][1](folder))
     train = [(path, label, BOTH) for path, label, role in rows if role == TRAIN]
-    test, crop = [row for row in rows if row[2] != TRAIN], central(side, SHARE)
+    test, crop = [row for row in rows if row[2] != TRAIN], central(side, 224 / 256)
     parts = (train, varied(side)), (train[:SHOWN], crop), (test, crop)
     return Splits(*(
         Pictures(folder, [row[:2] for row in part], view, [row[2] for row in part])
@@ -177,10 +162,8 @@ ROLES = {"train": TRAIN, "query": QUERY, "gallery": GALLERY}
 
 def _in_shop(folder: Path) -> Iterator[Row]:
     """The classes are the items, in the order of the list; those of training come first."""
-    (count,), _, *rows = _fields(folder / PARTITION)
-    if len(rows) != int(count):
-        raise IN_SHOP.error(folder, f"has {len(rows)} images in {PARTITION}, which says {count}")
     items: dict[str, int] = {}
+    rows = _fields(folder / PARTITION)[2:]
     for path, item, status in sorted(rows, key=lambda row: row[2] != "train"):
         yield f"Img/{path}", items.setdefault(item, len(items)), ROLES[status]
 
@@ -191,25 +174,20 @@ def _products(folder: Path) -> Iterator[Row]:
             yield path, int(label) - 1, role
 
 
-def _counted(read: Callable[[Path], Iterator[Row]]) -> dict[str, Count]:
-    """Readers of the numbers of classes, and of images of each role, in a list."""
+def _layout(name: str, read: Callable[[Path], Iterator[Row]]) -> Layout:
+    """Its counts are of the images and classes that have some roles in the lists."""
 
-    def classes(training: bool) -> Count:
-        return lambda folder: len({k for _, k, role in read(folder) if (role == TRAIN) == training})
+    def count(column: int, *roles: int) -> Count:
+        return lambda folder: len({row[column] for row in read(folder) if row[2] in roles})
 
-    def of_role(role: int) -> Count:
-        return lambda folder: sum(own == role for *_, own in read(folder))
-
-    images = {f"{name} images": of_role(role) for name, role in {**ROLES, "test": BOTH}.items()}
-    return {"train classes": classes(True), "test classes": classes(False), **images}
+    images = {f"{part} images": count(0, role) for part, role in {**ROLES, "test": BOTH}.items()}
+    classes = {"train classes": count(1, TRAIN), "test classes": count(1, QUERY, GALLERY, BOTH)}
+    return layout(name, {**classes, **images})
 
 
-CUB = layout("cub", _counted(_cub))
-CARS = layout("cars-196", _counted(_cars))
-IN_SHOP = layout("in-shop", _counted(_in_shop))
-PRODUCTS = layout("sop", _counted(_products))
-
-SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Row]]]] = {
+CUB, CARS = _layout("cub", _cub), _layout("cars-196", _cars)
+IN_SHOP, PRODUCTS = _layout("in-shop", _in_shop), _layout("sop", _products)
+SOURCES = {
     "cub": (CUB, _cub),
     "cars-196": (CARS, _cars),
     "in-shop": (IN_SHOP, _in_shop),

@@ -23,13 +23,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.metrics import Collected, Statistic
-from spherenorm_experiments.paper.retrieval.images import (
-    GALLERY,
-    PROTOCOLS,
-    QUERY,
-    glyph_classes,
-    photos,
-)
+from spherenorm_experiments.paper.retrieval import images as sets
 from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
@@ -64,26 +58,20 @@ class Embedding(nn.Module):
         nn.init.kaiming_normal_(self.linear.weight, mode="fan_out")
         if bias:
             nn.init.zeros_(self.linear.bias)
-        self.train()
 
     def forward(self, images: Tensor) -> Tensor:
         """Shape (items, dimension), of images of shape (items, 3, height, width)."""
+        if self.frozen_statistics:
+            self.trunk.eval()  # which has no other layer with a mode
         features = self.trunk(images)
         pooled = features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
         return F.normalize(self.linear(pooled))
-
-    def train(self, mode: bool = True) -> Embedding:
-        """As every module's, but for frozen statistics."""
-        super().train(mode)
-        if self.frozen_statistics:
-            self.trunk.eval()  # which has no other layer with a mode
-        return self
 
 
 class Learner(nn.Module):
     """An embedding with one of two losses of pytorch-metric-learning."""
 
-    def __init__(self, embedding: Embedding, objective: str, classes: int, dimension: int) -> None:
+    def __init__(self, embedding: Embedding, objective: str, classes: int) -> None:
         super().__init__()
         require_extra("pytorch_metric_learning", "retrieval")
         from pytorch_metric_learning import losses, miners
@@ -93,6 +81,7 @@ class Learner(nn.Module):
             self.miner = miners.TripletMarginMiner(MARGIN, type_of_triplets="semihard")
             self.criterion: nn.Module = losses.TripletMarginLoss(MARGIN)
         else:
+            dimension = embedding.linear.out_features
             self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -156,19 +145,19 @@ class Retrieval(Task):
     }
 
     def data(self) -> Splits:
-        if self.data_set in PROTOCOLS:
-            return glyph_classes(self.data_set, 16)
-        return photos(self.data_set, self.side)
+        if self.data_set in sets.PROTOCOLS:
+            return sets.glyph_classes(self.data_set)
+        return sets.photos(self.data_set, self.side)
 
     def model(self) -> nn.Module:
         small = self.network == "small"
         trunk = ResNet("basic", (1, 1), 12, stem="small", classes=1) if small else resnet50()
         if self.start == "pretrained":
             load_published([trunk.stem, *trunk.stages], self._published)
-        frozen = self.frozen_statistics
-        embedding = Embedding(trunk, self.dimension, bias=self.bias, frozen_statistics=frozen)
-        classes = 1 + int(self._labels().max())
-        return Learner(embedding, self.objective, classes, self.dimension)
+        embedding = Embedding(
+            trunk, self.dimension, bias=self.bias, frozen_statistics=self.frozen_statistics
+        )
+        return Learner(embedding, self.objective, 1 + int(self._labels().max()))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels, _ = batch
@@ -236,7 +225,7 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
     from pytorch_metric_learning.utils.inference import CustomKNN
 
-    queries, gallery = roles != GALLERY, roles != QUERY
+    queries, gallery = roles != sets.GALLERY, roles != sets.QUERY
     if not gallery.any() or not embeddings.isfinite().all():  # a rehearsal may have queries alone
         return float("nan")
     neighbours = CustomKNN(CosineSimilarity(), batch_size=4096)
@@ -255,7 +244,6 @@ def balanced(
     Classes are drawn without replacement, until all have been drawn; so are the images of a class
     that has enough.
     """
-
     members = [(labels == label).nonzero()[:, 0] for label in torch.unique(labels)]
     wanted = -(-batch_size // per_class)
     found: list[Tensor] = []

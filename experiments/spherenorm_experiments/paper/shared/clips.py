@@ -1,4 +1,4 @@
-"""Synthetic clips of music with tags, in place of MagnaTagATune.
+"""Synthetic sounds: random draws, time and splits, and clips in place of MagnaTagATune.
 
 A clip is a note of 0.25 s at 8 kHz: its pitch, timbre and envelope are the tags, its phase,
 loudness and noise are not.
@@ -8,16 +8,52 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.paper.shared.synthesis import RATE, Draw, divided, seconds
 from spherenorm_experiments.task import Splits
 
+RATE = 8000
+"""Samples a second, of all synthetic sounds."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random columns of shape (count, 1)."""
+
+    count: int
+    random: torch.Generator
+
+    def uniform(self, low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand(self.count, 1, generator=self.random)
+
+    def ratio(self, low: float, high: float) -> Tensor:
+        """The logarithm is uniform."""
+        return low * (high / low) ** self.uniform(0, 1)
+
+    def flag(self, probability: float) -> Tensor:
+        return (torch.rand(self.count, 1, generator=self.random) < probability).float()
+
+    def noise(self, samples: int) -> Tensor:
+        return torch.randn(self.count, samples, generator=self.random)
+
+
+def seconds(samples: int) -> Tensor:
+    """The time of each sample."""
+    return torch.arange(samples) / RATE
+
+
+def divided(inputs: Tensor, targets: Tensor, train: int, validation: int) -> Splits:
+    """The first `train` items, the next `validation` ones, and the rest for the test."""
+    sizes = [train, validation, len(inputs) - train - validation]
+    parts = zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
+    return Splits(*parts)
+
+
 COUNT, TRAIN, VALIDATION = 1600, 1024, 288
-SAMPLES, FRAMES, WINDOW = 2048, 8, 512
-HARMONICS, BASES = 4, 32
+SAMPLES, WINDOW, FRAMES = 2048, 512, 8
 TAGS = (
     *("low", "middle", "high", "bright", "hollow", "pure"),
     *("plucked", "swelling", "vibrato", "noisy"),
@@ -37,28 +73,28 @@ def spectra() -> Splits:
     They are log(1 + magnitude) at the multiples 1 to 4 of base frequencies from 100 to 1000 Hz.
     """
     waves, tags = _drawn()
-    found = _harmonic_spectra(waves)
+    hann = torch.hann_window(WINDOW)
+    spectrum = torch.stft(waves, WINDOW, SAMPLES // FRAMES, window=hann, return_complex=True)
+    hz = torch.arange(1, 5)[:, None] * (100 * 10 ** (torch.arange(32) / 31))
+    bins = (hz * WINDOW / RATE).round().long().clamp(max=WINDOW // 2)
+    found = torch.log1p(spectrum.abs()[..., :FRAMES][:, bins])
     mean, deviation = found[:TRAIN].mean(), found[:TRAIN].std()
     return divided((found - mean) / deviation, tags, TRAIN, VALIDATION)
 
 
 @functools.cache
 def _drawn() -> tuple[Tensor, Tensor]:
-    return _synthesize(COUNT, torch.Generator().manual_seed(20210503))
-
-
-def _synthesize(count: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw clips and their tags.
-
-    Returns:
-        Waves of shape (count, samples), and tags of shape (count, tags).
-    """
-    draw = Draw(count, random)
+    """Waves of shape (count, samples), and tags of shape (count, tags)."""
+    random = torch.Generator().manual_seed(20210503)
+    draw = Draw(COUNT, random)
     octave = draw.uniform(0, 3)
     bright, hollow, vibrato, noisy = (draw.flag(share) for share in (0.4, 0.4, 0.4, 0.3))
     pure = draw.flag(0.2) * (1 - bright) * (1 - hollow)
-    envelope = torch.randint(3, (count, 1), generator=random)  # sustained, plucked, swelling
-    wave = _note(draw, 110 * 2**octave, bright, hollow, pure, vibrato) * _shape(envelope)
+    envelope = torch.randint(3, (COUNT, 1), generator=random)  # sustained, plucked, swelling
+    rise = seconds(SAMPLES) / seconds(SAMPLES)[-1]
+    loudness = torch.where(envelope == 2, rise, torch.ones(()))
+    loudness = torch.where(envelope == 1, torch.exp(-8 * rise), loudness)
+    wave = _note(draw, 110 * 2**octave, bright, hollow, pure, vibrato) * loudness
     wave = wave * draw.uniform(0.3, 1.0)
     wave = wave + (0.05 + 0.3 * noisy) * draw.noise(SAMPLES)
     thirds = [octave < 1, (octave >= 1) & (octave < 2), octave >= 2]
@@ -69,7 +105,7 @@ def _synthesize(count: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
 def _note(
     draw: Draw, pitch: Tensor, bright: Tensor, hollow: Tensor, pure: Tensor, vibrato: Tensor
 ) -> Tensor:
-    """The harmonics 1 to 8 of a pitch in Hz, with random phases; shape (count, SAMPLES)."""
+    """The harmonics 1 to 8 of a pitch in Hz, with random phases."""
     wobble = vibrato * 0.03 * torch.sin(2 * math.pi * 18 * seconds(SAMPLES))
     phase = 2 * math.pi * pitch * torch.cumsum(1 + wobble, dim=1) / RATE
     wave = torch.zeros(draw.count, SAMPLES)
@@ -80,21 +116,3 @@ def _note(
         start = draw.uniform(0, 2 * math.pi)
         wave += falling * present * audible * torch.sin(h * phase + start)
     return wave
-
-
-def _shape(envelope: Tensor) -> Tensor:
-    """The loudness over time: constant (0), decaying (1) or rising (2)."""
-    rise = seconds(SAMPLES)
-    rise = rise / rise[-1]
-    others = torch.where(envelope == 2, rise, torch.ones(()))
-    return torch.where(envelope == 1, torch.exp(-8 * rise), others)
-
-
-def _harmonic_spectra(wave: Tensor) -> Tensor:
-    """log(1 + magnitude) at h f, h = 1 .. 4, for base frequencies f from 100 to 1000 Hz."""
-    hann = torch.hann_window(WINDOW)
-    spectrum = torch.stft(wave, WINDOW, SAMPLES // FRAMES, window=hann, return_complex=True)
-    base = 100 * 10 ** (torch.arange(BASES) / (BASES - 1))
-    frequencies = torch.arange(1, HARMONICS + 1)[:, None] * base
-    bins = (frequencies * WINDOW / RATE).round().long().clamp(max=WINDOW // 2)
-    return torch.log1p(spectrum.abs()[..., :FRAMES][:, bins])
