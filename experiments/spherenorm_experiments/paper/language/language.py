@@ -47,9 +47,14 @@ def windows(tokens: Tensor, memory: int, length: int, *, complete: bool) -> Tens
     Args:
         tokens: of the text, shape (count,).
         complete: leave out a last segment that is shorter; else it ends with -1.
+
+    Raises:
+        ValueError: the text is too short for one segment.
     """
     targets = len(tokens) - 1  # nothing predicts the first token
     count = targets // length if complete else -(-targets // length)
+    if count < 1:
+        raise ValueError(f"segments of {length} need a longer text, got {len(tokens)} tokens")
     padded = F.pad(F.pad(tokens, (memory, 0)), (0, max(0, count * length - targets)), value=-1)
     return padded.unfold(0, memory + length + 1, length)[:count]
 
