@@ -123,12 +123,6 @@ def test_stationary_numbers_are_of_hidden_weights_in_the_second_half():
     assert turns.late_turn(run(hyperball(), turn, views={"last.weight": None})(ARM)) is None
 
 
-def test_growth_compares_two_parts_of_a_run():
-    item = run(hyperball(), lambda *_: 0.1, gradient=lambda step: 1.0 if step < 60 else 3.0)(ARM)
-    assert turns.growth(item, "gradients", (0.4, 0.5), (0.9, 1.0)) == pytest.approx(3.0)
-    assert turns.growth(item, "norms", (0.4, 0.5), (0.9, 1.0)) == pytest.approx(1.0)
-
-
 @pytest.fixture
 def law(monkeypatch):
     """AdamW's turn in equilibrium is twice its rate, and momentum changes nothing on hyperballs."""
