@@ -64,10 +64,12 @@ def source_texts(names: dict[str, str]) -> dict[str, str]:
     return {name: path.read_text(errors="replace") for name, path in files if path is not None}
 
 
-def is_current(code: dict[str, str]) -> bool:
-    """True if each of these modules has the same bytes here, whatever else is loaded."""
+def changed_modules(code: dict[str, str]) -> list[str]:
+    """Those of these modules that have other bytes here, or are not here."""
     files = {name: _file(name) for name in code}
-    return all(path is not None and file_digest(path) == code[name] for name, path in files.items())
+    return sorted(
+        name for name, path in files.items() if path is None or file_digest(path) != code[name]
+    )
 
 
 @functools.cache  # the code in memory runs, even if its file changes later

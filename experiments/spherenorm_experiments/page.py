@@ -24,7 +24,7 @@ from spherenorm_experiments.comparison import INTERIM, Comparison
 from spherenorm_experiments.entries import Entry, training_of
 from spherenorm_experiments.errors import RecipeError
 from spherenorm_experiments.lookup import places
-from spherenorm_experiments.paper.findings import findings, opening, rules, summary
+from spherenorm_experiments.paper.findings import findings, rules, summary
 from spherenorm_experiments.paper.thirteen import thirteen_table
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.runs import hyper
@@ -75,13 +75,11 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     else:
         known = [section for section in sections if not _raises(section)]
         ours = [section for section in known if section.study.name in places("STUDIES")]
-        begins, name = opening(ours), "report.html.j2"
-        opened = panels(begins.pictures, "figure-opening")
-        figures = [*opened, *figures]
+        name = "report.html.j2"
         content = {
             "sections": shown, "groups": groups(claims), "summary": summary(ours),
             "findings": findings(ours), "rules": rules(), "thirteen": thirteen_table(ours),
-            "begins": begins, "opened": opened, "date": datetime.date.today().isoformat(),
+            "date": datetime.date.today().isoformat(),
         }  # fmt: skip
     page = _template(name).render(library=library(), archive=archive(figures), **content)
     write_file(path, page.encode())

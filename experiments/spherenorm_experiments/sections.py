@@ -6,6 +6,7 @@ The scorecard has the claims of all sections, counted apart by kind.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,8 +29,8 @@ ORDER = (
 )
 """The paper's figures and tables, then its appendix; our own studies follow."""
 
-LEADS = ("matched-step",)
-"""Studies that open the page; their first tables stand on the index of results."""
+NAMED = 3
+"""Changed modules that a note names."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +39,29 @@ class Section:
 
     Attributes:
         plan: the setting: a plan without a choice of seeds.
-        older: the arms with results of other code than is here.
+        older: of each run of other code than is here, the modules that have changed since.
     """
 
     study: Study
     plan: Plan
     results: Runs
-    older: Sequence[str] = ()
+    older: Sequence[Sequence[str]] = ()
 
     @property
     def notes(self) -> list[str]:
-        """Runs that failed or are missing, and arms with results of other code than is here."""
+        """Runs that failed or are missing, and the number of those of other code than is here."""
         notes = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
         ended, planned = len(self.results), self.results.planned
         if ended < planned:
             left = f"{ended} of {planned} runs have a result; `resume` goes on with the rest"
             notes.append(left)
-        return [*notes, *(f"of other code than is here: {arm}" for arm in self.older)]
+        if self.older:
+            modules = [name or "unknown" for name in sorted({*itertools.chain(*self.older)})]
+            more = f" and {len(modules) - NAMED} more" if len(modules) > NAMED else ""
+            listed = f"{', '.join(modules[:NAMED])}{more}"
+            count = f"{len(self.older)} of {ended} runs are of other code than is here"
+            notes.append(f"{count}; changed since: {listed}")
+        return notes
 
     @property
     def label(self) -> str:
@@ -112,8 +119,8 @@ def sections(
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, StoreWarning, stacklevel=2)
             continue
-        old = [str(item.place) for item in results if not store.is_current(item.code)]
-        made.append(Section(study, asked[0].plan.common, results, [*dict.fromkeys(old)]))
+        old = [list(modules) for item in results if (modules := store.changed(item.code))]
+        made.append(Section(study, asked[0].plan.common, results, old))
     return sorted((section for section in made if section.results.planned), key=_order)
 
 
@@ -167,7 +174,7 @@ def _order(section: Section) -> tuple[Any, ...]:
     name, plan = section.study.name, section.plan
     place = ORDER.index(name) if name in ORDER else len(ORDER)
     usual = bool(plan.overrides), -TIERS.index(plan.tier), plan.departures
-    return (name not in LEADS, place, name, *usual)
+    return place, name, *usual
 
 
 def _seeds(results: Runs) -> str:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spherenorm.support import write_whole
-from spherenorm_experiments.code import digest, is_current, loaded_code, source_texts
+from spherenorm_experiments.code import changed_modules, digest, loaded_code, source_texts
 from spherenorm_experiments.spec import Spec, spec_name
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Store:
     def __init__(self, root: Path | str, accept_code: bool = False) -> None:
         self.root, self.accept_code = Path(root), accept_code
         self._read: dict[Path, tuple[int, list[Row]]] = {}
-        self._current: dict[str, bool] = {}
+        self._changed: dict[str, list[str]] = {}
 
     def folder(self, name: str) -> RunFolder:
         """The folder of the run of that name, which need not exist yet."""
@@ -151,11 +151,15 @@ class Store:
 
     def is_current(self, code: Sequence[str]) -> bool:
         """True if all modules that a run had loaded have the same bytes here."""
-        for name in code:
-            if name not in self._current:
-                content = read_json(self.root / "code" / f"{name}.json")
-                self._current[name] = content is not None and is_current(content["modules"])
-        return bool(code) and all(self._current[name] for name in code)
+        return not self.changed(code)
+
+    def changed(self, names: Sequence[str]) -> Sequence[str]:
+        """The modules of a run's code that have other bytes here; one without a name if unknown."""
+        for name in names:
+            if name not in self._changed:
+                code = (read_json(self.root / "code" / f"{name}.json") or {}).get("modules")
+                self._changed[name] = [""] if code is None else changed_modules(code)
+        return sorted({each for name in names for each in self._changed[name]}) if names else [""]
 
     def write_code(self) -> str:
         """The name of the code that is loaded here, which the store then has."""

@@ -33,7 +33,7 @@ ROOMS = {
         *("runs", "claims", "pictures", "plan", "study", "design", "entries", "shown"),
         *("comparison", "comparing", "paper.statements", "paper.shared", "campaign", "sections"),
         *("paper", "extra", "page", "paper.pages"),
-        *("convert", "cli"),
+        "cli",
     ),
 }
 """Of each package, from the bottom to the top; the packages too are in this order.

@@ -68,8 +68,8 @@ def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
 run, compare = _added("run", _run.run), _added("compare", _run.compare)
 resume, report = _added("resume", _run.resume), _added("report", _look.report)
 results, export = _added("results", _look.results), _added("export", _look.export)
-convert, list_ = _added("convert", _look.convert), _added("list", _look.list_)
-status, show = _added("status", _look.status), _added("show", _look.show)
+list_, status = _added("list", _look.list_), _added("status", _look.status)
+show = _added("show", _look.show)
 
 
 def data(words: Sequence[str]) -> None:

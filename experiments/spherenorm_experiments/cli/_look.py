@@ -127,19 +127,6 @@ def show(
     answer({"run": found[0], "state": folder.state(), "error": error, **about, "files": files})
 
 
-def convert(
-    store: Annotated[Path, typer.Argument(help="A store of an earlier version.")],
-    out: Annotated[Path, flag("The new store.", "--out")] = DEFAULT_OUT,
-) -> None:
-    """Copy the results of a store of an earlier version, which then count with --accept-code."""
-    from spherenorm_experiments.convert import convert_store
-
-    count, left = convert_store(store, out)
-    say(f"{count} runs copied to {out}; they count with --accept-code")
-    for name, reason in left.items():
-        say_error(f"{name}: {reason}", NOTE)
-
-
 def report(
     studies: Studies = None,
     out: Out = DEFAULT_OUT,

@@ -28,8 +28,7 @@ from spherenorm_experiments.paper.statements import (
     says,
 )
 from spherenorm_experiments.paper.thirteen import UNIFORM, across, of_every_benchmark
-from spherenorm_experiments.pictures import Picture
-from spherenorm_experiments.sections import LEADS, Section
+from spherenorm_experiments.sections import Section
 from spherenorm_experiments.stats import LATER, LEVEL, POWER
 from spherenorm_experiments.tables import Cell, Row, Table
 
@@ -141,29 +140,6 @@ class Summary(NamedTuple):
     holds: dict[str, list[Finding]]
     fails: list[Finding]
     reach: str
-
-
-class Opening(NamedTuple):
-    """The question that leads a page, before the statements and the claims.
-
-    Attributes:
-        question: the title of the study; "" without its runs.
-        tables: its first table.
-        pictures: of the study.
-    """
-
-    question: str = ""
-    tables: Sequence[Table] = ()
-    pictures: Sequence[Picture] = ()
-
-
-def opening(sections: Iterable[Section]) -> Opening:
-    """The opening of these sections; empty without a study that leads."""
-    for section in sections:
-        study, runs = section.study, section.results
-        if study.name in LEADS and len(runs):
-            return Opening(study.title(), study.tables(runs)[:1], study.pictures(runs))
-    return Opening()
 
 
 def _decisions(sections: Sequence[Section]) -> tuple[list[Section], list[Labeled]]:

@@ -17,7 +17,6 @@ from spherenorm_experiments.page import template_environment
 from spherenorm_experiments.paper.findings import (
     findings,
     findings_table,
-    opening,
     rules,
     summary,
 )
@@ -56,7 +55,6 @@ def results_pages(sections: Sequence[Section]) -> dict[str, str]:
         groups=groups([claim for claims in own.values() for claim in claims]),
         extent=_not_run(sections),
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
-        begins=opening(sections),
         thirteen=thirteen_table(sections),
         studies=_studies(sections, own),
         versions=_versions(sections),

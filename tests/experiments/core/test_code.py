@@ -16,7 +16,7 @@ from spherenorm_odd import Arrays
 from spherenorm_tiny import tiny_spec
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from spherenorm_experiments.code import file_digest, is_current
+from spherenorm_experiments.code import changed_modules, file_digest
 from spherenorm_experiments.paper.shared.layout import FOLDER
 from spherenorm_experiments.spec import SCHEDULES, Spec
 from spherenorm_experiments.task import Splits, fingerprint_of
@@ -49,13 +49,13 @@ LOADED = """
 """A process that has looked up a run, and says which code it has loaded."""
 
 
-def is_current_after(code, folder, name, old, new):
-    """True if no code of a run differs after an edit of a user's file."""
+def changed_after(code, folder, name, old, new):
+    """The modules of a run's code that differ after an edit of a user's file."""
     path = folder / f"{name}.py"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     file_digest.cache_clear()  # a process keeps the code that it has begun with
-    return is_current(code)
+    return changed_modules(code)
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +82,11 @@ def test_an_edit_of_a_module_that_was_loaded_makes_a_row_old_and_no_other_edit_d
     assert not tops & {"torch", "numpy", "pytest", "json", "spherenorm_theory", "mine_bystander"}
     assert not any(name.startswith("spherenorm_experiments.cli") for name in code)
     monkeypatch.syspath_prepend(folder)
-    after = partial(is_current_after, code, folder)
-    assert after("mine_bystander", "import mine_recipe", "import mine_recipe, sys")
-    assert not after("mine_package/scales", "1.0", "2.0")
-    assert after("mine_package/scales", "2.0", "1.0")
-    assert not after("mine_recipe", "K = 0.5", "K = 0.25")
+    after = partial(changed_after, code, folder)
+    assert after("mine_bystander", "import mine_recipe", "import mine_recipe, sys") == []
+    assert after("mine_package/scales", "1.0", "2.0") == ["mine_package.scales"]
+    assert after("mine_package/scales", "2.0", "1.0") == []
+    assert after("mine_recipe", "K = 0.5", "K = 0.25") == ["mine_recipe"]
 
 
 def test_the_name_of_a_run_is_its_spec():

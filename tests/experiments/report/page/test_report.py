@@ -24,10 +24,9 @@ from spherenorm_experiments.tables import Cell
 from tests.experiments.fabricated import fabricated, result
 
 ORDER = [
-    "matched-step",  # the question that the page opens with
     *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1", "d1", "d2", "d3"),
     *("weight-decay", "g1", "h6", "h7", "end-of-training", "equilibrium"),
-    *("lr-transfer", "norm-control", "warm-up"),
+    *("lr-transfer", "matched-step", "norm-control", "warm-up"),
 ]
 SHOWN = ["f2", "t1"]
 
@@ -75,7 +74,7 @@ def test_sections_are_in_the_order_of_the_paper(tmp_path):
         Request(["f1"], plan).save(store)
     made = sections(store, read_requests(store)[0])
     assert list(dict.fromkeys(section.study.name for section in made)) == ORDER
-    assert [section.label for section in made[1:4]] == ["f1", "f1 (smoke)", "f1 (lr=1.0)"]
+    assert [section.label for section in made[:3]] == ["f1", "f1 (smoke)", "f1 (lr=1.0)"]
 
 
 def test_what_a_study_says_is_escaped(page, tmp_path):

@@ -104,11 +104,15 @@ def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
 
     monkeypatch.setattr(code, "file_digest", edited)
     (later,) = sections(Store(tmp_path), requests)
-    marked = {note.rpartition(": ")[2] for note in later.notes}
-    assert marked == {str(place) for place in later.results.places}
-    assert replace(later, older=()).notes == []
+    count = len(later.results)
+    assert later.notes == [
+        f"{count} of {count} runs are of other code than is here; changed since: spherenorm_tiny"
+    ]
+    many = replace(later, older=[["a", ""], ["b", "c", "d"]])
+    changed = "changed since: unknown, a, b and 2 more"
+    assert many.notes == [f"2 of {count} runs are of other code than is here; {changed}"]
     for command in ("report", "export"):
-        assert "of other code than is here: " in invoke(command, "--out", tmp_path).stderr
+        assert later.notes[0] in invoke(command, "--out", tmp_path).stderr
     told = json.loads(invoke("report", "--out", tmp_path, "--json").stdout)["notes"]
     assert told == [f"{later.label}: {note}" for note in later.notes]
 
