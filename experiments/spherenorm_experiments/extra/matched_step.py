@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -185,16 +185,19 @@ class MatchedStep(Study):
 def _rows(runs: Runs, benchmark: Benchmark) -> Iterator[Row]:
     own = {kind: benchmark.numbers(runs, kind) for kind in KINDS}
     rates = sorted({float(rate) for kind in (KINDS[0], KINDS[3]) for rate in own[kind]})
+
+    def at(rate: float, kind: Kind) -> pd.Series:
+        return own[kind].get(rate, pd.Series(dtype=float))
+
     ways: dict[str, Callable[[Kind], pd.Series]] = {
         "mean over rates": partial(benchmark.mean, runs),
         "best rate": partial(benchmark.tuned, runs),
     }
-    for rate in rates:
-        ways[f"rate {rate:g}"] = lambda kind, rate=rate: own[kind].get(rate, pd.Series(dtype=float))
+    ways |= {f"rate {rate:g}": partial(at, rate) for rate in rates}
     for way, score in ways.items() if rates else ():
         scores = {kind: score(kind) for kind in KINDS}
         parts = (difference(*pair) for pair in gap_in_parts(scores))
-        means: Sequence[object] = column(list(scores.values()), ".4g")
+        means = column(list(scores.values()), ".4g")
         yield (f"{benchmark.condition.label}, {way}", *means, *parts)
 
 

@@ -133,6 +133,9 @@ def _tuned(runs: Runs, arm: str) -> pd.Series:
 def _against_decay(base: str, control: str) -> Iterator[Claim]:
     arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
 
+    def minus_decay(runs: Runs, of: Callable[..., pd.Series]) -> pd.Series:
+        return of(runs, arm=arm) - of(runs, arm=decayed)
+
     def drifts(runs: Runs, arm: str) -> pd.Series:
         return drift(runs, arm).abs()
 
@@ -146,7 +149,7 @@ def _against_decay(base: str, control: str) -> Iterator[Claim]:
     for name, (relation, of, text, more) in rows.items():
         yield Claim(
             f"{name}.{slug(base)}.{slug(control)}", relation,
-            lambda runs, of=of: of(runs, arm=arm) - of(runs, arm=decayed),
+            partial(minus_decay, of=of),
             f"{arm} {text} {decayed}", **more,
         )  # fmt: skip
 
@@ -237,6 +240,10 @@ def _of_warm_up(base: str, control: str) -> Iterator[Claim]:
     """The gain over the rates, and whether either gain is smaller than under decay."""
     arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
     end = f"{slug(base)}.{slug(control)}"
+
+    def minus_decay(runs: Runs, gain: Callable[[Runs, str], pd.Series]) -> pd.Series:
+        return gain(runs, arm) - gain(runs, decayed)
+
     yield Claim(
         f"gain.rates.{end}", "> 0", partial(_gain_over_rates, arm=arm),
         f"The warm-up lowers the loss of {arm} on the average over the rates", **NATS,
@@ -247,8 +254,7 @@ def _of_warm_up(base: str, control: str) -> Iterator[Claim]:
     ):
         if control != "decay":
             yield Claim(
-                f"less.{name}.{end}", "< 0",
-                lambda runs, gain=gain: gain(runs, arm) - gain(runs, decayed),
+                f"less.{name}.{end}", "< 0", partial(minus_decay, gain=gain),
                 f"The warm-up gains less under {arm} than under {decayed} {at}", primary=True,
                 **NATS,
             )  # fmt: skip

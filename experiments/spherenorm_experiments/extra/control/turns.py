@@ -61,7 +61,8 @@ class Rotations(NamedTuple):
     @property
     def late_turns(self) -> np.ndarray:
         """The turns at the steps of the second half."""
-        return self.turns[self.within(LATE, 1.0)]
+        late: np.ndarray = self.turns[self.within(LATE, 1.0)]
+        return late
 
 
 Law = Callable[[float], float]
