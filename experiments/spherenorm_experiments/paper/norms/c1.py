@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim
+from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Condition
 from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.norms.grid import claim, points
@@ -115,10 +115,9 @@ def _detects(
 
 
 def _decades(
-    name: str, relation: str, network: str, of: tuple[str, int], over: tuple[str, int] | float,
-    text: str, cites: str = "", note: str = "", **more: Any,
-) -> Claim:  # fmt: skip
-    """A claim about log10 of one end of the ranges of cosines over another, or over a number."""
+    network: str, of: tuple[str, int], over: tuple[str, int] | float
+) -> Callable[[Runs], float | None]:
+    """log10 of one end of the ranges of cosines over another, or over a number, as a function."""
 
     def decades(runs: Runs) -> float | None:
         ends = _ends(runs, network)
@@ -128,19 +127,17 @@ def _decades(
         )
         return math.log10(above / below) if above and below else None  # some gradient is left
 
-    note = f"at the end of training, all seeds together{note}"
-    return claim(name, relation, decades, f"{text} ({network})", cites, margin=0.5, note=note,
-                 **more)  # fmt: skip
+    return decades
 
 
 LOWER, UPPER = PAPER_COSINES["variant"][0], PAPER_COSINES["invariant"][1]
 BOTH: dict[str, Any] = {"paper": "100 %", "primary": True}
 UNSIZED = {"note": "that it errs is tested, not by how much"}
-APART = "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over the "
-APART += "upper end of the invariant"
-BEYOND = {
+POOLED = "at the end of training, all seeds together"
+BEYOND: dict[str, Any] = {
+    "margin": 0.5,
     "unit": "decades",
-    "note": "; the ends of the paper's intervals that keep the kinds apart",
+    "note": f"{POOLED}; the ends of the paper's intervals that keep the kinds apart",
 }
 MISSES = "it misses them with gradients in half precision"
 CLAIMS = [
@@ -165,16 +162,17 @@ CLAIMS = [
              "At δ = 0.01 it misses them with more inputs to a row"),
     *(_detects(f"errors.half-precision.delta-{delta}", f"< {SHARE}", "half precision", "invariant",
                [delta], f"At δ = {delta} {MISSES}") for delta in (0.01, 0.1)),
-    _decades("cosines-apart.plain", "> 0", "plain", ("variant", 0), ("invariant", 1), APART,
-             "c.cosines", paper="2.8"),
-    _decades("cosines-apart.half-precision", "> 0", "half precision", ("variant", 0),
-             ("invariant", 1), APART, paper="2.8"),
-    _decades("cosines.variant", "> 0", "plain", ("variant", 0), LOWER,
-             "Of 99 % of the cosines the lower end of the scale-variant weights' lies above the "
-             f"paper's {LOWER:g}: log₁₀ of ours over it", "c.cosines", **BEYOND),
-    _decades("cosines.invariant", "< 0", "plain", ("invariant", 1), UPPER,
-             "Of 99 % of the cosines the upper end of the scale-invariant weights' lies below the "
-             f"paper's {UPPER:g}: log₁₀ of ours over it", "c.cosines", **BEYOND),
+    *(claim(f"cosines-apart.{slug(network)}", "> 0",
+            _decades(network, ("variant", 0), ("invariant", 1)),
+            "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
+            f"the upper end of the invariant ({network})", cites, margin=0.5, paper="2.8",
+            note=POOLED) for network, cites in (("plain", "c.cosines"), ("half precision", ""))),
+    claim("cosines.variant", "> 0", _decades("plain", ("variant", 0), LOWER),
+          "Of 99 % of the cosines the lower end of the scale-variant weights' lies above the "
+          f"paper's {LOWER:g} (plain): log₁₀ of ours over it", "c.cosines", **BEYOND),
+    claim("cosines.invariant", "< 0", _decades("plain", ("invariant", 1), UPPER),
+          "Of 99 % of the cosines the upper end of the scale-invariant weights' lies below the "
+          f"paper's {UPPER:g} (plain): log₁₀ of ours over it", "c.cosines", **BEYOND),
     points("accuracy", "< 1",
            lambda runs: grid.spread_of(_at(runs, "plain", delta).test for delta in ROWS),
            "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp",
