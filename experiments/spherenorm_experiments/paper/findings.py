@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -16,6 +17,7 @@ from spherenorm_experiments.claims import (
     OUT_OF_REACH,
     PERFORMANCE_SEEDS,
     PRIMARY_WEIGHT,
+    VERDICTS,
     Decision,
     Statement,
 )
@@ -98,6 +100,9 @@ def outcome(
     return "supported" if held >= needed else "open"
 
 
+NO_RESULTS = "no results"
+"""Stands in place of the verdict of a claim without runs."""
+
 ALL = "thirteen"
 """The label of claims about all benchmarks together."""
 
@@ -168,7 +173,7 @@ def findings(sections: Sequence[Section]) -> list[Finding]:
         claims = [{**each.to_json(), "study": label, "anchor": label,
                    "label": f"{label}.{each.claim.name}",
                    "verdict": each.verdict if each.has_results or each.out_of_reach
-                   else "no results"} for label, each in known]  # fmt: skip
+                   else NO_RESULTS} for label, each in known]  # fmt: skip
         verdicts: list[str] = [claim["verdict"] for claim in claims]
         found = outcome(
             statement.kind, verdicts, at_any_scale=name in AT_ANY_SCALE, every=name in EVERY
@@ -216,13 +221,31 @@ def _reach(decisions: Iterable[Decision]) -> str:
     )
 
 
+FEW = 3
+"""Claims of a statement that its row names; of more, each study has its counts of verdicts."""
+
+
 def findings_table(found: Sequence[Finding]) -> Table:
     """The statements with their outcomes and the verdicts of their claims."""
-    rows = []
-    for finding in found:
-        said = "; ".join(f"{claim['label']}: {claim['verdict']}" for claim in finding.claims)
-        rows.append((str(finding.statement), finding.outcome, said or finding.reason or "no runs"))
+    rows = [
+        (str(each.statement), each.outcome, _verdicts(each) or each.reason or "no runs")
+        for each in found
+    ]
     return Table("Statements of the paper", ("statement", "outcome", "claims"), rows)
+
+
+def _verdicts(finding: Finding) -> str:
+    """Few by their names, such as "t1.path.sgdp: supported"; more by study and verdict."""
+    if len(finding.claims) <= FEW:
+        return "; ".join(f"{claim['label']}: {claim['verdict']}" for claim in finding.claims)
+    by_study: dict[str, Counter[str]] = {}
+    for claim in finding.claims:
+        by_study.setdefault(claim["study"], Counter())[claim["verdict"]] += 1
+    order = (*VERDICTS, NO_RESULTS)
+    return "; ".join(
+        f"{study}: {', '.join(f'{counts[each]} {each}' for each in order if counts[each])}"
+        for study, counts in by_study.items()
+    )
 
 
 def rules() -> list[str]:

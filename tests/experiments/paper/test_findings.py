@@ -9,7 +9,14 @@ import pytest
 from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.paper import thirteen
-from spherenorm_experiments.paper.findings import OUTCOMES, findings, outcome, rules
+from spherenorm_experiments.paper.findings import (
+    OUTCOMES,
+    Finding,
+    findings,
+    findings_table,
+    outcome,
+    rules,
+)
 from spherenorm_experiments.paper.statements import AT_ANY_SCALE, EVERY, STATEMENTS
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs
@@ -48,6 +55,21 @@ def test_outcomes(verdicts, more, expected):
 
 def test_the_page_defines_every_outcome():
     assert all(f"*{each}*" in rules()[-1] for each in OUTCOMES)
+
+
+def test_a_statement_names_a_few_claims_and_counts_many():
+    statement, (good, bad) = STATEMENTS["t6.outperforms"], ("supported", "contradicted")
+
+    def row(*verdicts):
+        claims = [{"label": f"{study}.{k}", "study": study, "verdict": verdict}
+                  for k, (study, verdict) in enumerate(verdicts)]  # fmt: skip
+        (cells,) = findings_table([Finding("", statement, "mixed", claims, "why not")]).rows
+        return [str(cell) for cell in cells]
+
+    assert row() == [str(statement), "mixed", "why not"]
+    assert row(("t6", good), ("t1", bad))[2] == "t6.0: supported; t1.1: contradicted"
+    many = row(("t6", bad), ("t1", "no results"), ("t6", good), ("t1", good), ("t6", bad))
+    assert many[2] == "t6: 1 supported, 2 contradicted; t1: 1 supported, 1 no results"
 
 
 def test_a_score_is_never_contradicted():
