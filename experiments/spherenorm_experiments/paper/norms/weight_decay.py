@@ -13,7 +13,7 @@ from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.paper.norms import grid
 from spherenorm_experiments.paper.norms.grid import claim, higher, points, ratio, spread_of
-from spherenorm_experiments.runs import Key, Result, Runs, across, choose, number
+from spherenorm_experiments.runs import Key, Result, Runs, across, choose, mean_over, number
 
 REFERENCE = {"SGD": 1e-2, "SGDP": 1e-2, "AdamW": 1e-1, "AdamP": 1e-1}
 """The weight decay of each optimizer to which others are relative."""
@@ -149,6 +149,11 @@ def _of_high(baseline: str) -> list[Claim]:
     def at(runs: Runs, key: Key, relative: float) -> pd.Series:
         return _of(runs, key, baseline, relative, "high decay")
 
+    def others(runs: Runs) -> pd.Series:
+        """The mean score with the four decays that are not the reference."""
+        low = (_of(runs, "test", baseline, relative) for relative in LOW[:2])
+        return mean_over([*low, *(at(runs, "test", relative) for relative in HIGH)])
+
     return [
         ratio(f"high-decay.{baseline.lower()}.path", "> 1",
               lambda runs: at(runs, "path", 10.0) / at(runs, "path", 1.0),
@@ -158,6 +163,10 @@ def _of_high(baseline: str) -> list[Claim]:
                lambda runs: at(runs, "test", 1.0) - at(runs, "test", 10.0),
                f"High decay does not improve {baseline}'s accuracy by 1 pp, at the rate that a "
                "seed chooses at the reference: that minus 10 times it", "f.high-score"),
+        higher(f"high-decay.{baseline.lower()}.best",
+               lambda runs: at(runs, "test", 1.0) - others(runs),
+               f"{baseline}: the reference decay scores higher than the mean of the four others",
+               note="the paper says so of its 1e-4; our reference is another, which nobody tuned"),
     ]  # fmt: skip
 
 
