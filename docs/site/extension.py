@@ -43,7 +43,9 @@ def write(folder: Path) -> None:
     Raises:
         reference.UndocumentedError: a public name has no docstring.
     """
-    pages = {f"results/{path.name}": path.read_text() for path in RESULTS.iterdir()}
+    pages: dict[str, str | bytes] = {
+        f"results/{path.name}": path.read_bytes() for path in RESULTS.iterdir()
+    }
     pages |= reference.pages()
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context(START)) as pool:
         made = pool.map(notebooks.pages, notebooks.SCRIPTS)
@@ -54,7 +56,7 @@ def write(folder: Path) -> None:
         if old.relative_to(folder).as_posix() not in pages:
             old.unlink()
     for name, text in pages.items():
-        path = folder / name
+        path, content = folder / name, text.encode() if isinstance(text, str) else text
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_text() != text:  # (else Sphinx need not read it again)
-            path.write_text(text)
+        if not path.exists() or path.read_bytes() != content:  # else Sphinx reads it again
+            path.write_bytes(content)

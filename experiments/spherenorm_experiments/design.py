@@ -223,6 +223,8 @@ class Condition:
         benchmark: the one of the paper's thirteen that it belongs to; "" for none.
         paper: the paper's numbers, by metric as `evaluate` names it or by the heading of a
             measure, and by arm. The first metric is the score.
+        figures: the paper's figures, by the curves that they show: norm, effective_step, loss or
+            validation.
         cites: the statement about the scores; a comparison of your own is of the kind "ours".
         unit: of a difference of scores; None for percentage points if the metric is in percent.
         margin: two mean scores that differ by less are equivalent; None for one point if the unit
@@ -240,6 +242,7 @@ class Condition:
     theirs: str = ""
     benchmark: str = ""
     paper: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict, hash=False)
+    figures: Mapping[str, str] = field(default_factory=dict, hash=False)
     cites: Statement = OURS
     unit: str | None = None
     margin: float | None = None

@@ -13,6 +13,7 @@ from spherenorm.support import located, require_module
 EXTRAS = {
     "PIL": "data",
     "faster_coco_eval": "data",
+    "kaleido": "pictures",
     "matplotlib": "data",
     "pandas": "experiments",
     "pyarrow": "data",

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import plotly.graph_objects as go
 
+from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.runs import Result, curves_of
 
 COLORS = {
@@ -32,6 +35,9 @@ OTHERS = ("#117733", "#a06a00", "#8f7fe0", "#56b4e9", "#999933", "#cc79a7")
 difference under the simulations of G. Machado et al., *A physiologically-based model for simulation
 of color vision deficiency*, 2009. All of them show on white and on the dark page."""
 
+WIDTH = {False: 640, True: 1000}
+"""Pixels of a picture in a file; of one that takes the whole width."""
+
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
@@ -41,15 +47,40 @@ class Picture:
 
     Attributes:
         figure: plotly's.
-        caption: a description, with the paper's figure that it reproduces.
+        caption: a description.
         height: in pixels.
         wide: takes the page's whole width.
+        shows: the paper's figure that it reproduces; such pictures stand in the results, too.
     """
 
     figure: go.Figure
     caption: str
     height: int = 380
     wide: bool = False
+    shows: str = ""
+
+    @property
+    def suffix(self) -> str:
+        """Of its file: a surface is no vector graphic."""
+        return ".webp" if any(trace.type == "surface" for trace in self.figure.data) else ".svg"
+
+
+def image_files(pictures: Mapping[str, Picture]) -> dict[str, bytes]:
+    """The content of a file for each picture, by its name, with the format of its suffix.
+
+    Raises:
+        MissingExtraError: kaleido is missing.
+    """
+    require_extra("kaleido", "drawing pictures into files")
+    from plotly import io
+
+    with TemporaryDirectory() as folder:
+        paths = [Path(folder, name) for name in pictures]
+        sizes = {"width": [WIDTH[each.wide] for each in pictures.values()],
+                 "height": [each.height for each in pictures.values()]}  # fmt: skip
+        plain = [go.Figure(each.figure, {"template": "plotly_white"}) for each in pictures.values()]
+        io.write_images(plain, paths, **sizes)
+        return {path.name: path.read_bytes() for path in paths}
 
 
 def drawn(pictures: Iterable[Picture]) -> list[Picture]:

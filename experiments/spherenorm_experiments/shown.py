@@ -7,6 +7,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,15 +98,18 @@ def pictures_of(entries: Sequence[Entry]) -> list[Picture]:
     """Condition by condition: scores at each point, differences, and the chosen runs' curves."""
     pictures = []
     for own in _by_condition(entries):
-        place, metric = own[0].condition.place, metric_of(own)
+        condition, metric = own[0].condition, metric_of(own)
+        place, known = condition.place, condition.figures
         pictures += [_at_each(own, name, metric) for name in _tuned(own)]
         pictures.append(_differences(own, metric))
         final = [Line(each.arm.name, each.arm.recipe, each.runs) for each in own]
         for key, title, caption, log_y in CURVES:
             words = f"{caption}, each seed at the point that it chooses: {place}."
-            pictures.append(curves(final, key, title, words, log_y=log_y))
+            drawing = curves(final, key, title, words, log_y=log_y)
+            pictures.append(replace(drawing, shows=known.get(key, "")))
         trained = f"The chosen runs while they train: {place}."
-        pictures.append(curves(final, "validation", f"validation {metric}", trained))
+        drawing = curves(final, "validation", f"validation {metric}", trained)
+        pictures.append(replace(drawing, shows=known.get("validation", "")))
     return drawn(pictures)
 
 

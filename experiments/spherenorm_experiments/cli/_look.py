@@ -191,12 +191,13 @@ def results(
     studies: Studies = None,
     out: Out = DEFAULT_OUT,
     into: Annotated[Path, flag("The folder of the pages.")] = RESULTS,
+    figures: Annotated[bool, flag("The paper's figures, too: extra pictures, and Chrome.")] = False,
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
     from spherenorm_experiments.paper.pages import write_results
 
     found, left = _read_sections(studies or (), out)
-    index, *pages = write_results(found, into)
+    index, *pages = write_results(found, into, figures=figures)
     say(f"results: {index}, and {len(pages)} pages of studies beside it")
     if left:
         raise typer.Exit(FAILED)

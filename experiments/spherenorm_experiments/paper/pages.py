@@ -21,6 +21,7 @@ from spherenorm_experiments.paper.findings import (
     summary,
 )
 from spherenorm_experiments.paper.thirteen import thirteen_table
+from spherenorm_experiments.pictures import Picture, image_files
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import write_file
@@ -29,22 +30,38 @@ from spherenorm_experiments.tables import Row, Table, to_markdown
 INDEX = "index.md"
 
 
-def write_results(sections: Sequence[Section], folder: Path) -> list[Path]:
+def write_results(
+    sections: Sequence[Section], folder: Path, *, figures: bool = False
+) -> list[Path]:
     """Write the index and the page of each section; the index last, whose links then lead to them.
+
+    Args:
+        figures: draw the paper's figures, too.
 
     Raises:
         StoreError: a file cannot be written.
+        MissingExtraError: kaleido, which draws them, is missing.
     """
-    pages = results_pages(sections)
-    for name, text in reversed(pages.items()):
-        write_file(folder / name, text.encode())
+    drawings = {section.label: _drawings(section) for section in sections if figures}
+    every = {name: picture for own in drawings.values() for name, picture in own.items()}
+    pages = results_pages(sections, drawings)
+    files = image_files(every) if every else {}
+    files |= {name: text.encode() for name, text in reversed(pages.items())}
+    for name, content in files.items():
+        write_file(folder / name, content)
     return [folder / name for name in pages]
 
 
-def results_pages(sections: Sequence[Section]) -> dict[str, str]:
+def results_pages(
+    sections: Sequence[Section], drawings: Mapping[str, Mapping[str, Picture]] = {}
+) -> dict[str, str]:
     """The pages by the names of their files, the index first.
 
-    Versions are those of the runs; the report has the pictures.
+    Versions are those of the runs.
+
+    Args:
+        drawings: of each section the pictures that its page has, by their files; the report has
+            all.
     """
     own = {section.label: _claims(section) for section in sections}
     index = _template("index.md.j2").render(
@@ -63,14 +80,21 @@ def results_pages(sections: Sequence[Section]) -> dict[str, str]:
     for section in sections:
         page = _template("study.md.j2")
         pages[_file(section)] = page.render(
-            section=section, groups=groups(own[section.label]), index=INDEX
-        )
+            section=section, groups=groups(own[section.label]), index=INDEX,
+            drawings=drawings.get(section.label, {}),
+        )  # fmt: skip
     return pages
 
 
-def _file(section: Section) -> str:
+def _file(section: Section, suffix: str = ".md") -> str:
     """Of one label one file: "t1.md", "t1-smoke.md"."""
-    return f"{re.sub(r'[^a-z0-9.=_-]+', '-', section.label.lower()).strip('-')}.md"
+    return f"{re.sub(r'[^a-z0-9.=_-]+', '-', section.label.lower()).strip('-')}{suffix}"
+
+
+def _drawings(section: Section) -> dict[str, Picture]:
+    """The pictures that show a figure of the paper, by the names of their files."""
+    shown = [each for each in section.study.pictures(section.results) if each.shows]
+    return {_file(section, f"-{k}{each.suffix}"): each for k, each in enumerate(shown, 1)}
 
 
 def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, Any]]]) -> Table:

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -88,7 +88,7 @@ def read_coco(splits, _):
     assert sorted([*chosen[0], *chosen[1]]) == list(range(20))
     for name, pictures in zip(coco.PARTS, (chosen[0], chosen[2]), strict=True):
         for n in pictures:
-            objects = coco.annotated(name).of(n)
+            objects = torch.from_numpy(coco.annotated(name)[1][n])
             objects = objects[objects[:, 4].argsort()]
             boxes = [[x, y, x + w, y + h] for x, y, w, h in BOXES[n % 4]]
             torch.testing.assert_close(objects[:, :4], torch.tensor(boxes).reshape(-1, 4))
@@ -162,24 +162,18 @@ def read_words(splits, _):
         assert part[4][0].shape == ((1, 16_384) if speaker else (16_384,))
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnDisk:
-    """A data set's miniature.
+class OnDisk(NamedTuple):
+    """A data set's miniature: a task that reads it, counts, sizes of the splits, a test file.
 
-    Attributes:
-        task: that reads it, and its options.
-        counts: beside the official numbers.
-        sizes: of training, validation and test.
-        tested: a file of the test set.
-        read: asserts what was read, of the splits and the folder.
-        damages: a file, what is done to it, and what the error names.
+    `read` asserts what was read, of the splits and the folder. A damage is a file, what is done to
+    it, and what the error names.
     """
 
     task: str
-    options: dict = field(default_factory=dict)
     counts: dict
     sizes: tuple
     tested: str
+    options: dict | None = None
     read: Callable = lambda splits, folder: None
     damages: tuple = ()
 
@@ -281,7 +275,7 @@ def touched(path):
 @pytest.mark.parametrize("name", layouts())
 def test_a_data_set_is_read_as_it_lies_on_disk(name, tmp_path, monkeypatch):
     layout, row, folder = layouts()[name], ROWS[name], tmp_path / name
-    task = find_task(row.task, {"data_set": name, **row.options})
+    task = find_task(row.task, {"data_set": name, **(row.options or {})})
     with refuses(layout.title, "--data"):
         task.data()
     monkeypatch.setenv(FOLDER, str(tmp_path))

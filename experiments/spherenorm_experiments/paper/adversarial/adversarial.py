@@ -56,11 +56,8 @@ class Threat:
     step: float
 
     def __post_init__(self) -> None:
-        for name in ("radius", "step"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
-        if self.steps < 0:
-            raise ValueError(f"steps must be at least 0, got {self.steps!r}")
+        if not (self.radius > 0 and self.step > 0 and self.steps >= 0):
+            raise ValueError(f"radius and step must be positive, steps at least 0, got {self}")
 
     def attack(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         """Images within the radius with a high loss.
@@ -135,13 +132,10 @@ class WideResNet(nn.Module):
         if rest or blocks < 1:
             raise ValueError(f"depth must be 10, 16, 22, 28, 34, ..., got {depth}")
         self.stem = _conv3(3, stem)
-        layers, channels = [], stem
-        for group in range(3):
-            for block in range(blocks):
-                outputs, stride = stem * width * 2**group, 2 if group and not block else 1
-                layers.append(_Block(channels, outputs, stride))
-                channels = outputs
-        self.blocks = nn.Sequential(*layers)
+        outputs = [stem * width * 2**group for group in range(3) for _ in range(blocks)]
+        strides = [2 if k in (blocks, 2 * blocks) else 1 for k in range(3 * blocks)]
+        self.blocks = nn.Sequential(*map(_Block, (stem, *outputs), outputs, strides))
+        channels = outputs[-1]
         self.norm = nn.BatchNorm2d(channels)
         self.head = nn.Linear(channels, classes)
         for module in self.modules():
@@ -288,14 +282,14 @@ class Adversarial(Task):
         def accuracy(of: Tensor) -> Statistic:
             return Mean(100.0 * (model(of).argmax(1) == labels))
 
-        found = {
-            "attacked accuracy": accuracy(self.test_threat.attack(model, images, labels)),
-            "clean accuracy": accuracy(images),
-        }
+        threats = {"attacked accuracy": self.test_threat, "clean accuracy": None}
         if self.harder_radius and self.harder_steps:
             harder = self._threat(self.harder_radius, self.harder_steps, self.test_step)
-            found["harder attacked accuracy"] = accuracy(harder.attack(model, images, labels))
-        return found
+            threats["harder attacked accuracy"] = harder
+        return {
+            name: accuracy(threat.attack(model, images, labels) if threat else images)
+            for name, threat in threats.items()
+        }
 
     def audit_inputs(self) -> tuple[Any, ...]:
         """Of CIFAR-10 few: the audit computes in float64, and WRN-34-10 is large."""

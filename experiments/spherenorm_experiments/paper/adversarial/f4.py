@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import slug
+from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import of_metric, projection, scores
+from spherenorm_experiments.paper.shared.claims import gain, of_metric, projection
 from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.statements import says
@@ -25,53 +26,68 @@ PIXEL_STEP = 2 / 255
 """The length of a step of Madry et al. on CIFAR-10; the paper gives none."""
 
 ROWS = table_of("""
-    row          theirs                                           metric                    Adam   AdamP
-    linf 8/255   WRN-34-10, linf 4/255, n = 10                    attacked accuracy         56.58  66.28
-    linf 8/255   WRN-34-10, linf 4/255, n = 10                    clean accuracy            80.12  89.85
-    linf 8/255   WRN-34-10, linf 4/255, n = 10                    harder attacked accuracy  29.00  35.76
-    l2 1/2       WRN-34-10, l2 80/255, n = 10                     attacked accuracy         70.33  83.59
-    l2 1/2       WRN-34-10, l2 80/255, n = 10                     clean accuracy            84.14  93.46
-    linf 16/255  WRN-34-10, linf 8/255, n = 7, tested with n = 20  attacked accuracy        39.48  42.42
-    linf 16/255  WRN-34-10, linf 8/255, n = 7, tested with n = 20  clean accuracy           69.76  85.74
-    linf 16/255  WRN-34-10, linf 8/255, n = 7, tested with n = 20  attacked, Madry et al.   45.8   None
-""")  # noqa: E501
+    row          metric                    Adam   AdamP
+    linf 8/255   attacked accuracy         56.58  66.28
+    linf 8/255   clean accuracy            80.12  89.85
+    linf 8/255   harder attacked accuracy  29.00  35.76
+    l2 1/2       attacked accuracy         70.33  83.59
+    l2 1/2       clean accuracy            84.14  93.46
+    linf 16/255  attacked accuracy         39.48  42.42
+    linf 16/255  clean accuracy            69.76  85.74
+    linf 16/255  attacked, Madry et al.    45.8   None
+""")
 """Accuracies of Adam and of AdamP (Table E.2), and of the model of Madry et al."""
 
-SET_UPS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
-    "linf 8/255": (
+
+FIGURE = {"validation": "Figure 4"}
+"""The paper's curves are of these two threats."""
+
+
+def _condition(
+    label: str, theirs: str, spread: float, ours: dict[str, Any], real: dict[str, Any], **more: Any
+) -> Condition:
+    """A row of Table E.2: our threat, and the paper's."""
+    own = {r["metric"]: {name: r[name] for name in PAIR if r[name]}
+           for r in ROWS if r["row"] == label}  # fmt: skip
+    return Condition(
+        label, "adversarial", ours, Setup({**WIDE, **real}, fields=FIELDS),
+        tiers={"smoke": Setup({"stem": 4})}, theirs=f"WRN-34-10, {theirs}", paper=own,
+        benchmark="CIFAR-10 attacked", cites=says("f4.table"), spread=spread, **more,
+    )  # fmt: skip
+
+
+CONDITIONS = (
+    _condition(
+        "linf 8/255", "linf 4/255, n = 10", 2.7,
         {"radius": 8 / 255, "harder_radius": 16 / 255, "harder_steps": 4},
-        {"radius": 4 / 255, "steps": 10, "step": PIXEL_STEP, "harder_radius": 8 / 255,
-         "harder_steps": 20, "test_step": PIXEL_STEP},
-        2.7,
+        {"radius": 4 / 255, "steps": 10, "step": PIXEL_STEP, "test_step": PIXEL_STEP,
+         "harder_radius": 8 / 255, "harder_steps": 20},
+        figures=FIGURE,
     ),
-    "l2 1/2": (
+    _condition(
+        "l2 1/2", "l2 80/255, n = 10", 1.4,
         {"norm": "l2", "radius": 0.5},
         {"norm": "l2", "radius": 80 / 255, "steps": 10},
-        1.4,
+        figures=FIGURE,
     ),
-    "linf 16/255": (
+    _condition(
+        "linf 16/255", "linf 8/255, n = 7, tested with n = 20", 11.0,
         {"radius": 16 / 255, "test_steps": 4},
         {"radius": 8 / 255, "steps": 7, "step": PIXEL_STEP, "test_steps": 20},
-        11.0,
     ),
-}  # fmt: skip
-"""Our threat and the paper's, and our spread of the score."""
+)  # fmt: skip
 
-CONDITIONS = tuple(
-    Condition(
-        label,
-        "adversarial",
-        embedded,
-        Setup({**WIDE, **real}, fields=FIELDS),
-        tiers={"smoke": Setup({"stem": 4})},
-        theirs=next(row["theirs"] for row in ROWS if row["row"] == label),
-        benchmark="CIFAR-10 attacked",
-        paper={r["metric"]: {n: r[n] for n in PAIR if r[n]} for r in ROWS if r["row"] == label},
-        cites=says("f4.table"),
-        spread=spread,
-    )
-    for label, (embedded, real, spread) in SET_UPS.items()
-)
+
+def _gap(condition: Condition, metric: str) -> Claim:
+    """The gain in an accuracy of one of the two settings of Section 4.3, which says "in all"."""
+    return Claim(
+        f"gap.{slug(condition.label)}.{slug(metric)}", "> 9.3",
+        partial(gain, label=condition.label, metric=metric, pair=PAIR),
+        f"AdamP's {metric} is more than 9.3 points higher ({condition.label})", says("f4.gap"),
+        unit="pp", score=True, note="the paper's four gaps: 9.70, 9.73, 13.26, 9.32",
+    )  # fmt: skip
+
+
 DECAY = {"weight_decay": 2e-4}
 
 F4 = Comparison(
@@ -96,29 +112,13 @@ F4 = Comparison(
             for condition in CONDITIONS
             if metric in condition.paper
         ),
+        *(_gap(condition, metric) for condition in CONDITIONS[:2]
+          for metric in ("attacked accuracy", "clean accuracy")),
     ],
     first_seed=400,
     measures=DETECTED,
     departures=departures("f4"),
-)
-
-
-def _claim_gap(condition: Condition, metric: str) -> None:
-    """The gain in an accuracy of one of the two settings of Section 4.3, which says "in all"."""
-
-    @F4.claim(
-        f"gap.{slug(condition.label)}.{slug(metric)}", "> 9.3", unit="pp", score=True,
-        text=f"AdamP's {metric} is more than 9.3 points higher ({condition.label})",
-        cites=says("f4.gap"), note="the paper's four gaps: 9.70, 9.73, 13.26, 9.32",
-    )  # fmt: skip
-    def gain(runs: Runs) -> pd.Series:
-        theirs, ours = (scores(runs, condition, name, metric) for name in PAIR)
-        return ours - theirs
-
-
-for each in CONDITIONS[:2]:
-    _claim_gap(each, "attacked accuracy")
-    _claim_gap(each, "clean accuracy")
+)  # fmt: skip
 
 
 @F4.claim(
@@ -131,25 +131,23 @@ def _sooner(runs: Runs) -> pd.Series:
     for condition in CONDITIONS:
         theirs, ours = (runs.best(condition.label, name).run for name in PAIR)
         last = {seed: _smoothed(item)[-1] for seed, item in theirs.items() if not item.diverged}
-        both = {seed: item for seed, item in ours.items() if seed in last}
-        shares = {seed: _share_until(item, last[seed]) for seed, item in both.items()}
+        shares = {s: _share_until(item, last[s]) for s, item in ours.items() if s in last}
         parts += [pd.Series(shares, dtype=float)] if shares else []
-    return (
-        pd.concat(parts, axis=1).median(axis=1, skipna=False) if parts else pd.Series(dtype=float)
-    )
+    if not parts:
+        return pd.Series(dtype=float)
+    return pd.concat(parts, axis=1).median(axis=1, skipna=False)
 
 
 def _share_until(item: Result, loss: float) -> float:
     """The share of a run's steps until its smoothed loss is at most this one."""
     if item.diverged:
         return math.inf
-    smoothed = _smoothed(item)
+    smoothed, steps = _smoothed(item), len(item.metrics)
     (there,) = np.nonzero(smoothed <= loss)
-    skipped = len(item.metrics) - len(smoothed)
-    return float((there[0] + 1 + skipped) / len(item.metrics)) if len(there) else 1.0
+    return float((there[0] + 1 + steps - len(smoothed)) / steps) if len(there) else 1.0
 
 
-def _smoothed(item: Result) -> Any:
+def _smoothed(item: Result) -> np.ndarray:
     """Means of the loss over an epoch, one for each step after the first epoch."""
     losses = [record["loss"] for record in item.metrics]
     window = min(item.summary["steps_per_epoch"], len(losses))

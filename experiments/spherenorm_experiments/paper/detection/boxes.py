@@ -55,8 +55,8 @@ def overlaps(first: Tensor, second: Tensor) -> Tensor:
     return torch.where(either > 0, common / either.clamp(min=1e-12), 0.0)
 
 
-def suppressed(boxes: Tensor, classes: Tensor, threshold: float) -> Tensor:
-    """Non-maximum suppression: which boxes a better one of their class overlaps.
+def suppressed(boxes: Tensor, threshold: float) -> Tensor:
+    """Non-maximum suppression: which boxes a better one overlaps.
 
     A box is suppressed if one that is not, and stands before it, overlaps it by more than the
     threshold. That rule is solved by iteration: after k rounds the first k boxes are right, and
@@ -64,15 +64,13 @@ def suppressed(boxes: Tensor, classes: Tensor, threshold: float) -> Tensor:
 
     Args:
         boxes: shape (..., n, 4), from the best score to the worst.
-        classes: shape (..., n).
         threshold: on the intersection over union, in [0, 1].
 
     Returns:
         Shape (..., n), True for a suppressed box.
     """
-    rivals = (overlaps(boxes, boxes) > threshold) & (classes[..., :, None] == classes[..., None, :])
-    better = rivals.triu(1)
-    gone = torch.zeros_like(classes, dtype=torch.bool)
+    better = (overlaps(boxes, boxes) > threshold).triu(1)
+    gone = torch.zeros_like(boxes[..., 0], dtype=torch.bool)
     while not torch.equal(now := (better & ~gone[..., :, None]).any(-2), gone):
         gone = now
     return gone
@@ -118,13 +116,8 @@ def average_precision(detected: Sequence[Tensor], truth: Sequence[Tensor]) -> fl
     classes = sorted({int(label) for rows in truth for label in rows[:, 4]})
     if not classes:
         return float("nan")
-    empty = library.COCO(
-        {
-            "images": [{"id": image} for image in range(len(truth))],
-            "annotations": [],
-            "categories": [{"id": label} for label in classes],
-        }
-    )
+    images, categories = ([{"id": k} for k in ids] for ids in (range(len(truth)), classes))
+    empty = library.COCO({"images": images, "annotations": [], "categories": categories})
     known, told = _loaded(empty, truth, 5, 4), _loaded(empty, detected, 4, 5)
     for entry in known.dataset["annotations"]:
         entry["iscrowd"] = int(entry["score"])

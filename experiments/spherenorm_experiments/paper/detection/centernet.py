@@ -53,14 +53,10 @@ class CenterNet(nn.Module):
         super().__init__()
         trunk = ResNet("basic", (2, 2, 2, 2)) if trunk is None else trunk
         self.trunk = nn.Sequential(trunk.stem, *trunk.stages)
-        channels, steps = trunk.features, []
-        for width in widths:
-            steps.append(_step_up(channels, width))
-            channels = width
-        self.up = nn.Sequential(*steps)
+        self.up = nn.Sequential(*map(_step_up, (trunk.features, *widths), widths))
         self.heat, self.size, self.shift = (
             nn.Sequential(
-                nn.Conv2d(channels, head, 3, padding=1), nn.ReLU(), nn.Conv2d(head, outputs, 1)
+                nn.Conv2d(widths[-1], head, 3, padding=1), nn.ReLU(), nn.Conv2d(head, outputs, 1)
             )
             for outputs in (classes, 2, 2)
         )

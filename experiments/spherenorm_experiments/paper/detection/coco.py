@@ -15,7 +15,7 @@ import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -49,26 +49,6 @@ LAYOUT = layout(
 Way = Literal["centernet", "ssd"]
 
 
-class Annotations(NamedTuple):
-    """The pictures of an annotation file and their objects; arrays, which workers share.
-
-    Attributes:
-        files: names, in the order of the pictures' numbers.
-        first: the first object of each picture, and the number of all objects.
-        objects: rows of left, top, right, bottom, class, and 1 for a crowd. Classes are 0 to 79,
-            the categories in the order of their numbers.
-    """
-
-    files: np.ndarray[Any, Any]
-    first: np.ndarray[Any, Any]
-    objects: np.ndarray[Any, Any]
-
-    def of(self, picture: int) -> Tensor:
-        """The objects of a picture, in its pixels."""
-        first, last = self.first[picture : picture + 2]
-        return torch.from_numpy(self.objects[first:last].copy())
-
-
 def coco(way: Way, side: int) -> Splits:
     """Training, validation and test set of (image, rows of objects), boxes in pixels of the image.
 
@@ -84,53 +64,56 @@ def coco(way: Way, side: int) -> Splits:
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    folder = LAYOUT.folder()
-    count = len(annotated(PARTS[0]).files)
+    folder, known = LAYOUT.folder(), {part: annotated(part) for part in PARTS}
+    count, tested = (len(files) for files, _ in known.values())
     held = min(HELD_OUT, max(1, count // 10))
     out = np.arange(held) * count // held
 
     def items(part: str, chosen: np.ndarray[Any, Any], training: bool) -> Items:
-        known = annotated(part)
+        files, objects = known[part]
 
         def load(path: Path, picture: int) -> tuple[Tensor, Tensor]:
+            own = torch.from_numpy(objects[picture].copy())
             with require_extra("PIL.Image", "reading pictures").open(path) as opened:
-                return _cut(opened.convert("RGB"), known.of(picture), way, side, training)
+                return _cut(opened.convert("RGB"), own, way, side, training)
 
-        boxes = hashlib.sha256(known.objects.tobytes() + known.first.tobytes()).hexdigest()
+        first = np.cumsum([0, *map(len, objects)])
+        boxes = hashlib.sha256(np.concatenate(objects).tobytes() + first.tobytes()).hexdigest()
         form = way, side, training, boxes
-        return Items(load, known.files[chosen], chosen, folder=folder / part, form=form)
+        return Items(load, files[chosen], chosen, folder=folder / part, form=form)
 
     return Splits(
         items(PARTS[0], np.setdiff1d(np.arange(count), out), training=True),
         items(PARTS[0], out, training=False),
-        items(PARTS[1], np.arange(len(annotated(PARTS[1]).files)), training=False),
+        items(PARTS[1], np.arange(tested), training=False),
     )
 
 
 @LAYOUT.reader
-def annotated(folder: Path, part: str) -> Annotations:
-    """The pictures and objects of a part of the data set.
+def annotated(folder: Path, part: str) -> tuple[np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
+    """The files of a part of the data set, and the objects of each, views of one array.
+
+    Files are in the order of the pictures' numbers. An object is left, top, right, bottom in
+    pixels, class, and 1 for a crowd; classes are 0 to 79, in the order of the categories' numbers.
 
     Raises:
         ValueError: a picture is not there.
     """
     content = _read(folder, part)
-    categories = sorted(each["id"] for each in content["categories"])
+    label = {k: n for n, k in enumerate(sorted(each["id"] for each in content["categories"]))}
     images = sorted(content["images"], key=lambda each: int(each["id"]))
-    there = {entry.name for entry in os.scandir(folder / part)}
-    missing = next((each["file_name"] for each in images if each["file_name"] not in there), None)
-    if missing is not None:
-        lacks = f"lacks {part}/{missing}, which {ANNOTATIONS.format(part)} has"
+    files, there = [each["file_name"] for each in images], {*os.listdir(folder / part)}
+    if missing := [name for name in files if name not in there]:
+        lacks = f"lacks {part}/{missing[0]}, which {ANNOTATIONS.format(part)} has"
         raise LAYOUT.error(folder, lacks)
-    label = {number: place for place, number in enumerate(categories)}
     place = {each["id"]: k for k, each in enumerate(images)}
     boxed = sorted(content["annotations"], key=lambda each: place[each["image_id"]])
     rows = [(*each["bbox"], label[each["category_id"]], each.get("iscrowd", 0)) for each in boxed]
     objects = np.array(rows, dtype=np.float32).reshape(-1, 6)
     objects[:, 2:4] += objects[:, :2]
     of_image = [place[each["image_id"]] for each in boxed]
-    first = np.searchsorted(of_image, np.arange(len(images) + 1))
-    return Annotations(np.array([each["file_name"] for each in images]), first, objects)
+    first = np.searchsorted(of_image, np.arange(1, len(images)))
+    return np.array(files), np.split(objects, first)
 
 
 def _read(folder: Path, part: str) -> dict[str, Any]:
@@ -142,8 +125,9 @@ def _cut(
 ) -> tuple[Tensor, Tensor]:
     """A square of `side` pixels of a picture, and the objects in it."""
     size = picture.size
-    if not training:
-        window = letterbox(size) if way == "centernet" else Window(0, 0, *size)
+    if not training:  # for CenterNet the smallest square around the picture
+        wide, high = size if way == "ssd" else (max(size), max(size))
+        window = Window((size[0] - wide) / 2, (size[1] - high) / 2, wide, high)
         return normalized(window.cut(picture, side)), window.moved(objects, side)
     objects = _cleaned(objects[objects[:, 5] == 0], size)
     ssd = way == "ssd"
@@ -189,12 +173,6 @@ class Window:
         if self.flipped:
             left, right = side - right, side - left
         return torch.cat([torch.stack([left, top, right, bottom], 1), objects[:, 4:]], dim=1)
-
-
-def letterbox(size: tuple[int, int]) -> Window:
-    """The smallest square around the picture, of (width, height) pixels."""
-    side = max(size)
-    return Window((size[0] - side) / 2, (size[1] - side) / 2, side, side)
 
 
 def scaled_window(size: tuple[int, int]) -> Window:

@@ -29,6 +29,7 @@ from spherenorm_experiments.paper.shared.resnet import ResNet
 from spherenorm_experiments.streams import preserved_randomness, seed_everything
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 
+MODELS: dict[str, type[CenterNet] | type[SSD]] = {"centernet": CenterNet, "ssd": SSD}
 LOSSES = {"centernet": centernet.centernet_loss, "ssd": ssd.ssd_loss}
 DETECTIONS = {"centernet": centernet.centernet_detections, "ssd": ssd.ssd_detections}
 SIDES = {"centernet": 512, "ssd": 300}
@@ -77,13 +78,11 @@ class Detection(Task):
         return _scenes(self.side or 32)
 
     def model(self) -> nn.Module:
-        if self.data_set == "glyphs":
-            model = _small(self.detector)
-            if self.start == "pretrained":
-                nn.ModuleList(model.trunk).load_state_dict(_pretrained(self.detector))
-            return model
-        model = CenterNet(CLASSES) if self.detector == "centernet" else SSD(CLASSES)
-        if self.start == "pretrained":
+        small, pretrained = self.data_set == "glyphs", self.start == "pretrained"
+        model = _small(self.detector) if small else MODELS[self.detector](CLASSES)
+        if pretrained and small:
+            nn.ModuleList(model.trunk).load_state_dict(_pretrained(self.detector))
+        elif pretrained:
             load_published(model.trunk, self._published)
         return model
 
@@ -122,14 +121,13 @@ class Detection(Task):
 
 def _small(detector: str) -> CenterNet | SSD:
     if detector == "ssd":
-        stages, defaults = (
-            ((8,), (16, 16), (32, 32), (64,)),
-            Defaults((0.25, 0.4, 0.6), ((1.5,),) * 2),
-        )
+        stages, defaults = SMALL_VGG, Defaults((0.25, 0.4, 0.6), ((1.5,), (1.5,)))
         return SSD(len(OBJECTS), stages, hidden=64, dilation=2, extras=(), defaults=defaults)
     trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
     return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
 
+
+SMALL_VGG = ((8,), (16, 16), (32, 32), (64,))
 
 CHARACTERS, COUNT, BATCH, EPOCHS = "BDHMPTZ4", 1600, 32, 4
 """The glyphs of the embedded pretrained start, of which none is an object, and its training."""

@@ -9,6 +9,7 @@ constants as in torchvision's `ssd300_vgg16`. Here VGG has BatchNorm, as in the 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,20 +115,16 @@ class SSD(nn.Module):
     ) -> None:
         super().__init__()
         self.defaults = defaults
-        self.trunk = nn.ModuleList(vgg_stages(widths))
+        inputs = (3, *(stage[-1] for stage in widths))
+        self.trunk = nn.ModuleList(map(_vgg_stage, inputs, widths))
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
         self.hidden = nn.Sequential(
             nn.MaxPool2d(3, 1, padding=1),
             *(nn.Conv2d(widths[-1][-1], hidden, 3, 1, dilation, dilation), nn.ReLU()),
             *(nn.Conv2d(hidden, hidden, 1), nn.ReLU()),
         )
-        self.extras = nn.ModuleList()
-        channels = [widths[-2][-1], hidden]
-        for width, outputs, stride in extras:
-            wide = nn.Conv2d(width, outputs, 3, stride, padding=1 if stride > 1 else 0)
-            narrow = nn.Conv2d(channels[-1], width, 1)
-            self.extras.append(nn.Sequential(narrow, nn.ReLU(), wide, nn.ReLU()))
-            channels.append(outputs)
+        channels = [widths[-2][-1], hidden, *(outputs for _, outputs, _ in extras)]
+        self.extras = nn.ModuleList(map(_extra, channels[1:], extras))
         self.offsets, self.scores = (
             nn.ModuleList(
                 nn.Conv2d(inputs, len(defaults.sizes(level)) * numbers, 3, padding=1)
@@ -161,28 +158,27 @@ class SSD(nn.Module):
         return joined(self.offsets), joined(self.scores), places.to(images.device)
 
 
-def vgg_stages(widths: Sequence[Sequence[int]] = VGG16) -> list[nn.Sequential]:
-    """VGG's stages of 3 x 3 convolutions, each followed by BatchNorm and ReLU, without the pools.
+def _extra(inputs: int, row: tuple[int, int, int]) -> nn.Sequential:
+    width, outputs, stride = row
+    wide = nn.Conv2d(width, outputs, 3, stride, padding=1 if stride > 1 else 0)
+    return nn.Sequential(nn.Conv2d(inputs, width, 1), nn.ReLU(), wide, nn.ReLU())
+
+
+def _vgg_stage(inputs: int, widths: Sequence[int]) -> nn.Sequential:
+    """3 x 3 convolutions, each with BatchNorm and ReLU.
 
     The convolutions keep their biases, which then do nothing, as in the published weights.
-
-    Args:
-        widths: of each stage, the channels of its convolutions.
 
     Source: K. Simonyan and A. Zisserman, *Very Deep Convolutional Networks for Large-Scale Image
     Recognition*, ICLR 2015; with BatchNorm as in torchvision's `vgg16_bn`.
     """
-    inputs, stages = 3, []
-    for stage in widths:
-        layers: list[nn.Module] = []
-        for outputs in stage:
-            conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-            nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
-            layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
-            inputs = outputs
-        stages.append(nn.Sequential(*layers))
-    return stages
+    layers: list[nn.Module] = []
+    for before, outputs in itertools.pairwise((inputs, *widths)):
+        conv = nn.Conv2d(before, outputs, 3, padding=1)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+        layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
 
 
 def default_boxes(shapes: Sequence[tuple[int, int]], defaults: Defaults) -> Tensor:
@@ -275,7 +271,7 @@ def ssd_detections(maps: Maps, side: int, candidates: int = CANDIDATES) -> list[
         used = int((scores >= LEAST).sum(1).max())
         scores, boxes = scores[:, :used], image[index[:, :used]]
         label = torch.arange(len(scores), device=scores.device)[:, None].expand_as(scores)
-        keep = (scores >= LEAST) & ~suppressed(boxes, label, SUPPRESSED)
+        keep = (scores >= LEAST) & ~suppressed(boxes, SUPPRESSED)
         ranked, order = scores.flatten().sort(descending=True, stable=True)
         boxes, label, keep = (x.flatten(0, 1)[order][None] for x in (boxes, label, keep))
         found += detections(boxes, ranked[None], label, keep)

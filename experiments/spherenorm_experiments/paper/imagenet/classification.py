@@ -68,7 +68,7 @@ class Classification(Task):
 
     Attributes:
         network: by its name in the paper.
-        data: glyphs (drawn here; training, validation and test have different fonts) or imagenet
+        data_set: glyphs (drawn here; the fonts of training, validation and test differ) or imagenet
             (official layout, in the folder of `--data`).
         side: pixels of an image's side; None for the network's on photographs, 12 on glyphs.
         augmentation: standard (random crops and flips of photographs; none of glyphs), or

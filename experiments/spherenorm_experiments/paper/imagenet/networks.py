@@ -110,32 +110,41 @@ class InvertedNetwork(nn.Module):
     """A convolution, inverted residuals, a 1 x 1 convolution, and a linear classifier.
 
     Args:
-        drops: the rate of stochastic depth of each block.
+        rows: the residuals.
         stem, features: channels of the first and of the last convolution.
         widens: blocks are ReXNet's.
+        stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
+        behind: blocks behind the last, the last of which would have that rate.
+
+    Example:
+        >>> with torch.device("meta"):
+        ...     sum(p.numel() for p in FULL["efficientnet-b0"]().parameters())
+        5288548
     """
 
     def __init__(
         self,
         rows: Sequence[Block],
-        drops: Sequence[float],
         stem: int,
         features: int,
-        activation: Activation,
+        activation: Activation = nn.SiLU,
         *,
         widens: bool = False,
         stem_stride: int = 2,
         classes: int = 1000,
         dropout: float = 0.2,
+        stochastic_depth: float = 0.0,
+        behind: int = 0,
     ) -> None:
         super().__init__()
-        layers: list[nn.Module] = [convolution(3, stem, 3, stem_stride, activation=activation)]
-        channels = stem
-        for row, drop in zip(rows, drops, strict=True):
-            layers.append(InvertedResidual(channels, row, activation, drop, widens))
-            channels = row.outputs
-        layers.append(convolution(channels, features, activation=activation))
-        self.layers = nn.Sequential(*layers)
+        channels = (stem, *(row.outputs for row in rows))
+        drops = rising(stochastic_depth, len(rows) + behind)
+        self.layers = nn.Sequential(
+            convolution(3, stem, 3, stem_stride, activation=activation),
+            *(InvertedResidual(inputs, row, activation, drop, widens)
+              for inputs, row, drop in zip(channels, rows, drops, strict=False)),
+            convolution(channels[-1], features, activation=activation),
+        )  # fmt: skip
         self.head = head(features, classes, dropout)
         initialize(self)
 
@@ -174,31 +183,24 @@ REXNET = ((1, 1, False), (2, 2, False), (2, 2, True), (3, 2, True), (3, 1, True)
 """Blocks, stride and squeeze-and-excitation of each stage."""
 
 
+Network = Callable[..., nn.Module]
+
+
 def scaled(
     stages: Sequence[Sequence[int]],
     scale: Scale,
-    squeeze: int,
-    activation: Activation,
     *,
+    squeeze: int = 0,
     stem: int = 32,
     features: int = 1280,
     divisor: int = 8,
-    stochastic_depth: float = 0.0,
-    behind: int = 0,
     **options: Any,
-) -> InvertedNetwork:
+) -> Network:
     """A network of stages, widened and deepened.
 
     Args:
         stages: rows of expansion, kernel, channels, blocks and stride.
         divisor: of all numbers of channels.
-        stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
-        behind: blocks behind the last, the last of which would have that rate.
-
-    Example:
-        >>> with torch.device("meta"):
-        ...     sum(p.numel() for p in FULL["efficientnet-b0"]().parameters())
-        5288548
     """
 
     def wide(channels: int) -> int:
@@ -209,20 +211,18 @@ def scaled(
         for expansion, kernel, outputs, repeats, stride in stages
         for place in range(math.ceil(scale.depth * repeats))
     ]
-    drops = rising(stochastic_depth, len(rows) + behind)[: len(rows)]
     options = {"dropout": scale.dropout, **options}
-    return InvertedNetwork(rows, drops, wide(stem), wide(features), activation, **options)
+    return partial(InvertedNetwork, rows, wide(stem), wide(features), **options)
 
 
 def rexnet(
-    width: float = 1.0,
+    width: float,
     stages: Sequence[tuple[int, int, bool]] = REXNET,
     channels: tuple[int, int] = (16, 180),
     stem: int = 32,
     features: int = 1280,
-    stochastic_depth: float = 0.0,
     **options: Any,
-) -> InvertedNetwork:
+) -> Network:
     """ReXNet.
 
     Args:
@@ -230,17 +230,15 @@ def rexnet(
         channels: of the first block and, beyond these, of the last: they grow from block to block.
     """
     shapes = [
-        (6 if number else 1, 1 if place else stride, 2 if squeezed else 0)
+        (6 if number else 1, 3, 1 if place else stride, 2 if squeezed else 0)
         for number, (repeats, stride, squeezed) in enumerate(stages)
         for place in range(repeats)
     ]
     first, growth = channels
-    rows = [
-        Block(round(width * (first + growth * index / len(shapes))), expansion, 3, stride, squeeze)
-        for index, (expansion, stride, squeeze) in enumerate(shapes)
-    ]
-    drops, wide = rising(stochastic_depth, len(rows)), math.floor(width * features)
-    return InvertedNetwork(rows, drops, round(width * stem), wide, nn.SiLU, widens=True, **options)
+    outputs = [round(width * (first + growth * k / len(shapes))) for k in range(len(shapes))]
+    rows = [Block(own, *shape) for own, shape in zip(outputs, shapes, strict=True)]
+    wide = round(width * stem), math.floor(width * features)
+    return partial(InvertedNetwork, rows, *wide, widens=True, **options)
 
 
 def divisible(channels: float, by: int = 8) -> int:
@@ -256,36 +254,28 @@ def divisible(channels: float, by: int = 8) -> int:
     return rounded if rounded >= 0.9 * channels else rounded + by
 
 
-MOBILE: dict[str, Any] = {"scale": Scale(), "squeeze": 0, "activation": nn.ReLU6}
-SQUEEZED: dict[str, Any] = {
-    **{"squeeze": 4, "activation": nn.SiLU, "stochastic_depth": 0.2, "behind": 1}
-}
 WIDTHS = {"rexnet-1.0": 1.0, "rexnet-1.3": 1.3}
+SQUEEZED: dict[str, Any] = {"squeeze": 4, "stochastic_depth": 0.2, "behind": 1}
+TINY: dict[str, Any] = {"stem": 8, "stem_stride": 1, "features": 64}
+FEW = ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2))
 
-FULL: dict[str, Callable[..., nn.Module]] = {
-    "mobilenetv2": partial(scaled, MOBILENET, **MOBILE),
+FULL: dict[str, Network] = {
+    "mobilenetv2": scaled(MOBILENET, Scale(), activation=nn.ReLU6),
     "resnet18": resnet18,
     "resnet50": resnet50,
-    **{name: partial(scaled, EFFICIENTNET, scale, **SQUEEZED) for name, scale in SCALES.items()},
-    **{name: partial(rexnet, width) for name, width in WIDTHS.items()},
+    **{name: scaled(EFFICIENTNET, scale, **SQUEEZED) for name, scale in SCALES.items()},
+    **{name: rexnet(width) for name, width in WIDTHS.items()},
 }
 """With 1,000 classes: MobileNetV2 has 3,504,872 parameters, EfficientNet 5,288,548 (B0) to
 12,233,232 (B3), ReXNet 4,796,873 and 7,557,091."""
 
-FEW = ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2))
-TINY: dict[str, Any] = {"stem": 8, "stem_stride": 1, "features": 64}
-SMALL: dict[str, Callable[..., nn.Module]] = {
-    "mobilenetv2": partial(
-        scaled, ((1, 3, 8, 1, 1), (4, 3, 16, 1, 2), (4, 3, 24, 1, 2)), **MOBILE, **TINY
-    ),
+SMALL: dict[str, Network] = {
+    "mobilenetv2": scaled((*FEW[:1], (4, 3, 16, 1, 2), (4, 3, 24, 1, 2)), Scale(),
+                          activation=nn.ReLU6, **TINY),
     "resnet18": partial(ResNet, "basic", (1, 1, 1), 8, "small"),
     "resnet50": partial(ResNet, "bottleneck", (1, 1, 1), 4, "small"),
-    **{
-        name: partial(scaled, FEW, scale, divisor=2, dropout=0.2, **SQUEEZED, **TINY)
-        for name, scale in SCALES.items()
-    },
-    **{
-        name: partial(rexnet, width, ((1, 1, False), (2, 2, True)), (8, 24), **TINY)
-        for name, width in WIDTHS.items()
-    },
-}
+    **{name: scaled(FEW, scale._replace(dropout=0.2), divisor=2, **SQUEEZED, **TINY)
+       for name, scale in SCALES.items()},
+    **{name: rexnet(width, ((1, 1, False), (2, 2, True)), (8, 24), **TINY)
+       for name, width in WIDTHS.items()},
+}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,26 +12,48 @@ from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup,
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.shared.detection import DETECTED
 from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.shared.photographs import (
-    ADAM_RATES,
-    SGD_RATES,
-    on_glyphs,
-    on_imagenet,
-)
+from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import gap, table_of
 
 SMOOTHED = {"label_smoothing": 0.1}
 NESTEROV = {"momentum": 0.9, "nesterov": True}
+SGD_RATES, ADAM_RATES = (0.08, 0.4, 2.0), (1e-2, 3e-2, 9e-2)
+
+Row = Mapping[str, Any]
 
 
 def _arm(name: str, rate: float, decay: float, against: Sequence[str] | None = None) -> Arm:
     """An optimizer with the paper's rate and weight decay; ours is ten times that."""
-    more: dict[str, Any] = NESTEROV if name.startswith("SGD") else {}
-    rates = SGD_RATES if more else ADAM_RATES
-    given = {**more, "lr": rate, "weight_decay": decay}
-    return Arm(name, {"lr": rates}, {**more, "weight_decay": 10 * decay}, against, given)
+    sgd = name.startswith("SGD")
+    usual: dict[str, Any] = NESTEROV if sgd else {}
+    ours, theirs = ({**usual, "weight_decay": factor * decay} for factor in (10, 1))
+    tune = {"lr": SGD_RATES if sgd else ADAM_RATES}
+    return Arm(name, tune, ours, against, {**theirs, "lr": rate})
+
+
+PLAIN_ADAMW: dict[str, Any] = {
+    **{"fixed": {"weight_decay": 1e-3}, "paper": {"lr": 1e-3, "weight_decay": 1e-4}}
+}
+PLAIN_ADAMP = Arm("AdamP", fixed={"weight_decay": 1e-5}, paper={"lr": 1e-3, "weight_decay": 1e-6})
+"""The arms of Tables D.2 and D.3, which share the search of the table."""
+
+
+def _whole(row: Row, *names: str) -> dict[str, Any]:
+    """The whole numbers of a row."""
+    return {name: int(row[name].value) for name in names}
+
+
+def _condition(row: Row, cites: str, embedded: Setup, real: Setup, **more: Any) -> Condition:
+    """A row on glyphs and on ImageNet."""
+    given = {"cites": says(cites), "spread": float(row["spread"].value), **more}
+    return Condition(row["row"], "classification", embedded, real, **given)
+
+
+def _in_small_tier(epochs: int | None) -> dict[str, Setup | None]:
+    """The small tier with so many epochs, or without a row whose runs could not find the effect."""
+    return {"small": Setup(fields={"epochs": epochs}) if epochs else None}
 
 
 SGD, SGDP, ADAM, ADAMW, ADAMP = T2_ARMS = (
@@ -43,45 +65,36 @@ SGD, SGDP, ADAM, ADAMW, ADAMP = T2_ARMS = (
 )
 
 T2_ROWS = table_of("""
-    row                 network      batch  epochs  smoothed  ours  theirs  cites          SGD         SGDP        Adam        AdamW       AdamP       spread
-    ResNet-18           resnet18     256    100     False     None  None    t2.outperform  70.47±0.16  70.70±0.06  68.05±0.06  70.39±0.07  70.82±0.06  2.7
-    MobileNetV2         mobilenetv2  1024   150     True      None  None    t2.outperform  71.55±0.14  72.09±0.11  69.32±0.04  71.21±0.16  72.45±0.16  11
-    ResNet-50           resnet50     256    100     False     None  None    t2.outperform  76.57±0.06  76.66±0.08  71.87±0.12  76.54±0.06  76.92±0.02  6
-    ResNet-50 + CutMix  resnet50     256    150     False     0.5   1.0     t2.cutmix      77.69±0.11  77.77±0.05  76.35±0.08  78.04±0.09  78.22±0.09  13
+    row                 network      batch_size  epochs  smoothed  ours  theirs  cites          SGD         SGDP        Adam        AdamW       AdamP       spread
+    ResNet-18           resnet18     256         100     False     None  None    t2.outperform  70.47±0.16  70.70±0.06  68.05±0.06  70.39±0.07  70.82±0.06  2.7
+    MobileNetV2         mobilenetv2  1024        150     True      None  None    t2.outperform  71.55±0.14  72.09±0.11  69.32±0.04  71.21±0.16  72.45±0.16  11
+    ResNet-50           resnet50     256         100     False     None  None    t2.outperform  76.57±0.06  76.66±0.08  71.87±0.12  76.54±0.06  76.92±0.02  6
+    ResNet-50 + CutMix  resnet50     256         150     False     0.5   1.0     t2.cutmix      77.69±0.11  77.77±0.05  76.35±0.08  78.04±0.09  78.22±0.09  13
 """)  # noqa: E501
 """Our share of batches with CutMix and the paper's; its top-1 accuracies with their deviations over
 three seeds (Table H.1); our spread."""
 
 
-def _t2_condition(row: dict[str, Any]) -> Condition:
-    smoothed = SMOOTHED if row["smoothed"] else {}
+def _t2_condition(row: Row) -> Condition:
     ours, theirs = (
-        {**smoothed, **({"cutmix": float(row[name].value)} if row[name] else {})}
-        for name in ("ours", "theirs")
+        {
+            **(SMOOTHED if row["smoothed"] else {}),
+            **({"cutmix": float(row[share].value)} if row[share] else {}),
+        }
+        for share in ("ours", "theirs")
     )
-    budget: dict[str, Any] = {
-        "epochs": int(row["epochs"].value),
-        "batch_size": int(row["batch"].value),
-    }
-    longer = Setup(fields={"epochs": 9}) if row["row"] == "ResNet-18" else None
-    return Condition(
-        row["row"],
-        "classification",
-        on_glyphs(row["network"], options=ours),
-        on_imagenet(row["network"], options=theirs, **budget),
-        tiers={"small": longer},  # the others' runs could not find the paper's effect
-        theirs=f"{row['row']}, ImageNet",
-        benchmark="ImageNet",
+    return _condition(
+        row, row["cites"],
+        Setup({"network": row["network"], **ours}, {"warmup": 1.0}),
+        on_imagenet(row["network"], options=theirs, **_whole(row, "epochs", "batch_size")),
+        tiers=_in_small_tier(9 if row["row"] == "ResNet-18" else None),
+        theirs=f"{row['row']}, ImageNet", benchmark="ImageNet",
         paper={"accuracy": {arm.name: row[arm.name] for arm in T2_ARMS}},
-        cites=says(row["cites"]),
-        spread=float(row["spread"].value),
-    )
+    )  # fmt: skip
 
 
 T2_CONDITIONS = [_t2_condition(row) for row in T2_ROWS]
-OF_DECAY: dict[str, Any] = {
-    **{"cites": says("t2.adamw"), "unit": "pp", "margin": MARGIN, "primary": False}
-}
+OF_DECAY: dict[str, Any] = {"cites": says("t2.adamw"), "unit": "pp", "margin": MARGIN}
 T2 = Comparison(
     "t2",
     """Table 2: image classification
@@ -94,7 +107,7 @@ T2 = Comparison(
     conditions=T2_CONDITIONS,
     claims=[
         *projection(T2_CONDITIONS, ("SGD", "SGDP"), ("AdamW", "AdamP")),
-        *(score_claim(condition, ADAM, ADAMW, **OF_DECAY) for condition in T2_CONDITIONS),
+        *(score_claim(each, ADAM, ADAMW, primary=False, **OF_DECAY) for each in T2_CONDITIONS),
     ],
     first_seed=120,
     measures=DETECTED,
@@ -115,40 +128,24 @@ the paper's authors reproduced them, and with AdamP; our epochs, as these networ
 long as those of Table 2, None where runs could not find the paper's effect; our spread."""
 
 TECHNIQUES = {"augmentation": "randaugment", "stochastic_depth": 0.2, **SMOOTHED}
-D2_CONDITIONS = [
-    Condition(
-        row["row"],
-        "classification",
-        on_glyphs(
-            row["network"],
-            options={**TECHNIQUES, "dropout": 0.2},
-            regime={"warmup": 0.5},
-        ),
-        on_imagenet(
-            row["network"],
-            options={**TECHNIQUES, "averaged": 0.9999},
-            regime={"warmup": 5.0},
-            epochs=400,
-            batch_size=512,
-        ),
-        tiers={
-            "small": Setup(fields={"epochs": int(row["epochs"].value)}) if row["epochs"] else None
-        },
+
+
+def _d2_condition(row: Row) -> Condition:
+    return _condition(
+        row, "d2.effective",
+        Setup({"network": row["network"], **TECHNIQUES, "dropout": 0.2}, {"warmup": 0.5}),
+        on_imagenet(row["network"], options={**TECHNIQUES, "averaged": 0.9999},
+                    regime={"warmup": 5.0}, epochs=400, batch_size=512),
+        tiers=_in_small_tier(_whole(row, "epochs")["epochs"] if row["epochs"] else None),
         theirs=f"{row['row']}, ImageNet",
         paper={
             "accuracy": {name: row[name] for name in ("baseline", "AdamP")},
             "accuracy, by the network's authors": {"baseline": row["paper"]},
         },
-        cites=says("d2.effective"),
-        spread=float(row["spread"].value),
-    )
-    for row in D2_ROWS
-]
-ADAMW_DECAY: dict[str, Any] = {
-    **{"fixed": {"weight_decay": 1e-3}, "paper": {"lr": 1e-3, "weight_decay": 1e-4}}
-}
-ADAMP_PLAIN = Arm("AdamP", fixed={"weight_decay": 1e-5}, paper={"lr": 1e-3, "weight_decay": 1e-6})
+    )  # fmt: skip
 
+
+D2_CONDITIONS = [_d2_condition(row) for row in D2_ROWS]
 D2 = Comparison(
     "d2",
     """Table D.2: training with various techniques
@@ -156,7 +153,7 @@ D2 = Comparison(
     Networks with squeeze-and-excitation, trained with RandAugment, dropout, stochastic depth and
     smoothed labels.
     """,
-    arms=[Arm("baseline", recipe="adamw", **ADAMW_DECAY), ADAMP_PLAIN],
+    arms=[Arm("baseline", recipe="adamw", **PLAIN_ADAMW), PLAIN_ADAMP],
     tune={"lr": [4e-3, 1e-2, 2.5e-2]},
     conditions=D2_CONDITIONS,
     claims=[*projection(D2_CONDITIONS, ("baseline", "AdamP"))],
@@ -166,37 +163,30 @@ D2 = Comparison(
 )
 
 D3_ROWS = table_of("""
-    label      ours  parts  theirs                       batch  large parts  AdamW  AdamP  spread
-    batch 32   32    1      ResNet-50, ImageNet, batch 4k   4096   16     72.41  73.75  4.8
-    batch 96   96    3      ResNet-50, ImageNet, batch 8k   8192   32     69.74  71.36  4.9
-    batch 288  288   9      ResNet-50, ImageNet, batch 16k  16384  64     63.79  66.89  2.6
-""")
+    row        ours  parts  theirs                       batch_size  large parts  AdamW  AdamP  spread
+    batch 32   32    1      ResNet-50, ImageNet, batch 4k   4096        16     72.41  73.75  4.8
+    batch 96   96    3      ResNet-50, ImageNet, batch 8k   8192        32     69.74  71.36  4.9
+    batch 288  288   9      ResNet-50, ImageNet, batch 16k  16384       64     63.79  66.89  2.6
+""")  # noqa: E501
 """Our batch, in micro-batches of 32, over which BatchNorm takes its statistics; the paper's, in
 micro-batches of 256, with its accuracies; our spread."""
 
-D3_CONDITIONS = [
-    Condition(
-        row["label"],
-        "classification",
-        on_glyphs(
-            "resnet50",
-            regime={"micro_batches": int(row["parts"].value)},
-            batch_size=int(row["ours"].value),
-        ),
-        on_imagenet(
-            "resnet50",
-            regime={"micro_batches": int(row["large parts"].value)},
-            epochs=100,
-            batch_size=int(row["batch"].value),
-        ),
+
+def _d3_condition(row: Row) -> Condition:
+    numbers = _whole(row, "ours", "parts", "large parts", "batch_size")
+    regime = {"warmup": 1.0, "micro_batches": numbers["parts"]}
+    return _condition(
+        row, "d3.table",
+        Setup({"network": "resnet50"}, regime, fields={"batch_size": numbers["ours"]}),
+        on_imagenet("resnet50", regime={"micro_batches": numbers["large parts"]}, epochs=100,
+                    batch_size=numbers["batch_size"]),
         tiers={"smoke": Setup(fields={"batch_size": 256})},
         theirs=row["theirs"],
         paper={"accuracy": {name: row[name] for name in ("AdamW", "AdamP")}},
-        cites=says("d3.table"),
-        spread=float(row["spread"].value),
-    )
-    for row in D3_ROWS
-]
+    )  # fmt: skip
+
+
+D3_CONDITIONS = [_d3_condition(row) for row in D3_ROWS]
 D3 = Comparison(
     "d3",
     """Table D.3: large-batch training
@@ -205,7 +195,7 @@ D3 = Comparison(
     steps. Gradients of micro-batches of one size add up, so that BatchNorm is the same in all, but
     for the last batch of an epoch.
     """,
-    arms=[Arm("AdamW", **ADAMW_DECAY), ADAMP_PLAIN],
+    arms=[Arm("AdamW", **PLAIN_ADAMW), PLAIN_ADAMP],
     tune={"lr": [1e-2, 2e-2, 4e-2, 8e-2]},
     conditions=D3_CONDITIONS,
     claims=[*projection(D3_CONDITIONS, ("AdamW", "AdamP"))],
@@ -217,16 +207,10 @@ SMALL, *_, LARGE = D3_ROWS
 
 
 @D3.claim(
-    "gain-grows",
-    "> 0",
-    unit="pp",
-    margin=1.0,
-    score=True,
-    spread=5.4,
-    cites=says("d3.greater"),
+    "gain-grows", "> 0", unit="pp", margin=1.0, score=True, spread=5.4, cites=says("d3.greater"),
     text="AdamP's gain in accuracy is larger at batch 288 than at batch 32",
     paper=gap(gap(LARGE["AdamP"], LARGE["AdamW"]), gap(SMALL["AdamP"], SMALL["AdamW"])),
-)
+)  # fmt: skip
 def _grows(runs: Runs) -> pd.Series:
     small, large = (
         runs.best(label, "AdamP").test - runs.best(label, "AdamW").test
@@ -236,13 +220,9 @@ def _grows(runs: Runs) -> pd.Series:
 
 
 @D3.claim(
-    "adamw-falls",
-    "> 0",
-    unit="pp",
-    score=True,
-    cites=says("d3.decrease"),
+    "adamw-falls", "> 0", unit="pp", score=True, cites=says("d3.decrease"),
     text="AdamW's accuracy falls from batch 32 to batch 288",
     paper=gap(SMALL["AdamW"], LARGE["AdamW"]),
-)
+)  # fmt: skip
 def _falls(runs: Runs) -> pd.Series:
     return runs.best("batch 32", "AdamW").test - runs.best("batch 288", "AdamW").test

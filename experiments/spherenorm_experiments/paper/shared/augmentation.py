@@ -7,7 +7,7 @@ are Pillow's, of mode RGB.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,18 +46,12 @@ def random_crop(picture: Picture, side: int) -> Picture:
         wide, tall = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
         if 0 < wide <= width and 0 < tall <= height:
             left, top = _integer(width - wide + 1), _integer(height - tall + 1)
-            return _resized(picture, (side, side), (left, top, left + wide, top + tall))
-    wide = min(width, round(height * ratio[1]))
-    tall = min(height, round(width / ratio[0]))
-    left, top = (width - wide) // 2, (height - tall) // 2
-    return _resized(picture, (side, side), (left, top, left + wide, top + tall))
-
-
-def random_flip(picture: Picture) -> Picture:
-    """The picture, or its mirror image, with probability 1/2 each."""
-    if torch.rand(()) < 0.5:
-        return picture
-    return picture.transpose(_pillow().Transpose.FLIP_LEFT_RIGHT)
+            break
+    else:
+        wide = min(width, round(height * ratio[1]))
+        tall = min(height, round(width / ratio[0]))
+        left, top = (width - wide) // 2, (height - tall) // 2
+    return _bilinear(picture.crop((left, top, left + wide, top + tall)), (side, side))
 
 
 def centre(picture: Picture, side: int, share: float = 0.875) -> Picture:
@@ -68,7 +62,7 @@ def centre(picture: Picture, side: int, share: float = 0.875) -> Picture:
     else:
         size = int(shorter * width / height), shorter
     left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
-    return _resized(picture, size).crop((left, top, left + side, top + side))
+    return _bilinear(picture, size).crop((left, top, left + side, top + side))
 
 
 def normalized(picture: Picture) -> Tensor:
@@ -84,7 +78,8 @@ def varied(side: int, augment: Callable[[Picture], Picture] | None = None) -> Vi
     """
 
     def view(picture: Picture) -> Tensor:
-        flipped = random_flip(random_crop(picture, side))
+        cropped = random_crop(picture, side)
+        flipped = cropped if torch.rand(()) < 0.5 else _pillow("ImageOps").mirror(cropped)
         return normalized(augment(flipped) if augment else flipped)
 
     return view
@@ -118,7 +113,9 @@ def rand_augment(picture: Picture, magnitude: float = 9.0) -> Picture:
     for _ in range(2):
         chosen = _integer(len(names) + 1)
         if chosen < len(names):  # else the identity
-            picture = OPERATIONS[names[chosen]](picture, magnitude / LEVELS)
+            name, share = names[chosen], magnitude / LEVELS
+            turned = name in EITHER_WAY and torch.rand(()) >= 0.5
+            picture = OPERATIONS[name](picture, -share if turned else share)
     return picture
 
 
@@ -155,59 +152,48 @@ def _integer(stop: int) -> int:
     return int(torch.randint(stop, ()))
 
 
-def _signed(value: float) -> float:
-    return value if torch.rand(()) < 0.5 else -value
-
-
 def _pillow(part: str = "Image") -> Any:
     return require_extra(f"PIL.{part}", "reading pictures")
 
 
-def _resized(picture: Picture, size: tuple[int, int], box: Any = None) -> Picture:
-    part = picture if box is None else picture.crop(box)
-    return part.resize(size, _pillow().Resampling.BILINEAR)
+def _bilinear(picture: Picture, size: tuple[int, int]) -> Picture:
+    return picture.resize(size, _pillow().Resampling.BILINEAR)
 
 
-def _affine(picture: Picture, *matrix: float) -> Picture:
-    """The picture whose pixel (x, y) is that at (a x + b y + c, d x + e y + f)."""
-    affine = _pillow().Transform.AFFINE
-    return picture.transform(picture.size, affine, matrix, fillcolor=GRAY)
+Operation = Callable[[Picture, float], Picture]
 
 
-def _rotated(picture: Picture, share: float) -> Picture:
-    return picture.rotate(_signed(30 * share), fillcolor=GRAY)
-
-
-def _enhanced(kind: str) -> Callable[[Picture, float], Picture]:
-    """Brightness, colour, contrast or sharpness times 1 ± 0.9 share."""
+def _affine(matrix: Callable[[Picture, float], Sequence[float]]) -> Operation:
+    """Pixel (x, y) becomes that at (a x + b y + c, d x + e y + f), of a matrix (a, ..., f)."""
 
     def operation(picture: Picture, share: float) -> Picture:
-        return getattr(_pillow("ImageEnhance"), kind)(picture).enhance(1 + _signed(0.9 * share))
+        affine = _pillow().Transform.AFFINE
+        return picture.transform(picture.size, affine, matrix(picture, share), fillcolor=GRAY)
 
     return operation
 
 
-def _plain(name: str) -> Callable[[Picture, float], Picture]:
-    return lambda picture, share: getattr(_pillow("ImageOps"), name)(picture)
+def _enhanced(kind: str) -> Operation:
+    """Brightness, colour, contrast or sharpness times 1 + 0.9 share."""
+    return lambda picture, share: getattr(_pillow("ImageEnhance"), kind)(picture).enhance(
+        1 + 0.9 * share
+    )
 
 
-OPERATIONS: dict[str, Callable[[Picture, float], Picture]] = {
-    "ShearX": lambda image, share: _affine(image, 1, _signed(0.3 * share), 0, 0, 1, 0),
-    "ShearY": lambda image, share: _affine(image, 1, 0, 0, _signed(0.3 * share), 1, 0),
-    "TranslateX": lambda image, share: _affine(
-        image, 1, 0, round(_signed(150 / 331 * share) * image.width), 0, 1, 0
-    ),
-    "TranslateY": lambda image, share: _affine(
-        image, 1, 0, 0, 0, 1, round(_signed(150 / 331 * share) * image.height)
-    ),
-    "Rotate": _rotated,
-    "Brightness": _enhanced("Brightness"),
-    "Color": _enhanced("Color"),
-    "Contrast": _enhanced("Contrast"),
-    "Sharpness": _enhanced("Sharpness"),
+EITHER_WAY: dict[str, Operation] = {
+    "ShearX": _affine(lambda _, share: (1, 0.3 * share, 0, 0, 1, 0)),
+    "ShearY": _affine(lambda _, share: (1, 0, 0, 0.3 * share, 1, 0)),
+    "TranslateX": _affine(lambda p, share: (1, 0, round(150 / 331 * share * p.width), 0, 1, 0)),
+    "TranslateY": _affine(lambda p, share: (1, 0, 0, 0, 1, round(150 / 331 * share * p.height))),
+    "Rotate": lambda picture, share: picture.rotate(30 * share, fillcolor=GRAY),
+    **{kind: _enhanced(kind) for kind in ("Brightness", "Color", "Contrast", "Sharpness")},
+}
+OPERATIONS: dict[str, Operation] = {
+    **EITHER_WAY,
     "Posterize": lambda image, share: _pillow("ImageOps").posterize(image, 8 - round(4 * share)),
     "Solarize": lambda image, share: _pillow("ImageOps").solarize(image, round(256 * (1 - share))),
-    "AutoContrast": _plain("autocontrast"),
-    "Equalize": _plain("equalize"),
+    "AutoContrast": lambda image, _: _pillow("ImageOps").autocontrast(image),
+    "Equalize": lambda image, _: _pillow("ImageOps").equalize(image),
 }
-"""Functions of a picture and a share of the largest magnitude, by the names of AutoAugment."""
+"""Functions of a picture and a share of the largest magnitude, by the names of AutoAugment; the
+share of the first nine has a random sign."""

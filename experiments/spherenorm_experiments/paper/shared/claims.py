@@ -51,21 +51,18 @@ def projection(on: Sequence[Condition], *pairs: Pair) -> Iterator[Claim]:
 
 def of_metric(condition: Condition, metric: str, baseline: str, ours: str) -> Claim:
     """The second of two is higher in a metric, in percent, that the paper reports."""
-
-    def difference(runs: Runs) -> pd.Series:
-        left, right = (scores(runs, condition, name, metric) for name in (ours, baseline))
-        return left - right
-
     return Claim(
-        f"{slug(condition.label)}.{slug(metric)}.{slug(ours)}.{slug(baseline)}", "> 0", difference,
+        f"{slug(condition.label)}.{slug(metric)}.{slug(ours)}.{slug(baseline)}", "> 0",
+        partial(gain, label=condition.label, metric=metric, pair=(baseline, ours)),
         f"{ours} has a higher {metric} than {baseline} ({condition.label})", condition.cites,
         unit="pp", margin=MARGIN, score=True, paper=condition.gap(ours, baseline, metric) or "",
     )  # fmt: skip
 
 
-def scores(runs: Runs, condition: Condition, name: str, metric: str) -> pd.Series:
-    """A metric on the test set of the chosen runs, by seed."""
-    return number(runs.best(condition.label, name), f"test.{metric}")
+def gain(runs: Runs, label: str, metric: str, pair: Pair) -> pd.Series:
+    """A metric on the test set of the chosen runs: the second of a pair minus the first."""
+    first, second = (number(runs.best(label, name), f"test.{metric}") for name in pair)
+    return second - first
 
 
 def _left_alone(runs: Runs, on: Sequence[Condition], name: str) -> pd.Series:

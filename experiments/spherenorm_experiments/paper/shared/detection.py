@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from spherenorm_experiments.runs import Key, Result
 from spherenorm_experiments.store import RunFolder
 
 
-@dataclass(frozen=True)
-class WeightStatistic:
+class WeightStatistic(NamedTuple):
     """The statistic sqrt(dim) |cos(w, g)| of one weight in one run, nan without a gradient.
 
     Attributes:
@@ -45,9 +44,11 @@ def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
     """The statistics of the weights that the audit found scale-invariant, or of the others."""
     views = result.summary["views"]
     every = _read(result.folder.path, result.written, tuple(views))
-    named = zip(views.items(), every, strict=True)
-    found = [WeightStatistic(name, view, *columns) for (name, view), columns in named]
-    return [each for each in found if (each.view is not None) == invariant]
+    return [
+        WeightStatistic(name, view, *columns)
+        for (name, view), columns in zip(views.items(), every, strict=True)
+        if (view is not None) == invariant
+    ]
 
 
 def percent_right(delta: float, *, invariant: bool) -> Callable[[Result], float | None]:

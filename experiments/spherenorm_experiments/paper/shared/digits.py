@@ -53,7 +53,13 @@ class Digits(Task):
         return _digits()
 
     def model(self) -> nn.Module:
-        return _plain(self.width) if self.variant == "plain" else _residual(self.width)
+        first, wide = convolution(1, self.width, 3, activation=nn.ReLU), 2 * self.width
+        if self.variant == "residual":
+            blocks = Block("basic", self.width, self.width), Block("basic", self.width, wide, 2)
+            return nn.Sequential(first, *blocks, head(wide, 10))
+        second = convolution(self.width, wide, 3, 2, activation=nn.ReLU)
+        third = convolution(wide, 2 * wide, 3, 2, activation=nn.ReLU)
+        return nn.Sequential(first, second, third, head(2 * wide, 10))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
@@ -82,21 +88,3 @@ def _digits() -> Splits:
         *((torch.from_numpy((x - mean) / std).float().reshape(-1, 1, 8, 8), torch.from_numpy(y))
           for x, y in parts)
     )  # fmt: skip
-
-
-def _plain(width: int) -> nn.Module:
-    layers = [
-        convolution(1, width, 3, activation=nn.ReLU),
-        convolution(width, 2 * width, 3, 2, activation=nn.ReLU),
-        convolution(2 * width, 4 * width, 3, 2, activation=nn.ReLU),
-    ]
-    return nn.Sequential(*layers, head(4 * width, 10))
-
-
-def _residual(width: int) -> nn.Module:
-    return nn.Sequential(
-        convolution(1, width, 3, activation=nn.ReLU),
-        Block("basic", width, width),
-        Block("basic", width, 2 * width, stride=2),
-        head(2 * width, 10),
-    )

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from spherenorm_experiments.paper.shared.layout import Count, Layout
 
-FOLDER = Path(__file__).parents[1]
-
 
 def _read(file: str) -> dict[str, Any]:
-    return json.loads((FOLDER / file).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    text = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
 
 
 def departures(study: str) -> list[tuple[str, str, str, str]]:
@@ -33,7 +32,7 @@ def departures(study: str) -> list[tuple[str, str, str, str]]:
     every: dict[str, list[list[str]]] = _read("departures.json")
     own = {(name, row[0]): row for name, rows in every.items() for row in rows}
     whole = (row if len(row) == 4 else own[row[0], row[1]] for row in every[study])
-    return [(setting, theirs, ours, why) for setting, theirs, ours, why in whole]
+    return [tuple(row) for row in whole]  # type: ignore[misc]
 
 
 def layout(name: str, counted: Mapping[str, Count], paths: Sequence[str] | None = None) -> Layout:
@@ -50,14 +49,9 @@ def layout(name: str, counted: Mapping[str, Count], paths: Sequence[str] | None 
         (10000, '*')
     """
     facts = _read("layouts.json")[name]
-    return Layout(
-        name=name,
-        title=facts["title"],
-        tree="\n".join(facts["tree"]),
-        paths=tuple(facts["paths"] if paths is None else paths),
-        statistics={each: (count, counted[each]) for each, count in facts["counts"].items()},
-        source=facts["source"],
-    )
+    statistics = {each: (count, counted[each]) for each, count in facts["counts"].items()}
+    tree, needed = "\n".join(facts["tree"]), tuple(facts["paths"] if paths is None else paths)
+    return Layout(name, facts["title"], tree, needed, statistics, facts["source"])
 
 
 def of_labels(read: Callable[[Path, bool], tuple[Tensor, Tensor]]) -> dict[str, Count]:

@@ -8,7 +8,6 @@ Source: O. Russakovsky et al., *ImageNet Large Scale Visual Recognition Challeng
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,16 +49,13 @@ class Pictures(Items):
     def __init__(
         self, folder: Path, labeled: Sequence[tuple[str, int]], view: View, *columns: Any
     ) -> None:
+        def load(path: Path, label: int, *more: Any) -> tuple[Any, ...]:
+            with require_extra("PIL.Image", "reading pictures").open(path) as picture:
+                return view(picture.convert("RGB")), int(label), *more
+
         names, labels = zip(*labeled, strict=True)
-        load, more = functools.partial(_opened, view), map(np.asarray, columns)
-        super().__init__(load, names, np.array(labels), *more, folder=folder)
+        super().__init__(load, names, *map(np.asarray, (labels, *columns)), folder=folder)
         self.files, self.labels = self.columns[:2]
-
-
-def _opened(view: View, path: Path, label: int, *more: Any) -> tuple[Any, ...]:
-    pillow = require_extra("PIL.Image", "reading pictures")
-    with pillow.open(path) as picture:
-        return view(picture.convert("RGB")), int(label), *more
 
 
 @LAYOUT.reader
@@ -76,9 +72,13 @@ def imagenet(folder: Path, side: int = 224, augment: Callable[[Any], Any] | None
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    synsets = _synsets(folder, "train")
-    if _synsets(folder, "val") != synsets:
-        raise LAYOUT.error(folder, "has other synsets in val than in train")
+    synsets, tested = (
+        sorted(entry.name for entry in os.scandir(folder / part) if entry.is_dir())
+        for part in ("train", "val")
+    )
+    if tested != synsets or len(synsets) != CLASSES:
+        need = f"must have {CLASSES:,} folders in train, and the same in val"
+        raise LAYOUT.error(folder, f"{need}, has {len(synsets):,} and {len(tested):,}")
     train: list[tuple[str, int]] = []
     held: list[tuple[str, int]] = []
     for label, synset in enumerate(synsets):
@@ -93,14 +93,6 @@ def imagenet(folder: Path, side: int = 224, augment: Callable[[Any], Any] | None
         Pictures(folder, held, central(side)),
         Pictures(folder, test, central(side)),
     )
-
-
-def _synsets(folder: Path, part: str) -> list[str]:
-    """The names of the synset folders, in alphabetical order: the classes."""
-    names = sorted(entry.name for entry in os.scandir(folder / part) if entry.is_dir())
-    if len(names) != CLASSES:
-        raise LAYOUT.error(folder, f"has {len(names):,} folders in {part}, not {CLASSES:,}")
-    return names
 
 
 def jpeg_files(folder: Path, part: str) -> list[str]:

@@ -70,10 +70,6 @@ def initialize(network: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-CLASSIFIERS, COUNTERS = ("fc.", "classifier."), "num_batches_tracked"
-"""Entries of a file that are not the trunk's, and one of BatchNorm that changes nothing here."""
-
-
 def load_published(modules: Iterable[nn.Module], file: Path) -> None:
     """Copy the weights and BatchNorm's statistics of a file into modules, one after the other.
 
@@ -82,25 +78,19 @@ def load_published(modules: Iterable[nn.Module], file: Path) -> None:
     Args:
         modules: of the trunk, in order.
         file: a state that `torch.save` wrote, such as those of torchvision's `resnet18` and
-            `vgg16_bn`; it is read without running any code in it.
+            `vgg16_bn`; it is read without running any code in it. Its classifier is left out.
 
     Raises:
-        ValueError: there is no such file, or it has other tensors; nothing has changed then.
+        ValueError: there is no such file, or it has other tensors.
     """
     if not file.is_file():
         raise ValueError(f"published weights: there is no file {file}")
     state = torch.load(file, map_location="cpu", weights_only=True)
-    theirs = [pair for pair in state.items() if not pair[0].startswith(CLASSIFIERS)]
-    ours = [pair for module in modules for pair in module.state_dict().items()]
-    theirs, ours = (
-        [pair for pair in pairs if not pair[0].endswith(COUNTERS)] for pairs in (theirs, ours)
-    )
-    if len(theirs) != len(ours):
-        wrong = f"has {len(theirs)} tensors before its classifier, and the trunk {len(ours)}"
-        raise ValueError(f"published weights: {file} {wrong}")
-    for (name, x), (own, y) in zip(theirs, ours, strict=True):
-        if name.rpartition(".")[2] != own.rpartition(".")[2] or x.shape != y.shape:
-            wrong = f"{name} of shape {tuple(x.shape)} where {own} has shape {tuple(y.shape)}"
-            raise ValueError(f"published weights: {file} has {wrong}")
-    for (_, x), (_, y) in zip(theirs, ours, strict=True):
-        y.copy_(x)  # a state is detached: this is no operation on the parameter
+    trunk, counter = nn.ModuleList(modules), "num_batches_tracked"  # which old files lack
+    theirs = [x for name, x in state.items()
+              if not name.startswith(("fc.", "classifier.")) and counter not in name]  # fmt: skip
+    ours = [name for name in trunk.state_dict() if counter not in name]
+    try:
+        trunk.load_state_dict(dict(zip(ours, theirs, strict=True)))
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"published weights: {file} has other tensors: {error}") from error

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,9 +16,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from spherenorm_experiments.lookup import named, places
 from spherenorm_experiments.task import FOLDER
-
-FINGERPRINTED = 16
-"""Files of a split whose bytes are part of its fingerprint; of the others the names are."""
 
 Count = str | Callable[[Path], int]
 
@@ -49,8 +45,12 @@ class Layout:
     statistics: Mapping[str, tuple[int, Count]]
     source: str
 
-    def require(self, folder: Path) -> None:
-        """Check that all paths are there.
+    def error(self, folder: Path, wrong: str) -> ValueError:
+        """An error about the folder, with the expected tree."""
+        return ValueError(f"{self.title}: {folder} {wrong}; expected\n{self.tree.strip()}")
+
+    def require(self, folder: Path) -> Path:
+        """The folder, if it has all paths.
 
         Raises:
             ValueError: one is missing; the message shows the expected tree.
@@ -58,20 +58,11 @@ class Layout:
         for path in self.paths:
             if not any((folder / either).exists() for either in path.split(" or ")):
                 raise self.error(folder, f"lacks {path}")
-
-    def error(self, folder: Path, wrong: str) -> ValueError:
-        """An error about the folder, with the expected tree."""
-        return ValueError(f"{self.title}: {folder} {wrong}; expected\n{self.tree.strip()}")
+        return folder
 
     def folder(self) -> Path:
-        """The data set's folder in the folder of all data sets.
-
-        Raises:
-            ValueError: no such folder was given, or it has another layout.
-        """
-        found = data_folder(self.title) / self.name
-        self.require(found)
-        return found
+        """The data set's folder in that of all data sets, which `--data` names; see `require`."""
+        return self.require(data_folder(self.title) / self.name)
 
     def reader(self, read: Callable[Concatenate[Path, P], T]) -> Callable[P, T]:
         """The function without its first argument, which is the data set's folder, if complete.
@@ -118,10 +109,7 @@ def layouts() -> dict[str, Layout]:
 
 
 def checked(layout: Layout, folder: Path) -> dict[str, tuple[int, int]]:
-    """The expected numbers, each beside the one that is there.
-
-    Args:
-        folder: the data set's.
+    """The expected numbers, each beside the one that is in the data set's folder.
 
     Raises:
         ValueError: the folder has another layout.
@@ -136,15 +124,3 @@ def checked(layout: Layout, folder: Path) -> dict[str, tuple[int, int]]:
 def count_files(folder: Path, parts: Iterable[str], pattern: str) -> int:
     """The number of files in these parts of a data set whose name matches."""
     return sum(1 for part in parts for _ in (folder / part).glob(pattern))
-
-
-def sampled_digest(header: bytes, count: int, path: Callable[[int], Path]) -> str:
-    """A hash of a header, and of the bytes of a few of `count` files, spread evenly.
-
-    Args:
-        path: of a file, by its number.
-    """
-    digest, last = hashlib.sha256(header), count - 1
-    for index in sorted({k * last // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
-        digest.update(path(index).read_bytes())
-    return digest.hexdigest()

@@ -34,16 +34,16 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         outputs = EXPANSION[kind] * width
-        if kind == "basic":
-            first = [convolution(inputs, width, 3, stride, activation=nn.ReLU)]
-            last = convolution(width, outputs, 3)
-        else:
-            first = [
-                convolution(inputs, width, activation=nn.ReLU),
-                convolution(width, width, 3, stride, activation=nn.ReLU),
-            ]
-            last = convolution(width, outputs)
-        self.body = nn.Sequential(*first, last)
+        *first, last = {
+            "basic": [(inputs, width, 3, stride), (width, outputs, 3, 1)],
+            "bottleneck": [
+                (inputs, width, 1, 1),
+                (width, width, 3, stride),
+                (width, outputs, 1, 1),
+            ],
+        }[kind]
+        active = (convolution(*each, activation=nn.ReLU) for each in first)
+        self.body = nn.Sequential(*active, convolution(*last))
         same = inputs == outputs and stride == 1
         self.shortcut = nn.Identity() if same else convolution(inputs, outputs, 1, stride)
         self.drop, self.activation = StochasticDepth(drop), nn.ReLU()
@@ -89,10 +89,9 @@ class ResNet(nn.Module):
         stochastic_depth: float = 0.0,
     ) -> None:
         super().__init__()
-        large = stem == "imagenet"
-        stride = 1 if stem == "small" else 2
-        first = convolution(3, width, 7 if large else 3, stride, activation=nn.ReLU)
-        self.stem = nn.Sequential(*first, *([nn.MaxPool2d(3, 2, padding=1)] if large else []))
+        kernel, stride = {"imagenet": (7, 2), "small": (3, 1), "halving": (3, 2)}[stem]
+        pool = [nn.MaxPool2d(3, 2, padding=1)] if stem == "imagenet" else []
+        self.stem = nn.Sequential(*convolution(3, width, kernel, stride, activation=nn.ReLU), *pool)
         rates = iter(rising(stochastic_depth, sum(depths)))
         channels, stages = width, []
         for index, depth in enumerate(depths):

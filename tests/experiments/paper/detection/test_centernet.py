@@ -12,7 +12,6 @@ from spherenorm_experiments.paper.detection.centernet import (
     centernet_detections,
     centernet_loss,
     deformable_convolution,
-    heat,
     radius,
 )
 from tests.harness import refuses
@@ -84,13 +83,6 @@ def test_the_radius_is_the_released_one():
     expected = [float(max(0, int(released_radius(*size)))) for size in sizes.tolist()]
     assert radius(sizes).tolist() == expected
     assert len(set(expected)) > 8
-
-
-def test_the_heat_map_is_that_of_a_loop():
-    expected = loop_heat(BOXES / 4, LABELS, 3, 12)
-    torch.testing.assert_close(heat(BOXES / 4, LABELS, 3, 12, 12), expected)
-    assert expected.eq(1).sum() == 7
-    assert ((expected > 0) & (expected < 1)).sum() > 20
 
 
 def test_the_loss_is_that_of_a_loop():

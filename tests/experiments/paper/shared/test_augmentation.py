@@ -1,13 +1,14 @@
 """Pictures: what is cut out, turned, pasted and drawn."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from spherenorm_experiments.paper.shared import glyphs
+from spherenorm_experiments.paper.shared import augmentation, glyphs
 from spherenorm_experiments.paper.shared.augmentation import (
     GRAY,
     MEAN,
@@ -71,23 +72,18 @@ def test_normalized_pixels_are_those_of_the_formula(map_of_places):
         assert found[channel, 5, 17].item() == pytest.approx(expected, abs=1e-6)
 
 
-def test_translations_and_rotations_have_their_magnitudes(map_of_places):
-    torch.manual_seed(0)
-    moved = {np.asarray(OPERATIONS["TranslateX"](map_of_places, 0.5))[0, 120, 0] for _ in range(20)}
+def test_operations_have_their_magnitudes(map_of_places):
     shift = round(0.5 * 150 / 331 * WIDTH)
-    assert moved == {120 - shift, 120 + shift}
+    for sign in (1, -1):
+        moved = np.asarray(OPERATIONS["TranslateX"](map_of_places, 0.5 * sign))
+        assert moved[0, 120, 0] == 120 + sign * shift
     turned = np.asarray(OPERATIONS["Rotate"](map_of_places, 1.0))
     assert tuple(turned[0, 0]) == GRAY
     middle = turned[HEIGHT // 2, WIDTH // 2 - 40 : WIDTH // 2 + 40, 1].astype(float)
     slope = np.polyfit(np.arange(80), middle, 1)[0]
     assert abs(slope) == pytest.approx(math.sin(math.radians(30)), abs=0.02)
-
-
-def test_colour_operations_have_their_magnitudes():
     flat = Image.new("RGB", (4, 4), (100, 100, 100))
-    torch.manual_seed(0)
-    brighter = {OPERATIONS["Brightness"](flat, 0.5).getpixel((0, 0))[0] for _ in range(20)}
-    assert brighter == {55, 145}
+    assert OPERATIONS["Brightness"](flat, -0.5).getpixel((0, 0))[0] == 55
     ramp = Image.fromarray(np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, -1))
     for level, bits in ((0.0, 8), (0.5, 6), (1.0, 4)):
         assert len(set(np.asarray(OPERATIONS["Posterize"](ramp, level)).ravel())) == 2**bits
@@ -95,9 +91,27 @@ def test_colour_operations_have_their_magnitudes():
     assert (values == np.where(np.arange(256) < 192, np.arange(256), 255 - np.arange(256))).all()
 
 
+def test_randaugment_draws_two_operations_and_signs(monkeypatch):
+    drawn = Counter()
+
+    def noted(name):
+        return lambda picture, share: drawn.update([(name, round(share, 6))]) or picture
+
+    monkeypatch.setattr(augmentation, "OPERATIONS", {name: noted(name) for name in OPERATIONS})
+    torch.manual_seed(0)
+    for _ in range(1400):
+        augmentation.rand_augment("picture", 4.0)
+    of_name = Counter(name for name, share in drawn.elements())
+    assert drawn.total() == pytest.approx(2800 * 13 / 14, rel=0.02)
+    assert all(160 < of_name[name] < 240 for name in OPERATIONS)
+    for name in OPERATIONS:
+        negative = drawn[name, -0.4]
+        assert 70 < negative < 130 if name in augmentation.EITHER_WAY else negative == 0
+        assert drawn[name, 0.4] == of_name[name] - negative
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_operation_keeps_the_size_and_changes_something(name, map_of_places):
-    torch.manual_seed(0)
     map_of_places.paste((200, 100, 50), (60, 40, 120, 80))  # with an edge to sharpen
     found = OPERATIONS[name](map_of_places, 0.9)
     assert (found.size, found.mode) == (map_of_places.size, "RGB")

@@ -2,9 +2,12 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 from commands import invoke, run_tiny
 from running import run_study
@@ -13,8 +16,9 @@ from spherenorm_tiny import TinyStudy
 from spherenorm_experiments import code
 from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.paper.findings import findings
-from spherenorm_experiments.paper.pages import results_pages
+from spherenorm_experiments.paper.pages import results_pages, write_results
 from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan, read_requests
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, sections
@@ -90,6 +94,49 @@ def test_the_command_writes_the_pages(tmp_path):
     nowhere = invoke("results", "--out", tmp_path / "none", "--into", tmp_path / "x")
     assert nowhere.exit_code == 2
     assert not (tmp_path / "x").exists()
+
+
+class Drawn(TinyStudy):
+    """A study with a figure of the paper's, and one of its own"""
+
+    def pictures(self, runs):
+        line = go.Figure(go.Scatter(x=[1, 2], y=[3, 4]))
+        surface = go.Figure(go.Surface(z=[[1, 2], [3, 4]]))
+        return [Picture(line, "Of ours."), Picture(line, "A line.", shows="Figure 3"),
+                Picture(surface, "A sphere.", shows="Figure 4", wide=True)]  # fmt: skip
+
+
+def test_the_papers_figures_are_drawn_beside_the_claims(results, tmp_path, monkeypatch):
+    asked = []
+
+    def write(figures, paths, width, height):
+        asked.extend(zip(figures, width, height, strict=True))
+        for k, path in enumerate(paths):
+            path.write_bytes(bytes([k]))
+
+    sections = [Section(Drawn(), Plan("small"), results)]
+    monkeypatch.setattr("plotly.io.write_images", write)
+    monkeypatch.setitem(sys.modules, "kaleido", SimpleNamespace())
+    write_results(sections, tmp_path, figures=True)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["index.md", "tiny-1.svg", "tiny-2.webp", "tiny.md"]
+    assert (tmp_path / "tiny-2.webp").read_bytes() == b"\1"
+    text = (tmp_path / "tiny.md").read_text()
+    assert "![Figure 3](tiny-1.svg)\n\n**Figure 3.** A line." in text
+    assert "Of ours." not in text
+    assert [(figure.data[0].type, *size) for figure, *size in asked] == [
+        ("scatter", 640, 380), ("surface", 1000, 380),
+    ]  # fmt: skip
+    assert "Figure 3" not in results_pages(sections)["tiny.md"]
+
+
+def test_without_kaleido_the_extra_is_named_before_anything_is_written(
+    results, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    with pytest.raises(ValueError, match=r"needs the extra pictures .*spherenorm\[pictures\]"):
+        write_results([Section(Drawn(), Plan("small"), results)], tmp_path, figures=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
