@@ -52,10 +52,6 @@ class Study:
         """The study's tables; none of which no run has a number."""
         return []
 
-    def headline(self, runs: Runs) -> Table | None:
-        """The table that a terminal shows of a report; None if the page has all there is to see."""
-        return None
-
     def pictures(self, runs: Runs) -> list[Picture]:
         """The study's pictures; none with nothing in it."""
         return []

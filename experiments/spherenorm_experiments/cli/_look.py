@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -162,7 +161,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
             for sentence in said.sentences:
                 say(escape(str(sentence)))
         else:
-            _show_claims(found, claims)
+            _show_claims(claims)
         say(f"page: {path}")
         for note in notes:
             say_error(note, NOTE)
@@ -171,16 +170,11 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     return problems
 
 
-def _show_claims(found: Sequence[Section], claims: Sequence[Mapping[str, Any]]) -> None:
-    """Print the headlines of sections that have one, and the claims, or how many there are."""
+def _show_claims(claims: Sequence[Mapping[str, Any]]) -> None:
+    """Print the claims, or how many there are."""
     from spherenorm_experiments.claims import AGAINST, FOR
     from spherenorm_experiments.sections import groups
 
-    for section in found:
-        with suppress(Exception):  # of a study that raises the page says so
-            table = section.study.headline(section.results)
-            if table is not None:
-                console.print(as_text(table, f"{section.label}: {table.title}"))
     if len(claims) > LISTED:
         for group in groups(claims):
             say(f"[bold]{escape(group.title)}[/bold]: {group.listed}")

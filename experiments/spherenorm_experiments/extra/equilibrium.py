@@ -11,7 +11,6 @@ import pandas as pd
 
 from spherenorm import Bound
 from spherenorm_experiments.claims import Claim, Statement, slug
-from spherenorm_experiments.pictures import Picture, color_of, drawn, points
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, number
@@ -65,8 +64,11 @@ class Prediction(NamedTuple):
 
     def norm(self, item: Result) -> float | None:
         """The norm of a run, as the fourth root of the mean of |w|^4; None if it diverged."""
-        scale = item.summary[self.scale]
-        return None if scale is None else float((self.fourth_power * scale) ** 0.25)
+        return _fourth_root(item.summary[self.scale], self.fourth_power)
+
+
+def _fourth_root(value: float | None, factor: float = 1.0) -> float | None:
+    return None if value is None else float((factor * value) ** 0.25)
 
 
 def predict(recipe: str, hyper_parameters: Mapping[str, Any]) -> Prediction | None:
@@ -111,32 +113,20 @@ def _law_of(recipe: str) -> tuple[Bound, Any]:
         return bound, None
 
 
-Number = Callable[[Result], float | None]
-"""A number of a run; None if it diverged, or has none."""
-
-
 def _law(item: Result) -> Prediction | None:
     return predict(item.spec.recipe, item.spec.hyper_parameters)
 
 
-def _predicted_step(item: Result) -> float | None:
-    law = _law(item)
-    return None if law is None else law.step
-
-
-def _predicted_norm(item: Result) -> float | None:
-    law = _law(item)
-    return None if law is None else law.norm(item)
-
-
-def _norm(item: Result) -> float | None:
-    value = item.summary["fourth_power_late"]
-    return None if value is None else float(value**0.25)
-
-
+Number = Callable[[Result], float | None]
 QUANTITIES: dict[str, tuple[Number, Number]] = {
-    "effective step": (_predicted_step, lambda item: item.summary["effective_step_rms"]),
-    "norm": (_predicted_norm, _norm),
+    "effective step": (
+        lambda item: (law := _law(item)) and law.step,
+        lambda item: item.summary["effective_step_rms"],
+    ),
+    "norm": (
+        lambda item: (law := _law(item)) and law.norm(item),
+        lambda item: _fourth_root(item.summary["fourth_power_late"]),
+    ),
 }
 """The number that the law predicts, and the one that the run measures."""
 
@@ -188,48 +178,19 @@ class EquilibriumStudy(Study):
 
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
-        for name in _ran(runs):
-            for _, own in runs.every("", name).groupby("point", sort=False):
+        for place in runs.places:
+            for _, own in runs.every(*place).groupby("point", sort=False):
                 point = own.run.iloc[0].spec.hyper_parameters
-                row = [Cell(name), *(Cell(point.get(key), "g") for key in ("lr", "weight_decay"))]
-                for quantity in QUANTITIES:
-                    law, ours = _means(own, quantity)
-                    row += [
-                        Cell(law, ".4f", missing="no law"),
-                        Cell(ours, ".4f", missing="diverged"),
-                        Cell(100 * (ours / law - 1), "+.1f", missing=""),
-                    ]
+                cells = [Cell(point.get(key), "g") for key in ("lr", "weight_decay")]
+                for keys in QUANTITIES.values():
+                    law, ours = (float(number(own, key).mean()) for key in keys)
+                    cells += [Cell(law, ".4f", missing="no law"),
+                              Cell(ours, ".4f", missing="diverged"),
+                              Cell(100 * (ours / law - 1), "+.1f", missing="")]  # fmt: skip
                 drift = number(own, lambda item: item.summary["norm_drift"]).mean()
-                rows.append([*row, Cell(100 * float(drift), "+.1f")])
+                rows.append([place.arm, *cells, Cell(100 * float(drift), "+.1f")])
         columns = ["optimizer", "lr", "weight decay"]
         for quantity in ("step", "norm"):
             columns += [f"predicted {quantity}", "measured", "off by %"]
         title = "Effective step and norm in equilibrium"
         return [Table(title, [*columns, "still drifting %"], rows, NOTE)] if rows else []
-
-    def pictures(self, runs: Runs) -> list[Picture]:
-        step = "The effective step, a point per learning rate and decay."
-        norm = "The norm at the same points."
-        return drawn([_against(runs, "effective step", step), _against(runs, "norm", norm)])
-
-
-def _ran(runs: Runs) -> list[str]:
-    """The optimizers with runs."""
-    return [place.arm for place in runs.places]
-
-
-def _means(own: pd.DataFrame, quantity: str) -> list[float]:
-    """The predicted and the measured number, over the runs that have one; nan without one."""
-    return [float(number(own, key).mean()) for key in QUANTITIES[quantity]]
-
-
-def _against(runs: Runs, quantity: str, caption: str) -> Picture:
-    """Draw measured against predicted, and the line where they agree."""
-    series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    for name in _ran(runs):
-        groups = runs.every("", name).groupby("point", sort=False)
-        pairs = pd.DataFrame([_means(own, quantity) for _, own in groups]).dropna()
-        if len(pairs):
-            series[name] = pairs[0].tolist(), pairs[1].tolist()
-    colors, words = {name: color_of(name.lower()) for name in series}, f"predicted {quantity}"
-    return points(series, words, "measured", caption, colors, log_x=True, log_y=True, diagonal=True)

@@ -154,11 +154,7 @@ def find_factor(angles: np.ndarray, effective_step: float) -> float:
     if effective_step == 0:
         return 0.0
     start = effective_step / slope(0.0)  # below the factor: from there Newton's steps only rise
-    try:
-        factor = float(newton(miss, start, slope, tol=1e-13 * start))
-    except RuntimeError:  # it has not converged
-        factor = np.nan
-    known = factor * angles.max() < np.pi and abs(miss(factor)) <= 1e-9 * effective_step
-    if not known:
+    factor, _ = newton(miss, start, slope, tol=1e-13 * start, full_output=True, disp=False)
+    if not (factor * angles.max() < np.pi and abs(miss(factor)) <= 1e-9 * effective_step):
         raise ValueError(f"its units cannot turn by an effective step of {effective_step:.3g}")
-    return factor
+    return float(factor)

@@ -19,6 +19,12 @@ from spherenorm_experiments.paper.shared.network import normalize
 from spherenorm_experiments.streams import generator
 from spherenorm_experiments.task import Budget, PureTask
 
+WIDTH, BATCH = 24, 48
+"""Units of a hidden layer, and images in a batch."""
+
+NOISE = 0.5
+"""The share of the labels that is random."""
+
 UNSEEN = 2**40
 """The first seed of the batches that measure gradients at the end; no run has one so large."""
 
@@ -40,25 +46,16 @@ class Mlp(PureTask):
 
     Every weight that trains is scale-invariant row by row. Random labels keep gradients from
     vanishing: the task is to find where weight decay balances them.
-
-    Attributes:
-        width: units of a hidden layer.
-        noise: the share of the labels that is random.
-        batch: images in a batch.
     """
-
-    width: int = 24
-    noise: float = 0.5
-    batch: int = 48
 
     name = "mlp"
     tiers = {"smoke": Budget(6), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
 
     def start(self, seed: int) -> dict[str, Tensor]:
-        sizes = {"first": 64, "second": self.width}
-        drawn = {name: generator(seed, f"init {name}") for name in sizes}
-        return {name: self._drawn(self.width, sizes[name], random) / math.sqrt(sizes[name])
-                for name, random in drawn.items()}  # fmt: skip
+        return {
+            name: _drawn(WIDTH, size, generator(seed, f"init {name}")) / math.sqrt(size)
+            for name, size in (("first", 64), ("second", WIDTH))
+        }
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         images, labels, last_layer = batch[0]
@@ -68,21 +65,17 @@ class Mlp(PureTask):
 
     def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
         images, labels = Digits().first_batch(Digits().data().train, 1024)
-        drawn = self._drawn(self.width, 10, torch.Generator().manual_seed(11))
-        images, last_layer = images.flatten(1).double(), drawn / math.sqrt(self.width)
+        last_layer = _drawn(WIDTH, 10, torch.Generator().manual_seed(11)) / math.sqrt(WIDTH)
+        images = images.flatten(1).double()
 
         def batch(step: int) -> tuple[Tensor, ...]:
             random = generator(seed, "data", step)
-            chosen = torch.randint(len(images), (self.batch,), generator=random)
-            noisy = torch.rand(self.batch, generator=random) < self.noise
-            others = torch.randint(10, (self.batch,), generator=random)
+            chosen = torch.randint(len(images), (BATCH,), generator=random)
+            noisy = torch.rand(BATCH, generator=random) < NOISE
+            others = torch.randint(10, (BATCH,), generator=random)
             return images[chosen], torch.where(noisy, others, labels[chosen]), last_layer
 
         return batch
-
-    @staticmethod
-    def _drawn(rows: int, columns: int, random: torch.Generator) -> Tensor:
-        return torch.randn(rows, columns, generator=random, dtype=torch.float64)
 
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
         moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
@@ -122,22 +115,22 @@ class Mlp(PureTask):
             self.gradients({name: value[:, i] for name, value in swept.params.items()})
             for i in range(len(seeds))
         ]
-        gamma_squared, dimension_squared = (
-            torch.stack(part, dim=1) for part in zip(*sizes, strict=True)
-        )
-        norm, squared_step, fourth_power = (
-            swept.records[name] for name in ("norm", "squared_step", "fourth_power")
-        )
+        gamma, dimension = (torch.stack(part, dim=1) for part in zip(*sizes, strict=True))
+        records, norm = swept.records, swept.records["norm"]
         late = int(LATE * len(norm))
         half = late + (len(norm) - late) // 2
         numbers = {
-            "effective_step_rms": squared_step[late:].mean(dim=0).sqrt(),
-            "fourth_power_late": fourth_power[late:].mean(dim=0),
-            "gamma_squared": gamma_squared,
-            "dimension_squared": dimension_squared,
+            "effective_step_rms": records["squared_step"][late:].mean(dim=0).sqrt(),
+            "fourth_power_late": records["fourth_power"][late:].mean(dim=0),
+            "gamma_squared": gamma,
+            "dimension_squared": dimension,
             "norm_drift": norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1,
         }
         return numbers, {}
 
     def fingerprint(self) -> str:
         return Digits().fingerprint()
+
+
+def _drawn(rows: int, columns: int, random: torch.Generator) -> Tensor:
+    return torch.randn(rows, columns, generator=random, dtype=torch.float64)

@@ -34,7 +34,7 @@ def made(gains=(0.0, 0.0), lost=(), seeds=6, **summary):
                 score += gains[1] * (length == ADAMP) + 0.03 * math.cos(7 * seed + 3 * place)
                 path = 1.0 + (length == ADAMP) + 1e-6 * math.cos(5 * seed + place)
                 diverged = 3 if (direction, length, seed) in lost else None
-                spec = Spec("debiasing", STRIPES.recipe(direction), {"lr": rate}, seed=seed)
+                spec = Spec("debiasing", STRIPES.arm(direction).recipe, {"lr": rate}, seed=seed)
                 numbers = {
                     "test": score,
                     "validation": -abs(rate - RATES[seed % 3]),

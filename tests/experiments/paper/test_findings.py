@@ -219,7 +219,6 @@ def test_weight_decay_does_not_preclude_the_surge():
     assert surge.numbers[0].number == pytest.approx(2.0)
     assert "2.20 (wd 0.05)" in surge.detail
     assert "the rate 0.1" in surge.claim.text
-    assert "with the search's own decay, 0.0001 at the rate 0.1" in surge.detail
 
 
 def test_the_papers_cosines_are_tested_not_only_quoted():

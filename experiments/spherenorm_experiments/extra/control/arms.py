@@ -7,15 +7,7 @@ from typing import Any
 from spherenorm_experiments.comparison import Arm
 
 BASES = ("Adam", "Muon")
-COLORS = {
-    "decay": "#0072b2",
-    "projection": "#aa3377",
-    "Hyperball": "#009e73",
-    "rotational": "#a06a00",
-    "brake": "#56b4e9",
-    "gains": "#ee6677",
-}
-CONTROLS = tuple(COLORS)
+CONTROLS = ("decay", "projection", "Hyperball", "rotational", "brake", "gains")
 
 ENTRIES = tuple(2.0**k for k in range(-8, -2))
 """Rates of Adam's step, whose entries are about 1 before the rate multiplies them."""

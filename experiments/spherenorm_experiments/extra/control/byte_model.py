@@ -33,6 +33,9 @@ IN_TURN = ("train",) * 8 + ("validation", "test")
 SCORED = 192
 """Windows of validation, and of test."""
 
+LAYERS, CONTEXT = 2, 64
+"""Of the network: its blocks, and the bytes that it reads."""
+
 HEAD = 16
 """Entries of a head: wider networks have more heads."""
 
@@ -74,25 +77,22 @@ def source_windows(train: int, scored: int, context: int) -> Splits:
     Raises:
         ValueError: a part has fewer windows than are asked for.
     """
-    seen: set[bytes] = set()
-    counts = dict(zip(PARTS, (train, scored, scored), strict=True))
-    return Splits(*(_windows(part, count, context, seen) for part, count in counts.items()))
-
-
-def _windows(part: str, count: int, context: int, seen: set[bytes]) -> tuple[Tensor, Tensor]:
-    text = source_text(part)
-    available, found, last = (len(text) - 1) // context, list[Tensor](), len(text) - context - 1
-    if count > available:
-        lack = f"the standard library has {available} windows of {context} bytes for {part}"
-        raise ValueError(f"{lack}, got {count}")
-    for place in range(count):
-        start = place * available // count * context
-        while (window := text[start : start + context].numpy().tobytes()) in seen and start < last:
-            start += 1
-        seen.add(window)
-        found.append(text[start : start + context + 1])
-    whole = torch.stack(found)
-    return whole[:, :-1].contiguous(), whole[:, 1:].contiguous()
+    seen, parts = set[bytes](), list[tuple[Tensor, Tensor]]()
+    for part, count in zip(PARTS, (train, scored, scored), strict=True):
+        text, found = source_text(part), list[Tensor]()
+        available, last = (len(text) - 1) // context, len(text) - context - 1
+        if count > available:
+            lack = f"the standard library has {available} windows of {context} bytes for {part}"
+            raise ValueError(f"{lack}, got {count}")
+        for place in range(count):
+            start = place * available // count * context
+            while (own := text[start : start + context].numpy().tobytes()) in seen and start < last:
+                start += 1
+            seen.add(own)
+            found.append(text[start : start + context + 1])
+        whole = torch.stack(found)
+        parts.append((whole[:, :-1].contiguous(), whole[:, 1:].contiguous()))
+    return Splits(*parts)
 
 
 @dataclass(frozen=True)
@@ -103,17 +103,11 @@ class ByteModel(Task):
     embedding, places and head are the rest.
 
     Attributes:
-        width: of the residual stream.
-        layers, context: of the network, whose heads have 16 entries each.
-        windows: training windows, of `context` bytes each.
-
-    Raises:
-        ValueError: a width that is no multiple of 16.
+        width: of the residual stream, a multiple of 16: heads have 16 entries each.
+        windows: training windows, of 64 bytes each.
     """
 
     width: int = 32
-    layers: int = 2
-    context: int = 64
     windows: int = 3200
 
     name = "bytes"
@@ -125,15 +119,11 @@ class ByteModel(Task):
         "full": Budget(1, 32),
     }
 
-    def __post_init__(self) -> None:
-        if self.width < 1 or self.width % HEAD:
-            raise ValueError(f"width must be a positive multiple of {HEAD}, got {self.width}")
-
     def data(self) -> Splits:
-        return source_windows(self.windows, SCORED, self.context)
+        return source_windows(self.windows, SCORED, CONTEXT)
 
     def model(self) -> nn.Module:
-        return ByteTransformer(self.width, self.layers, self.context)
+        return ByteTransformer(self.width)
 
     def hidden(self, model: nn.Module) -> Sequence[str]:
         return [name for name, _ in model.named_parameters() if name.startswith("blocks.")]
@@ -154,14 +144,14 @@ class ByteModel(Task):
 class ByteTransformer(nn.Module):
     """Pre-norm blocks without biases or gains; the head starts at 0, as a uniform model.
 
-    It has 12 layers width² + (2 · 128 + context) width parameters.
+    It has 24 width² + 320 width parameters.
     """
 
-    def __init__(self, width: int, layers: int, context: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.bytes = nn.Embedding(VOCABULARY, width)
-        self.places = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(_Block(width, layers) for _ in range(layers))
+        self.places = nn.Embedding(CONTEXT, width)
+        self.blocks = nn.ModuleList(_Block(width) for _ in range(LAYERS))
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         nn.init.zeros_(self.head.weight)
 
@@ -180,12 +170,12 @@ class ByteTransformer(nn.Module):
 class _Block(nn.Module):
     """x + attention(x / rms(x)), then the same with a layer of squared ReLUs."""
 
-    def __init__(self, width: int, layers: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.query, self.key, self.value = (_matrix(width, width) for _ in range(3))
-        self.attended = _matrix(width, width, layers)
+        self.attended = _matrix(width, width, LAYERS)
         self.inner = _matrix(width, 4 * width)
-        self.outer = _matrix(4 * width, width, layers)
+        self.outer = _matrix(4 * width, width, LAYERS)
 
     def forward(self, x: Tensor) -> Tensor:
         y = _normalized(x)

@@ -6,16 +6,14 @@ import math
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import MARGIN, Claim, slug
+from spherenorm_experiments.claims import MARGIN, Claim
 from spherenorm_experiments.extra.control.arms import BETAS, REST
+from spherenorm_experiments.extra.control.lr_transfer import WITHIN
 from spherenorm_experiments.extra.control.norm_control import TASKS
 from spherenorm_experiments.extra.control.probe import PROBE
-from spherenorm_experiments.extra.control.rates import WITHIN
-from spherenorm_experiments.extra.control.turns import Rotations, growth
-from spherenorm_experiments.pictures import Picture, drawn, lines
+from spherenorm_experiments.extra.control.turns import growth
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Key, Place, Runs, Trial, number
 from spherenorm_experiments.study import Study
@@ -32,7 +30,6 @@ ARMS = {
     "AdamC": ("adamc", {**BETAS, "lr": LR, "weight_decay": DECAY, "max_lr": LR}),
     "Hyperball": ("hyperball(adamw)", {**BETAS, "lr": TURN}),
 }
-COLORS = {"AdamW": "#0072b2", "AdamC": "#aa3377", "Hyperball": "#009e73"}
 
 WINDOWS = {"smoke": 160, "small": 8000, "full": 64_000}
 """Training windows of the byte model: 1,000 steps of 8 in the small tier."""
@@ -54,20 +51,18 @@ def _claims(task: str) -> list[Claim]:
     def of(runs: Runs, name: str, key: Key) -> pd.Series:
         return number(runs.every(task, name).set_index("seed"), key, math.inf)
 
-    def less(name: str) -> Claim:
-        return Claim(
-            f"less.{slug(name)}.{task}", "< 1",
-            lambda runs: of(runs, name, GRADIENT) / of(runs, "AdamW", GRADIENT),
-            f"{name}'s gradients grow less than AdamW's ({task})", ratio=True, primary=True,
-        )  # fmt: skip
+    def over_adamw(runs: Runs, name: str) -> pd.Series:
+        return of(runs, name, GRADIENT) / of(runs, "AdamW", GRADIENT)
 
     return [
-        Claim(f"grows.{task}", "> 1", lambda runs: of(runs, "AdamW", GRADIENT),
+        Claim(f"grows.{task}", "> 1", partial(of, name="AdamW", key=GRADIENT),
               f"AdamW's gradients grow as the rate falls ({task})", ratio=True, primary=True),
-        *map(less, ("AdamC", "Hyperball")),
-        Claim(f"shrinks.{task}", "< 1", lambda runs: of(runs, "AdamW", NORM),
+        *(Claim(f"less.{name.lower()}.{task}", "< 1", partial(over_adamw, name=name),
+                f"{name}'s gradients grow less than AdamW's ({task})", ratio=True, primary=True)
+          for name in ("AdamC", "Hyperball")),
+        Claim(f"shrinks.{task}", "< 1", partial(of, name="AdamW", key=NORM),
               f"AdamW's weights shrink as the rate falls ({task})", ratio=True),
-        Claim(f"keeps.{task}", "= 1 ± 0.05", lambda runs: of(runs, "AdamC", NORM),
+        Claim(f"keeps.{task}", "= 1 ± 0.05", partial(of, name="AdamC", key=NORM),
               f"AdamC's weights keep their norm within 5 % ({task})", ratio=True),
         Claim(f"score.{task}", "> 0",
               lambda runs: of(runs, "AdamC", "test") - of(runs, "AdamW", "test"),
@@ -118,18 +113,3 @@ class EndOfTraining(Study):
             "± SD. Scores: minus nats per byte, and accuracy in percent."
         )
         return [Table("The end of training", headings, rows, note)] if rows else []
-
-    def pictures(self, runs: Runs) -> list[Picture]:
-        return drawn(_over_time(runs, task) for task in TASKS)
-
-
-def _over_time(runs: Runs, task: str) -> Picture:
-    """Draw the norm of the gradients against the progress of the run, the mean over seeds."""
-    series = {}
-    for name in ARMS:
-        items = (item for item in runs.every(task, name).run if not item.diverged)
-        if known := [each for each in map(Rotations.of, items) if each is not None]:
-            norms = [np.sqrt((each.gradients**2).sum(1)) for each in known]
-            series[name] = known[0].progress.tolist(), np.mean(norms, axis=0).tolist()
-    caption = f"The norm of the gradients of hidden weights, means over seeds ({task})."
-    return lines(series, "progress", "gradient norm", caption, COLORS, log_y=True)

@@ -1,32 +1,34 @@
-"""Two studies of our own: do best learning rates stay over widths, and is warm-up needless?"""
+"""Two studies of our own: do best learning rates stay over widths, and is warm-up needless?
+
+A table of losses has a row for each seed, and a column for log2 of each rate.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.extra.control.arms import BASES, COLORS, CONTROLS, REST, arm_of
+from spherenorm_experiments.extra.control.arms import BASES, CONTROLS, REST, arm_of
+from spherenorm_experiments.extra.control.byte_model import UNIFORM
 from spherenorm_experiments.extra.control.probe import PROBE
-from spherenorm_experiments.extra.control.rates import (
-    REACH,
-    WITHIN,
-    best_octave,
-    lacking,
-    losses,
-    plateau,
-    sensitivity,
-)
 from spherenorm_experiments.extra.control.turns import turn_over_law
-from spherenorm_experiments.pictures import Picture, drawn, lines
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs, Trial, mean_over, number
-from spherenorm_experiments.tables import Row, Table, mean_of
+from spherenorm_experiments.tables import Cell, Row, Table, mean_of
+
+WITHIN = 0.02
+"""Nats within which two losses are equivalent."""
+
+REACH = 2
+"""Octaves on both sides of the best rate over which the sensitivity is taken."""
 
 WIDTHS = {"smoke": (16,), "small": (16, 64), "full": (32, 64, 128, 256)}
 """The widths of each tier; from its smallest to its largest the best rate may drift."""
@@ -49,6 +51,59 @@ CONDITIONS = [
     _condition(f"width {width}", width) for width in sorted(set().union(*WIDTHS.values()))
 ]
 ARMS = {(base, control): arm_of(base, control) for base in BASES for control in CONTROLS}
+
+
+def losses(runs: Runs, condition: str, arm: str) -> pd.DataFrame:
+    """The test losses of an arm in nats per byte, at the rates at which all seeds have ended.
+
+    A run that diverged, or does worse than a uniform model, has the loss of that.
+    """
+    own = runs.of(condition, arm)
+    loss = (-own.test.astype(float)).fillna(UNIFORM).clip(upper=UNIFORM)
+    table = own.assign(octave=np.log2(own.lr.astype(float)), loss=loss)
+    return table.pivot(index="seed", columns="octave", values="loss")
+
+
+def around_best(table: pd.DataFrame) -> list[float]:
+    """The octaves within `REACH` of the rate with the best mean loss.
+
+    Fewer where the rates end: others in their place would lie further from the best, where losses
+    are higher, and make the arm look more sensitive than one whose best rate is in the middle.
+    """
+    if table.empty:
+        return []
+    place = int(np.argmin(table.mean()))
+    return list(table.columns[max(0, place - REACH) : place + REACH + 1])
+
+
+def sensitivity(table: pd.DataFrame) -> pd.Series:
+    """Of each seed the mean loss over the rates around the best mean loss, minus the best of these.
+
+    Source: Wortsman et al. 2023, arXiv:2309.14322, Section 2.
+    """
+    chosen = table[around_best(table)]
+    return (chosen.mean(axis=1) - chosen.min(axis=1)).astype(float)
+
+
+def best_octave(table: pd.DataFrame) -> pd.Series:
+    """Of each seed log2 of the best rate; see `vertex`."""
+    found = {seed: vertex(table.columns, row.tolist()) for seed, row in table.iterrows()}
+    return pd.Series(found, dtype=float)
+
+
+def vertex(octaves: Sequence[float], values: Sequence[float]) -> float:
+    """The vertex of the parabola through the best loss and those beside; the end if it is at one.
+
+    >>> round(vertex((-6.0, -5.0, -4.0), (2.0, 1.0, 1.5)), 2)
+    -4.83
+    """
+    place = int(np.argmin(values))
+    if place in (0, len(values) - 1):
+        return float(octaves[place])
+    before, here, after = values[place - 1 : place + 2]
+    curved = before - 2 * here + after
+    step = (octaves[place + 1] - octaves[place - 1]) / 2
+    return float(octaves[place] + step * (0.0 if curved == 0 else (before - after) / 2 / curved))
 
 
 def _ran(runs: Runs) -> list[str]:
@@ -75,37 +130,28 @@ def _tuned(runs: Runs, arm: str) -> pd.Series:
     return mean_over(runs.best(width, arm).test for width in _ran(runs))
 
 
-def one_sided(runs: Runs, arms: Sequence[str]) -> str:
-    """The arms whose rates end within reach of the best one, so that a sensitivity lacks some."""
-    parts = []
-    for width, arm in itertools.product(_ran(runs), arms):
-        if few := lacking(losses(runs, width, arm)):
-            parts.append(f"{arm} at {width} lacks {few} of {2 * REACH + 1} rates")
-    return "; ".join(parts)
-
-
-def _against_decay(base: str, control: str) -> list[Claim]:
+def _against_decay(base: str, control: str) -> Iterator[Claim]:
     arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
-    end = f"{slug(base)}.{slug(control)}"
 
-    def minus(runs: Runs, of: Callable[[Runs, str], pd.Series]) -> pd.Series:
-        return of(runs, arm) - of(runs, decayed)
+    def minus_decay(runs: Runs, of: Callable[..., pd.Series]) -> pd.Series:
+        return of(runs, arm=arm) - of(runs, arm=decayed)
 
-    return [
-        Claim(f"loss.{end}", "> 0", lambda runs: minus(runs, _tuned),
-              f"{arm} has a lower loss at its own best rates than {decayed}", **NATS),
-        Claim(f"sensitivity.{end}", "< 0",
-              lambda runs: minus(runs, lambda of, name: over_widths(of, name, sensitivity)),
-              f"{arm} is less sensitive to the rate than {decayed}", primary=True,
-              note=lambda runs: one_sided(runs, (arm, decayed)), **NATS),
-        Claim(f"plateau.{end}", "> 0",
-              lambda runs: minus(runs, lambda of, name: over_widths(of, name, plateau)),
-              f"{arm} has a wider plateau than {decayed}", unit="octaves", score=True),
-        Claim(f"drift.{end}", "< 0",
-              lambda runs: minus(runs, lambda of, name: drift(of, name).abs()),
-              f"{arm} has a best rate that drifts less over widths than {decayed}", primary=True,
-              unit="octaves", score=True),
-    ]  # fmt: skip
+    def drifts(runs: Runs, arm: str) -> pd.Series:
+        return drift(runs, arm).abs()
+
+    rows: dict[str, tuple[str, Callable[..., pd.Series], str, dict[str, Any]]] = {
+        "loss": ("> 0", _tuned, "has a lower loss at its own best rates than", NATS),
+        "sensitivity": ("< 0", partial(over_widths, of=sensitivity),
+                        "is less sensitive to the rate than", {**NATS, "primary": True}),
+        "drift": ("< 0", drifts, "has a best rate that drifts less over widths than",
+                  {"unit": "octaves", "score": True, "primary": True}),
+    }  # fmt: skip
+    for name, (relation, of, text, more) in rows.items():
+        yield Claim(
+            f"{name}.{slug(base)}.{slug(control)}", relation,
+            partial(minus_decay, of=of),
+            f"{arm} {text} {decayed}", **more,
+        )  # fmt: skip
 
 
 class LrTransfer(Comparison):
@@ -122,40 +168,20 @@ class LrTransfer(Comparison):
             found, chosen = losses(runs, width, arm), runs.best(width, arm)
             if len(found):
                 cells = [mean_of(-chosen.test, ".3f"), mean_of(best_octave(found), ".2f")]
-                cells += [mean_of(sensitivity(found), ".3f"), mean_of(plateau(found), ".2f")]
+                cells += [mean_of(sensitivity(found), ".3f"), Cell(len(around_best(found)), "d")]
                 cells.append(mean_of(number(chosen, turn_over_law), ".2f"))
                 rows.append((f"{width}: {arm}", *cells))
-        headings = ["arm", "loss at the best rate", "log2(best rate)", "sensitivity", "plateau"]
+        headings = ["arm", "loss at the best rate", "log2(best rate)", "sensitivity", "of rates"]
         note = (
-            "Losses in nats per byte on the test files; means over seeds ± SD. Plateau in octaves. "
+            "Losses in nats per byte on the test files; means over seeds ± SD. Of rates: those "
+            f"that the sensitivity is over; fewer than {2 * REACH + 1} where the best is near an "
+            "end of the search. "
             "Turn: per step of hidden matrices, in the second half of the runs at the best rate, "
             "over arctan(lr) for Hyperball, lr for rotational, and the turn in equilibrium at the "
             "rate of each step for Adam with decay; the others have no law."
         )
         own = Table("Loss against rate", [*headings, "turn / law"], rows, note)
         return [*([own] if rows else []), *super().tables(runs)]
-
-    def pictures(self, runs: Runs) -> list[Picture]:
-        return [*drawn(_picture(runs, base) for base in BASES), *super().pictures(runs)]
-
-
-def _picture(runs: Runs, base: str) -> Picture:
-    """Draw the mean loss against the rate, a line for each norm control and width."""
-    series: dict[str, tuple[list[float], list[float]]] = {}
-    colors, dashes = dict[str, str](), dict[str, str]()
-    for width, dash in zip(_ran(runs), ("solid", "dash", "dot", "dashdot"), strict=False):
-        for control in CONTROLS:
-            means = losses(runs, width, ARMS[base, control].name).mean()
-            if len(means):
-                name = f"{control}, {width}"
-                series[name] = [2.0**octave for octave in means.index], means.tolist()
-                colors[name], dashes[name] = COLORS[control], dash
-    caption = (
-        f"{base}: test loss against the learning rate, means over seeds. Rates of Hyperball and "
-        "rotational, and of Adam with gains, are turns; the others multiply the base's step."
-    )
-    words = "learning rate", "loss (nats per byte)"
-    return lines(series, *words, caption, colors, log_x=True, dashes=dashes)
 
 
 COMMON: dict[str, Any] = {"tune": {"lr": [0.01]}, "seeds": {"small": 3, "evidence": 6, "full": 12}}
@@ -173,10 +199,9 @@ STUDY = LrTransfer(
     Rates are a factor 2 apart, and all train on all seeds.
 
     Sensitivity (Wortsman et al. 2023): the mean over the rates within {REACH} octaves of the best
-    of min(loss, loss at the start), minus the best loss. Plateau: the octaves of rates whose loss
-    is within {WITHIN:g} nats of the best. Drift: log2 of the best rate at the largest width minus
-    that at the smallest. Each is taken seed by seed. The decay of each base is one value, which is
-    not tuned.
+    of min(loss, loss at the start), minus the best loss. Drift: log2 of the best rate at the
+    largest width minus that at the smallest. Each is taken seed by seed. The decay of each base is
+    one value, which is not tuned.
     """,
     arms=list(ARMS.values()),
     conditions=CONDITIONS,
@@ -211,23 +236,28 @@ def _gain_over_rates(runs: Runs, arm: str) -> pd.Series:
     return (at_once[shared].mean(axis=1) - warmed[shared].mean(axis=1)).astype(float)
 
 
-def _of_warm_up(base: str, control: str) -> list[Claim]:
+def _of_warm_up(base: str, control: str) -> Iterator[Claim]:
     """The gain over the rates, and whether either gain is smaller than under decay."""
     arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
-    end, said = f"{slug(base)}.{slug(control)}", f"The warm-up gains less under {arm} than under"
-    gain = Claim(
-        f"gain.rates.{end}", "> 0", lambda runs: _gain_over_rates(runs, arm),
+    end = f"{slug(base)}.{slug(control)}"
+
+    def minus_decay(runs: Runs, gain: Callable[[Runs, str], pd.Series]) -> pd.Series:
+        return gain(runs, arm) - gain(runs, decayed)
+
+    yield Claim(
+        f"gain.rates.{end}", "> 0", partial(_gain_over_rates, arm=arm),
         f"The warm-up lowers the loss of {arm} on the average over the rates", **NATS,
     )  # fmt: skip
-    return [gain] if control == "decay" else [
-        gain,
-        Claim(f"less.best.{end}", "< 0",
-              lambda runs: _gain_at_best(runs, arm) - _gain_at_best(runs, decayed),
-              f"{said} {decayed} at the best rates", primary=True, **NATS),
-        Claim(f"less.rates.{end}", "< 0",
-              lambda runs: _gain_over_rates(runs, arm) - _gain_over_rates(runs, decayed),
-              f"{said} {decayed} on the average over the rates", primary=True, **NATS),
-    ]  # fmt: skip
+    for name, gain, at in (
+        ("best", _gain_at_best, "at the best rates"),
+        ("rates", _gain_over_rates, "on the average over the rates"),
+    ):
+        if control != "decay":
+            yield Claim(
+                f"less.{name}.{end}", "< 0", partial(minus_decay, gain=gain),
+                f"The warm-up gains less under {arm} than under {decayed} {at}", primary=True,
+                **NATS,
+            )  # fmt: skip
 
 
 WARM_UP = Comparison(

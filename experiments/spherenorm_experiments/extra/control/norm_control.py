@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
-from spherenorm_experiments.extra.control.arms import BASES, COLORS, CONTROLS, REST, arm_of
+from spherenorm_experiments.extra.control.arms import BASES, CONTROLS, REST, arm_of
 from spherenorm_experiments.extra.control.probe import PROBE
 from spherenorm_experiments.extra.control.turns import (
     late_turn,
@@ -21,7 +21,6 @@ from spherenorm_experiments.extra.control.turns import (
     spread_over_layers,
     turn_over_law,
 )
-from spherenorm_experiments.pictures import Picture, drawn, points
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Key, Place, Result, Runs, Trial, mean_over, number
 from spherenorm_experiments.study import Study
@@ -60,30 +59,29 @@ COLUMNS: dict[str, tuple[Key, str]] = {
 }
 
 
-def _over_rates(runs: Runs, task: str, base: str, control: str, key: Key) -> pd.Series:
-    """The mean of a number over the rates, by seed."""
-    every = runs.every(task, arm_of(base, control).name).groupby("lr")
-    return mean_over(number(own.set_index("seed"), key, math.inf) for _, own in every)
-
-
 def _claims(task: str, base: str, control: str) -> Iterator[Claim]:
-    end, who = slug(f"{control}.{base}.{task}"), f"{base}, {control}"
-    allowed, of = ALLOWED[control], partial(_over_rates, task=task, base=base, control=control)
-    within, law = f"= 1 ± {allowed:g}", f"of its law, within {allowed:.0%}"
+    end, who, allowed = slug(f"{control}.{base}.{task}"), f"{base}, {control}", ALLOWED[control]
+    law = f"of its law, within {allowed:.0%}"
+
+    def of(runs: Runs, key: Key, control: str = control) -> pd.Series:
+        """The mean of a number over the rates, by seed."""
+        every = runs.every(task, arm_of(base, control).name).groupby("lr")
+        return mean_over(number(own.set_index("seed"), key, math.inf) for _, own in every)
+
+    def turns(name: str, key: Key, more: str = "") -> Claim:
+        text = f"{who}: the turn per step is that {law}{more}, the mean over the rates ({task})"
+        return Claim(f"{name}.{end}", f"= 1 ± {allowed:g}", partial(of, key=key), text, ratio=True)
+
     if (base, control) != ("Muon", "decay"):
-        yield Claim(f"turn.{end}", within, partial(of, key=turn_over_law),
-                    f"{who}: the turn per step is that {law}, the mean over the rates ({task})",
-                    ratio=True)  # fmt: skip
+        yield turns("turn", turn_over_law)
     if control == "Hyperball":
-        yield Claim(f"momentum.{end}", within, partial(of, key=_over_momentum),
-                    f"{who}: the turn per step is that {law}, with momentum, the mean over the "
-                    f"rates ({task})", ratio=True)  # fmt: skip
+        yield turns("momentum", _over_momentum, ", with momentum")
     if control != "decay":
-        yield Claim(f"spread.{end}", "< 1",
-                    lambda runs: (of(runs, key=spread_over_layers)
-                                  / of(runs, control="decay", key=spread_over_layers)),
-                    f"{who}: turns are spread less over layers than under decay ({task})",
-                    ratio=True)  # fmt: skip
+        yield Claim(
+            f"spread.{end}", "< 1",
+            lambda runs: of(runs, spread_over_layers) / of(runs, spread_over_layers, "decay"),
+            f"{who}: turns are spread less over layers than under decay ({task})", ratio=True,
+        )  # fmt: skip
 
 
 class NormControl(Study):
@@ -107,8 +105,8 @@ class NormControl(Study):
     name = "norm-control"
     seeds = {"smoke": 1, "small": 3, "evidence": 6, "full": 12}  # noqa: RUF012
     first_seed = 1100
-    claims = tuple(claim for task, base, control in itertools.product(TASKS, BASES, ALLOWED)
-                   for claim in _claims(task, base, control))  # fmt: skip
+    claims = tuple(claim for each in itertools.product(TASKS, BASES, ALLOWED)
+                   for claim in _claims(*each))  # fmt: skip
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         tasks = TASKS[:1] if plan.tier == "smoke" else TASKS
@@ -136,21 +134,3 @@ class NormControl(Study):
             "last norm over that at step 10, the geometric mean. Arms without a law: none is known."
         )
         return [Table("Turns and norms", ("arm", *COLUMNS), rows, note)] if rows else []
-
-    def pictures(self, runs: Runs) -> list[Picture]:
-        return drawn(_against_law(runs, task) for task in TASKS)
-
-
-def _against_law(runs: Runs, task: str) -> Picture:
-    """Draw measured turns against those of the law, a mark for each run."""
-    series: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    for name, own in runs.on(task).frame.groupby("arm", sort=False):
-        marks = pd.DataFrame({"law": number(own, _predicted), "turn": number(own, late_turn)})
-        known = marks.dropna()
-        if len(known):
-            series[str(name)] = known.law.tolist(), known.turn.tolist()
-    colors = {arm_of(base, control).name: COLORS[control]
-              for base, control in itertools.product(BASES, CONTROLS)}  # fmt: skip
-    caption = f"Turn per step of hidden matrices, measured against the law ({task})."
-    words = "turn by the law (rad)", "measured (rad)"
-    return points(series, *words, caption, colors, log_x=True, log_y=True, diagonal=True)

@@ -58,6 +58,12 @@ class Rotations(NamedTuple):
         """True at the steps of this part of the run."""
         return (low <= self.progress) & (self.progress < high)
 
+    @property
+    def late_turns(self) -> np.ndarray:
+        """The turns at the steps of the second half."""
+        late: np.ndarray = self.turns[self.within(LATE, 1.0)]
+        return late
+
 
 Law = Callable[[float], float]
 """The turn per step as a function of the learning rate."""
@@ -74,10 +80,7 @@ def law_of(spec: Spec) -> Law | None:
         return math.atan
     if spec.recipe.startswith("rotational("):
         return float
-    if spec.recipe == "adamw":
-        decayed = {name: spec.hyper_parameters[name] for name in ("betas", "weight_decay")}
-        return functools.partial(_turn_under_decay, json.dumps(decayed))
-    return None
+    return functools.partial(_turn_under_decay, _given(spec)) if spec.recipe == "adamw" else None
 
 
 def law_with_momentum(spec: Spec) -> Law | None:
@@ -88,8 +91,12 @@ def law_with_momentum(spec: Spec) -> Law | None:
     """
     if not spec.recipe.startswith("hyperball("):
         return None
-    others = {name: value for name, value in spec.hyper_parameters.items() if name != "lr"}
-    return functools.partial(_turn_at_rest, spec.recipe, json.dumps(others))
+    return functools.partial(_turn_at_rest, spec.recipe, _given(spec))
+
+
+def _given(spec: Spec) -> str:
+    """The hyper-parameters but for the learning rate, as the key of a cache."""
+    return json.dumps({name: x for name, x in spec.hyper_parameters.items() if name != "lr"})
 
 
 @functools.cache
@@ -100,9 +107,9 @@ def _turn_at_rest(recipe: str, others: str, rate: float) -> float:
 
 
 @functools.cache
-def _turn_under_decay(decayed: str, rate: float) -> float:
-    """The turn of AdamW in equilibrium, with these betas and this decay as JSON."""
-    found = predict("adamw", {**json.loads(decayed), "lr": rate})
+def _turn_under_decay(others: str, rate: float) -> float:
+    """The turn of AdamW in equilibrium."""
+    found = predict("adamw", {**json.loads(others), "lr": rate})
     return math.nan if found is None else found.step
 
 
@@ -114,22 +121,21 @@ def turn_over_law(item: Result, law_of: Callable[[Spec], Law | None] = law_of) -
     law, found = law_of(item.spec), Rotations.of(item)
     if law is None or found is None:
         return None
-    late = found.within(LATE, 1.0)
-    predicted = np.array([law(rate) for rate in found.rates[late].tolist()])
-    return float((found.turns[late] / predicted[:, None]).mean())
+    rates = found.rates[found.within(LATE, 1.0)].tolist()
+    return float((found.late_turns / np.array([[law(rate)] for rate in rates])).mean())
 
 
 def late_turn(item: Result) -> float | None:
     """The root mean square turn per step over the hidden weights, late in the run."""
     found = Rotations.of(item)
-    return found and float(np.sqrt((found.turns[found.within(LATE, 1.0)] ** 2).mean()))
+    return found and float(np.sqrt((found.late_turns**2).mean()))
 
 
 def spread_over_layers(item: Result) -> float | None:
     """The standard deviation of the late mean turns of hidden weights over their mean."""
     found = Rotations.of(item)
-    late = found and found.turns[found.within(LATE, 1.0)].mean(0)
-    return None if late is None else float(late.std(ddof=1) / late.mean())
+    means = found and found.late_turns.mean(0)
+    return None if means is None else float(means.std(ddof=1) / means.mean())
 
 
 def norm_growth(item: Result) -> float | None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import OURS, Claim, slug
+from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Condition
 from spherenorm_experiments.paper.norms import grid
+from spherenorm_experiments.paper.norms.grid import claim, points
 from spherenorm_experiments.paper.shared.detection import percent_right, statistics_of
 from spherenorm_experiments.paper.shared.network import COSINE_BATCHES
-from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.pictures import Picture, lines
 from spherenorm_experiments.runs import Result, Runs, across, number
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, table_of
 
@@ -37,7 +35,6 @@ PAPER_COSINES = {"variant": (0.0028, 0.5660), "invariant": (5.5e-10, 4.4e-6)}
 
 USUAL = 0.1
 DELTAS = (USUAL, *(delta for delta in ROWS if delta != USUAL), 1e-3, 1e-4, 1e-5, 1e-6)
-RATES = (3e-3, 1e-2, 3e-2)
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -47,19 +44,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 """Options of the task."""
 
-COLORS = dict(zip(NETWORKS, ("#4c78a8", "#1b9e9e", "#e4572e", "#2e8b57"), strict=True))
-
 SHARE = 99.9
 """Percent of weights and steps that count as all of them."""
 
 
 def _name(delta: float) -> str:
     return f"δ = {delta:g}"
-
-
-def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
-    """The runs at a threshold, at the rate that a seed chooses at 0.1."""
-    return runs.best(network, _name(delta), by=_name(USUAL))
 
 
 def _right(item: Result, kind: str) -> float | None:
@@ -88,10 +78,9 @@ def _cosines(item: Result, kind: str) -> np.ndarray:
     return cosines
 
 
-def _least(runs: Runs, network: str, kind: str, deltas: Iterable[float]) -> pd.Series:
-    """The least share that is right over some thresholds."""
-    key = partial(_right, kind=kind)
-    return across(number(_at(runs, network, d), key, -math.inf) for d in deltas).min(axis=1)
+def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
+    """The runs at a threshold, at the rate that a seed chooses at 0.1."""
+    return runs.best(network, _name(delta), by=_name(USUAL))
 
 
 def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
@@ -105,94 +94,89 @@ def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _decades(above: float | None, below: float | None) -> float | None:
-    """log10 of a ratio; None without a run, or if no gradient is left."""
-    return math.log10(above / below) if above and below else None
-
-
 LEFT_ALONE, PROJECTED = "variant left alone (%)", "invariant projected (%)"
-PERCENT: dict[str, Any] = {"unit": "%", "limits": (0.0, 100.0)}
 
 
-def _detects(network: str, kind: str, said: str) -> Claim:
-    cites, at = says("c.discriminates"), "From δ = 0.05 to 0.2"
-    deltas: tuple[float, ...] = (0.2, 0.1, 0.05)
-    if network == "prenorm":  # one that the paper has not; of its usual threshold
-        cites, at, deltas = says("3.delta"), f"At δ = {USUAL}", (USUAL,)
-    return Claim(
-        f"detection.{kind}.{network}", f"> {SHARE}",
-        lambda runs: _least(runs, network, kind, deltas),
-        f"{at} the test {said} ({network}; more than {SHARE} % right)", cites,
-        paper="100 %", primary=network == "plain", **PERCENT,
+def _detects(
+    name: str, relation: str, network: str, kind: str, deltas: Sequence[float], text: str,
+    cites: str = "", **more: Any,
+) -> Claim:  # fmt: skip
+    """A claim about the least share that is right over some thresholds."""
+    worst = -math.inf if relation[0] == ">" else math.inf
+    key, said = partial(_right, kind=kind), "more" if relation[0] == ">" else "less"
+
+    def least(runs: Runs) -> pd.Series:
+        return across(number(_at(runs, network, d), key, worst) for d in deltas).min(axis=1)
+
+    return claim(
+        name, relation, least, f"{text} ({network}; {said} than {SHARE} % right)", cites, unit="%",
+        limits=(0.0, 100.0), **more,
     )  # fmt: skip
 
 
-def _errs(text: str, network: str, delta: float, kind: str = "invariant", **more: Any) -> Claim:
-    """The claim that the test errs on a network at a threshold."""
-    key = partial(_right, kind=kind)
-    return Claim(
-        f"errors.{slug(network)}.delta-{delta:g}", f"< {SHARE}",
-        lambda runs: number(_at(runs, network, delta), key, math.inf),
-        f"{text}: less than {SHARE} % right ({network})",
-        note="that it errs is tested, not by how much" if "paper" in more else "",
-        **more, **PERCENT,
-    )  # fmt: skip
-
-
-def _apart(network: str, **more: Any) -> Claim:
-    """The claim that the cosines of the two kinds do not overlap."""
+def _decades(
+    network: str, of: tuple[str, int], over: tuple[str, int] | float
+) -> Callable[[Runs], float | None]:
+    """log10 of one end of the ranges of cosines over another, or over a number, as a function."""
 
     def decades(runs: Runs) -> float | None:
         ends = _ends(runs, network)
-        return _decades(ends["variant"][0], ends["invariant"][1]) if ends else None
+        above, below = (
+            ends.get(each[0], (0.0, 0.0))[each[1]] if isinstance(each, tuple) else each
+            for each in (of, over)
+        )
+        return math.log10(above / below) if above and below else None  # some gradient is left
 
-    return Claim(
-        f"cosines-apart.{slug(network)}", "> 0", decades,
-        "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
-        f"the upper end of the invariant ({network})", margin=0.5, paper="2.8",
-        note="at the end of training, all seeds together", **more,
-    )  # fmt: skip
-
-
-def _beyond(kind: str, relation: str, end: int, words: str) -> Claim:
-    """The claim about an end of the range of cosines against the paper's."""
-    bound = PAPER_COSINES[kind][end]
-    return Claim(
-        f"cosines.{kind}", relation,
-        lambda runs: _decades(_ends(runs, "plain").get(kind, (0.0, 0.0))[end], bound),
-        f"Of 99 % of the cosines the {words} {bound:g} (plain): log₁₀ of ours over it",
-        says("c.cosines"), margin=0.5, unit="decades",
-        note="at the end of training, all seeds together; the ends of the paper's intervals that "
-        "keep the kinds apart",
-    )  # fmt: skip
+    return decades
 
 
+LOWER, UPPER = PAPER_COSINES["variant"][0], PAPER_COSINES["invariant"][1]
+BOTH: dict[str, Any] = {"paper": "100 %", "primary": True}
+UNSIZED = {"note": "that it errs is tested, not by how much"}
+POOLED = "at the end of training, all seeds together"
+BEYOND: dict[str, Any] = {
+    "margin": 0.5,
+    "unit": "decades",
+    "note": f"{POOLED}; the ends of the paper's intervals that keep the kinds apart",
+}
+MISSES = "it misses them with gradients in half precision"
 CLAIMS = [
-    *(_detects(network, "invariant", "projects every invariant weight")
-      for network in ("plain", "prenorm")),
-    *(_detects(network, "variant", "leaves every variant weight alone")
-      for network in ("plain", "prenorm")),
-    Claim("detection.separates", f"> {SHARE}",
-          lambda runs: _least(runs, "prenorm", "variant", [USUAL]),
-          "δ = 0.1 separates the two kinds on a network of mostly variant weights "
-          f"({SHARE} %)", says("c.suitable"), **PERCENT),
-    _errs("At δ = 1 the test takes variant weights for invariant", "plain", 1.0, "variant",
-          cites=says("c.delta1"), paper="86.64 %"),
-    _errs("At δ = 0.01 the test misses invariant weights", "plain", 0.01,
-          cites=says("c.delta.01"), paper="97.73 %"),
-    _errs("At δ = 0.01 it misses them with more inputs to a row", "wide", 0.01),
-    _errs("At δ = 0.01 it misses them with gradients in half precision", "half precision", 0.01),
-    _errs("At δ = 0.1 it misses them with gradients in half precision", "half precision", 0.1),
-    _apart("plain", cites=says("c.cosines")),
-    _apart("half precision", cites=OURS),
-    _beyond("variant", "> 0", 0,
-            "lower end of the scale-variant weights' lies above the paper's"),
-    _beyond("invariant", "< 0", 1,
-            "upper end of the scale-invariant weights' lies below the paper's"),
-    Claim("accuracy", "< 1",
-          lambda runs: grid.spread_of(_at(runs, "plain", delta).test for delta in ROWS),
-          "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp",
-          says("c.performance"), paper="0.17 pp", unit="pp", primary=True, score=True),
+    _detects("detection.invariant.plain", f"> {SHARE}", "plain", "invariant", (0.2, 0.1, 0.05),
+             "From δ = 0.05 to 0.2 the test projects every invariant weight",
+             "c.discriminates", **BOTH),
+    _detects("detection.variant.plain", f"> {SHARE}", "plain", "variant", (0.2, 0.1, 0.05),
+             "From δ = 0.05 to 0.2 the test leaves every variant weight alone",
+             "c.discriminates", **BOTH),
+    _detects("detection.variant.prenorm", f"> {SHARE}", "prenorm", "variant", [USUAL],
+             "At δ = 0.1 the test leaves every variant weight alone", "3.delta", paper="100 %"),
+    _detects("detection.separates", f"> {SHARE}", "prenorm", "variant", [USUAL],
+             "δ = 0.1 separates the two kinds on a network of mostly variant weights",
+             "c.suitable"),
+    _detects("errors.plain.delta-1", f"< {SHARE}", "plain", "variant", [1.0],
+             "At δ = 1 the test takes variant weights for invariant", "c.delta1",
+             paper="86.64 %", **UNSIZED),
+    _detects("errors.plain.delta-0.01", f"< {SHARE}", "plain", "invariant", [0.01],
+             "At δ = 0.01 the test misses invariant weights", "c.delta.01",
+             paper="97.73 %", **UNSIZED),
+    _detects("errors.wide.delta-0.01", f"< {SHARE}", "wide", "invariant", [0.01],
+             "At δ = 0.01 it misses them with more inputs to a row"),
+    *(_detects(f"errors.half-precision.delta-{delta}", f"< {SHARE}", "half precision", "invariant",
+               [delta], f"At δ = {delta} {MISSES}") for delta in (0.01, 0.1)),
+    *(claim(f"cosines-apart.{slug(network)}", "> 0",
+            _decades(network, ("variant", 0), ("invariant", 1)),
+            "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
+            f"the upper end of the invariant ({network})", cites, margin=0.5, paper="2.8",
+            note=POOLED) for network, cites in (("plain", "c.cosines"), ("half precision", ""))),
+    claim("cosines.variant", "> 0", _decades("plain", ("variant", 0), LOWER),
+          "Of 99 % of the cosines the lower end of the scale-variant weights' lies above the "
+          f"paper's {LOWER:g} (plain): log₁₀ of ours over it", "c.cosines", **BEYOND),
+    claim("cosines.invariant", "< 0", _decades("plain", ("invariant", 1), UPPER),
+          "Of 99 % of the cosines the upper end of the scale-invariant weights' lies below the "
+          f"paper's {UPPER:g} (plain): log₁₀ of ours over it", "c.cosines", **BEYOND),
+    points("accuracy", "< 1",
+           lambda runs: grid.spread_of(_at(runs, "plain", delta).test for delta in ROWS),
+           "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp",
+           "c.performance", paper="0.17 pp", primary=True),
 ]  # fmt: skip
 
 
@@ -208,7 +192,7 @@ def _condition(network: str) -> Condition:
 
 
 class TableC1(grid.Grid):
-    """Table C.1, with the cosines of weights and gradients, and a picture of the test's errors."""
+    """Table C.1, with the cosines of weights and gradients."""
 
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
@@ -225,26 +209,6 @@ class TableC1(grid.Grid):
         )
         cosines = Table("Cosines of weight and gradient, 99 % of them", headings, rows, note)
         return [*super().tables(runs), *([cosines] if rows else [])]
-
-    def pictures(self, runs: Runs) -> list[Picture]:
-        from spherenorm_theory import false_positive_rate  # sympy takes a second to import
-
-        law, thresholds = "law: 2 Φ(δ) - 1", np.geomspace(1e-3, 1, 25)
-        series = {law: (thresholds.tolist(), [false_positive_rate(d) for d in thresholds])}
-        colors, dashes = {law: "#888888"}, {law: "dash"}
-        for network, kind in itertools.product(NETWORKS, PAPER_COSINES):
-            shares = {d: number(_at(runs, network, d), f"projected_{kind}").mean() / 100
-                      for d in sorted(DELTAS)}  # fmt: skip
-            known = {delta: share for delta, share in shares.items() if share > 0}
-            name = f"{network}, {kind}"
-            series[name] = list(known), list(known.values())
-            colors[name], dashes[name] = COLORS[network], "dot" if kind == "variant" else "solid"
-        caption = (
-            "The share of weights and steps that are projected: of scale-invariant weights (solid) "
-            "all should be, of the others (dotted) none; and the law for random gradients."
-        )
-        words = "threshold δ", "taken for invariant"
-        return [lines(series, *words, caption, colors, log_x=True, log_y=True, dashes=dashes)]
 
 
 C1 = TableC1(
@@ -265,7 +229,7 @@ C1 = TableC1(
         )
         for delta in DELTAS
     ],
-    tune={"lr": RATES},
+    tune={"lr": (3e-3, 1e-2, 3e-2)},
     conditions=list(map(_condition, NETWORKS)),
     claims=CLAIMS,
     measures={

@@ -1,4 +1,4 @@
-"""The form that the tables of norms share: a grid on the digits' network, beside the paper's runs.
+"""The vocabulary of the tables of norms: a grid on the digits' network, beside the paper's runs.
 
 A study is its table of the paper's numbers, its arms, and claims that are arithmetic of Series.
 """
@@ -6,21 +6,28 @@ A study is its table of the paper's numbers, its arms, and claims that are arith
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from spherenorm_experiments.comparison import Arm, Comparison, Setup
+from spherenorm_experiments.claims import MARGIN, OURS, Claim
+from spherenorm_experiments.comparison import Arm, Comparison
 from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.shared.photographs import on_imagenet
+from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Key, Runs, across
+
+PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))
+"""A baseline and its projected optimizer."""
+
+PROJECTED = ("SGDP", "AdamP")
 
 KIND = {
     **dict.fromkeys(("SGD", "SGDP", "SGDG"), "SGD"),
     **dict.fromkeys(("AdamW", "AdamP", "AdamG"), "Adam"),
 }
-PROJECTED = ("SGDP", "AdamP")
 
 NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
 """The momentum of SGD and SGDP."""
@@ -50,11 +57,6 @@ class Grid(Comparison):
         super().__init__(name, about, scored=False, **own, **design)
 
 
-def real(**fields: Any) -> Setup:
-    """The paper's runs with other fields of `Spec`."""
-    return RESNET18.updated(Setup(fields=fields))
-
-
 def arm(
     recipe: str,
     name: str = "",
@@ -77,6 +79,24 @@ def arm(
     return Arm(
         name or recipe, tune, usual, against, on_theirs, length=length, recipe=recipe.lower()
     )
+
+
+def claim(
+    name: str, relation: str, of: Callable[[Runs], Any], text: str, cites: str = "", **more: Any
+) -> Claim:
+    """A claim that cites a statement of the paper by its name; without one it is ours."""
+    return Claim(name, relation, of, text, says(cites) if cites else OURS, **more)
+
+
+ratio = partial(claim, ratio=True)
+points = partial(claim, unit="pp", score=True)
+
+
+def higher(
+    name: str, of: Callable[[Runs], pd.Series], text: str, cites: str = "", **more: Any
+) -> Claim:
+    """The claim that a difference of scores is positive."""
+    return points(name, "> 0", of, text, cites, margin=MARGIN, **more)
 
 
 def gain(runs: Runs, place: str, ours: str, baseline: str) -> pd.Series:
@@ -111,3 +131,9 @@ def spread_of(parts: Iterable[pd.Series], *, ratio: bool = False) -> pd.Series:
     """Largest minus, or over, smallest of several Series."""
     frame = across(parts)
     return frame.max(axis=1) / frame.min(axis=1) if ratio else frame.max(axis=1) - frame.min(axis=1)
+
+
+def noted(name: str, parts: Iterable[pd.Series]) -> str:
+    """The note by how much the score of a baseline varies."""
+    varies = spread_of(parts)
+    return f"{name}'s varies by {varies.mean():.2g} pp" if len(varies) else ""

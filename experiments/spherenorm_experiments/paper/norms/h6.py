@@ -7,20 +7,20 @@ from itertools import pairwise
 
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim, slug
+from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.runs import Runs, across, mean_over
-from spherenorm_experiments.tables import Cell, gap, printed, table_of
+from spherenorm_experiments.paper.norms.grid import claim, higher, points, ratio
+from spherenorm_experiments.runs import Runs, across
+from spherenorm_experiments.tables import Cell, gap, table_of
 
 ROWS = {float(row["momentum"].value): row for row in table_of("""
-    momentum  SGD norm  SGD    SGDP norm  SGDP   law
-    0.5       7.60      67.57  6.88       67.75  3
-    0.8       8.31      67.64  6.57       68.55  9
-    0.9       8.53      67.42  6.33       68.95  19
-    0.95      8.76      67.67  6.23       69.12  39
-    0.975     8.73      67.56  6.14       69.17  79
+    momentum  SGD norm  SGD    SGDP norm  SGDP   law  SGDP law
+    0.5       7.60      67.57  6.88       67.75  3    1
+    0.8       8.31      67.64  6.57       68.55  9    1
+    0.9       8.53      67.42  6.33       68.95  19   1
+    0.95      8.76      67.67  6.23       69.12  39   1
+    0.975     8.73      67.56  6.14       69.17  79   1
 """)}  # fmt: skip
 """Last norms and accuracies, and the factor of Corollary 2.3. (The paper's gains are 0.18, 0.91,
 1.53, 1.45 and 1.61; it prints 1.60, and says that they increase.)"""
@@ -29,7 +29,6 @@ RATE = 0.1
 RATES = (0.01, 0.025, 0.05, RATE, 0.2, 0.5, 1.0)
 """Those that keep lr / (1 - momentum) at its value for 0.9 among them."""
 
-OPTIMIZERS = ("SGD", "SGDP")
 FACTOR = "growth / steps²"
 
 
@@ -37,11 +36,10 @@ def _name(optimizer: str, momentum: float) -> str:
     return f"{optimizer}, β = {momentum:g}"
 
 
-def _numbers(of_sgd: str, of_sgdp: str = "") -> dict[str, Cell]:
-    """A column of the paper's for each optimizer, by arm; 1 for SGDP if it has none."""
-    (one,) = printed("1")
-    return {_name(optimizer, momentum): row.get(column, one)
-            for optimizer, column in zip(OPTIMIZERS, (of_sgd, of_sgdp), strict=True)
+def _numbers(of_sgd: str, of_sgdp: str) -> dict[str, Cell]:
+    """A column of the paper's for each optimizer, by arm."""
+    return {_name(optimizer, momentum): row[column]
+            for optimizer, column in (("SGD", of_sgd), ("SGDP", of_sgdp))
             for momentum, row in ROWS.items()}  # fmt: skip
 
 
@@ -54,96 +52,78 @@ def _arm(optimizer: str, momentum: float) -> Arm:
 def _condition(kind: str, paper: Mapping[str, Mapping[str, Cell]]) -> Condition:
     nesterov = kind == "Nesterov"
     setup = Setup(hyper_parameters={"nesterov": nesterov})
-    return Condition(kind, "network", setup, grid.real() if nesterov else None, paper=paper)
+    return Condition(kind, "network", setup, grid.RESNET18 if nesterov else None, paper=paper)
 
 
 def _at(
-    runs: Runs, optimizer: str, kind: str = "Nesterov", momentum: float = 0.9, scaled: bool = False
+    runs: Runs, optimizer: str, momentum: float = 0.9, kind: str = "Nesterov", scaled: bool = False
 ) -> pd.DataFrame:
     """The runs at one rate for all momenta, or at one value of lr / (1 - momentum)."""
     rate = round(RATE * (1 - momentum) / 0.1, 10) if scaled else RATE
     return runs.at(kind, _name(optimizer, momentum), lr=rate)
 
 
-def _least_step(runs: Runs, kind: str, scaled: bool) -> pd.Series:
+def _least_step(runs: Runs) -> pd.Series:
     """The least step of the gap of the norms from one momentum to the next."""
-    gaps = []
-    for momentum in ROWS:
-        sgd, sgdp = (_at(runs, o, kind, momentum, scaled).norm_last for o in OPTIMIZERS)
-        gaps.append(sgd - sgdp)
+    gaps = [_at(runs, "SGD", m).norm_last - _at(runs, "SGDP", m).norm_last for m in ROWS]
     return across(b - a for a, b in pairwise(gaps)).min(axis=1)
 
 
 def _gain(runs: Runs, momentum: float) -> pd.Series:
-    return grid.gain(runs, "Nesterov", *(_name(name, momentum) for name in OPTIMIZERS[::-1]))
-
-
-def _where(scaled: bool) -> tuple[str, str]:
-    """The rate at which momenta are compared, in words, and in the names of claims."""
-    if scaled:
-        return "at one value of lr / (1 - β)", "scaled-rate"
-    return f"at the rate {RATE}", "one-rate"
-
-
-def _gap_grows(kind: str, scaled: bool = False) -> Claim:
-    at, end = _where(scaled)
-    return Claim(
-        f"gap-grows.{slug(kind)}.{end}", "> 0", lambda runs: _least_step(runs, kind, scaled),
-        f"The gap of the norms grows at each step of the momentum, {kind}, {at}: the least",
-        says("h6.gap"), paper="2.59 - 2.53 = 0.06", primary=kind == "Nesterov" and not scaled,
-    )  # fmt: skip
+    return grid.gain(runs, "Nesterov", _name("SGDP", momentum), _name("SGD", momentum))
 
 
 def _of_norms(scaled: bool) -> list[Claim]:
-    at, end = _where(scaled)
+    """The claims about last norms, at either choice of the rate."""
+    at = "at one value of lr / (1 - β)" if scaled else f"at the rate {RATE}"
+    end = "scaled-rate" if scaled else "one-rate"
 
     def over(runs: Runs, optimizer: str, first: float) -> pd.Series:
         """The last norm at momentum 0.975 over that at another."""
-        last, before = (_at(runs, optimizer, "Nesterov", m, scaled) for m in (0.975, first))
+        last, before = (_at(runs, optimizer, m, scaled=scaled) for m in (0.975, first))
         return last.norm_last / before.norm_last
 
     return [
-        Claim(f"sgdp-norm-falls.{end}", "< 1", lambda runs: over(runs, "SGDP", 0.5),
-              f"SGDP's last norm falls with momentum, {at}: 0.975 over 0.5", says("h6.sgdp"),
-              ratio=True, paper="6.14 / 6.88 = 0.89"),
-        Claim(f"sgd-norm-rises.{end}", "= 1.15 ± 0.1", lambda runs: over(runs, "SGD", 0.5),
+        ratio(f"sgdp-norm-falls.{end}", "< 1", lambda runs: over(runs, "SGDP", 0.5),
+              f"SGDP's last norm falls with momentum, {at}: 0.975 over 0.5", "h6.sgdp",
+              paper="6.14 / 6.88 = 0.89"),
+        ratio(f"sgd-norm-rises.{end}", "= 1.15 ± 0.1", lambda runs: over(runs, "SGD", 0.5),
               f"SGD's last norm rises by about 15 %, {at}: 0.975 over 0.5 within 1.05 to 1.25",
-              says("h6.sgd"), ratio=True, paper="8.73 / 7.60 = 1.15"),
-        Claim(f"sgd-norm-saturates.{end}", "< 1.02", lambda runs: over(runs, "SGD", 0.95),
-              f"SGD's last norm saturates, {at}: 0.975 over 0.95 below 1.02", says("h6.sgd"),
-              ratio=True, paper="8.73 / 8.76 = 1.00"),
+              "h6.sgd", paper="8.73 / 7.60 = 1.15"),
+        ratio(f"sgd-norm-saturates.{end}", "< 1.02", lambda runs: over(runs, "SGD", 0.95),
+              f"SGD's last norm saturates, {at}: 0.975 over 0.95 below 1.02", "h6.sgd",
+              paper="8.73 / 8.76 = 1.00"),
     ]  # fmt: skip
 
 
 ABOUT = "the squared norm's growth over the sum of its squared steps"
 GAINS = {momentum: gap(row["SGDP"], row["SGD"]) for momentum, row in ROWS.items()}
 CLAIMS = [
-    Claim("law.heavy-ball", "= 19 ± 0.95",
-          lambda runs: _at(runs, "SGD", "heavy ball").growth_over_moves,
-          f"Heavy ball, β = 0.9: {ABOUT} is 19, within 5 %", says("2.corollary"),
-          paper=Cell(19, "g"), primary=True),
-    Claim("law.sgdp", "= 1 ± 0.01", lambda runs: _at(runs, "SGDP").growth_over_moves,
+    claim("law.heavy-ball", "= 19 ± 0.95",
+          lambda runs: _at(runs, "SGD", kind="heavy ball").growth_over_moves,
+          f"Heavy ball, β = 0.9: {ABOUT} is 19, within 5 %", "2.corollary", paper=Cell(19, "g"),
+          primary=True),
+    claim("law.sgdp", "= 1 ± 0.01", lambda runs: _at(runs, "SGDP").growth_over_moves,
           f"SGDP, β = 0.9: {ABOUT} is 1, within 1 %, as that of any projected step",
-          says("3.eq11"), paper=Cell(1, "g")),
-    Claim("law.nesterov", "> 2", lambda runs: _at(runs, "SGD").growth_over_moves,
-          f"Nesterov, β = 0.9: {ABOUT} is above 2", says("2.nesterov")),
-    *map(_gap_grows, ("Nesterov", "heavy ball")), _gap_grows("Nesterov", scaled=True),
-    *(claim for scaled in (False, True) for claim in _of_norms(scaled)),
-    Claim("gain-grows", "> 0", lambda runs: _gain(runs, 0.975) - _gain(runs, 0.5),
-          "SGDP's gain in accuracy is larger at momentum 0.975 than at 0.5, each at its best rate",
-          says("h6.accuracy"), unit="pp", margin=1.0, score=True,
-          paper=gap(GAINS[0.975], GAINS[0.5])),
-    Claim("gain.large", "> 0", lambda runs: _gain(runs, 0.975),
-          "SGDP scores higher than SGD at momentum 0.975, each at its best rate", says("h6.most"),
-          paper=GAINS[0.975], unit="pp", margin=1.0, score=True),
-    Claim("no-worse", "> -1",
-          lambda runs: pd.concat([_gain(runs, m) for m in ROWS], axis=1).min(axis=1),
-          "SGDP is no worse than SGD by 1 pp at any momentum: each seed's least gain, the mean",
-          says("h6.most"),
-          paper=str(min(GAINS.values(), key=lambda cell: float(cell.value or 0))), unit="pp",
-          score=True),
-    Claim("mean-gain", "> 0", lambda runs: mean_over(_gain(runs, m) for m in ROWS),
-          "SGDP's mean gain over all momenta", unit="pp", score=True),
+          "3.eq11", paper=Cell(1, "g")),
+    claim("law.nesterov", "> 2", lambda runs: _at(runs, "SGD").growth_over_moves,
+          f"Nesterov, β = 0.9: {ABOUT} is above 2", "2.nesterov"),
+    claim("gap-grows.nesterov.one-rate", "> 0", _least_step,
+          f"The gap of the norms grows at each step of the momentum, Nesterov, at the rate {RATE}: "
+          "the least",
+          "h6.gap", paper="2.59 - 2.53 = 0.06", primary=True),
+    *_of_norms(scaled=False),
+    *_of_norms(scaled=True),
+    higher("gain-grows", lambda runs: _gain(runs, 0.975) - _gain(runs, 0.5),
+           "SGDP's gain in accuracy is larger at momentum 0.975 than at 0.5, each at its best rate",
+           "h6.accuracy", paper=gap(GAINS[0.975], GAINS[0.5])),
+    higher("gain.large", lambda runs: _gain(runs, 0.975),
+           "SGDP scores higher than SGD at momentum 0.975, each at its best rate", "h6.most",
+           paper=GAINS[0.975]),
+    points("no-worse", "> -1",
+           lambda runs: pd.concat([_gain(runs, m) for m in ROWS], axis=1).min(axis=1),
+           "SGDP is no worse than SGD by 1 pp at any momentum: each seed's least gain, the mean",
+           "h6.most", paper=str(GAINS[0.5])),
 ]  # fmt: skip
 
 H6 = grid.Grid(
@@ -156,12 +136,12 @@ H6 = grid.Grid(
     0.9, if gradients of different steps are uncorrelated). Claims compare norms at one rate for
     all, and at one value of lr / (1 - beta); scores at the best rate of each.
     """,
-    arms=[_arm(optimizer, momentum) for optimizer in OPTIMIZERS for momentum in ROWS],
+    arms=[_arm(optimizer, momentum) for optimizer in ("SGD", "SGDP") for momentum in ROWS],
     tune={"lr": RATES},
     conditions=[
         _condition("Nesterov", {"score": _numbers("SGD", "SGDP"),
                                 "norm last": _numbers("SGD norm", "SGDP norm")}),
-        _condition("heavy ball", {FACTOR: _numbers("law")}),
+        _condition("heavy ball", {FACTOR: _numbers("law", "SGDP law")}),
     ],
     claims=CLAIMS,
     measures={FACTOR: ("growth_over_moves", ".4g")},

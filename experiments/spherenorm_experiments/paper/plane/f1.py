@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,6 +38,9 @@ METHODS = {
 }
 """The recipe and the momentum of each."""
 
+OTHERS = ("GD", "GDM 0.9", "GDM 0.99")
+"""The methods without a projection."""
+
 COLORS = {name: color_of(recipe) for name, (recipe, _) in METHODS.items()} | {"GD": "#777777"}
 DASHED = {name: DASHES[momentum == 0.99] for name, (_, momentum) in METHODS.items()}
 PAPER_MAX_NORM = {"GDM 0.9": 2.93, "GDM 0.99": 27.87}
@@ -46,13 +48,10 @@ LR = 0.02
 RATES = tuple(LR * 10 ** (k / 3) for k in range(-6, 10))
 """From a hundredth of the rate of Figure 1 to a thousand times that."""
 STARTS = {"smoke": 3, "small": 7, "full": 13}
-LEVELS = ("0.1", "0.01", "0.001")
 SOLVED = "steps_to_0.001"
 FLOOR = 1e-14
 """A gap below this is rounding."""
 SHOWN_STEPS = 700
-STEPS: dict[str, Any] = {"format": ".0f", "missing": "not reached"}
-"""Of the cell of a number of steps."""
 
 
 def descent(
@@ -70,44 +69,39 @@ def descent(
     )  # fmt: skip
 
 
-def _number(runs: Runs, name: str, key: str, *, best: bool = False) -> pd.Series:
-    """A number of a method by start, at the rate of Figure 1 or at the method's own best rate."""
+def _at(runs: Runs, name: str, best: bool = False) -> pd.DataFrame:
+    """The descents of a method at the rate of Figure 1, or at the method's own best rate."""
     every = runs.every("", name)
-    return beside(at_best(every, SOLVED) if best else at_rate(every, LR), key)
-
-
-def _largest_norm(name: str, statement: str) -> Claim:
-    words = f"gradient descent with momentum {METHODS[name][1]}"
-    return largest_norm(
-        name, PAPER_MAX_NORM[name], 0.03, lambda runs: at_rate(runs.every("", name), LR), words,
-        says(statement),
-    )  # fmt: skip
-
-
-OTHERS = ("GD", "GDM 0.9", "GDM 0.99")
-"""The methods without a projection."""
+    return at_best(every, SOLVED) if best else at_rate(every, LR)
 
 
 def _steps_over(runs: Runs, ours: str, *theirs: str, best: bool = False) -> pd.Series:
     """The steps of one method over those of the fastest of others."""
-    fastest = across(_number(runs, name, SOLVED, best=best) for name in theirs).min(axis=1)
-    return _number(runs, ours, SOLVED, best=best) / fastest
+    fastest = across(beside(_at(runs, name, best), SOLVED) for name in theirs).min(axis=1)
+    return beside(_at(runs, ours, best), SOLVED) / fastest
 
 
-def _end(runs: Runs, name: str, *, best: bool = False) -> pd.Series:
+def _end(runs: Runs, name: str, best: bool = False) -> pd.Series:
     """log10 of the final gap."""
-    return np.log10(_number(runs, name, "final_gap", best=best).clip(lower=FLOOR))
+    return np.log10(beside(_at(runs, name, best), "final_gap").clip(lower=FLOOR))
 
 
-def _gap_below(runs: Runs, best: bool) -> pd.Series:
-    others = across(_end(runs, name, best=best) for name in OTHERS).min(axis=1)
-    return _end(runs, "GDP 0.9", best=best) - others
+def _norms(name: str, statement: str) -> Claim:
+    words = f"gradient descent with momentum {METHODS[name][1]}"
+    return largest_norm(
+        name, PAPER_MAX_NORM[name], 0.03, lambda runs: _at(runs, name), words, says(statement)
+    )
 
 
 def _of_speed(*, best: bool) -> list[Claim]:
     """The claims at the rate of Figure 1, or with each method at its own best rate."""
     at = "each at its own best rate" if best else f"at the rate {LR}"
     end = "best-rate" if best else "one-rate"
+
+    def gap_below(runs: Runs) -> pd.Series:
+        others = across(_end(runs, name, best) for name in OTHERS).min(axis=1)
+        return _end(runs, "GDP 0.9", best) - others
+
     return [
         Claim(f"fastest.{end}", "< 1",
               lambda runs: _steps_over(runs, "GDP 0.9", *OTHERS, best=best),
@@ -118,7 +112,7 @@ def _of_speed(*, best: bool) -> list[Claim]:
               lambda runs: _steps_over(runs, "GDP 0.9", "GDM 0.9", best=best),
               f"The projection speeds momentum up, {at}: steps of GDP over GDM, momentum 0.9",
               says("1.slows"), ratio=True, **TIMED),
-        Claim(f"smallest-gap.{end}", "< 0", lambda runs: _gap_below(runs, best),
+        Claim(f"smallest-gap.{end}", "< 0", gap_below,
               f"The projected method ends at the smallest gap, {at}: log₁₀ of its gap minus that "
               "of the best other", says("1.terminal"), unit="decades",
               note=f"gaps below {FLOOR:g} are rounding, and count as that", **TIMED),
@@ -126,10 +120,11 @@ def _of_speed(*, best: bool) -> list[Claim]:
 
 
 CLAIMS = [
-    _largest_norm("GDM 0.9", "b.norm.9"),
-    _largest_norm("GDM 0.99", "b.norm.99"),
+    _norms("GDM 0.9", "b.norm.9"),
+    _norms("GDM 0.99", "b.norm.99"),
     Claim("largest-norm.larger-momentum", "> 1",
-          lambda runs: _number(runs, "GDM 0.99", "max_norm") / _number(runs, "GDM 0.9", "max_norm"),
+          lambda runs: (beside(_at(runs, "GDM 0.99"), "max_norm")
+                        / beside(_at(runs, "GDM 0.9"), "max_norm")),
           "The largest norm is larger with momentum 0.99 than with 0.9", says("b.larger"),
           ratio=True, paper="27.87 / 2.93 = 9.5", deterministic=True),
     *_of_speed(best=False),
@@ -163,16 +158,12 @@ class F1(Study):
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         steps = self.budget(plan, "cosine").epochs
         groups = [PAPERS_START], range(1, STARTS[plan.budgets])
-        return [
-            trial
-            for starts in groups
-            for name in METHODS
-            for trial in descent(name, steps, RATES, starts)
-        ]
+        return [trial for starts in groups for name in METHODS
+                for trial in descent(name, steps, RATES, starts)]  # fmt: skip
 
     def tables(self, runs: Runs) -> list[Table]:
         headings: list[Heading] = ["arm", "max norm", *paper("max norm"), "steps to gap 0.1"]
-        headings += [*LEVELS[1:], "gap at the end", "best rate", "steps to 0.001 there"]
+        headings += ["0.01", "0.001", "gap at the end", "best rate", "steps to 0.001 there"]
         note = (
             f"At the rate {LR} from the paper's start. The gap is 1 - cos(w, w*); a number of "
             "steps is that after which it stays below."
@@ -196,32 +187,26 @@ class F1(Study):
 def _shown(runs: Runs, name: str) -> Result | None:
     """The run at the rate of Figure 1, or at the nearest one that did not diverge."""
     first = runs.every("", name)
-    alive = [item for item in first.run[first.seed == PAPERS_START] if not item.diverged]
-    return min(
-        alive,
-        key=lambda item: abs(math.log(item.spec.hyper_parameters.get("lr", LR) / LR)),
-        default=None,
-    )
+    alive = first[(first.seed == PAPERS_START) & np.isfinite(first.max_norm.astype(float))]
+    return None if alive.empty else alive.run.iloc[int(np.log(alive.lr / LR).abs().argmin())]
 
 
 def _row(runs: Runs, name: str) -> Row:
-    shown = _shown(runs, name)
+    shown, every = _shown(runs, name), runs.every("", name)
     if shown is None:
         return (name, Cell(None, missing="diverged"), *[""] * 7)
-    every = runs.every("", name)
     best = at_best(every, SOLVED)
     fastest = from_papers_start(best)
     solved = None if fastest is None else fastest.summary[SOLVED]
     rate = Cell(best.lr.iloc[0], ".3g", unit="(edge)" if is_at_edge(every, best) else "")
+    at = [*(shown.summary[f"steps_to_{level}"] for level in ("0.1", "0.01", "0.001")), solved]
+    *steps, there = (Cell(count, ".0f", missing="not reached") for count in at)
     return (
-        name,
-        Cell(shown.summary["max_norm"], ".2f"),
-        Cell(PAPER_MAX_NORM.get(name), ".2f", missing=""),
-        *(Cell(shown.summary[f"steps_to_{level}"], **STEPS) for level in LEVELS),
+        name, Cell(shown.summary["max_norm"], ".2f"),
+        Cell(PAPER_MAX_NORM.get(name), ".2f", missing=""), *steps,
         Cell(shown.summary["final_gap"], ".1e"),
-        Cell(None, missing="none") if solved is None else rate,
-        Cell(solved, **STEPS),
-    )
+        Cell(None, missing="none") if solved is None else rate, there,
+    )  # fmt: skip
 
 
 def _in_the_plane(items: Mapping[str, Result]) -> Picture:
@@ -231,7 +216,7 @@ def _in_the_plane(items: Mapping[str, Result]) -> Picture:
     """
     slow = {name: item for name, item in items.items() if DASHED[name] == DASHES[0]}
     last = 2 + int(max((item.summary[SOLVED] or 0 for item in slow.values()), default=0))
-    series = {name: item.arrays["w"][:last].T for name, item in slow.items()}
+    series: dict[str, Any] = {name: item.arrays["w"][:last].T for name, item in slow.items()}
     caption = (
         "The weight itself: from the top to the direction straight down. GDM swings far out and "
         "then crawls; GDP stays near the circle."

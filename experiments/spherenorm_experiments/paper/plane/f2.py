@@ -15,10 +15,8 @@ from spherenorm_experiments.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs, Trial
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Cell, Table
 
 METHOD = "GDM 0.9"
-BETA = METHODS[METHOD][1]
 Vector = NDArray[np.float64]
 
 
@@ -41,7 +39,7 @@ def _step(runs: Runs) -> Step | None:
     lengths = np.linalg.norm(path[:-1], axis=1) * np.linalg.norm(moves, axis=1)
     step = 1 + int(np.argmax(((path[:-1] * moves).sum(1) / lengths)[1:]))
     w, momentum = path[step], -moves[step] / LR
-    gradient = momentum - BETA * -moves[step - 1] / LR
+    gradient = momentum - METHODS[METHOD][1] * -moves[step - 1] / LR
     return Step(w, gradient, momentum, momentum - (w @ momentum) / (w @ w) * w)
 
 
@@ -49,15 +47,14 @@ def _cosine(w: Vector, v: Vector) -> float:
     return float(w @ v / np.linalg.norm(w) / np.linalg.norm(v))
 
 
-def _turned(w: Vector, v: Vector) -> float:
-    """The angle from w to v, positive if v lies counterclockwise of w."""
-    return float(np.copysign(np.arccos(np.clip(_cosine(w, v), -1, 1)), w[0] * v[1] - w[1] * v[0]))
-
-
 def _turn(step: Step) -> float:
     """The angle of the projected step over that of the plain one; 0 if they turn apart."""
-    plain, straight = (_turned(step.w, step.w - LR * v) for v in (step.momentum, step.projected))
-    return max(0.0, straight / plain)
+    w, ends = step.w, (step.w - LR * step.momentum, step.w - LR * step.projected)
+    plain, straight = (
+        np.copysign(np.arccos(np.clip(_cosine(w, v), -1, 1)), w[0] * v[1] - w[1] * v[0])
+        for v in ends
+    )
+    return max(0.0, float(straight / plain))
 
 
 def _claim(
@@ -97,23 +94,6 @@ class F2(Study):
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         return descent(METHOD, self.budget(plan, "cosine").epochs)
-
-    def tables(self, runs: Runs) -> list[Table]:
-        if (step := _step(runs)) is None:
-            return []
-        rows = []
-        names = ("gradient", "momentum", "projected momentum")
-        for name, v in zip(names, step[1:], strict=True):
-            after = step.w - LR * v
-            growth, angle = np.linalg.norm(after) - np.linalg.norm(step.w), _turned(step.w, after)
-            cells = Cell(float(np.linalg.norm(v)), ".4f"), Cell(_cosine(step.w, v), "+.2e")
-            rows.append((name, *cells, Cell(float(growth), "+.2e"), Cell(abs(angle), ".6f")))
-        headings = ("direction", "length", "cosine with w", "change of the norm", "angle turned")
-        note = (
-            "Change of the norm and angle (in radians): of a step of the learning rate along "
-            "minus the direction."
-        )
-        return [Table("The step in numbers", headings, rows, note)]
 
     def pictures(self, runs: Runs) -> list[Picture]:
         step = _step(runs)

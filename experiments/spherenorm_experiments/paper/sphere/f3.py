@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim, Decision, slug, undecided
+from spherenorm_experiments.claims import OURS, Claim, Decision, slug, undecided
 from spherenorm_experiments.paper.shared import starts
 from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.paper.sphere import search
+from spherenorm_experiments.paper.sphere.search import METHODS, PAIRS, Pair, peak
 from spherenorm_experiments.paper.sphere.sphere import draw_sphere
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Picture, color_of
@@ -26,15 +25,11 @@ from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
 STARTS = {"smoke": 3, "small": 7, "full": 13}
 """The paper's start, on which the rate is chosen, and those at its side."""
 
-LEVELS = ("10", "1", "0.1")
-"""Gaps to the optimum whose first step is shown."""
-
 SHOWN = "descent"
 """The condition of the best descents, whose paths are kept."""
 
 
 def _largest_norm(method: str, statement: str) -> Claim:
-    """The claim about the largest norm at the reference."""
     return starts.largest_norm(
         method, search.PAPER_MAX_NORM[method], 0.05,
         lambda runs: search.at_best_gap(runs, method, papers_rates=True),
@@ -45,46 +40,49 @@ def _largest_norm(method: str, statement: str) -> Claim:
 def _norms(large: str, small: str, statement: str) -> Claim:
     return Claim(
         f"norms.{slug(large)}.{slug(small)}", "> 1",
-        lambda runs: search.peak(runs, large) / search.peak(runs, small),
-        f"{large} grows its norm to more than {small} does: ratio of the largest norms, each "
-        "at its best point",
-        says(statement), ratio=True, primary=True, deterministic=True,
-        note=search.of_search if small == "GDM + WD" else "",
+        lambda runs: peak(runs, large) / peak(runs, small),
+        f"{large} grows its norm to more than {small} does: ratio of the largest norms, each at "
+        "its best point", says(statement), ratio=True, primary=True, deterministic=True,
     )  # fmt: skip
 
 
 def _keeps_norm(method: str) -> Claim:
     return Claim(
-        f"keeps-norm.{slug(method)}", "< 1e-6", lambda runs: (search.peak(runs, method) - 1).abs(),
+        f"keeps-norm.{slug(method)}", "< 1e-6", lambda runs: (peak(runs, method) - 1).abs(),
         f"{method} keeps the norm: largest over first is 1 within 1e-6", says("g.norm"),
         deterministic=True,
     )  # fmt: skip
 
 
-def _closer(pair: search.Pair) -> Claim:
+def _closer(pair: Pair) -> Claim:
+    def in_each_setting(runs: Runs) -> str:
+        if not (means := pair.means(runs)):
+            return ""
+        ends, count = f"{min(means):+.2f} to {max(means):+.2f}", sum(x > 0 for x in means)
+        return f"over the settings, from {ends}; ahead in {count} of {len(means)} settings"
+
     at = ", at the paper's rates" * pair.papers_rates
     return Claim(
         f"closer.{slug(pair.ahead)}.{slug(pair.behind)}", "> 0",
-        lambda runs: mean_over(search.gains(runs, pair)),
-        f"{pair.ahead} ends closer to the optimum than {pair.behind}{at}: log₁₀ of the ratio "
-        "of the gaps", pair.cites, unit="decades", primary=pair.primary,
-        note=partial(_in_each_setting, pair=pair), **starts.TIMED,
+        lambda runs: mean_over(pair.gains(runs)),
+        f"{pair.ahead} ends closer to the optimum than {pair.behind}{at}: log₁₀ of the ratio of "
+        "the gaps", says(pair.statement) if pair.statement else OURS, unit="decades",
+        primary=pair.primary, note=in_each_setting, **starts.TIMED,
     )  # fmt: skip
 
 
 def _equally_close(a: str, b: str) -> Claim:
     """The claim that one method, which may be closer, is as close as another, at its rates."""
-    pair = search.Pair(b, a, says("g.quickly"), papers_rates=True)
 
     def behind(runs: Runs) -> pd.Series:
         """By how much it is further away; nothing where the other diverged."""
-        gains = (gain.replace(-math.inf, math.nan) for gain in search.gains(runs, pair))
-        return across(gains).max(axis=1)
+        gains = Pair(b, a, papers_rates=True).gains(runs)
+        return across(gain.replace(-math.inf, math.nan) for gain in gains).max(axis=1)
 
     return Claim(
         f"equally-close.{slug(b)}.{slug(a)}", f"< {math.log10(2)!r}", behind,
         f"{b} ends as close to the optimum as {a} or closer, at the paper's rates: its gap at most "
-        "twice as large, the largest over the settings, log₁₀", pair.cites, unit="decades",
+        "twice as large, the largest over the settings, log₁₀", says("g.quickly"), unit="decades",
         **starts.TIMED,
     )  # fmt: skip
 
@@ -96,52 +94,52 @@ def _sooner(other: str) -> Claim:
     return Claim(
         f"sooner.gdp.{slug(other)}", "< 1", lambda runs: steps(runs, "GDP") / steps(runs, other),
         f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference, each at "
-        "the point with its least final gap",
-        says("3.2.faster"), ratio=True, **starts.TIMED,
+        "the point with its least final gap", says("3.2.faster"), ratio=True, **starts.TIMED,
     )  # fmt: skip
 
 
-def _means(runs: Runs, pair: search.Pair) -> list[float]:
-    """The mean gain of a pair in each setting where it has one."""
-    every = [gain[np.isfinite(gain)] for gain in search.gains(runs, pair)]
-    return [mean(gain.tolist()) for gain in every if len(gain)]
+def _with_each_decay(runs: Runs) -> pd.DataFrame:
+    """GDM's descents with each decay at the paper's highest rate; infinite norms if it diverged."""
+    near = starts.at_rate(search.searched(runs, "GDM + WD"), search.PAPER_RATES[1])
+    return near.assign(max_norm=near.max_norm.astype(float).fillna(math.inf))
 
 
-def _gdp_too(runs: Runs) -> str:
-    gaps = across(search.all_gaps(runs, "GDP")).min(axis=1)
-    return f"GDP's by the same measure is {gaps.mean():+.2f}" if len(gaps) else ""
+def _surge(runs: Runs) -> pd.Series:
+    """The least over decays of GDM's largest norm, over GDP's, by start."""
+    every = _with_each_decay(runs)
+    gdp = starts.at_rate(search.searched(runs, "GDP"), search.PAPER_RATES[1])
+    least = every[every.seed != starts.PAPERS_START].groupby("seed").max_norm.min()
+    return least / starts.beside(gdp, "max_norm")
 
 
-def _in_each_setting(runs: Runs, pair: search.Pair) -> str:
-    if not (means := _means(runs, pair)):
-        return ""
-    count, ends = sum(value > 0 for value in means), f"{min(means):+.2f} to {max(means):+.2f}"
-    different = len({f"{value:.2f}" for value in means})
-    ahead = f"ahead in {count} of {len(means)} settings, with {different} different numbers"
-    return f"over the settings, from {ends}; {ahead}"
+def _peaks(runs: Runs) -> str:
+    every = _with_each_decay(runs)
+    own = every[every.seed == starts.PAPERS_START]
+    peaks = zip(own.max_norm, own.get("weight_decay", ()), strict=True)
+    shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for norm, decay in peaks)
+    return f"from the paper's start, where it has 2.53: {shown}" if shown else ""
 
 
 CLAIMS = [
     _largest_norm("GDM", "3.2.gdm-norm"),
     _largest_norm("GDP", "3.2.subdues"),
-    Claim("surge.gdm-wd", "> 1", search.surge,
+    Claim("surge.gdm-wd", "> 1", _surge,
           f"At the rate {search.PAPER_RATES[1]} no weight decay of the search keeps GDM's norm as "
-          "small as GDP's: the least of the runs' largest norms over GDP's",
-          says("3.2.surge"), ratio=True, primary=True, paper="2.53 / 1.12 = 2.26",
-          note=search.every_peak, deterministic=True),
+          "small as GDP's: the least of the runs' largest norms over GDP's", says("3.2.surge"),
+          ratio=True, primary=True, paper="2.53 / 1.12 = 2.26", note=_peaks, deterministic=True),
     _norms("GDM", "GDP", "3.2.subdues"),
     _norms("GDM", "GDM + WD", "3.2.wd"),
     _norms("Adam", "AdamP", "h.mitigate"),
     _norms("Adam", "Adam + WD", "h.mitigate"),
     *map(_keeps_norm, ("SGDG", "AdamG")),
-    *map(_closer, search.PAIRS),
+    *map(_closer, PAIRS),
     _equally_close("GDP", "SGDG, no clip"),
     _equally_close("AdamP", "AdamG, no clip"),
     *map(_sooner, ("GDM", "GDM + WD")),
     Claim("momentum-does-not-arrive", "> -1",
-          lambda runs: across(search.all_gaps(runs, "GDM")).min(axis=1),
+          lambda runs: across(search.gaps(runs, "GDM")).min(axis=1),
           "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
-          says("3.2.gdm"), unit="decades", note=_gdp_too, **starts.TIMED),
+          says("3.2.gdm"), unit="decades", **starts.TIMED),
 ]  # fmt: skip
 
 
@@ -165,7 +163,7 @@ class F3(Study):
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         reference = self.budget(plan, "rosenbrock").epochs
         trials = []
-        for name, method in search.METHODS.items():
+        for name, method in METHODS.items():
             for steps, scale in search.SETTINGS if plan.tier != "smoke" else (search.REFERENCE,):
                 setting = {**method.setting, **search.points(method, plan.budgets)}
                 trials += self.seeded(
@@ -173,7 +171,7 @@ class F3(Study):
                     range(STARTS[plan.budgets]), epochs=steps * reference // search.REFERENCE[0],
                     batch_size=1, schedule="linear", probes=(), options={"scale": scale},
                 )  # fmt: skip
-        for name in search.METHODS:  # the best of each search once more, with its path
+        for name in METHODS:  # the best of each search once more, with its path
             item = starts.from_papers_start(search.at_best_gap(runs, name, papers_rates=True))
             if item is not None and item.summary["final_gap"] is not None:
                 spec = replace(item.spec, options={**item.spec.options, "path": True})
@@ -189,26 +187,23 @@ class F3(Study):
         longest = min(len(item.arrays["norm"]) for item in items.values()) - 1
         keep = np.unique(np.geomspace(1, longest, 120).astype(int))
         captions = {
-            "norm": ("norm ‖w‖", SURGES),
+            "norm": ("norm ‖w‖", "Norm against steps. With weight decay it surges first, and "
+                     "collapses later."),
             "gap": ("gap", "Distance to the optimum, each optimizer at its best learning rate."),
-        }
-        how: dict[str, Any] = {"colors": COLORS, "dashes": DASHES, "log_x": True}
-        curves = starts.over_steps(items, keep, 1e-9, captions, **how)
-        return [draw_sphere(items, DASHES), *curves]
+        }  # fmt: skip
+        colors = {name: color_of(method.recipe) for name, method in METHODS.items()}
+        dashes = {name: method.dash for name, method in METHODS.items()}
+        curves = starts.over_steps(
+            items, keep, 1e-9, captions, colors=colors, dashes=dashes, log_x=True
+        )
+        return [draw_sphere(items, dashes), *curves]
 
     def evaluated(self, runs: Runs) -> list[Decision]:
         """A mean over the settings decides only if each of them has the same sign."""
-        every, pairs = super().evaluated(runs), {_closer(pair).name: pair for pair in search.PAIRS}
-        for place, decision in enumerate(every):
-            if pair := pairs.get(decision.claim.name):
-                signs = {value > 0 for value in _means(runs, pair)}
-                every[place] = undecided(decision, "") if len(signs) > 1 else decision
-        return every
-
-
-COLORS = {name: color_of(method.recipe) for name, method in search.METHODS.items()}
-DASHES = {name: method.dash for name, method in search.METHODS.items()}
-SURGES = "Norm against steps. With weight decay it surges first, and collapses later."
+        every, pairs = super().evaluated(runs), {_closer(pair).name: pair for pair in PAIRS}
+        mixed = {name for name, pair in pairs.items()
+                 if len({value > 0 for value in pair.means(runs)}) > 1}  # fmt: skip
+        return [undecided(d, "") if d.claim.name in mixed else d for d in every]
 
 
 def _descents(runs: Runs) -> dict[str, Result]:
@@ -231,7 +226,7 @@ def _best_of_each(runs: Runs) -> Table:
             Cell(search.PAPER_MAX_NORM.get(name), ".2f", missing=""),
             Cell(summary["last_norm"], ".2f"),
             Cell(summary["final_gap"], ".2g"),
-            *(Cell(summary[f"steps_to_{level}"], ".0f") for level in LEVELS),
+            *(Cell(summary[f"steps_to_{level}"], ".0f") for level in ("10", "1", "0.1")),
         ))  # fmt: skip
     lost = [str(item.place) for item in runs if item.diverged]
     failed = [f"{place} ({lost.count(place)})" for place in dict.fromkeys(lost)]
@@ -244,7 +239,7 @@ def _gap_tables(runs: Runs) -> list[Table]:
     """The final gap of each method in each setting, at its best rate."""
     settings, ran = search.known_settings(runs), {place.arm for place in runs.places}
     rows: list[Row] = [(name, *(_gap(runs, name, setting) for setting in settings))
-            for name in search.METHODS if name in ran]  # fmt: skip
+            for name in METHODS if name in ran]  # fmt: skip
     headings = ("arm", *(f"{steps} steps, scale {scale:g}" for steps, scale in settings))
     note = (
         "Geometric means over the starts at the side of the paper's [least, largest], at the rate "
@@ -253,7 +248,7 @@ def _gap_tables(runs: Runs) -> list[Table]:
     return [Table("Final gap in every setting", headings, rows, note)] if rows else []
 
 
-def _gap(runs: Runs, name: str, setting: tuple[int, float]) -> Cell:
+def _gap(runs: Runs, name: str, setting: search.Setting) -> Cell:
     every, best = search.searched(runs, name, setting), search.at_best_gap(runs, name, setting)
     if best.empty:
         return Cell(None)

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import OURS, Statement
 from spherenorm_experiments.paper.shared import starts
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import DASHES
 from spherenorm_experiments.runs import Place, Runs
+from spherenorm_experiments.stats import mean
 
 
 class Method(NamedTuple):
@@ -67,36 +66,6 @@ FLOOR = 1e-12
 """A gap below this is rounding."""
 
 
-class Pair(NamedTuple):
-    """Two methods that are compared.
-
-    Attributes:
-        papers_rates: True to compare them at the best of the paper's rates, which mean something at
-            the reference's scale of the loss alone: of the Grassmann optimizers the paper says what
-            its pictures at these rates show, and rates up to 10 show another order.
-    """
-
-    behind: str
-    ahead: str
-    cites: Statement
-    primary: bool = False
-    papers_rates: bool = False
-
-
-PAIRS = (
-    Pair("GDM", "GDP", says("3.2.faster"), primary=True),
-    Pair("GDM + WD", "GDP", says("3.2.faster"), primary=True),
-    Pair("GDM", "GDM + WD", says("3.2.wd")),
-    Pair("Adam", "AdamP", says("h.mitigate"), primary=True),
-    Pair("Adam", "Adam + WD", says("h.mitigate")),
-    Pair("Adam + WD", "AdamP", OURS),
-    Pair("SGDG", "GDP", says("g.slower"), papers_rates=True),
-    Pair("AdamG", "AdamP", says("g.slower"), papers_rates=True),
-    Pair("SGDG", "SGDG, no clip", says("g.clip"), papers_rates=True),
-    Pair("AdamG", "AdamG, no clip", says("g.clip"), papers_rates=True),
-)
-
-
 def place(method: str, setting: Setting = REFERENCE) -> Place:
     """The search of a method."""
     steps, scale = setting
@@ -132,11 +101,12 @@ def known_settings(runs: Runs) -> list[Setting]:
     return [s for s in SETTINGS if place("", s).condition in ran] or [REFERENCE]
 
 
-def all_gaps(runs: Runs, method: str, *, papers_rates: bool = False) -> list[pd.Series]:
+def gaps(runs: Runs, method: str, *, papers_rates: bool = False) -> list[pd.Series]:
     """log10 of the final gap at the best rate, by start, in each setting.
 
     Args:
-        papers_rates: only these, in the settings of the reference's scale.
+        papers_rates: only these, in the settings of the reference's scale, at which they mean
+            something.
     """
     settings = [setting for setting in known_settings(runs)
                 if not papers_rates or setting[1] == REFERENCE[1]]  # fmt: skip
@@ -144,46 +114,46 @@ def all_gaps(runs: Runs, method: str, *, papers_rates: bool = False) -> list[pd.
     return [np.log10(starts.beside(best, "final_gap").clip(lower=FLOOR)) for best in every]
 
 
-def gains(runs: Runs, pair: Pair) -> list[pd.Series]:
-    """By how much one method is closer than another, by start, in each setting."""
-    theirs, ours = (all_gaps(runs, name, papers_rates=pair.papers_rates) for name in pair[:2])
-    return [first - second for first, second in zip(theirs, ours, strict=True)]
-
-
 def peak(runs: Runs, method: str) -> pd.Series:
     """The largest norm by start, at the best one of the paper's rates."""
     return starts.beside(at_best_gap(runs, method, papers_rates=True), "max_norm")
 
 
-def of_each_decay(runs: Runs) -> pd.DataFrame:
-    """GDM's descents with each decay at the paper's highest rate; infinite norms if it diverged."""
-    near = starts.at_rate(searched(runs, "GDM + WD"), PAPER_RATES[1])
-    return near.assign(max_norm=near.max_norm.astype(float).fillna(math.inf))
+class Pair(NamedTuple):
+    """Two methods that are compared, and the statement behind it.
+
+    Attributes:
+        papers_rates: True to compare them at the best of the paper's rates: of the Grassmann
+            optimizers it says what its pictures at these show, and rates up to 10 show another
+            order.
+    """
+
+    behind: str
+    ahead: str
+    statement: str = ""
+    primary: bool = False
+    papers_rates: bool = False
+
+    def gains(self, runs: Runs) -> list[pd.Series]:
+        """By how much the second is closer than the first, by start, in each setting."""
+        theirs, ours = (gaps(runs, name, papers_rates=self.papers_rates) for name in self[:2])
+        return [first - second for first, second in zip(theirs, ours, strict=True)]
+
+    def means(self, runs: Runs) -> list[float]:
+        """The mean gain in each setting where there is one."""
+        every = [gain[np.isfinite(gain)] for gain in self.gains(runs)]
+        return [mean(gain.tolist()) for gain in every if len(gain)]
 
 
-def surge(runs: Runs) -> pd.Series:
-    """The least over decays of GDM's largest norm, over GDP's, by start."""
-    every, gdp = of_each_decay(runs), starts.at_rate(searched(runs, "GDP"), PAPER_RATES[1])
-    least = every[every.seed != starts.PAPERS_START].groupby("seed").max_norm.min()
-    return least / starts.beside(gdp, "max_norm")
-
-
-def every_peak(runs: Runs) -> str:
-    """The largest norms from the paper's start, with each weight decay."""
-    own = of_each_decay(runs)
-    own = own[own.seed == starts.PAPERS_START]
-    peaks = zip(own.max_norm, own.get("weight_decay", ()), strict=True)
-    shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for norm, decay in peaks)
-    of_each = f"from the paper's start, where it has 2.53: {shown}; " if shown else ""
-    return of_each + of_search(runs)
-
-
-def of_search(runs: Runs) -> str:
-    """The largest norm with the decay that the search picks, from the paper's start."""
-    item = starts.from_papers_start(at_best_gap(runs, "GDM + WD", papers_rates=True))
-    if item is None:
-        return ""
-    point, norm = item.spec.hyper_parameters, item.summary["max_norm"]
-    at = f"{point['weight_decay']:.2g} at the rate {point['lr']:.2g}"
-    surge = "its norm never rises" if norm < 1 + 1e-3 else f"its largest norm is {norm:.2f}"
-    return f"with the search's own decay, {at}, {surge}"
+PAIRS = (
+    Pair("GDM", "GDP", "3.2.faster", primary=True),
+    Pair("GDM + WD", "GDP", "3.2.faster", primary=True),
+    Pair("GDM", "GDM + WD", "3.2.wd"),
+    Pair("Adam", "AdamP", "h.mitigate", primary=True),
+    Pair("Adam", "Adam + WD", "h.mitigate"),
+    Pair("Adam + WD", "AdamP"),
+    Pair("SGDG", "GDP", "g.slower", papers_rates=True),
+    Pair("AdamG", "AdamP", "g.slower", papers_rates=True),
+    Pair("SGDG", "SGDG, no clip", "g.clip", papers_rates=True),
+    Pair("AdamG", "AdamG, no clip", "g.clip", papers_rates=True),
+)
