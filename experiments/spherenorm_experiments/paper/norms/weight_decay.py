@@ -40,6 +40,16 @@ def _arm(optimizer: str, relative: float, share: float = 0.1) -> Arm:
     )  # fmt: skip
 
 
+FIGURES = {
+    "SGD, step": "Figure F.1",
+    "SGD, cosine": "Figure F.2",
+    "Adam, step": "Figure F.3",
+    "Adam, cosine": "Figure F.4",
+    "SGD, high decay": "Figure F.5",
+    "Adam, high decay": "Figure F.6",
+}
+
+
 def _condition(pair: tuple[str, str], part: str) -> Condition:
     decays = (1.0, *HIGH) if part == "high decay" else LOW
     names = [_name(optimizer, decay) for optimizer in pair for decay in decays]
@@ -47,7 +57,8 @@ def _condition(pair: tuple[str, str], part: str) -> Condition:
         names += [_name(pair[1], decay, 1.0) for decay in LOW[1:]]
     setup = Setup(fields={"schedule": "step" if part == "step" else "cosine"})
     place, large = _place(pair[0], part), grid.RESNET18.updated(setup)
-    return Condition(place, "network", setup, large, arms=tuple(names))
+    shows = dict.fromkeys(("norm", "effective_step"), FIGURES[place])
+    return Condition(place, "network", setup, large, arms=tuple(names), figures=shows)
 
 
 def _of(

@@ -177,7 +177,7 @@ class F1(Study):
             return []
         kept = np.arange(min(SHOWN_STEPS, *(len(item.arrays["norm"]) for item in items.values())))
         captions = {
-            "norm": ("norm ‖w‖", "The norm against steps."),
+            "norm": ("norm ‖w‖", "The norm against steps.", "Figure 1, the norms"),
             "gap": ("gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
         }
         curves = over_steps(items, kept, 1e-12, captions, colors=COLORS, dashes=DASHED)
@@ -226,4 +226,4 @@ def _in_the_plane(items: Mapping[str, Result]) -> Picture:
     circle = {"x": rounded(np.cos(angle)), "y": rounded(np.sin(angle)), "name": "‖w‖ = 1"}
     picture.figure.add_scatter(**circle, line={"color": "#999", "dash": "dot", "width": 1})
     picture.figure.update_yaxes(scaleanchor="x", scaleratio=1)
-    return replace(picture, height=560, wide=True)
+    return replace(picture, height=560, wide=True, shows="Figure 1")

@@ -127,4 +127,4 @@ def _arrows(step: Step) -> Picture:
         "The gradient is tangent to the circle; the momentum, a sum of gradients that were tangent "
         "elsewhere, points outward; projected it is tangent again."
     )
-    return Picture(figure, caption, height=440)
+    return Picture(figure, caption, height=440, shows="Figure 2")

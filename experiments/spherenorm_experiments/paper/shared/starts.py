@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,19 +91,21 @@ def largest_norm(
 
 def over_steps(
     items: Mapping[str, Result], kept: np.ndarray, floor: float,
-    captions: Mapping[str, tuple[str, str]], **how: Any,
+    captions: Mapping[str, tuple[str, ...]], **how: Any,
 ) -> list[Picture]:  # fmt: skip
     """Draw curves of runs.
 
     Args:
         kept: steps that are shown.
         floor: a smaller value is drawn as this.
-        captions: the title of the axis and the caption, by the curve's key.
+        captions: the title of the axis, the caption, and the paper's figure, if it has one, by the
+            curve's key.
         how: other arguments of `lines`.
     """
     pictures = []
-    for key, (y, caption) in captions.items():
+    for key, (y, caption, *shows) in captions.items():
         curves = {name: (kept, np.maximum(item.arrays[key][kept], floor))
                   for name, item in items.items()}  # fmt: skip
-        pictures.append(lines(curves, "step", y, caption, log_y=True, **how))
+        picture = lines(curves, "step", y, caption, log_y=True, **how)
+        pictures.append(replace(picture, shows="".join(shows)))
     return pictures

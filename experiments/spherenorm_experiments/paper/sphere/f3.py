@@ -187,8 +187,8 @@ class F3(Study):
         longest = min(len(item.arrays["norm"]) for item in items.values()) - 1
         keep = np.unique(np.geomspace(1, longest, 120).astype(int))
         captions = {
-            "norm": ("norm ‖w‖", "Norm against steps. With weight decay it surges first, and "
-                     "collapses later."),
+            "norm": ("norm ‖w‖", "Norm against steps, each optimizer at its best learning rate.",
+                     "Figures 3 (lower row), G.1, G.2 and H.1"),
             "gap": ("gap", "Distance to the optimum, each optimizer at its best learning rate."),
         }  # fmt: skip
         colors = {name: color_of(method.recipe) for name, method in METHODS.items()}

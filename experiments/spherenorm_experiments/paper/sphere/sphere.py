@@ -12,8 +12,8 @@ from spherenorm_experiments.paper.shared import toys
 from spherenorm_experiments.pictures import Picture, color_of, rounded
 from spherenorm_experiments.runs import Result
 
-SHOWN = ("GDM", "GDP")
-"""The methods that are shown at first; others are picked in the legend."""
+SHOWN = ("GDM", "GDM + WD", "GDP")
+"""The methods of Figure 3, which are shown at first; others are picked in the legend."""
 
 
 def draw_sphere(items: Mapping[str, Result], dashes: Mapping[str, str]) -> Picture:
@@ -42,7 +42,7 @@ def draw_sphere(items: Mapping[str, Result], dashes: Mapping[str, str]) -> Pictu
         "The sphere to turn: the loss and the directions w / ‖w‖ at each optimizer's best learning "
         "rate. Pick optimizers in the legend."
     )
-    return Picture(figure, caption, height=600, wide=True)
+    return Picture(figure, caption, height=600, wide=True, shows="Figure 3, upper row")
 
 
 def _add_loss(figure: go.Figure) -> None:
