@@ -38,6 +38,9 @@ of color vision deficiency*, 2009. All of them show on white and on the dark pag
 WIDTH = {False: 640, True: 1000}
 """Pixels of a picture in a file; of one that takes the whole width."""
 
+WHITE = {"template": "plotly_white", "paper_bgcolor": "white", "plot_bgcolor": "white"}
+"""A file does not know if the page around it is dark."""
+
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
@@ -78,8 +81,8 @@ def image_files(pictures: Mapping[str, Picture]) -> dict[str, bytes]:
         paths = [Path(folder, name) for name in pictures]
         sizes = {"width": [WIDTH[each.wide] for each in pictures.values()],
                  "height": [each.height for each in pictures.values()]}  # fmt: skip
-        plain = [go.Figure(each.figure, {"template": "plotly_white"}) for each in pictures.values()]
-        io.write_images(plain, paths, **sizes)
+        on_white = [go.Figure(each.figure).update_layout(WHITE) for each in pictures.values()]
+        io.write_images(on_white, paths, **sizes)
         return {path.name: path.read_bytes() for path in paths}
 
 

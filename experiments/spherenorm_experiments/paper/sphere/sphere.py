@@ -39,8 +39,8 @@ def draw_sphere(items: Mapping[str, Result], dashes: Mapping[str, str]) -> Pictu
         paper_bgcolor="rgba(0,0,0,0)",
     )
     caption = (
-        "The sphere to turn: the loss and the directions w / ‖w‖ at each optimizer's best learning "
-        "rate. Pick optimizers in the legend."
+        "The loss and the directions w / ‖w‖ at each optimizer's best learning rate. On the page "
+        "of `spherenorm report` the sphere turns, and the legend adds optimizers."
     )
     return Picture(figure, caption, height=600, wide=True, shows="Figure 3, upper row")
 

@@ -127,6 +127,7 @@ def test_the_papers_figures_are_drawn_beside_the_claims(results, tmp_path, monke
     assert [(figure.data[0].type, *size) for figure, *size in asked] == [
         ("scatter", 640, 380), ("surface", 1000, 380),
     ]  # fmt: skip
+    assert all(figure.layout.paper_bgcolor == "white" for figure, *_ in asked)
     assert "Figure 3" not in results_pages(sections)["tiny.md"]
 
 
