@@ -53,15 +53,15 @@ LEAST_SHARE = 0.5
 
 RULE = """A statement is *supported* if no claim of it is decided against it and at least half of
 those that these runs can decide are decided for it, so one of two; all of its claims, if it speaks
-of every case. A claim is decided against it if it is contradicted, or equivalent. It is *mixed* if
-some are decided for it and some against it. If some are decided against it and none for it, it is
-*contradicted* where the scale is not the difference: a toy problem in the paper's own setting
-(whose rates, lengths and scales of the loss are ours where the paper gives none), a law of norms or
-steps, a count; else it is *not seen at this scale*: our networks, data and runs are smaller than
-the paper's, and that may be the reason. It is *open* otherwise: the runs are too few, or too noisy
-for the paper's effect. Two kinds are not tested: what is *true by construction* holds by
-definition, or by a free number that was chosen so that the paper's number comes out; what is *not
-tested* has no claim or no runs."""
+of every case, or of two things at once. A claim is decided against it if it is contradicted, or
+equivalent. It is *mixed* if some are decided for it and some against it. If some are decided
+against it and none for it, it is *contradicted* where the scale is not the difference: a toy
+problem in the paper's own setting (whose rates, lengths and scales of the loss are ours where the
+paper gives none), a law of norms or steps, a count; else it is *not seen at this scale*: our
+networks, data and runs are smaller than the paper's, and that may be the reason. It is *open*
+otherwise: the runs are too few or too noisy, or their numbers tie. Two kinds are not tested: what
+is *true by construction* holds by definition, or by a free number that was chosen so that the
+paper's number comes out; what is *not tested* has no claim or no runs."""
 
 
 def outcome(
@@ -86,7 +86,7 @@ def outcome(
         'not seen at this scale'
     """
     if not any(verdicts):
-        return "not tested"
+        return "true by construction" if kind == "identity" else "not tested"
     held = sum(verdict in FOR for verdict in verdicts)
     denied = sum(verdict in AGAINST for verdict in verdicts)
     if kind in ("identity", "calibrated") and not denied:
@@ -174,7 +174,8 @@ def findings(sections: Sequence[Section]) -> list[Finding]:
                    "label": f"{label}.{each.claim.name}",
                    "verdict": each.verdict if each.has_results or each.out_of_reach
                    else NO_RESULTS} for label, each in known]  # fmt: skip
-        verdicts: list[str] = [claim["verdict"] for claim in claims]
+        ran = any(each.has_results for _, each in known)
+        verdicts: list[str] = [claim["verdict"] if ran else "" for claim in claims]
         found = outcome(
             statement.kind, verdicts, at_any_scale=name in AT_ANY_SCALE, every=name in EVERY
         )
@@ -258,8 +259,9 @@ def rules() -> list[str]:
         f"The level is {LEVEL:g}, of which later looks at more seeds share {LATER:g}. The claims "
         "of one study are one family: their p-values are adjusted by Holm's procedure, in which "
         f"primary claims count {PRIMARY_WEIGHT:g} times, so that a study without any true "
-        f"difference has a verdict for or against with a probability of at most {LEVEL:g}. Where "
-        "nothing is random, equal numbers decide.",
+        f"difference has a verdict for or against with a probability of at most {LEVEL:g}. "
+        "Intervals are not adjusted. Where nothing is random, equal numbers decide. A condition "
+        "whose scores could not be decided by all seeds has three.",
         "*Supported*: the number lies where the claim has it, and the test excludes the bound; a "
         "note says if the interval lies below or above the paper's effect, which is of other data "
         "and another network. *Contradicted*: the same on the other side. *Equivalent*: the "

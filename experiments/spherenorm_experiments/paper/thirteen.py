@@ -124,6 +124,8 @@ def thirteen_table(sections: Sequence[Section]) -> Table | None:
         f"{ABOUT} Of {len(lines)} comparisons: {listed}. In the mean of its rows AdamP is ahead of "
         f"its baselines on {ahead} of {len(gains)} benchmarks that have {PERFORMANCE_SEEDS} seeds."
     )
+    (most,) = across(sections)
+    counted += f" {most.claim.text}: {most.detail} ({most.verdict})."
     return Table("The thirteen benchmarks", columns, rows, counted)
 
 

@@ -121,6 +121,24 @@ def test_a_statement_about_all_needs_all(world):
     assert found["d1.outperforms"].outcome == "open"
 
 
+def test_a_statement_whose_claims_have_no_runs_is_not_tested():
+    """Those of CutMix are marked as out of reach before any run; no tier has them."""
+    study = find_study("t2")
+    item = result(Place("ResNet-18", "SGD"), 700, Spec("classification", "sgd", {"lr": 0.1}))
+    section = Section(study, Plan("evidence"), Runs([item]))
+    found = {each.name: each for each in findings([section])}
+    assert {claim["verdict"] for claim in found["t2.cutmix"].claims} == {"cannot be decided here"}
+    assert found["t2.cutmix"].outcome == "not tested"
+
+
+def test_two_things_in_one_sentence_need_both():
+    """Norms and performances; SGD and AdamW; three rows of a table."""
+    both = {"t1.sensitive", "f.high-score", "g.lower", "f4.table", "d3.table", "t1.score"}
+    assert both <= EVERY
+    assert {*cited_by("f4.table")} == {f"{name}.score.adamp.adam" for name in (
+        "linf-8-255", "l2-1-2", "linf-16-255")}  # fmt: skip
+
+
 def test_no_number_supports_two_readings_of_table_5():
     """AdamP's gain without weight normalization is what the text calls none, and no other claim."""
     assert cited_by("t5.plain") == ["plain.as-adamw"]

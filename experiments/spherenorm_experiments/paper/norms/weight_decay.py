@@ -122,7 +122,7 @@ def _of_pair(baseline: str, ours: str) -> list[Claim]:
     return [
         ratio(f"step-rises.{first}", "> 1", lambda runs: late(runs, baseline, 1.0),
               f"At the reference decay {baseline}'s effective step rises before the rate first "
-              "drops", "f.abnormal", note="one of the paper's decays"),
+              "drops", "f.abnormal", note="of three multiples, one"),
         ratio(f"step-falls-less.{second}", "> 1",
               lambda runs: late(runs, ours, 0.0) / late(runs, baseline, 0.0),
               f"Without decay {ours}'s effective step falls less than {baseline}'s before that",

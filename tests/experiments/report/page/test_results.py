@@ -59,7 +59,8 @@ def test_the_index_opens_with_statements_by_subject(results):
     sections = [Section(Stating(), Plan("full"), results)]
     found = {each.name: each for each in findings(sections)}
     assert (found["t1.restrain"].outcome, found["3.steps"].outcome) == ("mixed", "supported")
-    assert found["1.share"].outcome == "not tested"
+    assert found["1.share"].outcome == "true by construction"
+    assert found["d3.cause"].outcome == "not tested"
     verdicts = [claim["verdict"] for claim in found["t1.restrain"].claims]
     assert sorted(verdicts) == ["contradicted", "supported"]
     text = results_pages(sections)["index.md"]
