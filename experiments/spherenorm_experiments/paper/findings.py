@@ -29,7 +29,7 @@ from spherenorm_experiments.paper.statements import (
     UNCLAIMED,
     says,
 )
-from spherenorm_experiments.paper.thirteen import UNIFORM, across, of_every_benchmark
+from spherenorm_experiments.paper.thirteen import UNIFORM, across, first_of_each, of_every_benchmark
 from spherenorm_experiments.sections import Section
 from spherenorm_experiments.stats import LATER, LEVEL, POWER
 from spherenorm_experiments.tables import Cell, Row, Table
@@ -148,12 +148,8 @@ class Summary(NamedTuple):
 
 
 def _decisions(sections: Sequence[Section]) -> tuple[list[Section], list[Labeled]]:
-    """Of each study its first section, which has the defaults in the largest tier that was run.
-
-    With it go its decisions, and those across benchmarks.
-    """
-    first = {section.study.name: section for section in reversed(sections)}
-    shown = [section for section in sections if first[section.study.name] is section]
+    """Of each study its first section, with its decisions, and those across benchmarks."""
+    shown = first_of_each(sections)
     own = [(section.study.name, each) for section in shown for each in section.decisions]
     return shown, [*own, *((ALL, each) for each in across(shown) if each.has_results)]
 

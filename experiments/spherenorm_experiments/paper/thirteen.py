@@ -92,6 +92,12 @@ class Line(NamedTuple):
         )
 
 
+def first_of_each(sections: Sequence[Section]) -> list[Section]:
+    """Of each study its first section, which has the defaults in the largest tier that was run."""
+    first = {section.study.name: section for section in reversed(sections)}
+    return [section for section in sections if first[section.study.name] is section]
+
+
 def lines_of(sections: Iterable[Section]) -> Iterator[Line]:
     """The pairs of every comparison that has results, in the order of the sections."""
     for section in sections:
@@ -107,7 +113,7 @@ def lines_of(sections: Iterable[Section]) -> Iterator[Line]:
 
 def thirteen_table(sections: Sequence[Section]) -> Table | None:
     """The score of every optimizer beside its baseline's; None if no benchmark has a result."""
-    lines = list(lines_of(sections))
+    lines, shown = list(lines_of(sections)), first_of_each(sections)
     if not lines:
         return None
     rows: list[Row] = []
@@ -118,13 +124,13 @@ def thirteen_table(sections: Sequence[Section]) -> Table | None:
     columns += ["detectable", "verdict", *paper("scores", "difference")]
     verdicts = [line.verdict for line in lines]
     listed = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
-    gains = mean_gains(sections)
+    gains = mean_gains(shown)
     ahead = sum(gain > 0 for gain in gains.values())
     counted = (
         f"{ABOUT} Of {len(lines)} comparisons: {listed}. In the mean of its rows AdamP is ahead of "
         f"its baselines on {ahead} of {len(gains)} benchmarks that have {PERFORMANCE_SEEDS} seeds."
     )
-    (most,) = across(sections)
+    (most,) = across(shown)
     counted += f" {most.claim.text}: {most.detail} ({most.verdict})."
     return Table("The thirteen benchmarks", columns, rows, counted)
 

@@ -131,6 +131,14 @@ def test_a_statement_whose_claims_have_no_runs_is_not_tested():
     assert found["t2.cutmix"].outcome == "not tested"
 
 
+def test_a_study_under_two_settings_counts_once_among_the_benchmarks():
+    study, plan = find_study("t6"), Plan("small")
+    sections = [Section(study, each, compared(study, plan)) for each in (Plan("evidence"), plan)]
+    assert thirteen.first_of_each(sections) == sections[:1]
+    said = thirteen.thirteen_table(sections).about
+    assert said.endswith(thirteen.thirteen_table(sections[:1]).about.partition(" In the mean ")[2])
+
+
 def test_two_things_in_one_sentence_need_both():
     """Norms and performances; SGD and AdamW; three rows of a table."""
     both = {"t1.sensitive", "f.high-score", "g.lower", "f4.table", "d3.table", "t1.score"}

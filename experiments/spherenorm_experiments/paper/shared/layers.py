@@ -87,10 +87,14 @@ def load_published(modules: Iterable[nn.Module], file: Path) -> None:
         raise ValueError(f"published weights: there is no file {file}")
     state = torch.load(file, map_location="cpu", weights_only=True)
     trunk, counter = nn.ModuleList(modules), "num_batches_tracked"  # which old files lack
-    theirs = [x for name, x in state.items()
+    theirs = [name for name in state
               if not name.startswith(("fc.", "classifier.")) and counter not in name]  # fmt: skip
     ours = [name for name in trunk.state_dict() if counter not in name]
+    for name, own in zip(theirs, ours, strict=False):  # a file may be in another order
+        if name.rpartition(".")[2] != own.rpartition(".")[2]:
+            wrong = f"has other tensors: {name} in the place of {own}"
+            raise ValueError(f"published weights: {file} {wrong}")
     try:
-        trunk.load_state_dict(dict(zip(ours, theirs, strict=True)))
+        trunk.load_state_dict({own: state[name] for name, own in zip(theirs, ours, strict=True)})
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"published weights: {file} has other tensors: {error}") from error

@@ -56,8 +56,8 @@ def _keeps_norm(method: str) -> Claim:
 
 def _closer(pair: Pair) -> Claim:
     def in_each_setting(runs: Runs) -> str:
-        means = {round(x, 9) for x in pair.means(runs)}  # without decay a scale is no other setting
-        if not means:
+        means = {(round(x, 2), x > 0): x for x in pair.means(runs)}.values()
+        if not means:  # (without decay a scale is no other setting)
             return ""
         ends, count = f"{min(means):+.2f} to {max(means):+.2f}", sum(x > 0 for x in means)
         return f"over the settings, from {ends}; ahead in {count} of {len(means)} settings"

@@ -131,6 +131,12 @@ def test_published_weights_are_those_of_the_trunk_and_others_are_refused(tmp_pat
         save_as_published(wrong, file)
         with refuses("resnet18.pth", "other tensors"):
             Detection("centernet", "coco", "pretrained").model()
+    save_as_published(classifier, file)
+    names = list(state := torch.load(file))
+    names[1:3] = names[2:0:-1]
+    torch.save({name: state[name] for name in names}, file)
+    with refuses("resnet18.pth", "other tensors"):  # a bias has the shape of its weight
+        Detection("centernet", "coco", "pretrained").model()
 
 
 @pytest.mark.parametrize("detector", ["centernet", "ssd"])
