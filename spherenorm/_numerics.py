@@ -50,6 +50,50 @@ def is_finite(x: Tensor) -> Tensor:
     return (x - x) == 0
 
 
+def without_overflow(squares: Tensor) -> Tensor:
+    """Replace sums of squares that have overflowed by the largest number of their dtype.
+
+    An average of inf and inf is nan, which the next division by it would write into the weight. A
+    nan stays, so that a gradient that is not finite still shows.
+    """
+    largest = torch.finfo(squares.dtype).max
+    return torch.where(is_finite(squares) | (squares != squares), squares, largest)
+
+
+def finite_or(scale: Tensor, instead: float) -> Tensor:
+    """Replace a ratio of sums that have overflowed, such as inf / inf, by a number."""
+    return torch.where(is_finite(scale), scale, instead)
+
+
+def eigh(matrix: Tensor, whose: str) -> tuple[Tensor, Tensor]:
+    """Eigenvalues in rising order, and eigenvectors, of a symmetric matrix, in float64.
+
+    LAPACK's float32 fails on Gram matrices of low rank: it raises, or returns nan, in about one of
+    ten with 64 rows and more. A device without float64 has them computed on the host.
+
+    Args:
+        matrix: of shape (..., n, n).
+        whose: the rule, for the message.
+
+    Returns:
+        Eigenvalues and eigenvectors in float64, on the matrix's device if that has float64.
+
+    Raises:
+        torch.linalg.LinAlgError: the matrix holds inf or nan, or the iteration has not converged.
+    """
+    has_float64 = wide_dtype(matrix.device) is torch.float64
+    matrix = matrix.double() if has_float64 else matrix.cpu().double()
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError as error:
+        raise torch.linalg.LinAlgError(
+            f"{whose}: no eigenvectors of a second moment of shape {tuple(matrix.shape)}, since "
+            "a gradient was inf or nan, or the iteration did not converge; skip steps whose "
+            f"gradients are not finite ({error})"
+        ) from error
+    return values, vectors
+
+
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type that rules compute in for weights of type `dtype`: float32 for half precision.
 

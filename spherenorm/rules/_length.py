@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import choice, hyper, view
-from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, ratio, root, total_share
+from spherenorm._numerics import (
+    Scalar,
+    averaged,
+    cast_like,
+    finite_or,
+    is_zero,
+    ratio,
+    root,
+    total_share,
+    without_overflow,
+)
 from spherenorm._parts import COUNTER
 from spherenorm._views import ViewLike
 from spherenorm.core import Rule, State, Update
@@ -66,7 +76,7 @@ class NormalizedUpdate(Rule):
         direction, new = update.direction, {}
         squared = self.view.inner(direction, direction)
         if not is_zero(self.beta):
-            squared = averaged(state["squared_length"], squared, self.beta)
+            squared = averaged(state["squared_length"], without_overflow(squared), self.beta)
             new["squared_length"] = squared
             squared = squared / cast_like(total_share(self.beta, state[COUNTER]), squared)
         length = root(squared) + cast_like(self.eps, squared)
@@ -100,5 +110,5 @@ class SameLength(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         before = self.view.norm(update.direction)
         update, state = self.apply(self.rule, update, state)
-        scale = ratio(before, self.view.norm(update.direction))
+        scale = finite_or(ratio(before, self.view.norm(update.direction)), 1)
         return update.changed(direction=scale * update.direction), state

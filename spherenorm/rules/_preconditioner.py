@@ -16,6 +16,7 @@ from spherenorm._numerics import (
     root,
     scaled_plus,
     total_shares,
+    without_overflow,
 )
 from spherenorm._parts import COUNTER
 from spherenorm._views import ViewLike
@@ -165,7 +166,7 @@ class UnitMoments(Rule):
         if past.shape != squared_norm.shape:  # made for other units, against which it broadcasts
             shapes = f"{tuple(squared_norm.shape)}, got {tuple(past.shape)}"
             raise ValueError(f"UnitMoments: view {self.view} needs 'exp_avg_sq' of shape {shapes}")
-        square = averaged(past, squared_norm, self.beta2)
+        square = averaged(past, without_overflow(squared_norm), self.beta2)
         first, second = total_shares(step, self.beta1, self.beta2)
         correction = second**0.5 / first
         scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))

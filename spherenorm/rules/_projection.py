@@ -16,7 +16,7 @@ from spherenorm._fields import (
     views,
 )
 from spherenorm._invariance import Invariance, Per
-from spherenorm._numerics import Scalar, cast_like, is_finite, is_zero
+from spherenorm._numerics import Scalar, cast_like, finite_or, is_finite, is_zero
 from spherenorm._views import ViewLike
 from spherenorm.core import Rule, State, Update
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
@@ -109,7 +109,9 @@ class RadialProjection(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, direction = update.weight, update.direction
         if self.view is not None:
-            radial = self._removed(self.view.radial_coefficient(weight, direction))
+            # (a weight of which <w, w> has overflowed keeps its direction, as one of 0 does)
+            radial = finite_or(self.view.radial_coefficient(weight, direction), 0)
+            radial = self._removed(radial)
             projected = torch.addcmul(direction, -radial, weight)
             if self.view.size(weight) == 1 and self._removes_all:
                 # All of it is radial; a rule behind would normalize what rounding leaves.

@@ -19,6 +19,7 @@ from spherenorm._fields import Interval, checked_number, view
 from spherenorm._numerics import (
     Scalar,
     cast_like,
+    finite_or,
     ratio,
     wide_dtype,
     working,
@@ -154,6 +155,7 @@ class RadiusPin(RadiusRule):
         end = update.weight - update.direction
         norm = self.view.norm(end)
         scale = self.target(update, state, norm) / torch.where(norm > 0, norm, 1)
+        scale = finite_or(scale, 1)
         end = torch.where(norm > 0, scale, 1) * end
         return update.changed(direction=update.weight - end), self.kept(state)
 

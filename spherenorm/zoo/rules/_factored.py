@@ -29,12 +29,24 @@ def _start(zero: Tensor, name: str) -> State:
 
 def _factored(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
     """The average of `x` as the product of its sums, and the new states of that name."""
+    # So many entries of a square add up to the largest number of the dtype at most.
+    x = x.clamp(max=torch.finfo(x.dtype).max / max(x.numel(), 1))
     kept = {key: value for key, value in state.items() if key.startswith(name)}
     new = {key: averaged(state[key], sums, beta) for key, sums in _sums(x, name).items()}
     if x.ndim < 2:
         return new[name], kept | new
     row, col = new[f"{name}_row"], new[f"{name}_col"]
     return row[..., None] * (col / row.sum(-1, keepdim=True))[..., None, :], kept | new
+
+
+def _divide_by_root(direction: Tensor, moment: Tensor) -> Tensor:
+    """direction / sqrt(moment), and the direction itself where the moment is 0.
+
+    Where both a row and a column have had no gradient, as in an embedding's, the product of their
+    sums underflows, and the direction is 0.
+    """
+    length = root(moment)
+    return direction / torch.where(length == 0, 1, length)
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,7 @@ class FactoredScale(Rule):
         beta = self.beta if self.decay is None else 1 - state[COUNTER] ** -self.decay
         square = direction**2 + cast_like(self.eps, direction)
         moment, new = _factored(state, "square", square, beta)
-        return update.changed(direction=direction / root(moment)), new
+        return update.changed(direction=_divide_by_root(direction, moment)), new
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,7 @@ class Confidence(Rule):
         average = averaged(state["exp_avg"], update.direction, self.beta1)
         square = (update.direction - average) ** 2 + cast_like(self.eps, average)
         residual, new = _factored(state, "residual", square, self.beta3)
-        direction = average if average.ndim < 2 else average / root(residual)
+        direction = average if average.ndim < 2 else _divide_by_root(average, residual)
         return update.changed(direction=direction), {"exp_avg": average, **new}
 
 

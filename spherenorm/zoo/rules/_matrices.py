@@ -13,6 +13,8 @@ from spherenorm._numerics import (
     averaged,
     averaged_square,
     cast_like,
+    eigh,
+    is_finite,
     ratio,
     root,
     total_shares,
@@ -23,6 +25,21 @@ from spherenorm._views import View, ViewLike
 from spherenorm.core import Rule, State, Update
 
 ROWS = View(0)
+
+
+def _matrix_of(update: Update) -> Tensor:
+    """Return the direction as a matrix whose Gram matrices are finite.
+
+    Entries so large that products of rows would overflow are scaled down, all by one factor: the
+    step divides by a root of the Gram matrices, so it is about as long as if they were not. That
+    is above 1e18 / size in float32, for a weight of so many entries.
+    """
+    x = ROWS.rows(update.direction)
+    if not x.numel():
+        return x
+    limit = torch.finfo(x.dtype).max ** 0.5 / (8 * x.numel())
+    largest = x.abs().amax()
+    return x * torch.where(largest > limit, limit / largest, 1)
 
 
 @dataclass(frozen=True)
@@ -80,7 +97,7 @@ class EigenbasisMoments(Rule):
         return (0 if self.one_sided and m > n else m), (0 if self.one_sided and m <= n else n)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        x, t = ROWS.rows(update.direction), state[COUNTER]
+        x, t = _matrix_of(update), state[COUNTER]
         bases = state["left_basis"], state["right_basis"]
         later = t > 1  # the first step takes the bases alone
         average = torch.where(later, averaged(state["exp_avg"], x, self.beta1), 0)
@@ -112,7 +129,8 @@ class EigenbasisMoments(Rule):
             return turned.contiguous(), square.index_select(dim, order)
 
         def first() -> tuple[Tensor, Tensor]:
-            return torch.linalg.eigh(side)[1].flip(1).contiguous(), square
+            vectors = eigh(side, type(self).__name__)[1].to(side)
+            return vectors.flip(1).contiguous(), square
 
         # (contiguous, as a loaded state is: a product rounds by the layout of its factors)
         kept = when((step > 1) & ((step - 1) % self.every == 0), iterated, (basis, square))
@@ -162,8 +180,11 @@ class KroneckerRoots(Rule):
         return super().init(weight) | sides | {f"{k}_root": s.clone() for k, s in sides.items()}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        x = ROWS.rows(update.direction)
-        new = {"left": state["left"] + x @ x.mT, "right": state["right"] + x.mT @ x}
+        x = _matrix_of(update)
+        new = {
+            "left": _finite_sum(state["left"], x @ x.mT),
+            "right": _finite_sum(state["right"], x.mT @ x),
+        }
         new["left_root"], new["right_root"] = when(
             (state[COUNTER] - 1) % self.every == 0,
             lambda: (self._root(new["left"]), self._root(new["right"])),
@@ -174,10 +195,15 @@ class KroneckerRoots(Rule):
 
     def _root(self, side: Tensor) -> Tensor:
         """(side + eps I)^(-1/4)."""
-        values, vectors = torch.linalg.eigh(side)
+        values, vectors = eigh(side, type(self).__name__)
         powers = (values.clamp(min=0) + cast_like(self.eps, values)) ** -0.25
-        found: Tensor = (vectors * powers) @ vectors.mT
-        return found
+        return ((vectors * powers) @ vectors.mT).to(side)
+
+
+def _finite_sum(total: Tensor, gram: Tensor) -> Tensor:
+    """total + gram, or the total as it was if the sum would overflow."""
+    after = total + gram
+    return torch.where(is_finite(after).all(), after, total)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from spherenorm._numerics import (
     root,
     total_share,
     total_shares,
+    without_overflow,
 )
 from spherenorm._parts import COUNTER
 from spherenorm._views import View, ViewLike
@@ -65,7 +66,8 @@ class GradientScale(Rule):
         if self.view is None:
             square = averaged_square(state["exp_avg_sq"], update.grad, self.beta)
         else:
-            square = averaged(state["exp_avg_sq"], self._of_units(update.grad**2), self.beta)
+            square = without_overflow(self._of_units(update.grad**2))
+            square = averaged(state["exp_avg_sq"], square, self.beta)
         new = {"exp_avg_sq": square}
         if self.largest:
             square = new["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], square)
