@@ -23,7 +23,8 @@ def _sums(x: Tensor, name: str) -> State:
 
 def _start(zero: Tensor, name: str) -> State:
     """The states of a factored moment; those that the shape does not need are empty."""
-    empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.flatten()[:0])
+    # (not `zero.flatten()[:0]`, which a tensor in uneven shards does not allow)
+    empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.new_zeros(0))
     return empty | _sums(zero, name)
 
 
