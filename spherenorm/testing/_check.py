@@ -18,6 +18,7 @@ PROPERTIES: dict[str, Callable[[Subject], str]] = {
     "pure": properties.pure,
     "dtypes": properties.dtypes,
     "finite": properties.finite,
+    "acts": properties.acts,
     "vmap": properties.vmap,
     "compiled": properties.compiled,
     "resumes": properties.resumes,
@@ -103,6 +104,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | pure | a step gives equal bits a second time |
     | dtypes | half precision is the float32 step, rounded once |
     | finite | steps with gradients of 0, 1e-6 and 1e6 |
+    | acts | a step at other values of each number and switch; at lr = 0 nothing moves |
     | vmap | a batch of weights, or of values of each number, and one after another |
     | compiled | `backend="compiled"`, and the rule's own code; or why it is refused |
     | resumes | a run that was saved and loaded, and one that was not |

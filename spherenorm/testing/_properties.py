@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from spherenorm._registry import _wrapped as wrapped_recipes
 from spherenorm._steps import init_apart
 from spherenorm.compile import BackendError
 from spherenorm.core import State
 from spherenorm.optim import torch_optimizer
+from spherenorm.recipes import sgdp
 from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart, named
 from spherenorm.testing._writes import writes_of
 
@@ -110,6 +112,135 @@ def finite(subject: Subject) -> str:
                     f"gradients of {scale:g}: {what} of shape {tuple(x.shape)} is not finite"
                 )
     return "gradients of 0, 1e-6 and 1e6"
+
+
+def acts(subject: Subject) -> str:
+    """Each number and switch among the hyper-parameters changes a step; lr = 0 moves nothing."""
+    awake = _awake(subject)
+    tried = []
+    for name, default in subject.bound.hyper_parameters.items():
+        entries = enumerate(default) if isinstance(default, tuple | list) else [(None, default)]
+        for index, entry in entries:
+            if type(entry) not in (bool, int, float):
+                continue
+            if name in _unused_by_design(subject):
+                continue
+            label = name if index is None else f"{name}[{index}]"
+            found = any(
+                _changes_a_step(subject, name, index, _other_values(entry), base)
+                for base in _bases(subject, awake, name)
+            )
+            assert found, f"{label} acts nowhere: no other value of it changed a step"
+            tried.append(label)
+    if "lr" in subject.bound.hyper_parameters and _is_taken(subject, {"lr": 0.0}):
+        for base in ({}, awake):
+            _moves_nothing(subject, {**base, "lr": 0.0})
+    return ", ".join(tried) or "no numbers"
+
+
+UNUSED = {sgdp: ("eps",)}
+"""Hyper-parameters that a recipe takes for another package's sake, as its docstring says."""
+LATER_STEPS = 2 * STEPS
+"""So many steps show a number that acts from the second step on, or every few steps."""
+SMALLEST_ACTION = 1e-9
+"""Relative to a weight's largest entry: less is rounding."""
+
+
+def _unused_by_design(subject: Subject) -> tuple[str, ...]:
+    """The names of `UNUSED` of the recipe, and of the recipes within a wrapped one."""
+    recipe, names = subject.bound.recipe, UNUSED.get(subject.bound.recipe, ())
+    while recipe in wrapped_recipes:
+        _, recipe = wrapped_recipes[recipe]
+        names += UNUSED.get(recipe, ())
+    return names
+
+
+def _other_values(entry: Any) -> list[Any]:
+    """Values to compare one with, from near to far."""
+    if isinstance(entry, bool):
+        return [not entry]
+    if isinstance(entry, int):
+        return [entry + 1, 2, 1, 0]
+    return [0.5 * entry, 0.5 * (1 + entry), entry + 0.1, 20.0 * entry, 1.0, 0.0, 1e-3 * entry]
+
+
+def _awake(subject: Subject) -> dict[str, Any]:
+    """Values for numbers that are 0 by default, which may switch others off: sgd's dampening acts
+    beside a momentum alone."""
+    chosen: dict[str, Any] = {}
+    for name, default in subject.bound.hyper_parameters.items():
+        if type(default) is float and default == 0 and name != "lr":
+            for value in (0.5, 2.0):
+                if _is_taken(subject, {**chosen, name: value}):
+                    chosen[name] = value
+                    break
+    return chosen
+
+
+def _bases(subject: Subject, awake: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    """Settings of the other hyper-parameters at which one may act: the defaults, the numbers that
+    are 0 switched on, and each switch beside them."""
+    awake = {other: value for other, value in awake.items() if other != name}
+    yield {}
+    if awake:
+        yield awake
+    for other, default in subject.bound.hyper_parameters.items():
+        if isinstance(default, bool) and other != name:
+            yield {**awake, other: not default}
+
+
+def _changes_a_step(
+    subject: Subject, name: str, index: int | None, values: list[Any], base: dict[str, Any]
+) -> bool:
+    """True if one of the values gives other weights than the default, for some weight."""
+    default = subject.bound.hyper_parameters[name]
+    if not _is_taken(subject, base):
+        return False
+    start = _trajectories(subject, base)
+    for value in values:
+        changed = value
+        if index is not None:
+            changed = type(default)((*default[:index], value, *default[index + 1 :]))
+        if changed == default or not _is_taken(subject, {**base, name: changed}):
+            continue
+        other = _trajectories(subject, {**base, name: changed})
+        for one, two in zip(start, other, strict=True):
+            both_step = bool(one.any()) and bool(two.any())
+            if both_step and apart((one, {}), (two, {}), SMALLEST_ACTION) is not None:
+                return True
+    return False
+
+
+def _trajectories(subject: Subject, settings: dict[str, Any]) -> list[Tensor]:
+    """A weight of each shape, and the one to evaluate with, after two steps and after all."""
+    weights = []
+    for shape in subject.shapes:
+        rule, weight = subject.rule(**settings), subject.weight(shape)
+        try:
+            state = init_apart(rule, weight)
+        except (TypeError, ValueError):  # the settings take fewer shapes: of none, nothing moves
+            weights += [torch.zeros_like(weight)] * 4
+            continue
+        with named(f"steps of shape {shape} at {settings}"):
+            for step in range(LATER_STEPS):
+                weight, state = rule.step(weight, subject.grad(weight, step), state)
+                if step in (1, LATER_STEPS - 1):
+                    weights += [weight, rule.readout(weight, state)]
+    return weights
+
+
+def _moves_nothing(subject: Subject, settings: dict[str, Any]) -> None:
+    """A weight stays where it is, to rounding."""
+    if not _is_taken(subject, settings):
+        return
+    for shape in subject.shapes:
+        start = subject.weight(shape)
+        with named(f"steps of shape {shape} at {settings}"):
+            moved, _ = subject.run(subject.rule(**settings), start)
+        off = apart((moved, {}), (start, {}), ROUNDING)
+        others = {name: value for name, value in settings.items() if name != "lr"}
+        beside = f" (and {others})" if others else ""
+        assert off is None, f"lr = 0{beside} moves a weight: {off}"
 
 
 def vmap(subject: Subject) -> str:

@@ -94,6 +94,13 @@ class Pushes:
         return weight.sub_(direction), tangents
 
 
+class Drifts:
+    """A manifold on which a weight shrinks at each step, by itself."""
+
+    def move(self, weight: Any, direction: Any, tangents: Any) -> Any:
+        return 0.99 * weight - direction, tangents
+
+
 class Tagged(torch.Tensor):
     """Tensors of a class that a checkpoint does not know."""
 
@@ -255,13 +262,36 @@ ROWS = [
         "update squares below the least float32",
         "dtypes",
         "float32",
-        average=lambda self, u, s: ((1e-30 * u.direction) ** 2).sqrt() * 1e30 + 0 * s["m"],
+        average=lambda self, u, s: (
+            ((1e-30 * Honest.average(self, u, s)) ** 2).sqrt() * 1e30
+        ),
     ),
     row(
         "update divides by a norm of zero",
         "finite",
         "the weight",
-        average=lambda self, u, s: u.direction / (u.direction**2).sum().sqrt(),
+        average=lambda self, u, s: (
+            Honest.average(self, u, s) / (u.direction**2).sum().sqrt()
+        ),
+    ),
+    row(
+        "update ignores a hyper-parameter",
+        "acts",
+        "beta acts nowhere",
+        average=lambda self, u, s: 0.9 * s["m"] + 0.1 * u.direction,
+    ),
+    row(
+        "a number changes rounding alone",
+        "acts",
+        "beta acts nowhere",
+        average=lambda self, u, s: (1 + self.beta) * u.direction / (1 + self.beta) + 0 * s["m"],
+    ),
+    row("a chain without a step size", "acts", "lr acts nowhere", {"alone": True}),
+    row(
+        "update moves without a step size",
+        "acts",
+        "lr = 0 moves",
+        {"manifold": Drifts()},
     ),
     row(
         "init returns tensors of its own class",

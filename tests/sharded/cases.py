@@ -38,6 +38,11 @@ GROUPED = [
     (Row("blocks(muon)", {"shares": (1, 2)}), ((6, 5), 0)),
     (Row("blocks(adamp)", {"shares": (2, 1)}), ((6, 5), 1)),
 ]
+UNEVEN = [
+    # A factored moment sums over the rows, or over what each process holds of them.
+    *((Row(name), sharding) for name in ("adafactor", "came") for sharding in
+      (((5, 3), 0), ((1, 4), 0), ((4, 5), 1), ((5, 3, 2, 2), 0), ((7,), 0))),
+]  # fmt: skip
 
 
 def pairs() -> list[tuple[str, Row, Any]]:
@@ -46,7 +51,7 @@ def pairs() -> list[tuple[str, Row, Any]]:
     for i, row in enumerate(ROWS):
         fitting = [each for each in SHARDINGS if len(each[0]) >= row.fewest]
         chosen.append((("auto", "rule")[i // len(fitting) % 2], row, fitting[i % len(fitting)]))
-    return chosen + [("auto", *pair) for pair in GROUPED]
+    return chosen + [("auto", *pair) for pair in GROUPED + UNEVEN]
 
 
 def first(shape: tuple[int, ...], unit: bool = False) -> Tensor:

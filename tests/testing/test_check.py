@@ -11,7 +11,7 @@ from spherenorm.testing import PROPERTIES, Finding, Report, check
 from tests.harness import refuses
 from tests.harness.dishonest import DISHONEST, DISHONEST_APART, Honest, Notes
 
-FAST = ("shapes", "writes into nothing", "pure", "dtypes", "finite", "vmap", "resumes")
+FAST = ("shapes", "writes into nothing", "pure", "dtypes", "finite", "acts", "vmap", "resumes")
 
 
 class Factored(sn.Rule):
@@ -201,3 +201,37 @@ def test_a_promise_of_ones_own(monkeypatch):
     monkeypatch.setitem(PROPERTIES, "small", small)
     assert check("sgd", lr=0.0, only=("small",))["small"] == Finding("small", "holds", "steps of 0")
     assert check("sgd", only=("small",))["small"] == Finding("small", "fails", "a step is large")
+
+
+def undecayed(lr=0.1, weight_decay=0.1):
+    return sn.chain(r.DecoupledDecay(weight_decay))
+
+
+def decayed_behind(lr=0.1, weight_decay=0.0):
+    return sn.chain(r.StepSize(lr), r.DecoupledDecay(weight_decay))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sentence"),
+    [(undecayed, "lr acts nowhere"), (decayed_behind, "lr = 0 (and {'weight_decay': 0.5}) moves")],
+)
+def test_a_chain_without_a_step_size_or_with_decay_behind_it_is_found(recipe, sentence):
+    (finding,) = check(recipe, only=("acts",))
+    assert finding.verdict == "fails"
+    assert sentence in finding.why
+
+
+def test_a_number_that_another_switches_on_acts():
+    assert check("sgd", only=("acts",))["acts"].why.split(", ") == [
+        *("lr", "momentum", "dampening", "weight_decay", "nesterov"),
+    ]
+
+
+WRAPPED = ("averaged(adamw)", "hyperball(lion)", "rotational(sgd)", "radial_brake(sgdp)",
+           "low_precision(adamw)", "blocks(muon)", "hyperball(muon)", "rotational(adamw)")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*sn.recipe_names(), *WRAPPED])
+def test_every_number_of_a_recipe_acts_and_a_rate_of_zero_moves_nothing(name):
+    (finding,) = check(name, only=("acts",))
+    assert finding.verdict == "holds", finding.why

@@ -14,7 +14,6 @@ from spherenorm._numerics import (
     averaged_square,
     cast_like,
     eigh,
-    is_finite,
     ratio,
     root,
     total_shares,
@@ -39,7 +38,8 @@ def _matrix_of(update: Update) -> Tensor:
         return x
     limit = torch.finfo(x.dtype).max ** 0.5 / (8 * x.numel())
     largest = x.abs().amax()
-    return x * torch.where(largest > limit, limit / largest, 1)
+    # (a branch, since a copy would be laid out otherwise, by which products round)
+    return when(largest > limit, lambda: x * (limit / largest), x)
 
 
 @dataclass(frozen=True)
@@ -201,9 +201,9 @@ class KroneckerRoots(Rule):
 
 
 def _finite_sum(total: Tensor, gram: Tensor) -> Tensor:
-    """total + gram, or the total as it was if the sum would overflow."""
+    """total + gram, or the total as it was if the sum would overflow; a nan stays one."""
     after = total + gram
-    return torch.where(is_finite(after).all(), after, total)
+    return torch.where(after.isinf().any(), total, after)
 
 
 @dataclass(frozen=True)
