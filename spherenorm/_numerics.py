@@ -57,7 +57,7 @@ def without_overflow(squares: Tensor) -> Tensor:
     nan stays, so that a gradient that is not finite still shows.
     """
     largest = torch.finfo(squares.dtype).max
-    return torch.where(is_finite(squares) | (squares != squares), squares, largest)
+    return torch.where(is_finite(squares) | squares.ne(squares), squares, largest)
 
 
 def finite_or(scale: Tensor, instead: float) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from spherenorm._registry import Recipe
 from spherenorm._registry import _wrapped as wrapped_recipes
 from spherenorm._steps import init_apart
 from spherenorm.compile import BackendError
@@ -138,7 +139,7 @@ def acts(subject: Subject) -> str:
     return ", ".join(tried) or "no numbers"
 
 
-UNUSED = {sgdp: ("eps",)}
+UNUSED: dict[Recipe, tuple[str, ...]] = {sgdp: ("eps",)}
 """Hyper-parameters that a recipe takes for another package's sake, as its docstring says."""
 LATER_STEPS = 2 * STEPS
 """So many steps show a number that acts from the second step on, or every few steps."""

@@ -262,17 +262,13 @@ ROWS = [
         "update squares below the least float32",
         "dtypes",
         "float32",
-        average=lambda self, u, s: (
-            ((1e-30 * Honest.average(self, u, s)) ** 2).sqrt() * 1e30
-        ),
+        average=lambda self, u, s: ((1e-30 * Honest.average(self, u, s)) ** 2).sqrt() * 1e30,
     ),
     row(
         "update divides by a norm of zero",
         "finite",
         "the weight",
-        average=lambda self, u, s: (
-            Honest.average(self, u, s) / (u.direction**2).sum().sqrt()
-        ),
+        average=lambda self, u, s: Honest.average(self, u, s) / (u.direction**2).sum().sqrt(),
     ),
     row(
         "update ignores a hyper-parameter",

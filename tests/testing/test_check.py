@@ -227,8 +227,10 @@ def test_a_number_that_another_switches_on_acts():
     ]
 
 
-WRAPPED = ("averaged(adamw)", "hyperball(lion)", "rotational(sgd)", "radial_brake(sgdp)",
-           "low_precision(adamw)", "blocks(muon)", "hyperball(muon)", "rotational(adamw)")  # fmt: skip
+WRAPPED = (
+    *("averaged(adamw)", "hyperball(lion)", "rotational(sgd)", "radial_brake(sgdp)"),
+    *("low_precision(adamw)", "blocks(muon)", "hyperball(muon)", "rotational(adamw)"),
+)
 
 
 @pytest.mark.parametrize("name", [*sn.recipe_names(), *WRAPPED])

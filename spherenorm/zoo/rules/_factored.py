@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from spherenorm._fields import hyper
 from spherenorm._numerics import Scalar, averaged, cast_like, root
 from spherenorm._parts import COUNTER
+from spherenorm._views import replicate
 from spherenorm.core import Rule, State, Update
 
 
@@ -25,7 +27,13 @@ def _start(zero: Tensor, name: str) -> State:
     """The states of a factored moment; those that the shape does not need are empty."""
     # (not `zero.flatten()[:0]`, which a tensor in uneven shards does not allow)
     empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.new_zeros(0))
-    return empty | _sums(zero, name)
+    return empty | {key: _added_up(sums) for key, sums in _sums(zero, name).items()}
+
+
+def _added_up(x: Tensor) -> Tensor:
+    """Return a sharded tensor whole where each process holds only a summand of it."""
+    placements: tuple[Any, ...] = getattr(x, "placements", ())
+    return replicate(x) if any(each.is_partial() for each in placements) else x
 
 
 def _factored(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
