@@ -85,8 +85,8 @@ def eigh(matrix: Tensor, whose: str) -> tuple[Tensor, Tensor]:
     matrix = matrix.double() if has_float64 else matrix.cpu().double()
     try:
         values, vectors = torch.linalg.eigh(matrix)
-    except torch.linalg.LinAlgError as error:
-        raise torch.linalg.LinAlgError(
+    except torch._C._LinAlgError as error:
+        raise torch._C._LinAlgError(
             f"{whose}: no eigenvectors of a second moment of shape {tuple(matrix.shape)}, since "
             "a gradient was inf or nan, or the iteration did not converge; skip steps whose "
             f"gradients are not finite ({error})"

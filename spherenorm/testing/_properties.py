@@ -153,6 +153,8 @@ def _unused_by_design(subject: Subject) -> tuple[str, ...]:
     while recipe in wrapped_recipes:
         _, recipe = wrapped_recipes[recipe]
         names += UNUSED.get(recipe, ())
+        if "weight_decay" not in subject.bound.hyper_parameters:  # the wrapper steps it without
+            names += ("wd_ratio",)
     return names
 
 
