@@ -379,9 +379,7 @@ def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"two claims have the name {twice[0]!r}")
     found = [replace(d, p=None, p_equivalent=None) if d.out_of_reach else d for d in decisions]
-    tested = [
-        i for i, d in enumerate(found) if d.p is not None and d.seeds > 0
-    ]
+    tested = [i for i, d in enumerate(found) if d.p is not None and d.seeds > 0]
     weights = [PRIMARY_WEIGHT if found[i].claim.primary else 1.0 for i in tested]
     paid = [price(found[i].looks) * (found[i].p or 0.0) for i in tested]
     for i, weight, p in zip(tested, weights, holm(paid, weights), strict=True):

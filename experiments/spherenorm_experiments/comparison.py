@@ -220,8 +220,8 @@ def score_claim(
     given = {"cites": condition.cites, "primary": True, "spread": condition.spread}
     return Claim(
         ".".join(filter(None, map(slug, parts))), relation, difference,
-        f"{ours.name} scores {word} than {baseline.name} ({condition.place}{direction})", score=True,
-        paper=condition.gap(ours.name, baseline.name) or "", **{**given, **more},
+        f"{ours.name} scores {word} than {baseline.name} ({condition.place}{direction})",
+        score=True, paper=condition.gap(ours.name, baseline.name) or "", **{**given, **more},
     )  # fmt: skip
 
 

@@ -183,7 +183,7 @@ def metric_of(entries: Sequence[Entry]) -> str:
 def with_direction(metrics: Iterable[tuple[str, Better]]) -> str:
     """Return metrics with the direction in which they are better.
 
-    >>> with_direction([("R2", "higher"), ("F1 (%)", "higher"), ("loss", "lower"), ("R2", "higher")])
+    >>> with_direction([("R2", "higher"), ("F1 (%)", "higher"), ("loss", "lower")])
     'R2, F1 (%), higher is better; loss, lower is better'
     """
     named: dict[Better, list[str]] = {}

@@ -192,7 +192,7 @@ class Compared:
 
     @property
     def advice(self) -> list[str]:
-        """What to try next, for each best value at the edge of its range."""
+        """Sentences that say how far to go on, for each best value at the edge of its range."""
         return [sentence for entry in self.entries for sentence in entry.edge_advice]
 
     @property

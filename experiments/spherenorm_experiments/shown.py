@@ -232,8 +232,8 @@ def _scores(
         "95 % intervals. (edge): no value was tried beyond the best one on one side: a wider range "
         "may change the order. Diverged: runs of all trials.",
     ]
-    scores = [(metric_of(own), own[0].better) for own in _by_condition(entries)]
-    title = f"Scores ({with_direction(scores)})" if scores else "Scores"
+    decisive = [(metric_of(own), own[0].better) for own in _by_condition(entries)]
+    title = f"Scores ({with_direction(decisive)})" if decisive else "Scores"
     return Table(title, headings, rows, " ".join(filter(None, note)))
 
 

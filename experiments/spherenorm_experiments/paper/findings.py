@@ -269,8 +269,8 @@ def rules() -> list[str]:
         f"than {OUT_OF_REACH:g} times the paper's effect, the claim *cannot be decided here*, "
         "whatever the runs say: it takes no part in the family and has no p; so it is where a "
         "spread was known beforehand.",
-        "Every p in a table is adjusted as above, and is the one that the verdict rests on. A claim "
-        "without one cannot be decided, is *equivalent* by a test of its own (adjusted by "
+        "Every p in a table is adjusted as above, and is the one that the verdict rests on. A "
+        "claim without one cannot be decided, is *equivalent* by a test of its own (adjusted by "
         "Bonferroni's procedure with the same weights), or has numbers that are all equal, or one "
         "number.",
         "Claims in bold are those that a study is made for. A tolerance, a factor or a number of "

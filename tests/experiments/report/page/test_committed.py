@@ -11,7 +11,9 @@ from spherenorm_experiments.paper.findings import rules
 
 RESULTS = Path(__file__).parents[4] / "experiments" / "results"
 PAGES = sorted(RESULTS.glob("*-evidence.md"))
-INTERVAL = re.compile(r"([+-]?[\d.e-]+) \[([+-]?[\d.e-]+), ([+-]?[\d.e-]+)\] (?:pp|perplexity|nats)")
+INTERVAL = re.compile(
+    r"([+-]?[\d.e-]+) \[([+-]?[\d.e-]+), ([+-]?[\d.e-]+)\] (?:pp|perplexity|nats)"
+)
 
 
 def claims_on(page):
