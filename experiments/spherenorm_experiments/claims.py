@@ -115,6 +115,9 @@ PERFORMANCE_SEEDS = 6
 PRIMARY_WEIGHT = 4.0
 """A primary claim counts this often among the claims of its study."""
 
+P_HEADING = "p (Holm)"
+"""The heading of p-values: all of them are adjusted for the claims of the study, and for looks."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -277,6 +280,25 @@ class Decision:
         return self.expected > OUT_OF_REACH * abs(effect)
 
     @property
+    def shown_p(self) -> float | None:
+        """The adjusted p-value that the verdict rests on; None where no such test decides.
+
+        None for numbers without randomness and for equal ones. "Equivalent" rests on
+        `p_equivalent`, which `evidence` says.
+        """
+        return self.p if self.p and self.seeds and self.verdict != "equivalent" else None
+
+    @property
+    def evidence(self) -> str:
+        """The detail, with the size beside the paper's effect and the ground of equivalence."""
+        margin = ""
+        if self.verdict == "equivalent" and self.p_equivalent is not None:
+            unit = f" {self.claim.unit}" if self.claim.unit else ""
+            within = f"within ±{self.claim.same or 0.0:.3g}{unit}"
+            margin = f"{within}: p = {self.p_equivalent:.2g} (Bonferroni)"
+        return joined(self.size, margin, self.detail)
+
+    @property
     def has_results(self) -> bool:
         return bool(self.numbers)
 
@@ -308,10 +330,11 @@ class Decision:
             if isinstance(claim.paper, Cell)
             else None,
             "seeds": self.seeds,
-            "detail": joined(self.size, self.detail),
+            "detail": self.evidence,
             "score": claim.score,
             "primary": claim.primary,
             "p": self.p,
+            "shown_p": self.shown_p,
             "detectable": self.detectable,
             "expected": self.expected,
             "region": [e if math.isfinite(e) else None for e in (region.low, region.high)],
@@ -347,7 +370,7 @@ def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
 
     Holm's procedure with weights: primary claims count `PRIMARY_WEIGHT` times. A verdict of
     equivalence is adjusted by the same weights, all at once. A claim takes part if it has a p-value
-    of random numbers, and is not out of reach.
+    of random numbers, and is not out of reach; one out of reach has no p-value afterwards.
 
     Raises:
         ValueError: two claims have one name.
@@ -355,10 +378,8 @@ def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
     names = [decision.claim.name for decision in decisions]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"two claims have the name {twice[0]!r}")
-    found = list(decisions)
-    tested = [
-        i for i, d in enumerate(found) if d.p is not None and d.seeds > 0 and not d.out_of_reach
-    ]
+    found = [replace(d, p=None, p_equivalent=None) if d.out_of_reach else d for d in decisions]
+    tested = [i for i, d in enumerate(found) if d.p is not None and d.seeds > 0]
     weights = [PRIMARY_WEIGHT if found[i].claim.primary else 1.0 for i in tested]
     paid = [price(found[i].looks) * (found[i].p or 0.0) for i in tested]
     for i, weight, p in zip(tested, weights, holm(paid, weights), strict=True):
@@ -468,15 +489,15 @@ def _tested(
 def claims_table(decisions: Sequence[Decision]) -> Table:
     """Claims as a table. Of several numbers in a claim, its first one has a column of its own."""
     columns = (
-        *("name", "claim", "kind", "source", "verdict", "p"),
+        *("name", "claim", "kind", "source", "verdict", P_HEADING),
         *("number", "ours in words", "paper", "seeds", "detail"),
     )
     rows = [
         (
             *(each.claim.name, each.claim.text, each.kind, str(each.claim.cites), each.verdict),
-            Cell(each.p, ".2g", missing=""),
+            Cell(each.shown_p, ".2g", missing=""),
             each.numbers[0] if each.numbers else "",
-            *(each.ours, each.claim.paper, Cell(each.seeds, "d"), each.detail),
+            *(each.ours, each.claim.paper, Cell(each.seeds, "d"), each.evidence),
         )
         for each in decisions
     ]

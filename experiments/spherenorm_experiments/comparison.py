@@ -33,6 +33,7 @@ from spherenorm_experiments.claims import (
 from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, Setup, grown
 from spherenorm_experiments.entries import Entry, entry_of, unit_and_margin
 from spherenorm_experiments.lookup import find_task_class
+from spherenorm_experiments.metrics import Better
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.recipes import load_recipe
@@ -203,19 +204,24 @@ class Comparison(Study):
         return _evaluated(self, runs)
 
 
-def score_claim(condition: Condition, baseline: Arm, ours: Arm, **more: Any) -> Claim:
-    """The claim about the scores of a pair."""
+def score_claim(
+    condition: Condition, baseline: Arm, ours: Arm, *, better: Better = "higher", **more: Any
+) -> Claim:
+    """The claim that the second of a pair scores better."""
     parts = (condition.label, "score", ours.name, baseline.name)
 
     def difference(runs: Runs) -> pd.Series:
         first, second = (runs.best(condition.label, arm.name) for arm in (ours, baseline))
         return first.test - second.test
 
+    word, relation, direction = "higher", "> 0", ""
+    if better == "lower":
+        word, relation, direction = "lower", "< 0", "; lower is better"
     given = {"cites": condition.cites, "primary": True, "spread": condition.spread}
     return Claim(
-        ".".join(filter(None, map(slug, parts))), "> 0", difference,
-        f"{ours.name} scores higher than {baseline.name} ({condition.place})", score=True,
-        paper=condition.gap(ours.name, baseline.name) or "", **{**given, **more},
+        ".".join(filter(None, map(slug, parts))), relation, difference,
+        f"{ours.name} scores {word} than {baseline.name} ({condition.place}{direction})",
+        score=True, paper=condition.gap(ours.name, baseline.name) or "", **{**given, **more},
     )  # fmt: skip
 
 
@@ -229,7 +235,11 @@ def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
         own = [entries[place] for place in pairs[i] if place in entries]
         unit, margin = unit_and_margin(condition, own)
         note = "; ".join(note for entry in own for note in entry.notes)
-        claims[i] = replace(claims[i], unit=unit, margin=margin, note=note)
+        claim = claims[i]
+        if own and own[0].better == "lower":
+            lower = score_claim(condition, *scored[i][1], better="lower")
+            claim = replace(claim, relation=lower.relation, text=lower.text)
+        claims[i] = replace(claim, unit=unit, margin=margin, note=note)
     decisions = [
         measure(claim, runs, pairs[i] if i < len(pairs) else None) for i, claim in enumerate(claims)
     ]

@@ -127,7 +127,7 @@ def _best_point(frame: pd.DataFrame, points: Sequence[Point], seeds: int) -> Poi
         return None
     names = list(points[0])
     places = [tuple(point.values()) if names[1:] else point[names[0]] for point in points]
-    scores = frame.groupby([*map(hyper, names)]).validation.agg(["mean", "count"]).reindex(places)
+    scores = frame.groupby([*map(hyper, names)]).goodness.agg(["mean", "count"]).reindex(places)
     if not (scores["count"] >= seeds).all():
         return None
     best = int(scores["mean"].argmax())

@@ -13,6 +13,7 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN
 from spherenorm_experiments.design import Arm, Condition, Search
+from spherenorm_experiments.metrics import Better
 from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Place, Result, Runs, hyper
 from spherenorm_experiments.tables import Cell, difference
@@ -28,7 +29,8 @@ class Entry:
         every: those at as many points as have ended on the same seeds.
         chosen: the runs that its seeds choose, by seed.
         base: those of the first arm that it is compared with; None if there is none.
-        tried: the mean validation score of each point, by the hyper-parameters that are tuned.
+        tried: the mean validation score of each point, by the hyper-parameters that are tuned, and
+            its mean `goodness` (see `spherenorm_experiments.runs.COLUMNS`).
         lacking: how many of its runs have not ended.
     """
 
@@ -52,10 +54,16 @@ class Entry:
         """The chosen ones."""
         return list(self.chosen.run)
 
+    @property
+    def better(self) -> Better:
+        """The direction in which its score is better."""
+        better: Better = self.ended.better.iloc[0]
+        return better
+
     @functools.cached_property
     def best(self) -> Mapping[str, Any]:
         """The hyper-parameters of the runs at the point with the best mean validation score."""
-        point = self.tried.point[self.tried.score.idxmax()]
+        point = self.tried.point[self.tried.goodness.idxmax()]
         item: Result = self.every[self.every.point == point].run.iloc[0]
         return item.spec.hyper_parameters
 
@@ -70,11 +78,33 @@ class Entry:
     @functools.cached_property
     def edges(self) -> list[str]:
         """The hyper-parameters with no trial beyond their best value on one side."""
-        if not np.isfinite(self.tried.score.max()):
+        if not np.isfinite(self.tried.goodness.max()):
             return []
         values = {n: self.tried[hyper(n)] for n in self.search.names if hyper(n) in self.tried}
         many = {name: of for name, of in values.items() if of.nunique() > 1}
         return [name for name, of in many.items() if self.best[name] in (of.min(), of.max())]
+
+    @property
+    def edge_advice(self) -> list[str]:
+        """A sentence for each best value at an edge: where to go on, if the recipe takes it."""
+        sentences = []
+        for name in self.edges:
+            tried, best = self.tried[hyper(name)], self.best[name]
+            upward = bool(best == tried.max())
+            further = float(f"{best * 10 if upward else best / 10:.3g}")
+            said = f"{self.arm.name}'s best {name} ({best:.3g}) is at the edge of the range"
+            if self._takes(name, further):
+                said += f": try {'up' if upward else 'down'} to {further:g}"
+            sentences.append(said)
+        return sentences
+
+    def _takes(self, name: str, value: float) -> bool:
+        """Return True if its recipe can be built with another value of a hyper-parameter."""
+        try:
+            load_recipe(self.arm.recipe).replace(**{**self.best, name: value}).rule  # noqa: B018
+        except (Exception, SystemExit):  # a momentum of 9, or a user's recipe that raises
+            return False
+        return True
 
     @property
     def gap(self) -> Cell:
@@ -86,13 +116,13 @@ class Entry:
     @property
     def unscored(self) -> list[int]:
         """The seeds with no validation score at any point."""
-        scores = self.every.groupby("seed").validation.max()
+        scores = self.every.groupby("seed").goodness.max()
         return [*scores.index[scores == -np.inf]]
 
     @property
     def taken(self) -> str:
         """The points that seeds take, each with the number of these."""
-        scored = self.chosen[self.chosen.validation > -np.inf]
+        scored = self.chosen[self.chosen.goodness > -np.inf]
         names = [name for name in self.search.names if hyper(name) in scored]
         groups = [*map(hyper, names)]
         counts = scored.groupby(groups).size() if names else pd.Series(dtype=int)
@@ -133,7 +163,8 @@ def entry_of(
     if every.validation.isna().all():  # a task without a score
         chosen = every.drop_duplicates("seed").set_index("seed")
     points = every.groupby("point")
-    tried = points.validation.mean().rename("score").reset_index()
+    tried = points[["validation", "goodness"]].mean()
+    tried = tried.rename(columns={"validation": "score"}).reset_index()
     for name in (n for n in map(hyper, search.names) if n in every and every[n].notna().any()):
         tried[name] = points[name].first().to_numpy()
     base = runs.best(condition.label, against[0]) if against else None
@@ -147,6 +178,18 @@ def metric_of(entries: Sequence[Entry]) -> str:
     """The quantity of the score, as the runs have noted it: the task may not be here."""
     noted = (item.summary.get("metric") for entry in entries for item in entry.ended.run)
     return next(filter(None, noted), "score")
+
+
+def with_direction(metrics: Iterable[tuple[str, Better]]) -> str:
+    """Return metrics with the direction in which they are better.
+
+    >>> with_direction([("R2", "higher"), ("F1 (%)", "higher"), ("loss", "lower")])
+    'R2, F1 (%), higher is better; loss, lower is better'
+    """
+    named: dict[Better, list[str]] = {}
+    for name, better in dict.fromkeys(metrics):
+        named.setdefault(better, []).append(name)
+    return "; ".join(f"{', '.join(names)}, {better} is better" for better, names in named.items())
 
 
 def unit_and_margin(condition: Condition, entries: Sequence[Entry]) -> tuple[str, float | None]:

@@ -51,7 +51,14 @@ from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import Busy, Store, StoreError
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.sweep import sweep_rows
-from spherenorm_experiments.task import FOLDER, AnyTask, PureTask, Task, data_fingerprint
+from spherenorm_experiments.task import (
+    FOLDER,
+    AnyTask,
+    PureTask,
+    Task,
+    data_fingerprint,
+    require_better,
+)
 
 WORKER = "spherenorm_experiments.execute"
 """The module of processes that train a run together: this one."""
@@ -81,8 +88,8 @@ class Resolver:
         Raises:
             RecipeError: there is no such recipe.
             ValueError: an unknown task, option, hyper-parameter or probe, a value that does not
-                fit, micro-batches of a loss that is no mean over items, or data that are drawn
-                anew on each call.
+                fit, micro-batches of a loss that is no mean over items, data that are drawn anew
+                on each call, or a score of which it is not known in which direction it is better.
         """
         folder = os.environ.get(FOLDER)  # another one has other data
         key = spec.text, folder
@@ -103,7 +110,10 @@ class Resolver:
         key = json.dumps([spec.task, dict(spec.options)], sort_keys=True), folder
         if key not in self._tasks:
             task = find_task(spec.task, spec.options)
-            self._tasks[key] = task, data_fingerprint(task)
+            data = data_fingerprint(task)
+            if isinstance(task, Task):
+                require_better(task)
+            self._tasks[key] = task, data
         return self._tasks[key]
 
 

@@ -24,7 +24,7 @@ from spherenorm_experiments.run import Run, Runner
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import RunFolder
 from spherenorm_experiments.streams import seed_everything, stream
-from spherenorm_experiments.task import Split, Task
+from spherenorm_experiments.task import Split, Task, better_of
 from spherenorm_experiments.train import Training
 
 SECONDS_BETWEEN = 1.0
@@ -200,6 +200,8 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
     # By its name: a file has the metrics in the order of theirs.
     summary["score"] = next(iter(summary["test_metrics"]), None)
     summary["metric"] = training.task.metric or summary["score"]
+    if better_of(training.task, summary["score"]) == "lower":
+        summary["better"] = "lower"
     if training.ranks.parallel is not None:
         summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
     if not training.ranks.first:

@@ -11,12 +11,41 @@ batches in the order of the data, so that it does not depend on the number of pr
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+Better = Literal["higher", "lower"]
+"""The direction in which a metric improves."""
+
+FALLING = re.compile(
+    r"loss|error|perplexity|entropy|deviance|distance|regret|mse\b"
+    r"|\b(?:bits per|bpb|bpc|cer|cost|err|fid|kl|mad|mae|mape|nll|ppl|ter|wer)\b"
+)
+"""Words of metrics that fall as a model improves."""
+
+NEGATED = re.compile(r"\b(?:minus|neg|negated|negative)\b")
+
+
+def falls(name: str) -> bool:
+    """Return True if a metric is lower for a better model, as far as its name says.
+
+    >>> [falls(name) for name in ("loss", "val_rmse", "CrossEntropy", "perplexity")]
+    [True, True, True, True]
+    >>> [falls(name) for name in ("accuracy (%)", "R2", "minus loss", "-mse")]
+    [False, False, False, False]
+    >>> [falls(name) for name in ("log-likelihood", "negative log-likelihood")]
+    [False, True]
+    """
+    words = re.sub(r"[\W_]+", " ", name.lower())
+    negated = name.lstrip().startswith(("-", "−")) or NEGATED.search(words) is not None
+    if "likelihood" in words:
+        return negated
+    return FALLING.search(words) is not None and not negated
 
 
 class Statistic(ABC):

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 from spherenorm.support import one_line
 from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Decision, slug
 from spherenorm_experiments.comparison import INTERIM, Comparison
-from spherenorm_experiments.entries import Entry, training_of
+from spherenorm_experiments.entries import Entry, metric_of, training_of, with_direction
 from spherenorm_experiments.errors import RecipeError
 from spherenorm_experiments.lookup import places
 from spherenorm_experiments.paper.findings import findings, rules, summary
@@ -182,7 +182,18 @@ class Compared:
     def title(self) -> str:
         names = [arm.name for arm in self.study.arms]
         listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-        return f"{self.study.conditions[0].place}: {listed}"
+        score = f" ({self.score})" if self.entries else ""
+        return f"{self.study.conditions[0].place}{score}: {listed}"
+
+    @property
+    def score(self) -> str:
+        """The metric that decides, with the direction in which it is better."""
+        return with_direction([(metric_of(self.entries), self.entries[0].better)])
+
+    @property
+    def advice(self) -> list[str]:
+        """Sentences that say how far to go on, for each best value at the edge of its range."""
+        return [sentence for entry in self.entries for sentence in entry.edge_advice]
 
     @property
     def about(self) -> str:
@@ -215,7 +226,8 @@ class Compared:
         if number is not None and number.diverged:  # the sign test decides
             text = f"{ours} against {base}"
             if decision.verdict in ("supported", "contradicted"):
-                word = "higher" if decision.supported else "lower"
+                above = decision.supported == (claim.sign == ">")
+                word = "higher" if above else "lower"
                 text = f"{ours} scores {word} than {base} on most seeds where they differ"
             text += f"; {number.diverged} seeds diverged"
         elif number is None or number.number is None:
@@ -226,13 +238,9 @@ class Compared:
             size, word = abs(number.number), "higher" if number.number >= 0 else "lower"
             between = "" if ends is None else f" [{ends[0]:+.3g}, {ends[1]:+.3g}]"
             text = f"{ours} scores {size:.3g}{unit} {word} than {base}{between}"
-        edges = [x.arm.name for x in self.entries if x.arm.name in (base, ours) and x.edges]
-        last = f"; the best value of {' and of '.join(edges)} is the last that was tried"
-        return Sentence(
-            text,
-            decision.verdict,
-            f"({self._reason(decision, claim.same or 0, unit)}){last if edges else ''}",
-        )
+        direction = "lower is better" if claim.sign == "<" else "higher is better"
+        reason = self._reason(decision, claim.same or 0, unit)
+        return Sentence(text, decision.verdict, f"({reason}; {direction})")
 
     def _reason(self, decision: Decision, margin: float, unit: str) -> str:
         """The reason for a verdict, or what is missing for one."""

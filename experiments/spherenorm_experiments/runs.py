@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -25,23 +26,34 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 
+from spherenorm_experiments.lookup import find_task_class
+from spherenorm_experiments.metrics import Better
 from spherenorm_experiments.run import Run
 from spherenorm_experiments.spec import Spec, is_number
 from spherenorm_experiments.store import BULKY, Row, Store
 
+SCORES = ("test", "validation")
+
 WORST = {
-    **dict.fromkeys(("test", "validation"), -math.inf),
+    **dict.fromkeys(SCORES, -math.inf),
     **dict.fromkeys(("norm_last", "growth", "max_norm"), math.inf),
     **dict.fromkeys(("final_gap", "last_norm", "growth_over_moves"), math.inf),
     **dict.fromkeys(("path", "total_effective_step"), 0.0),
 }
-"""Numbers of a run that diverged, and of one whose score is infinite; nan for others."""
+"""Numbers of a run that diverged, and of one whose score is infinite; nan for others.
+
+A score of which less is better is plus infinity there.
+"""
 
 NUMBERS = ("norm_start", "norm_first_epoch", *WORST)
 """Names that are no hyper-parameter's in a frame, whether or not a run has the number."""
 
-COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", *NUMBERS)
-"""Columns that a frame always has; nan where a run lacks the number."""
+COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", "goodness", *NUMBERS)
+"""Columns that a frame always has; nan where a run lacks the number.
+
+`goodness` is what runs are chosen by: the validation score, negated where less is better, so that
+more is better in any task and a run that diverged has minus infinity.
+"""
 
 Made = TypeVar("Made")
 
@@ -88,6 +100,14 @@ class Result(Row):
     @property
     def diverged(self) -> bool:
         return self.summary["diverged_at"] is not None
+
+    @property
+    def better(self) -> Better:
+        """The direction in which its score is better.
+
+        The task says it; if that is not here, or says nothing, the run has noted it.
+        """
+        return _declared_better(self.spec.task) or self.summary.get("better", "higher")
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
@@ -159,7 +179,8 @@ class Runs:
         """
         frame = pd.DataFrame([_record(item) for item in self.items])
         if frame.empty:
-            return pd.DataFrame(columns=["run", *COLUMNS]).astype(dict.fromkeys(WORST, float))
+            numbers = dict.fromkeys((*WORST, "goodness"), float)
+            return pd.DataFrame(columns=["run", *COLUMNS]).astype(numbers)
         frame = frame.reindex(columns=[*frame.columns, *(c for c in COLUMNS if c not in frame)])
         lost = frame.pop("lost")
         for name in frame.columns:
@@ -167,6 +188,9 @@ class Runs:
                 frame[name] = frame[name].astype(float).mask(lost, worst)
         ratio = frame.norm_last / frame.norm_start.where(frame.norm_start != 0)
         frame["growth"] = ratio.mask(lost, math.inf)
+        falling = frame.better == "lower"
+        _turn_worst(frame, falling)
+        frame["goodness"] = frame.validation.mask(falling, -frame.validation)
         return frame.copy()  # whose columns lie together: views of it are made often
 
     @functools.cached_property
@@ -253,14 +277,14 @@ def curves_of(items: Iterable[Result], key: str) -> tuple[np.ndarray, np.ndarray
 
 
 def choose(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of each seed the run with the best validation score, by seed.
+    """Of each seed the run with the best validation score, by seed: that of most `goodness`.
 
     Of several, the seed chooses: with the first, an arm's points would decide which end of a
     plateau it takes, over all seeds alike. Seed s takes the run s mod n of n, in any arm.
     """
-    scored = frame[frame.validation.notna()].sort_values("seed", kind="stable")
+    scored = frame[frame.goodness.notna()].sort_values("seed", kind="stable")
     own = scored.groupby("seed")
-    top = scored[scored.validation == own.validation.transform("max")]
+    top = scored[scored.goodness == own.goodness.transform("max")]
     tied = top.groupby("seed")
     taken = tied.cumcount() == top.seed % tied.seed.transform("size")
     return top[taken.to_numpy(dtype=bool)].set_index("seed")
@@ -269,10 +293,24 @@ def choose(frame: pd.DataFrame) -> pd.DataFrame:
 def _chosen_by(reference: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
     """Of each seed the run at the rate that it chooses in another arm."""
     chosen = own[own.lr == own.seed.map(reference.lr)].set_index("seed")
-    unscored = chosen.index.isin(reference.index[reference.validation == -math.inf])
+    unscored = chosen.index.isin(reference.index[reference.goodness == -math.inf])
     for name, worst in WORST.items():  # a seed without a choice has no number there
         chosen[name] = chosen[name].mask(unscored, worst)
+    _turn_worst(chosen, unscored & (chosen.better == "lower"))
+    chosen["goodness"] = chosen.goodness.mask(unscored, -math.inf)
     return chosen
+
+
+def _turn_worst(frame: pd.DataFrame, falling: pd.Series) -> None:
+    """Make the worst score plus infinity in the rows whose score falls as a model improves."""
+    if not falling.any():
+        return
+    metrics = [f"test.{item.summary.get('score')}" for item in frame.run]
+    for name in dict.fromkeys((*SCORES, *metrics)):
+        if name in frame:
+            is_score = True if name in SCORES else np.array([own == name for own in metrics])
+            lost = falling & is_score & (frame[name] == -math.inf)
+            frame[name] = frame[name].mask(lost, math.inf)
 
 
 def number(frame: pd.DataFrame, key: Key, worst: float = math.nan) -> pd.Series:
@@ -304,6 +342,14 @@ def hyper(name: str) -> str:
     return f"hyper.{name}"
 
 
+@functools.cache
+def _declared_better(task: str) -> Better | None:
+    """The direction that a task's class says; None if it is not here or says nothing."""
+    with suppress(Exception, SystemExit):  # importing a user's module may raise anything
+        return find_task_class(task).better
+    return None
+
+
 def _worst(name: str) -> float | None:
     """The number of a run that diverged, in a column that has one."""
     return WORST.get(name, -math.inf if name.startswith("test.") else None)
@@ -324,7 +370,7 @@ def _record(item: Result) -> dict[str, Any]:
     named |= {hyper(name): x for name, x in point.items()}
     place = {"condition": item.place.condition, "arm": item.place.arm, "seed": item.spec.seed}
     lost = item.diverged or not math.isfinite(numbers.get("validation", 0.0))
-    more = {"point": tuple(point.items()), "run": item, "lost": lost}
+    more = {"point": tuple(point.items()), "run": item, "lost": lost, "better": item.better}
     return {**named, **numbers, **place, **more}
 
 

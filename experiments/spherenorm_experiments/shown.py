@@ -20,6 +20,7 @@ from spherenorm_experiments.entries import (
     metric_of,
     training_of,
     unit_and_margin,
+    with_direction,
 )
 from spherenorm_experiments.pictures import (
     Line,
@@ -98,7 +99,8 @@ def pictures_of(entries: Sequence[Entry]) -> list[Picture]:
     """Condition by condition: scores at each point, differences, and the chosen runs' curves."""
     pictures = []
     for own in _by_condition(entries):
-        condition, metric = own[0].condition, metric_of(own)
+        condition, better = own[0].condition, own[0].better
+        metric = with_direction([(metric_of(own), better)])
         place, known = condition.place, condition.figures
         pictures += [_at_each(own, name, metric) for name in _tuned(own)]
         pictures.append(_differences(own, metric))
@@ -128,7 +130,7 @@ def _at_each(entries: Sequence[Entry], name: str, metric: str) -> Picture:
     figure = empty_figure(name, f"test {metric}", log_x=True)
     known = [entry for entry in entries if hyper(name) in entry.tried]
     lost: list[tuple[float, str, None, str]] = []
-    lowest: list[float] = []
+    means: list[float] = []
     styles = line_styles(entry.arm.recipe for entry in known)
     for entry, (color, dash) in zip(known, styles, strict=True):
         label, points = entry.arm.name, []
@@ -139,15 +141,19 @@ def _at_each(entries: Sequence[Entry], name: str, metric: str) -> Picture:
                 lost.append((value, label, None, color))
         if points:
             x, middle, *ends = np.array(points).T
-            lowest.append(float(middle.min()))
+            means += middle.tolist()
             alone = len(entry.search.names) == 1
             add_band(figure, x, middle, ends if alone else (), label, color, dash,
                      mode="lines+markers" if alone else "markers")  # fmt: skip
     best = [x for each in entries for x in each.chosen.test if math.isfinite(x)]
-    if best and lowest:
+    if best and means:
         room = max(best) - min(best) or abs(best[0]) or 1.0
-        floor = max(min(best) - 1.5 * room, min(lowest) - 0.1 * room)
-        figure.update_yaxes(range=[floor, max(best) + 0.5 * room])
+        low, high = min(best) - 0.5 * room, max(best) + 0.5 * room
+        if entries[0].better == "higher":  # points that are far worse lie outside
+            low = max(min(best) - 1.5 * room, min(means) - 0.1 * room)
+        else:
+            high = min(max(best) + 1.5 * room, max(means) + 0.1 * room)
+        figure.update_yaxes(range=[low, high])
     values = sorted({float(value) for each in known for value in each.every[hyper(name)]})
     apart = all(b > 1.2 * a for a, b in itertools.pairwise(values))
     if len(values) <= MOST_TICKS and apart:
@@ -226,7 +232,9 @@ def _scores(
         "95 % intervals. (edge): no value was tried beyond the best one on one side: a wider range "
         "may change the order. Diverged: runs of all trials.",
     ]
-    return Table("Scores", headings, rows, " ".join(filter(None, note)))
+    decisive = [(metric_of(own), own[0].better) for own in _by_condition(entries)]
+    title = f"Scores ({with_direction(decisive)})" if decisive else "Scores"
+    return Table(title, headings, rows, " ".join(filter(None, note)))
 
 
 def _metrics_of(entries: Sequence[Entry]) -> list[str]:
@@ -283,10 +291,12 @@ def _grids(entries: Sequence[Entry]) -> Table:
             continue
         tests, score = entry.every.groupby("point").test.mean(), entry.tried.score
         means = tests[np.isfinite(tests)].tolist()
-        best = Cell(score.max() if np.isfinite(score.max()) else None, ".4g")
-        ends = (Cell(f(means) if means else None, ".4g") for f in (max, statistics.median, min))
+        best, worst = (max, min) if entry.better == "higher" else (min, max)
+        top = best(score.dropna(), default=math.nan)
+        validation = Cell(top if np.isfinite(top) else None, ".4g")
+        ends = (Cell(f(means) if means else None, ".4g") for f in (best, statistics.median, worst))
         counts = Cell(len(score), "d"), Cell(int((~np.isfinite(score)).sum()), "d")
-        rows.append((str(entry.place), *counts, best, *ends))
+        rows.append((str(entry.place), *counts, validation, *ends))
     note = (
         "All points train on all seeds; a seed takes the point with its best validation score, "
         "none if it has no score at any point. The last columns say how much the choice matters: "
@@ -338,4 +348,4 @@ def _with_means(
 def _measured(entry: Entry, key: Key) -> pd.Series:
     """A number of the chosen runs; of one that diverged infinity, so that no mean holds it."""
     values = number(entry.chosen, key)
-    return values.mask(entry.chosen.validation == -math.inf, math.inf) if key in WORST else values
+    return values.mask(entry.chosen.goodness == -math.inf, math.inf) if key in WORST else values

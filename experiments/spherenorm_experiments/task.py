@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeGuard
+from typing import Any, ClassVar, NamedTuple, TypeGuard, get_args
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm.functional import Sweep
 from spherenorm_experiments.errors import written
-from spherenorm_experiments.metrics import Statistic
+from spherenorm_experiments.metrics import Better, Statistic, falls
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 
 Split = tuple[Tensor, ...] | Any
@@ -102,6 +102,11 @@ class _Named:
     name: ClassVar[str]
     tiers: ClassVar[Mapping[str, Budget]]
     """The budget of each tier: smoke (seconds; tests), small (the default), full (a GPU)."""
+    better: ClassVar[Better | None] = None
+    """"higher" or "lower": the direction in which the score is better.
+
+    None stands for "higher". A task whose score has the name of a loss or an error must say it.
+    """
 
 
 class Task(_Named):
@@ -113,8 +118,8 @@ class Task(_Named):
     metric: ClassVar[str] = ""
     """The quantity of the score, the first number of `evaluate`, if its name there does not say it.
 
-    Higher is better. With "%" in it differences are percentage points, and those below one point
-    are equivalent.
+    `better` says in which direction it improves. With "%" in it differences are percentage points,
+    and those below one point are equivalent.
     """
 
     evaluation_batch: ClassVar[int] = 512
@@ -145,7 +150,7 @@ class Task(_Named):
         raise NotImplementedError
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
-        """One batch's share of each metric, by name; the first is the score, and higher is better.
+        """One batch's share of each metric, by name; the first is the score (see `better`).
 
         The model is in eval mode and without gradients (an attack may `torch.enable_grad()`). The
         global random states are seeded by (seed, batch).
@@ -219,6 +224,48 @@ class Task(_Named):
     def fingerprint(self) -> str:
         """A hash of all data in memory; another data set's `fingerprint()`, else of samples."""
         return fingerprint_of(splits_of(self))
+
+
+def better_of(task: Task | type[Task], score: str | None) -> Better:
+    """Return the direction in which a task's score is better.
+
+    Args:
+        score: the name of the first metric of `evaluate`; None if it is not known.
+
+    Raises:
+        ValueError: `better` is another word, or is missing where the score's name is a loss's.
+    """
+    source = written(task if isinstance(task, type) else type(task))
+    if task.better is not None:
+        if task.better not in get_args(Better):
+            need = "better must be 'higher' or 'lower'"
+            raise ValueError(f"{source}: {need}, got {task.better!r}")
+        return task.better
+    for name in filter(None, (task.metric, score)):
+        if falls(name):
+            raise ValueError(
+                f"{source}: its score {name!r} seems to fall as a model improves; say "
+                'better = "lower" in the class, or better = "higher" if it rises'
+            )
+    return "higher"
+
+
+def require_better(task: Task) -> None:
+    """Refuse a task that would be tuned in the wrong direction, before anything runs.
+
+    A task that does not say its direction evaluates two items by a new model, since only
+    `evaluate` knows the score's name. Where this raises, a run will, too, with a better message.
+
+    Raises:
+        ValueError: see `better_of`.
+    """
+    score = None
+    if task.better is None:
+        with suppress(Exception), preserved_randomness(), torch.no_grad():
+            seed_everything(stream(0, "score's name"))
+            model, batch = task.model().eval(), task.first_batch(task.data().validation, 2)
+            score = next(iter(task.evaluate(model, batch)), None)
+    better_of(task, score)
 
 
 def fingerprint_of(splits: Splits) -> str:

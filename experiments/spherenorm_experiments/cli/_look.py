@@ -157,8 +157,8 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
             said = Compared(found[0])
             say(escape(f"{said.title}. {said.about}"))
             for table in said.study.tables(found[0].results)[:1]:
-                console.print(as_text(table, ""))
-            for sentence in said.sentences:
+                console.print(as_text(table, table.title))
+            for sentence in [*said.sentences, *said.advice]:
                 say(escape(str(sentence)))
         else:
             _show_claims(claims)

@@ -106,8 +106,6 @@ def compare(
     work on it.
     """
     from spherenorm_experiments.comparing import Comparing, comparison_of
-    from spherenorm_experiments.plan import read_requests
-    from spherenorm_experiments.sections import sections
 
     plan = _plan(asked)
     given = dict(plan.overrides)
@@ -125,9 +123,7 @@ def compare(
         return _show_dry_run(campaign, asked.as_json)
     failed = _ran([campaign], asked.as_json)
     if not asked.as_json:
-        store = campaign.resolver.store
-        found = sections(store, read_requests(store)[0], {study.name})
-        failed |= bool(show_page(found, store.root / f"{study.name}.html"))
+        failed |= _show_comparison(study, campaign.resolver.store)
     if failed:
         raise typer.Exit(FAILED)
 
@@ -135,7 +131,7 @@ def compare(
 @with_fields
 def resume(*, how: Execution) -> None:
     """Finish everything that was ever asked of the store."""
-    from spherenorm_experiments.comparing import find_study
+    from spherenorm_experiments.comparing import COMMAND, find_study
     from spherenorm_experiments.execute import Resolver
     from spherenorm_experiments.jobs import find_backend
     from spherenorm_experiments.plan import read_requests
@@ -157,9 +153,23 @@ def resume(*, how: Execution) -> None:
             say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
     failed = _ran(campaigns, how.as_json)
     if not how.as_json:
-        say("tables and a page of them: spherenorm report")
+        asked = [study for campaign in campaigns for study in campaign.studies]
+        compared = {x.name: x for x in asked if x.found_as.startswith(f"{COMMAND} ")}
+        for study in compared.values():
+            failed |= _show_comparison(study, resolver.store)
+        if len(compared) < len({study.name for study in asked}):
+            say("tables and a page of them: spherenorm report")
     if failed or left:
         raise typer.Exit(FAILED)
+
+
+def _show_comparison(study: Study, store: Store) -> bool:
+    """Print the verdicts of a comparison and write its page; return True if a part of it raised."""
+    from spherenorm_experiments.plan import read_requests
+    from spherenorm_experiments.sections import sections
+
+    found = sections(store, read_requests(store)[0], {study.name})
+    return bool(show_page(found, store.root / f"{study.name}.html"))
 
 
 def _plan(asked: Request, *, real: bool = False) -> Plan:
@@ -241,23 +251,49 @@ class _Line(ProgressColumn):
         line = RichTable.grid(padding=(0, 1))
         if pace is not None:
             share, seconds = pace.now()
-            left = ""
-            if seconds is not None:
-                left = f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
             words = f"{pace.ended} of {pace.total} runs"
-            line.add_row(words, ProgressBar(1.0, share, width=40), f"{share:4.0%}", left)
+            bar = ProgressBar(1.0, share, width=40)
+            line.add_row(words, bar, f"{share:4.0%}", _time_left(seconds))
         return line
+
+
+def _time_left(seconds: float | None) -> str:
+    """Return the time that is left in words; nothing if it is not known."""
+    if seconds is None:
+        return ""
+    return f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
+
+
+class _Lines:
+    """A line on the standard error for every tenth of a round's runs, where no bar is shown."""
+
+    def __init__(self) -> None:
+        self.pace: Pace | None = None
+        self.tenths = 0
+
+    def show(self, pace: Pace) -> None:
+        """Print a line if another tenth of the runs has ended."""
+        if pace is not self.pace:
+            self.pace, self.tenths = pace, 0
+        tenths = 10 * pace.ended // max(1, pace.total)
+        if tenths > self.tenths:
+            self.tenths = tenths
+            left = _time_left(pace.now()[1]) if pace.ended < pace.total else ""
+            say_error(", ".join(filter(None, [f"{pace.ended} of {pace.total} runs", left])), "")
 
 
 @contextmanager
 def _shown(as_json: bool) -> Iterator[Any]:
-    """One line on a terminal while runs train, nothing elsewhere; a failed run is named at once."""
+    """A bar on a terminal while runs train, lines elsewhere; a failed run is named at once."""
     visible = errors.is_terminal and not as_json
+    lines = _Lines()
     with Progress(_Line(), console=errors, disable=not visible, transient=True) as bar:
         line = bar.add_task("", total=None, pace=None)
 
         def progress(outcome: Outcome | None, job: Job | None, pace: Pace) -> None:
             bar.update(line, pace=pace)
+            if not (errors.is_terminal or as_json):
+                lines.show(pace)
             if outcome is not None and job is not None and outcome.state == "failed":
                 say_error(f" {_place(job)}: {outcome.error}", "[red]failed[/red]")
 

@@ -267,8 +267,12 @@ def rules() -> list[str]:
         f"{POWER:g}: (t(1 - {LEVEL:g} / 2) + t({POWER:g})) s / √n, with the n - 1 degrees of "
         "freedom of n seeds of standard deviation s. If s as earlier runs have it makes that more "
         f"than {OUT_OF_REACH:g} times the paper's effect, the claim *cannot be decided here*, "
-        "whatever the runs say, and takes no part in the family; so it is where a spread was known "
-        "beforehand. A claim without a p-value has numbers that are all equal, or one number.",
+        "whatever the runs say: it takes no part in the family and has no p; so it is where a "
+        "spread was known beforehand.",
+        "Every p in a table is adjusted as above, and is the one that the verdict rests on. A "
+        "claim without one cannot be decided, is *equivalent* by a test of its own (adjusted by "
+        "Bonferroni's procedure with the same weights), or has numbers that are all equal, or one "
+        "number.",
         "Claims in bold are those that a study is made for. A tolerance, a factor or a number of "
         "points in a claim is ours, unless the column of the paper's numbers has it.",
         RULE.replace("\n", " "),

@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from spherenorm_experiments.claims import AGAINST, FOR
+from spherenorm_experiments.claims import AGAINST, FOR, P_HEADING
 from spherenorm_experiments.comparing import study_classes
 from spherenorm_experiments.page import template_environment
 from spherenorm_experiments.paper.findings import (
@@ -130,7 +130,7 @@ def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for claim in claims:
         quoted = f": {claim['quotation']}" if claim["quotation"] else ""
-        p = f"{claim['p']:.2g}" if claim["p"] and claim["seeds"] else ""
+        p = "" if claim["shown_p"] is None else f"{claim['shown_p']:.2g}"
         text = claim["text"] + (f" ({claim['detail']})" if claim["detail"] else "")
         label = f"**{claim['label']}**" if claim["primary"] else claim["label"]
         found = claim["detectable"]
@@ -140,7 +140,8 @@ def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
              claim["place"] + quoted)
         )  # fmt: skip
     columns = (
-        *("claim", "verdict", "says", "ours", "paper", "detectable", "p", "seeds", "statement"),
+        *("claim", "verdict", "says", "ours", "paper", "detectable", P_HEADING, "seeds"),
+        "statement",
     )
     return to_markdown(Table("Claims", columns, rows))
 

@@ -112,6 +112,7 @@ class ByteModel(Task):
 
     name = "bytes"
     metric = "minus loss (nats)"
+    better = "higher"
     evaluation_batch = 64
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 8),

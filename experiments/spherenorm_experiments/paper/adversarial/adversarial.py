@@ -259,6 +259,7 @@ class Adversarial(Task):
 
     name = "adversarial"
     metric = "attacked accuracy (%)"
+    better = "higher"
     evaluation_batch = 128  # an attack keeps all activations
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 320),

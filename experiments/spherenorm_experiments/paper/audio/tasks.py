@@ -88,6 +88,7 @@ class Tagging(_Listening):
 
     name = "tagging"
     metric = "ROC-AUC (%)"
+    better = "higher"
     tiers = {**_Listening.tiers, "full": Budget(100, 16)}  # noqa: RUF012
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
@@ -110,6 +111,7 @@ class Keywords(_Listening):
 
     name = "keywords"
     metric = "accuracy (%)"
+    better = "higher"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         waves, words = batch
@@ -134,6 +136,7 @@ class Events(_Listening):
 
     name = "events"
     metric = "F1 (%)"
+    better = "higher"
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         waves, heard = batch[0], batch[1].double()

@@ -162,6 +162,7 @@ class Debiasing(Task):
 
     name = "debiasing"
     metric = "unbiased accuracy (%)"
+    better = "higher"
     is_mean = False  # HSIC compares all items of a batch
     evaluation_batch = 128  # the first maps of BagNet have nearly all pixels of the image
     tiers = {  # noqa: RUF012

@@ -64,6 +64,7 @@ class Detection(Task):
 
     name = "detection"
     metric = "AP (%)"
+    better = "higher"
     is_mean = False  # divided by the number of objects
     evaluation_batch = 64
     tiers = {  # noqa: RUF012

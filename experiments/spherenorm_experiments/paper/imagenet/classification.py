@@ -92,6 +92,7 @@ class Classification(Task):
 
     name = "classification"
     metric = "accuracy (%)"
+    better = "higher"
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 256),
         "small": Budget(3, 32),

@@ -174,6 +174,7 @@ class Language(Task):
 
     name = "language"
     metric = "minus perplexity"
+    better = "higher"
     evaluation_batch = 64
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 512),

@@ -136,6 +136,7 @@ class Retrieval(Task):
 
     name = "retrieval"
     metric = "recall@1 (%)"
+    better = "higher"
     is_mean = False  # of pairs of items
     evaluation_batch = 128
     tiers = {  # noqa: RUF012

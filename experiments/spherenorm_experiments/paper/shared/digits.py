@@ -43,6 +43,7 @@ class Digits(Task):
 
     name = "digits"
     metric = "accuracy (%)"
+    better = "higher"
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 256),
         "small": Budget(13, 64),
