@@ -179,6 +179,10 @@ class Rule(Told):
     - `state_names`: its states, zeros shaped as the weight unless `init` says otherwise. "step" is
       t, the number of the step from 1, which all rules of a chain share.
     - `tangent_names`: the states that are tangent vectors, which move along on a manifold.
+    - `shared_names`: the states that are one number for all weights, updated from sums over them
+      (see `measure`), the one that never falls first. A weight that joins late takes them from the
+      others. `shared_fields` are the hyper-parameters in which all weights must agree then; a
+      weight takes no part where one of them is 0.
     - `update(update, state)`: returns the new `Update`, and its new states (without "step"). It
       reads nothing else that changes, writes into nothing that it is given, and takes no Python
       branch on a tensor's values, so that it compiles, vmaps and traces.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._registry import (
+    Bound,
     Recipe,
     bind,
     defaults_of,
@@ -106,7 +107,7 @@ def complete_group(
             lack = f"needs {argument}, and the param_group does not set it"
             raise ValueError(f"recipe {name!r} {lack}")
         group[argument] = _as_saved(group[argument])
-    return group, checked_rule(recipe, group)
+    return group, checked_group(recipe, group).rule
 
 
 def recipe_of(name: str, own_recipe: Recipe) -> Recipe:
@@ -114,8 +115,8 @@ def recipe_of(name: str, own_recipe: Recipe) -> Recipe:
     return own_recipe if name == name_of(own_recipe) else find_recipe(name)
 
 
-def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Rule:
-    """The rule of a param_group at its present hyper-parameters.
+def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
+    """The recipe of a param_group with its present hyper-parameters, whose rule is made.
 
     Raises:
         TypeError: a hyper-parameter has a wrong type, or `maximize` is not True or False.
@@ -124,10 +125,12 @@ def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Rule:
     if not isinstance(group["maximize"], bool):
         raise TypeError(f"maximize must be True or False, got {group['maximize']!r}")
     require_backend(group["backend"])
-    return bind(recipe, **{name: group[name] for name in defaults_of(recipe)}).rule
+    bound = bind(recipe, **{name: group[name] for name in defaults_of(recipe)})
+    bound.rule  # noqa: B018  (it raises)
+    return bound
 
 
-def checked_rule(recipe: Recipe, group: Mapping[str, Any]) -> Rule:
+def checked_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
     """As `bind_group`, with a check of numbers in tensors, for which a step would have to wait."""
     numbers = {name: _as_number(group[name]) for name in defaults_of(recipe)}
     bind_group(recipe, {**group, **numbers})
