@@ -150,6 +150,28 @@ class Told(Parts):
             weight = rule.readout(weight, self._part(rule, state, weight))
         return weight
 
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        """Return the state with all that is held of earlier weights begun anew at `weight`.
+
+        A step goes back towards such a weight: one that was written from outside would be undone.
+        Moments and the count of steps go on.
+
+        Example:
+            >>> rule, weight = sn.zoo.schedulefree_sgd(lr=1.0), torch.tensor([0.0])
+            >>> _, state = rule.step(weight, torch.tensor([1.0]), rule.init(weight))
+            >>> rule.restart_averages(torch.tensor([5.0]), state)["z"]
+            tensor([5.])
+        """
+        new = dict(state)
+        for rule in self.within:
+            new |= self._restart_child(rule, weight, state)
+        return new
+
+    def _restart_child(self, rule: Any, weight: Tensor, state: State) -> State:
+        child_state = rule.restart_averages(weight, self._part(rule, state, weight))
+        keys = self.outer[id(rule)]
+        return {keys[key]: value for key, value in child_state.items()}
+
     def weight_warnings(self, weight: Tensor) -> list[str]:
         """Sentences on why this rule does not suit a weight; see `Sphere.weight_warnings`."""
         return [each for rule in self.within for each in rule.weight_warnings(weight)]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._numerics import as_number
 from spherenorm._registry import (
     Bound,
     Recipe,
@@ -73,7 +74,7 @@ def bind_arguments(
         has = f"its hyper-parameters are {', '.join(known)}"
         raise TypeError(f"{optimizer}: {error}; {has}") from None
     bound.apply_defaults()
-    return bound.arguments
+    return {name: as_saved(value) for name, value in bound.arguments.items()}
 
 
 def complete_group(
@@ -106,7 +107,8 @@ def complete_group(
         if group[argument] is inspect.Parameter.empty:
             lack = f"needs {argument}, and the param_group does not set it"
             raise ValueError(f"recipe {name!r} {lack}")
-        group[argument] = _as_saved(group[argument])
+        value = as_saved(group[argument])
+        group[argument] = tuple(value) if type(value) is list else value
     return group, checked_group(recipe, group).rule
 
 
@@ -155,11 +157,18 @@ def _warn_of_no_effect(group: Mapping[str, Any], recipe: str, known: Collection[
             warnings.warn(f"{no_effect}: {has}", stacklevel=7)
 
 
-def _as_saved(value: Any) -> Any:
-    """Views by their names: a state_dict that holds an object of another class does not load with
-    `weights_only=True`."""
+def as_saved(value: Any) -> Any:
+    """Return a value as plain numbers, tuples and strings, views by their names.
+
+    A state_dict that holds an object of another class, such as a number of numpy's, does not load
+    with `weights_only=True`.
+    """
+    try:
+        value = as_number(value)
+    except ValueError:
+        return value  # of a number that is too large, which the recipe refuses by its name
     if type(value) in (tuple, list):
-        return type(value)(map(_as_saved, value))
+        return type(value)(map(as_saved, value))
     return str(value) if isinstance(value, View) else value
 
 

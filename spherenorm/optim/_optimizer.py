@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
 
 import torch
-from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm._registry import Recipe, find_recipe, hints_of, name_of

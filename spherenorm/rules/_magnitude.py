@@ -104,6 +104,11 @@ class Gain(Rule):
         change = update.weight - self._scale(new) * moved
         return update.changed(direction=change), {**new, **more}
 
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        rest = weight / _safe(self._scale(state))
+        new = {**state, **self._restart_child(self.direction, rest, state)}
+        return new | self._restart_child(self.gain, state[self.buffer], state)
+
     def _stepped(
         self, rule: Rule, update: Update, weight: Tensor, grad: Tensor, state: State
     ) -> tuple[Tensor, State]:

@@ -126,8 +126,8 @@ class RadiusPin(RadiusRule):
       dimension 0: the norm of entries of variance 1 / fan_in. A weight may start at 0;
     - a number.
 
-    A unit whose step ends at 0 stays there, and a step size of 0 moves nothing. Of biases and gains, whose norm matters, an optimizer
-    warns.
+    A unit whose step ends at 0 stays there, and a step size of 0 moves nothing. Of biases and
+    gains, whose norm matters, an optimizer warns.
 
     Args:
         view: splits the weight into its units.

@@ -144,3 +144,7 @@ class DAdaptation(Rule):
         later = torch.maximum(d, ratio(2 * gain, length))
         new = {"start": state["start"], "s": s, "gain": gain, "first_norm": first, "d": later}
         return update.changed(direction=direction), new
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        zeros = {key: torch.zeros_like(state[key]) for key in ("s", "gain")}
+        return {**state, "start": weight, **zeros}
