@@ -48,6 +48,8 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
         a_t = decay a_{t-1} + (1 - decay) w_t;    at decay = 1 the mean of all w
 
+    `optimizer.reset_averages()` begins it anew.
+
     Args:
         base: a recipe, or its name.
         decay: in [0, 1].
