@@ -144,8 +144,8 @@ class Evaluated(Optimizer):
     def reset_averages(self) -> None:
         """Begin all averages of the weights anew, at the weights as they are now.
 
-        Schedule-free and lookahead optimizers, and `DAdaptSGD`, keep weights in their state, `Muown`
-        and `AngularMuown` the norms of their rows, and a step goes back to these: call this after
+        Schedule-free and lookahead optimizers, and `DAdaptSGD`, keep weights in their state,
+        `Muown` and `AngularMuown` the norms of rows, and a step goes back to these: call this after
         writing into the parameters (a clamp, a mask, the best weights so far). Moments and the
         count of steps go on. Other optimizers have nothing to reset; a norm that `RadiusPin` holds
         stays that of the start.
