@@ -40,7 +40,8 @@ def as_number(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, tuple)):
         return tuple(map(as_number, value))
-    if not isinstance(value, Real) or isinstance(value, Enum) or type(value) in (float, bool):
+    plain = type(value) in (float, bool) or isinstance(value, Enum)
+    if plain or not isinstance(value, Real):
         return value
     try:
         number = float(value)

@@ -107,8 +107,7 @@ def complete_group(
         if group[argument] is inspect.Parameter.empty:
             lack = f"needs {argument}, and the param_group does not set it"
             raise ValueError(f"recipe {name!r} {lack}")
-        value = as_saved(group[argument])
-        group[argument] = tuple(value) if type(value) is list else value
+        group[argument] = as_saved(group[argument])
     return group, checked_group(recipe, group).rule
 
 

@@ -202,7 +202,7 @@ def _join(
             if owner in group.rule.shared_keys
             for work in group.works
         ]
-        values = next(iter(held or fresh), None)
+        values = next(iter(held or fresh), [])
         for group in groups if values else ():
             for work in group.works if owner in group.rule.shared_keys else ():
                 if work.weight in new:

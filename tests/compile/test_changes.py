@@ -71,7 +71,8 @@ class ByHand:
             chosen = {name: group[name] for name in _defaults(recipe)}
             for weight in group["params"]:
                 made = recipe(**chosen)
-                if self.state[weight].keys() - {*made.keys}:  # a momentum that is 0 for a while
+                lost = self.state[weight].keys() - {*made.keys}
+                if lost and chosen.get("momentum") == 0:  # for a while
                     zero = torch.zeros((), dtype=torch.float64)
                     made = recipe(**{**chosen, "momentum": zero})
                 if weight.grad is not None:
