@@ -1,5 +1,7 @@
 """Optimizers as pure compositions of update rules, for weights whose direction alone matters."""
 
+from typing import TYPE_CHECKING
+
 from spherenorm import (
     functional,
     metrics,
@@ -25,6 +27,7 @@ from spherenorm.compile import BackendError
 from spherenorm.core import Chain, Rule, State, Update, chain
 from spherenorm.optim import torch_optimizer
 from spherenorm.probes import probe
+from spherenorm.support import unknown_attribute
 
 __all__ = [
     "BackendError",
@@ -73,3 +76,6 @@ __all__ = [
     "zoo",
 ]
 __version__ = "0.1.0"
+
+if not TYPE_CHECKING:  # which would take any name then
+    __getattr__ = unknown_attribute(__name__, __all__)

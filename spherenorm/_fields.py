@@ -275,7 +275,10 @@ def checked_number(value: Any, interval: Interval, what: str) -> float | Tensor:
             shape = tuple(value.shape)
             raise ValueError(f"{what} a number or a 0-dim tensor, got shape {shape}")
         return value
-    number = as_number(value)
+    try:
+        number = as_number(value)
+    except ValueError as error:
+        raise ValueError(f"{what} in {interval}: {error}") from None
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{what} a number or a tensor, got {value!r}")
     if float(number) not in interval:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import Enum
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -27,14 +28,26 @@ def as_number(value: Any) -> Any:
     """A number of another type, such as numpy's or a Fraction, as a Python int or float.
 
     A rule then computes with it in double: 1 - np.float32(0.9) has single precision. Tuples and
-    lists are searched; anything else stays as it is.
+    lists are searched. Arrays, and the sequences of configuration tools, become tuples; anything
+    else stays as it is.
+
+    Raises:
+        ValueError: a number is too large for a float.
     """
     if type(value) in (tuple, list):
         return type(value)(map(as_number, value))
-    if isinstance(value, np.generic):
-        value = value.item()
-    other = isinstance(value, Real) and not isinstance(value, int | float)
-    return float(value) if other else value
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, tuple)):
+        return tuple(map(as_number, value))
+    plain = type(value) in (float, bool) or isinstance(value, Enum)
+    if plain or not isinstance(value, Real):
+        return value
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError("a number is larger than a float can be (1.8e308)") from None
+    return int(value) if isinstance(value, int) else number
 
 
 HALF = (torch.float16, torch.bfloat16)

@@ -40,6 +40,16 @@ class Parts(Checked):
         """Those of its own states that are tangent vectors."""
         return ()
 
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        """Those of its own states that are one number for all weights; see the class."""
+        return ()
+
+    @property
+    def shared_fields(self) -> tuple[str, ...]:
+        """The fields on which these states depend, in which all weights must agree."""
+        return ()
+
     @derived
     def within(self) -> tuple[Self, ...]:
         """The rules among the fields, in order, those of a tuple one by one."""
@@ -68,6 +78,16 @@ class Parts(Checked):
         """Those of `keys` that are tangent vectors."""
         outer = [[self.outer[id(r)][key] for key in r.tangent_keys] for r in self.within]
         return (*self.tangent_names, *(key for keys in outer for key in keys))
+
+    @derived
+    def shared_keys(self) -> dict[str, tuple[str, ...]]:
+        """Those of `keys` that all weights share, by the class of the rule that has them."""
+        shared = {type(self).__qualname__: self.shared_names} if self.shared_names else {}
+        for rule in self.within:
+            outer = self.outer[id(rule)]
+            for owner, keys in rule.shared_keys.items():
+                shared[owner] = tuple(outer[key] for key in keys)
+        return shared
 
     @derived
     def outer(self) -> dict[int, dict[str, str]]:

@@ -157,22 +157,35 @@ def find_recipe(spec: str | Recipe) -> Recipe:
 
     Args:
         spec: a registered name, `module:function`, one of these within a wrapper, such as
-            "hyperball(lion)", or a recipe itself.
+            "hyperball(lion)", or a recipe itself. An optimizer class made of a recipe stands for
+            that recipe.
 
     Raises:
         ValueError: there is no recipe of that name (the message lists the nearest), or two.
-        TypeError: `spec` is neither a string nor a function.
+        TypeError: `spec` is neither a string nor a function, or a class of something else.
 
     Example:
         >>> find_recipe("adamp")
         <function adamp at ...>
     """
+    if isinstance(spec, type) and not issubclass(spec, Rule):
+        made_of = getattr(spec, "recipe", None)
+        if callable(made_of):
+            return made_of  # type: ignore[no-any-return]
+        near = [name for name in recipe_names() if name == spec.__name__.lower()]
+        instead = f"; the recipe of that name is {near[0]!r}" if near else ""
+        raise TypeError(
+            f"a recipe is a function, a registered name or module:function, got the class "
+            f"{spec.__module__}.{spec.__qualname__}, which is made of none{instead}"
+        )
     if callable(spec):
         return spec
     if not isinstance(spec, str):
+        of_instance = callable(getattr(spec, "recipe", None))
+        got = "an optimizer; give its class" if of_instance else repr(spec)
         raise TypeError(
             "a recipe is a function, a registered name or module:function, "
-            f"got {type(spec).__name__} {spec!r}"
+            f"got {type(spec).__name__} {got}"
         )
     if match := re.fullmatch(r"(\w+)\((.+)\)", spec):
         if match[1] not in _wrappers:
@@ -281,7 +294,7 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
     """Give a recipe values for its hyper-parameters; the others keep their defaults.
 
     Args:
-        recipe: a recipe, its registered name, or `module:function`.
+        recipe: a recipe, its registered name, or `module:function`; or an optimizer class.
         **hyper_parameters: by name: numbers, or 0-dim tensors, and what else the recipe takes.
 
     Returns:
@@ -303,11 +316,13 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
             lacks = f"recipe {name_of(function)!r} has no hyper-parameter {name!r}"
             nearest = did_you_mean(name, known, f"it has {', '.join(known)}")
             raise ValueError(f"{lacks}; {nearest}")
-    values = {
-        name: as_number(hyper_parameters.get(name, default))
-        for name, default in known.items()
-        if name in hyper_parameters or default is not inspect.Parameter.empty
-    }
+    values = {}
+    for name, default in known.items():
+        if name in hyper_parameters or default is not inspect.Parameter.empty:
+            try:
+                values[name] = as_number(hyper_parameters.get(name, default))
+            except ValueError as error:
+                raise ValueError(f"recipe {name_of(function)!r}: {name}: {error}") from None
     return Bound(function, MappingProxyType(values))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -59,6 +59,25 @@ def sums_over(weights: Iterable[tuple[Any, Any, dict[str, Tensor]]]) -> dict[str
         for name, value in zip(by_name, whole, strict=True):
             sums[name] = sums[name] + value if name in sums else value
     return sums
+
+
+def shared_over(rule: Any, states: Mapping[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+    """The states of weights, by name, with those that all weights share from the furthest on.
+
+    A weight that has joined late has a fresh one, in which the shared numbers have not grown yet.
+    """
+    if len(states) < 2 or not rule.shared_keys:
+        return {**states}
+    shared: dict[str, Tensor] = {}
+    for keys in rule.shared_keys.values():
+        device = next(iter(states.values()))[keys[0]].device
+        copies = {k: torch.stack([s[k].to(device) for s in states.values()]) for k in keys}
+        furthest = copies[keys[0]].argmax(0, keepdim=True)
+        shared |= {key: x.gather(0, furthest).squeeze(0) for key, x in copies.items()}
+    return {
+        name: {**state, **{key: x.to(state[key].device) for key, x in shared.items()}}
+        for name, state in states.items()
+    }
 
 
 def summand(value: Any, rule: Any, name: str) -> Tensor:

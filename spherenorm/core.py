@@ -18,7 +18,14 @@ from torch.compiler import is_compiling
 from spherenorm._fields import derived, views_of
 from spherenorm._invariance import Invariance
 from spherenorm._manifold import EUCLIDEAN, Manifold, check_shape, weight_warnings
-from spherenorm._numerics import like, refuse_unless_real, shares_memory, wide_dtype, working
+from spherenorm._numerics import (
+    Scalar,
+    like,
+    refuse_unless_real,
+    shares_memory,
+    wide_dtype,
+    working,
+)
 from spherenorm._parts import COUNTER, Parts
 from spherenorm._steps import summand, sums_over
 from spherenorm.support import did_you_mean
@@ -43,6 +50,8 @@ class Update:
         invariance: set by a scale-invariance test, read by projection and decay; None before it.
         notes: what rules tell the rules behind them, by name: `AdaptiveMoments` and its kin note
             their "second_moment". Sums over all weights (`Rule.measure`) are there from the start.
+        rate: the step size that `StepSize` multiplied the direction by; None before it, and again
+            once a rule changes the direction.
 
     Example:
         >>> weight, grad = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25])
@@ -56,9 +65,12 @@ class Update:
     direction: Tensor
     invariance: Invariance | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    rate: Scalar | None = None
 
     def changed(self, **values: Any) -> Update:
         """This update with other values of some attributes, as `dataclasses.replace` makes it.
+
+        Another direction has no `rate`, unless one is given with it.
 
         Raises:
             TypeError: an update has no attribute of that name.
@@ -68,6 +80,8 @@ class Update:
             >>> Update(zero, zero, zero).changed(direction=zero + 1).direction
             tensor([1., 1.])
         """
+        if "direction" in values and "rate" not in values:
+            values["rate"] = None
         if is_compiling():
             return replace(self, **values)
         for name in values.keys() - self.__dict__.keys():
@@ -77,6 +91,23 @@ class Update:
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__, **values)
         return changed
+
+    def unless_at_rest(self, direction: Tensor) -> Tensor:
+        """Return `direction`, or this update's own where its `rate` is 0.
+
+        For rules that end a step on a set of weights, such as a sphere: a step of size 0 leaves a
+        weight that is not there yet where it is.
+
+        Example:
+            >>> weight, step = torch.tensor([3.0]), torch.tensor([0.0])
+            >>> Update(weight, step, step, rate=0.0).unless_at_rest(torch.tensor([2.0]))
+            tensor([0.])
+        """
+        if self.rate is None:
+            return direction
+        if not isinstance(self.rate, Tensor):
+            return self.direction if self.rate == 0 else direction
+        return torch.where(self.rate == 0, self.direction, direction)
 
 
 @dataclass(frozen=True)
@@ -119,6 +150,28 @@ class Told(Parts):
             weight = rule.readout(weight, self._part(rule, state, weight))
         return weight
 
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        """Return the state with all that is held of earlier weights begun anew at `weight`.
+
+        A step goes back towards such a weight: one that was written from outside would be undone.
+        Moments and the count of steps go on.
+
+        Example:
+            >>> rule, weight = sn.zoo.schedulefree_sgd(lr=1.0), torch.tensor([0.0])
+            >>> _, state = rule.step(weight, torch.tensor([1.0]), rule.init(weight))
+            >>> rule.restart_averages(torch.tensor([5.0]), state)["z"]
+            tensor([5.])
+        """
+        new = dict(state)
+        for rule in self.within:
+            new |= self._restart_child(rule, weight, state)
+        return new
+
+    def _restart_child(self, rule: Any, weight: Tensor, state: State) -> State:
+        child_state = rule.restart_averages(weight, self._part(rule, state, weight))
+        keys = self.outer[id(rule)]
+        return {keys[key]: value for key, value in child_state.items()}
+
     def weight_warnings(self, weight: Tensor) -> list[str]:
         """Sentences on why this rule does not suit a weight; see `Sphere.weight_warnings`."""
         return [each for rule in self.within for each in rule.weight_warnings(weight)]
@@ -148,6 +201,10 @@ class Rule(Told):
     - `state_names`: its states, zeros shaped as the weight unless `init` says otherwise. "step" is
       t, the number of the step from 1, which all rules of a chain share.
     - `tangent_names`: the states that are tangent vectors, which move along on a manifold.
+    - `shared_names`: the states that are one number for all weights, updated from sums over them
+      (see `measure`), the one that never falls first. A weight that joins late takes them from the
+      others. `shared_fields` are the hyper-parameters in which all weights must agree then; a
+      weight takes no part where one of them is 0.
     - `update(update, state)`: returns the new `Update`, and its new states (without "step"). It
       reads nothing else that changes, writes into nothing that it is given, and takes no Python
       branch on a tensor's values, so that it compiles, vmaps and traces.
@@ -388,7 +445,9 @@ def _updated(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
         raise ValueError(f"{name}: update returns another weight or gradient; {only}")
     new = {key: like(state[key], value, name, key) for key, value in new.items() if key != COUNTER}
     direction = like(update.weight, after.direction, name, "the direction")
-    return (after if direction is after.direction else after.changed(direction=direction)), new
+    if direction is not after.direction:
+        after = after.changed(direction=direction, rate=after.rate)
+    return after, new
 
 
 def _called(rule: Rule, update: Update, state: State) -> tuple[Update, State]:

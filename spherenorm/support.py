@@ -66,6 +66,23 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     return ValueError(f"no {kind} is named {name!r}; {did_you_mean(name, known)}{end}")
 
 
+def unknown_attribute(module: str, names: Sequence[str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a public module: an error that names the nearest of its names.
+
+    Example:
+        >>> sn.optim.AdmaP
+        Traceback (most recent call last):
+        AttributeError: module 'spherenorm.optim' has no attribute 'AdmaP'; did you mean AdamP?
+    """
+
+    def refuse(name: str) -> Any:
+        near = "" if name.startswith("_") else did_you_mean(name, names, f"see dir({module})")
+        lack = f"module {module!r} has no attribute {name!r}"
+        raise AttributeError(f"{lack}; {near}" if near else lack)
+
+    return refuse
+
+
 def require_module(module: str, otherwise: str) -> Any:
     """Import an optional module.
 

@@ -28,9 +28,18 @@ __all__ = ["averaged", "blocks", "hyperball", "low_precision", "radial_brake", "
 
 def _steps_alone(wrapped_by: str, base: Rule) -> None:
     """Refuse a rule that keeps a weight of its own, which the wrapper's steps would not reach."""
-    if base.reads_out:
-        own = "its recipe has a weight to evaluate with of its own"
-        raise ValueError(f"{wrapped_by}: {own}; put `averaged(...)` around {wrapped_by} instead")
+    if not base.reads_out:
+        return
+    averages = any(isinstance(rule, r.WeightAverage) for rule in base.tree())
+    if wrapped_by == "averaged":
+        instead = "leave averaged(...) out, and evaluate with that one"
+    elif averages:
+        instead = f"write averaged({wrapped_by}(...)), with the average around the steps"
+    else:
+        instead = "take a recipe without one, such as adamw"
+    raise ValueError(
+        f"{wrapped_by}: its recipe has a weight to evaluate with of its own; {instead}"
+    )
 
 
 @wrapper
@@ -38,6 +47,8 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
     """Any optimizer, and an average of its weights to evaluate with; the steps stay as they are.
 
         a_t = decay a_{t-1} + (1 - decay) w_t;    at decay = 1 the mean of all w
+
+    `optimizer.reset_averages()` begins it anew.
 
     Args:
         base: a recipe, or its name.

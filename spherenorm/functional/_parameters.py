@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from spherenorm._numerics import refuse_unless_real
-from spherenorm._steps import first_state, sums_over
+from spherenorm._steps import first_state, shared_over, sums_over
 from spherenorm.core import Rule, State, begun
 
 Params = dict[str, Tensor]
@@ -47,7 +47,8 @@ def step(
 ) -> tuple[Params, dict[str, State]]:
     """One step of every parameter.
 
-    What rules measure over all weights is summed over these parameters.
+    What rules measure over all weights is summed over these parameters, and a parameter that joins
+    late, with a state that is fresh, shares the estimates of the others.
 
     Args:
         rule: steps each of them.
@@ -67,7 +68,7 @@ def step(
         >>> step(sn.recipes.sgd(lr=0.5), params, grads, {"w": {}})
         ({'w': tensor([0.5000, 0.5000])}, {'w': {}})
     """
-    sums = _sums(rule, params, grads, state)
+    sums, state = _sums(rule, params, grads, state)
     moved, new = {}, {}
     for name, weight in params.items():
         moved[name], new[name] = rule.step(weight, grads[name], state[name], sums)
@@ -79,8 +80,10 @@ def _sums(
     params: Mapping[str, Tensor],
     grads: Mapping[str, Tensor],
     state: Mapping[str, State],
-) -> dict[str, Tensor] | None:
-    """The sums of what the rule measures of all parameters; None if it measures nothing."""
+) -> tuple[dict[str, Tensor] | None, Mapping[str, State]]:
+    """The sums of what the rule measures of all parameters, or None if it measures nothing; and
+    the states with shared numbers that agree.
+    """
     _refuse_unless_real(params)
     if grads.keys() != params.keys():
         raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
@@ -88,9 +91,10 @@ def _sums(
         first = "a first step takes the state that spherenorm.functional.init(rule, params) returns"
         raise ValueError(f"state has no entry for parameter {missing[0]!r}; {first}")
     if not rule.measures:
-        return None
+        return None, state
     begin = {name: begun(rule, w, grads[name], state[name]) for name, w in params.items()}
-    return sums_over((rule, update, state[name]) for name, update in begin.items())
+    state = shared_over(rule, {name: state[name] for name in params})
+    return sums_over((rule, update, state[name]) for name, update in begin.items()), state
 
 
 def _refuse_unless_real(params: Mapping[str, Tensor]) -> None:

@@ -7,9 +7,12 @@ closures, pickling. The state of a parameter is its rule's, under the rule's nam
 precision it is kept in float32.
 """
 
+from typing import TYPE_CHECKING
+
 from spherenorm import recipes, zoo
 from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer, unwrap
 from spherenorm.optim._timm import register_timm
+from spherenorm.support import unknown_attribute
 
 __all__ = [
     "CAME",
@@ -153,3 +156,6 @@ ObliqueSGD = torch_optimizer(zoo.oblique_sgd, "ObliqueSGD")
 MuonSphere = torch_optimizer(zoo.muonsphere, "MuonSphere")
 SPEL = torch_optimizer(zoo.spel, "SPEL")
 AngularMuown = torch_optimizer(zoo.angularmuown, "AngularMuown")
+
+if not TYPE_CHECKING:  # which would take any name then
+    __getattr__ = unknown_attribute(__name__, __all__)

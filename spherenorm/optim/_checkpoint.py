@@ -11,7 +11,8 @@ import torch
 
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
 from spherenorm.core import Rule, State
-from spherenorm.optim._group import checked_rule, recipe_of
+from spherenorm.optim._group import checked_group, recipe_of
+from spherenorm.optim._states import reconcile_shared, rule_keeping_states
 from spherenorm.optim._weights import describe, first_state, named
 
 _OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -59,33 +60,38 @@ def fit(
         theirs = f"{len(saved)} param_groups, of {saved} parameters"
         raise ValueError(f"the state_dict has {theirs}, the optimizer {len(own)}, of {own}")
     state: defaultdict[Any, Any] = defaultdict(dict)
-    groups = []
+    groups, sharing = [], []
     for group, old, weights in zip(saved_groups, param_groups, named(param_groups), strict=True):
-        loaded, rule = _fit_group(group, old, recipe_of(old["recipe"], own_recipe))
+        held = [rest[key] for key in group["params"] if key in rest]
+        loaded, rule = _fit_group(group, old, recipe_of(old["recipe"], own_recipe), held)
         groups.append(loaded)
         for key, (name, weight) in zip(group["params"], weights, strict=True):
             fresh = first_state(name, weight, rule)
             if key in rest:
                 state[weight] = _fit_state(name, rest.pop(key), fresh)
+                sharing.append((rule, state[weight]))
+    reconcile_shared(sharing)
     state.update(rest)  # as torch does with what belongs to no parameter
     return {"state": state, "param_groups": groups}
 
 
 def _fit_group(
-    saved: Mapping[str, Any], present: dict[str, Any], recipe: Recipe
+    saved: Mapping[str, Any], present: dict[str, Any], recipe: Recipe, states: Sequence[State]
 ) -> tuple[dict[str, Any], Rule]:
-    """`present` with the entries of a saved group, and its rule then."""
+    """`present` with the entries of a saved group, and its rule then, which keeps saved states."""
     own = defaults_of(recipe).keys()
     _refuse_options(saved, present["recipe"], own)
     saver = _saver(saved, recipe)
     left_out = {"params", "recipe", "backend", *(saver.defaults if saver else ())} - own
     entries = {name: value for name, value in saved.items() if name not in left_out}
     group = {**present, **copy.deepcopy(entries)}
-    rule = checked_rule(recipe, group)
-    if saver and set(saver.rule.keys) != set(rule.keys):
-        states = f"{sorted(saver.rule.keys)} and {sorted(rule.keys)}"
+    states = [{key: x for key, x in state.items() if x is not None} for state in states]
+    rule = rule_keeping_states(checked_group(recipe, group), states)
+    saved_keys = rule_keeping_states(saver, states).keys if saver else rule.keys
+    if saver and set(saved_keys) != set(rule.keys):
         both = f"of recipe {saver.name!r}, the param_group of {present['recipe']!r}"
-        raise ValueError(f"the state_dict is {both}: their states are {states}")
+        differing = f"{sorted(saved_keys)} and {sorted(rule.keys)}"
+        raise ValueError(f"the state_dict is {both}: their states are {differing}")
     return group, rule
 
 

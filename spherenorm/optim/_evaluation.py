@@ -15,6 +15,7 @@ from torch.optim.optimizer import Optimizer
 from spherenorm._numerics import working
 from spherenorm._steps import first_state
 from spherenorm.core import Rule, State
+from spherenorm.optim._group import as_saved
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,16 @@ class Evaluated(Optimizer):
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's; refused while the parameters are the weights to evaluate with, since those
-        of the model would be saved beside it."""
+        """As torch's, with plain numbers in `param_groups`, whatever a schedule has written there.
+
+        Refused while the parameters are the weights to evaluate with, since those of the model
+        would be saved beside it.
+        """
         self.refuse_in_evaluation("state_dict()")
-        return super().state_dict()
+        state_dict = super().state_dict()
+        for group in state_dict["param_groups"]:
+            group.update({n: as_saved(x) for n, x in group.items() if not n.startswith("param")})
+        return state_dict
 
     def __getstate__(self) -> dict[str, Any]:
         self.refuse_in_evaluation("pickling or copying")
@@ -132,6 +139,42 @@ class Evaluated(Optimizer):
         if changed:
             lost = f"{changed} weights were written to after eval(), and these values are gone"
             warnings.warn(f"{type(self).__name__}: {lost}", stacklevel=2)
+
+    @torch.no_grad()
+    def reset_averages(self) -> None:
+        """Begin all averages of the weights anew, at the weights as they are now.
+
+        Schedule-free and lookahead optimizers, and `DAdaptSGD`, keep weights in their state,
+        `Muown` and `AngularMuown` the norms of rows, and a step goes back to these: call this after
+        writing into the parameters (a clamp, a mask, the best weights so far). Moments and the
+        count of steps go on. Other optimizers have nothing to reset; a norm that `RadiusPin` holds
+        stays that of the start.
+
+        Raises:
+            RuntimeError: the parameters are the weights to evaluate with.
+
+        Example:
+            >>> weight = torch.tensor([3.0], requires_grad=True)
+            >>> optimizer = sn.optim.ScheduleFreeSGD([weight], lr=0.5)
+            >>> weight.grad = torch.tensor([1.0])
+            >>> optimizer.step()
+            >>> with torch.no_grad():
+            ...     _ = weight.clamp_(max=1)
+            >>> optimizer.reset_averages()
+            >>> optimizer.state[weight]["z"]
+            tensor([1.])
+        """
+        self.refuse_in_evaluation("reset_averages()")
+        for group in self.param_groups:
+            rule = self.rule_of(group)
+            for weight in group["params"]:
+                state = self.state.get(weight)
+                if not state or state.keys() != {*rule.keys}:  # it begins anew at its next step
+                    continue
+                restarted = rule.restart_averages(working(weight.detach()), {**state})
+                for key, value in restarted.items():
+                    if value is not state[key]:
+                        state[key].copy_(value)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._numerics import as_number
 from spherenorm._registry import (
+    Bound,
     Recipe,
     bind,
     defaults_of,
@@ -72,7 +74,7 @@ def bind_arguments(
         has = f"its hyper-parameters are {', '.join(known)}"
         raise TypeError(f"{optimizer}: {error}; {has}") from None
     bound.apply_defaults()
-    return bound.arguments
+    return {name: as_saved(value) for name, value in bound.arguments.items()}
 
 
 def complete_group(
@@ -105,8 +107,8 @@ def complete_group(
         if group[argument] is inspect.Parameter.empty:
             lack = f"needs {argument}, and the param_group does not set it"
             raise ValueError(f"recipe {name!r} {lack}")
-        group[argument] = _as_saved(group[argument])
-    return group, checked_rule(recipe, group)
+        group[argument] = as_saved(group[argument])
+    return group, checked_group(recipe, group).rule
 
 
 def recipe_of(name: str, own_recipe: Recipe) -> Recipe:
@@ -114,8 +116,8 @@ def recipe_of(name: str, own_recipe: Recipe) -> Recipe:
     return own_recipe if name == name_of(own_recipe) else find_recipe(name)
 
 
-def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Rule:
-    """The rule of a param_group at its present hyper-parameters.
+def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
+    """The recipe of a param_group with its present hyper-parameters, whose rule is made.
 
     Raises:
         TypeError: a hyper-parameter has a wrong type, or `maximize` is not True or False.
@@ -124,10 +126,12 @@ def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Rule:
     if not isinstance(group["maximize"], bool):
         raise TypeError(f"maximize must be True or False, got {group['maximize']!r}")
     require_backend(group["backend"])
-    return bind(recipe, **{name: group[name] for name in defaults_of(recipe)}).rule
+    bound = bind(recipe, **{name: group[name] for name in defaults_of(recipe)})
+    bound.rule  # noqa: B018  (it raises)
+    return bound
 
 
-def checked_rule(recipe: Recipe, group: Mapping[str, Any]) -> Rule:
+def checked_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
     """As `bind_group`, with a check of numbers in tensors, for which a step would have to wait."""
     numbers = {name: _as_number(group[name]) for name in defaults_of(recipe)}
     bind_group(recipe, {**group, **numbers})
@@ -152,11 +156,18 @@ def _warn_of_no_effect(group: Mapping[str, Any], recipe: str, known: Collection[
             warnings.warn(f"{no_effect}: {has}", stacklevel=7)
 
 
-def _as_saved(value: Any) -> Any:
-    """Views by their names: a state_dict that holds an object of another class does not load with
-    `weights_only=True`."""
+def as_saved(value: Any) -> Any:
+    """Return a value as plain numbers, tuples and strings, views by their names.
+
+    A state_dict that holds an object of another class, such as a number of numpy's, does not load
+    with `weights_only=True`.
+    """
+    try:
+        value = as_number(value)
+    except ValueError:
+        return value  # of a number that is too large, which the recipe refuses by its name
     if type(value) in (tuple, list):
-        return type(value)(map(_as_saved, value))
+        return type(value)(map(as_saved, value))
     return str(value) if isinstance(value, View) else value
 
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
 
 import torch
-from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm._registry import Recipe, find_recipe, hints_of, name_of
-from spherenorm._steps import first_state, sums_over
-from spherenorm.compile import Dispatcher, Group, Work
-from spherenorm.core import Rule, State, begun
+from spherenorm.compile import Dispatcher
+from spherenorm.core import Rule
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._evaluation import Evaluated
 from spherenorm.optim._group import (
@@ -27,6 +24,13 @@ from spherenorm.optim._group import (
     recipe_of,
     refuse_modules,
     refuse_taken_names,
+)
+from spherenorm.optim._states import (
+    check_shared_fields,
+    gather,
+    rule_keeping_states,
+    spread_shared,
+    with_sums,
 )
 from spherenorm.optim._weights import (
     check_gradients,
@@ -101,6 +105,8 @@ class RecipeOptimizer(Evaluated):
                 del group[name]
             *_, weights = named(self.param_groups)
             check_weights(type(self).__name__, weights, rule)
+            if rule.measures:
+                check_shared_fields(map(self.rule_of, self.param_groups))
         except BaseException:
             self.param_groups.pop()
             raise
@@ -131,11 +137,15 @@ class RecipeOptimizer(Evaluated):
             loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
-        groups, new = _gathered(self.param_groups, rules, self.state)
+        check_shared_fields(rules)
+        groups, new = gather(self.param_groups, rules, self.state)
         old = {weight: self.state[weight] for weight in new if weight in self.state}
         self.state.update(new)  # before a weight moves, which an interrupt may stop half-way
+        self._dispatcher.moving = False
         try:
+            groups = with_sums(groups)
             self._dispatcher.step(groups)
+            spread_shared(self.param_groups, groups, self.state)
         except BaseException as error:
             if not self._dispatcher.moving:
                 for weight in new:
@@ -169,38 +179,8 @@ class RecipeOptimizer(Evaluated):
 
     def rule_of(self, group: Mapping[str, Any]) -> Rule:
         """The rule of one of `param_groups`, at its present hyper-parameters."""
-        return bind_group(recipe_of(group["recipe"], self.recipe), group)
-
-
-def _gathered(
-    param_groups: Sequence[Mapping[str, Any]],
-    rules: Sequence[Rule],
-    states: Mapping[Tensor, State],
-) -> tuple[list[Group], dict[Tensor, State]]:
-    """The weights to step, and new states for some, which are kept if the step succeeds."""
-    groups, new = [], {}
-    for group, rule in zip(param_groups, rules, strict=True):
-        keys = set(rule.keys)
-        works = []
-        for weight in group["params"]:
-            if weight.grad is None:
-                continue
-            state = states.get(weight)  # a first step keeps an empty one, too, as checkpoints ask
-            if state is None or state.keys() != keys:  # or a schedule has switched a rule
-                # Fresh values are copied, since a user's `init` may return the weight itself.
-                old, fresh = state or {}, first_state(rule, weight)
-                state = {key: old[key] if key in old else x.clone() for key, x in fresh.items()}
-                new[weight] = state
-            works.append(Work(weight, -weight.grad if group["maximize"] else weight.grad, state))
-        groups.append(Group(rule, group["backend"], works))
-    if any(rule.measures for rule in rules):
-        sums = sums_over(
-            (g.rule, begun(g.rule, w.weight, w.grad, w.state), w.state)
-            for g in groups
-            for w in g.works
-        )
-        groups = [replace(group, sums=sums) for group in groups]
-    return groups, new
+        bound = bind_group(recipe_of(group["recipe"], self.recipe), group)
+        return rule_keeping_states(bound, filter(None, map(self.state.get, group["params"])))
 
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:

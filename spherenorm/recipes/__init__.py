@@ -14,12 +14,15 @@ and `per` are explained in `spherenorm.rules.ScaleInvarianceTest`.
 `spherenorm.zoo` has those of other libraries.
 """
 
+from typing import TYPE_CHECKING
+
 from spherenorm.recipes._adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
 from spherenorm.recipes._matrix import gain_adam as gain_adam
 from spherenorm.recipes._matrix import mdmuon, muon, muonh, muown, normuon, scion
 from spherenorm.recipes._matrix import orthogonal_momentum as orthogonal_momentum
 from spherenorm.recipes._sgd import lars, sgd, sgdp, sgdw
 from spherenorm.recipes._sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
+from spherenorm.support import unknown_attribute
 
 __all__ = [
     "adam",
@@ -49,3 +52,6 @@ __all__ = [
 
 for _name in __all__:
     globals()[_name].__module__ = __name__  # where users find them, whatever file they are in
+
+if not TYPE_CHECKING:  # which would take any name then
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -168,7 +168,8 @@ def muown(
 ) -> Chain:
     """Muown: Muon steps the directions of rows, and Adam their norms: w = g v / |v| in each row.
 
-    The gains are states of the optimizer; the model stays as it is. A row turns by lr / |v|.
+    The gains are states of the optimizer; the model stays as it is. A row turns by lr / |v|. Call
+    `optimizer.reset_averages()` after writing into the parameters, whose norms are the gains.
 
     Args:
         lr: of the directions, in [0, inf).

@@ -3,6 +3,8 @@
 See `spherenorm.Rule` to write your own.
 """
 
+from typing import TYPE_CHECKING
+
 from spherenorm.rules._blocks import Blocks
 from spherenorm.rules._clip import UnitClip, UpdateFloor
 from spherenorm.rules._decay import (
@@ -31,6 +33,7 @@ from spherenorm.rules._readout import WeightAverage
 from spherenorm.rules._spectral import SpectralPin
 from spherenorm.rules._step_size import StepSize
 from spherenorm.rules._stiefel import EndsAt, StiefelProjection
+from spherenorm.support import unknown_attribute
 
 __all__ = [
     "AccumulatedInvarianceTest",
@@ -68,3 +71,6 @@ __all__ = [
     "UpdateFloor",
     "WeightAverage",
 ]
+
+if not TYPE_CHECKING:  # which would take any name then
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -104,6 +104,15 @@ class Gain(Rule):
         change = update.weight - self._scale(new) * moved
         return update.changed(direction=change), {**new, **more}
 
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        state = dict(state)
+        if self.start == "norm":
+            norm = self.view.norm(weight)
+            state[self.buffer] = torch.where(norm > 0, norm, state[self.buffer])
+        rest = weight / _safe(self._scale(state))
+        state |= self._restart_child(self.direction, rest, state)
+        return state | self._restart_child(self.gain, state[self.buffer], state)
+
     def _stepped(
         self, rule: Rule, update: Update, weight: Tensor, grad: Tensor, state: State
     ) -> tuple[Tensor, State]:

@@ -127,8 +127,8 @@ class RadiusPin(RadiusRule):
       dimension 0: the norm of entries of variance 1 / fan_in. A weight may start at 0;
     - a number.
 
-    A unit whose step ends at 0 stays there. Of biases and gains, whose norm matters, an optimizer
-    warns.
+    A unit whose step ends at 0 stays there, and a step size of 0 moves nothing. Of biases and
+    gains, whose norm matters, an optimizer warns.
 
     Args:
         view: splits the weight into its units.
@@ -157,7 +157,8 @@ class RadiusPin(RadiusRule):
         scale = self.target(update, state, norm) / torch.where(norm > 0, norm, 1)
         scale = finite_or(scale, 1)
         end = torch.where(norm > 0, scale, 1) * end
-        return update.changed(direction=update.weight - end), self.kept(state)
+        direction = update.unless_at_rest(update.weight - end)
+        return update.changed(direction=direction, rate=update.rate), self.kept(state)
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
         """A bias or a gain, whose norm has a meaning, is held at it."""

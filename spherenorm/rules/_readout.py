@@ -52,6 +52,9 @@ class WeightAverage(Rule):
     def readout(self, weight: Tensor, state: State) -> Tensor:
         return self._after(state["average"], weight, state[COUNTER])
 
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "average": weight}
+
     def _after(self, past: Tensor, weight: Tensor, step: Tensor) -> Tensor:
         """The average after a step that left this weight; the weight itself until one counts."""
         number = (step - self.start).clamp(min=1)

@@ -26,6 +26,7 @@ class SpectralPin(Rule):
     small by at most ln(min(m, n)) / 2^14 of itself, however close the singular values are. A
     convolution is out x rest; a weight of 0 stays as it is before its step. A weight far outside
     comes down by a factor of sqrt(eps) a step, 3e-4 in float32, so that it keeps half its digits.
+    A step size of 0 moves nothing.
 
     Args:
         radius: in (0, inf).
@@ -54,7 +55,8 @@ class SpectralPin(Rule):
         # The step takes w away up to the rounding of w, which a lower rest would not survive.
         kept = ratio(radius, sigma).clamp(min=torch.finfo(matrix.dtype).eps ** 0.5)
         share = torch.where(sigma > 0, 1 - kept, 0)
-        return update.changed(direction=update.direction + share * update.weight), {}
+        direction = update.unless_at_rest(update.direction + share * update.weight)
+        return update.changed(direction=direction, rate=update.rate), {}
 
 
 def _spectral_norm(matrix: Tensor) -> Tensor:

@@ -28,4 +28,5 @@ class StepSize(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = cast_like(self.lr, update.direction) * update.direction
-        return update.changed(direction=direction), {}
+        rate = self.lr if update.rate is None else update.rate * self.lr
+        return update.changed(direction=direction, rate=rate), {}

@@ -13,7 +13,7 @@ class EndsAt(Rule):
 
     A retraction by projection: `Orthogonalize("plain")` maps to the nearest point of the Stiefel
     manifold, `NormalizedUpdate` to the unit sphere. (`RadiusPin` has spheres of any radius.) Put it
-    last, behind the step size.
+    last, behind the step size, of which 0 moves nothing.
 
     Args:
         rule: maps the end as if it were a direction.
@@ -31,7 +31,8 @@ class EndsAt(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.changed(direction=update.weight - update.direction)
         after, state = self.apply(self.rule, end, state)
-        return update.changed(direction=update.weight - after.direction), state
+        direction = update.unless_at_rest(update.weight - after.direction)
+        return update.changed(direction=direction, rate=update.rate), state
 
 
 @dataclass(frozen=True)

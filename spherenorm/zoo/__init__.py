@@ -13,6 +13,9 @@ Schedule-free and lookahead optimizers step another weight than the one to evalu
 `rule.readout(weight, state)`.
 """
 
+from typing import TYPE_CHECKING
+
+from spherenorm.support import unknown_attribute
 from spherenorm.zoo import rules
 from spherenorm.zoo._averages import (
     ademamix,
@@ -121,3 +124,6 @@ __all__ = [
 for _name in __all__:
     if _name != "rules":
         globals()[_name].__module__ = __name__  # where users find them, whatever file they are in
+
+if not TYPE_CHECKING:  # which would take any name then
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -143,7 +143,8 @@ def schedulefree_sgd(
     """Schedule-free SGD: an average of the iterates takes the place of a schedule.
 
     The model holds y, at which the gradient is taken; evaluate with `readout`. A warmup of lr is
-    yours. See `zoo.rules.ScheduleFree` for the formula.
+    yours. See `zoo.rules.ScheduleFree` for the formula. A step makes y of z and x in the state:
+    call `optimizer.reset_averages()` after writing into the parameters.
 
     Args:
         lr: in [0, inf).
@@ -178,7 +179,7 @@ def schedulefree_adamw(
 ) -> Chain:
     """Schedule-free AdamW: Adam without its momentum, and with an average of the iterates.
 
-    The model holds y, as for `schedulefree_sgd`.
+    The model holds y, as for `schedulefree_sgd`; write into it as there.
 
     Args:
         lr: in [0, inf).
@@ -216,7 +217,8 @@ def schedulefree_adamc(
 ) -> Chain:
     """Schedule-free AdamC: Adam with its momentum, decay by lr^2, and an average of the iterates.
 
-    It is ScheduleFree+ without its Polyak step size, which needs the value of the loss.
+    It is ScheduleFree+ without its Polyak step size, which needs the value of the loss. The model
+    holds y, as for `schedulefree_sgd`; write into it as there.
 
     Args:
         lr, eps: in [0, inf).
@@ -254,6 +256,8 @@ def lookahead_adamw(
 
         s <- s + alpha (w - s),    w <- s    after each `every` steps.
 
+    s is in the state: call `optimizer.reset_averages()` after writing into the parameters.
+
     Args:
         lr, betas, eps, weight_decay: as for `adamw`.
         alpha: the share of the way that is kept, in [0, 1].
@@ -289,7 +293,8 @@ def emanesterov_adamw(
     """EMA-Nesterov around AdamW: gradients are taken ahead of the weight, along its trend.
 
     The model holds the point ahead; evaluate with `readout`. `zoo.rules.TrendLookahead` behind the
-    step size of any chain does the same. The paper switches it off in warmup and at the end.
+    step size of any chain does the same. The paper switches it off in warmup and at the end. Call
+    `optimizer.reset_averages()` after writing into the parameters.
 
     Args:
         lr, betas, eps, weight_decay: as for `adamw`.

@@ -99,7 +99,7 @@ def prodigy(
     See `zoo.rules.ProdigyStep` for the formula. All weights share the estimate.
 
     Args:
-        lr: a factor, in [0, inf), for schedules.
+        lr: a factor, in [0, inf), for schedules; the same for all weights, but for 0.
         betas: decay rates of the moments, each in [0, 1).
         eps: in [0, inf).
         weight_decay: in [0, inf).
@@ -122,10 +122,11 @@ def prodigy(
 def dadapt_sgd(lr: Scalar = 1.0, momentum: Scalar = 0.9, d0: Scalar = 1e-6) -> Chain:
     """D-Adaptation of SGD: its step size is an estimate of the distance to the solution.
 
-    See `zoo.rules.DAdaptation` for the formula. All weights share the estimate.
+    See `zoo.rules.DAdaptation` for the formula. All weights share the estimate. A step goes on from
+    weights in the state: call `optimizer.reset_averages()` after writing into the parameters.
 
     Args:
-        lr: a factor, in [0, inf), for schedules.
+        lr: a factor, in [0, inf), for schedules; the same for all weights, but for 0.
         momentum: in [0, 1).
         d0: the first estimate, in (0, inf).
 

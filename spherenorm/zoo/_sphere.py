@@ -236,7 +236,8 @@ def angularmuown(
 ) -> Chain:
     """AngularMuown: Muown whose directions are rows of norm 1, so that lr is about their turn.
 
-    The paper lets the rate of the directions fall slowly, which is left to a scheduler.
+    The paper lets the rate of the directions fall slowly, which is left to a scheduler. Call
+    `optimizer.reset_averages()` after writing into the parameters, as for `muown`.
 
     Args:
         lr: of the directions, in [0, inf); 0.04 is advised.

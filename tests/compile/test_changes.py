@@ -68,8 +68,13 @@ class ByHand:
     def step(self):
         for group in self.param_groups:
             recipe = sn.find_recipe(group["recipe"])
-            made = recipe(**{name: group[name] for name in _defaults(recipe)})
+            chosen = {name: group[name] for name in _defaults(recipe)}
             for weight in group["params"]:
+                made = recipe(**chosen)
+                lost = self.state[weight].keys() - {*made.keys}
+                if lost and chosen.get("momentum") == 0:  # for a while
+                    zero = torch.zeros((), dtype=torch.float64)
+                    made = recipe(**{**chosen, "momentum": zero})
                 if weight.grad is not None:
                     self._move(made, weight, -weight.grad if group["maximize"] else weight.grad)
 

@@ -222,3 +222,75 @@ def test_what_cannot_be_bound_is_refused():
         with refuses(*named, by=error):
             bound()
     assert sn.bind("adam", betas=[0.5, 0.75]).rule == sn.recipes.adam(betas=(0.5, 0.75))
+
+
+@pytest.mark.parametrize("name", ["AdamP", "Prodigy", "Muon"])
+def test_an_optimizer_class_stands_for_its_recipe(name):
+    cls = getattr(sn.optim, name)
+    assert sn.find_recipe(cls) is cls.recipe
+    assert sn.bind(cls).rule == sn.bind(cls.recipe).rule
+    assert sn.wrappers.blocks(cls) is sn.wrappers.blocks(cls.recipe)
+    assert sn.torch_optimizer(cls).recipe is cls.recipe
+
+
+def test_an_exported_optimizer_class_is_its_recipe():
+    assert str(sn.export(sn.optim.AdamP)) == str(sn.export("adamp"))
+
+
+def test_a_class_of_something_else_is_no_recipe():
+    optimizer = sn.optim.SGD([torch.ones(2)])
+    for other, named in (
+        (torch.optim.AdamW, ("torch.optim.adamw.AdamW", "'adamw'")),
+        (torch.nn.Linear, ("torch.nn.modules.linear.Linear",)),
+        (sn.optim.RecipeOptimizer, ("RecipeOptimizer",)),
+        (optimizer, ("SGD", "give its class")),
+    ):
+        with refuses(*named, by=TypeError):
+            sn.find_recipe(other)
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), 10**5000], ids=["400", "-400", "5000"])
+def test_a_number_beyond_all_floats_is_refused_by_name(number):
+    for make in (
+        lambda: sn.optim.SGD([torch.ones(2)], lr=number),
+        lambda: sn.bind("lars", trust=number).rule,
+        lambda: sn.bind("adamw", betas=(number, 0.9)).rule,
+        lambda: r.StepSize(number),
+    ):
+        with refuses("larger than a float"):
+            make()
+    with refuses("sgd", "lr"):
+        sn.optim.SGD([torch.ones(2)], lr=number)
+    with refuses("StepSize", "lr"):
+        r.StepSize(number)
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "remedy"),
+    [
+        ("averaged(averaged(adamw))", "leave averaged(...) out"),
+        ("averaged(schedulefree_sgd)", "leave averaged(...) out"),
+        ("hyperball(averaged(adamw))", "averaged(hyperball(...))"),
+        ("hyperball(schedulefree_adamw)", "take a recipe without one"),
+    ],
+)
+def test_two_averages_are_refused_with_what_helps(wrapped, remedy):
+    with refuses(remedy):
+        sn.bind(wrapped).rule  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "near"),
+    [
+        (sn, "expln", "explain"),
+        (sn.optim, "AdmaP", "AdamP"),
+        (sn.rules, "RadialProjecton", "RadialProjection"),
+        (sn.recipes, "sgdpp", "sgdp"),
+        (sn.zoo, "prodgy", "prodigy"),
+        (sn.zoo.rules, "ScheduleFre", "ScheduleFree"),
+    ],
+)
+def test_an_unknown_name_of_a_public_module_has_a_suggestion(module, name, near):
+    with refuses(module.__name__, name, "did you mean", near, by=AttributeError):
+        getattr(module, name)
+    assert not hasattr(module, "__wrapped__")

@@ -36,10 +36,13 @@ class Plain(torch.optim.Optimizer):
     def step(self) -> None:
         for group in self.param_groups:
             known = sn.bind(group["recipe"]).defaults
-            rule = sn.bind(group["recipe"], **{name: group[name] for name in known}).rule
+            bound = sn.bind(group["recipe"], **{name: group[name] for name in known})
             for weight in group["params"]:
                 if weight.grad is None:
                     continue
+                rule = bound.rule
+                if self.state[weight].keys() - {*rule.keys}:  # a momentum that is 0 for a while
+                    rule = bound.replace(momentum=torch.zeros((), dtype=torch.float64)).rule
                 fresh = rule.init(weight.detach())
                 state = {name: self.state[weight].get(name, x) for name, x in fresh.items()}
                 grad = -weight.grad if group["maximize"] else weight.grad

@@ -79,7 +79,7 @@ def test_a_group_may_maximize_and_run_another_way():
 
 @pytest.mark.parametrize("backend", ["rule", "auto"])
 def test_changes_of_hyper_parameters_reach_the_next_step(backend):
-    """A momentum of 0 has no state; one that is switched on starts anew."""
+    """A momentum that begins at 0 has no state; one that becomes 0 keeps its own."""
     values = [(0.1, 0.0), (0.1, 0.9), (0.05, 0.9), (0.05, 0.8), (0.1, 0.0), (0.2, 0.9)]
 
     def change(optimizer, step):

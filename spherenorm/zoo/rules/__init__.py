@@ -3,6 +3,9 @@
 Rules that end a step define `readout`, the weight to evaluate with.
 """
 
+from typing import TYPE_CHECKING
+
+from spherenorm.support import unknown_attribute
 from spherenorm.zoo.rules._averages import Lookahead, ScheduleFree, TrendLookahead
 from spherenorm.zoo.rules._combined import InTurn, WeightedSum
 from spherenorm.zoo.rules._distance import DAdaptation, ProdigyStep
@@ -51,3 +54,6 @@ __all__ = [
     "WeightRms",
     "WeightedSum",
 ]
+
+if not TYPE_CHECKING:  # which would take any name then
+    __getattr__ = unknown_attribute(__name__, __all__)

@@ -67,6 +67,10 @@ class ScheduleFree(Rule):
         """x."""
         return state["x"]
 
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        zeros = {key: torch.zeros_like(state[key]) for key in ("largest_lr", "share_sum")}
+        return {**state, "z": weight, "x": weight, **zeros}
+
 
 @dataclass(frozen=True)
 class Lookahead(Rule):
@@ -107,6 +111,9 @@ class Lookahead(Rule):
     def readout(self, weight: Tensor, state: State) -> Tensor:
         """s."""
         return state["slow"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "slow": weight}
 
 
 @dataclass(frozen=True)
@@ -149,3 +156,6 @@ class TrendLookahead(Rule):
     def readout(self, weight: Tensor, state: State) -> Tensor:
         """w, without the look ahead."""
         return state["base"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "base": weight, "trend": torch.zeros_like(state["trend"])}

@@ -33,10 +33,10 @@ class ProdigyStep(Rule):
         r_t = b r_{t-1} + (1 - b) eta d_t^2 <g_t, w_0 - w_t>,    b = sqrt(beta2),
         s_t = b s_{t-1} + (1 - b) eta d_t^2 g_t,    d_{t+1} = max(d_t, r_t / |s_t|_1),
 
-    sums over all weights. Adam's moments are of d_t g_t, and eps is times d_t.
+    sums over all weights, which share d and r. Adam's moments are of d_t g_t, and eps is times d_t.
 
     Args:
-        lr: eta, in [0, inf).
+        lr: eta, in [0, inf), one for all weights; those with 0 stand still and are not summed over.
         beta1, beta2: decay rates of the moments, in [0, 1).
         eps: in [0, inf).
         d0: the first d, in (0, inf).
@@ -59,6 +59,8 @@ class ProdigyStep(Rule):
     weight_decay: Scalar = hyper("[0, inf)", 0.0)
 
     state_names = ("start", "s", "exp_avg", "exp_avg_sq", "r", "d")
+    shared_names = ("d", "r")
+    shared_fields = ("lr",)
 
     def init(self, weight: Tensor) -> State:
         number = _number(weight)
@@ -95,10 +97,10 @@ class DAdaptation(Rule):
         l_t = eta d_t / |g_1|,    s_t = s_{t-1} + l_t g_t,    a_t = a_{t-1} + l_t <g_t, s_{t-1}>,
         d_{t+1} = max(d_t, 2 a_t / |s_t|),    w <- momentum w + (1 - momentum) (w_0 - s_t),
 
-    norms and products over all weights.
+    norms and products over all weights, which share a, d and |g_1|.
 
     Args:
-        lr: eta, in [0, inf).
+        lr: eta, in [0, inf), one for all weights; those with 0 stand still and are not summed over.
         momentum: in [0, 1).
         d0: the first d, in (0, inf).
 
@@ -116,6 +118,8 @@ class DAdaptation(Rule):
     d0: Scalar = hyper("(0, inf)", 1e-6)
 
     state_names = ("start", "s", "gain", "first_norm", "d")
+    shared_names = ("d", "gain", "first_norm")
+    shared_fields = ("lr",)
 
     def init(self, weight: Tensor) -> State:
         number = _number(weight)
@@ -140,3 +144,7 @@ class DAdaptation(Rule):
         later = torch.maximum(d, ratio(2 * gain, length))
         new = {"start": state["start"], "s": s, "gain": gain, "first_norm": first, "d": later}
         return update.changed(direction=direction), new
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        zeros = {key: torch.zeros_like(state[key]) for key in ("s", "gain")}
+        return {**state, "start": weight, **zeros}
