@@ -107,11 +107,17 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
     return x is y if torch.compiler.is_compiling() else alias(x, y)
 
 
+def is_steppable(dtype: torch.dtype) -> bool:
+    """True of real floats of 16 bits and more; torch has no arithmetic for shorter ones."""
+    return dtype.is_floating_point and dtype.itemsize >= 2
+
+
 def refuse_unless_real(weight: Tensor, what: str) -> None:
     """Refuse a complex or integer weight: steps of an integer weight would be truncated.
 
     Raises:
-        TypeError: the weight is no tensor, or complex, or of integers; it is called `what`.
+        TypeError: the weight is no tensor, or complex, of integers, or of 8-bit floats; it is
+            called `what`.
     """
     if not isinstance(weight, Tensor):
         raise TypeError(f"{what} must be a tensor, got {type(weight).__name__}")
@@ -119,6 +125,11 @@ def refuse_unless_real(weight: Tensor, what: str) -> None:
         kind = "complex" if weight.is_complex() else "integer"
         only = "only real floating-point weights can be optimized"
         raise TypeError(f"{what} is {kind} ({weight.dtype}); {only}")
+    if not is_steppable(weight.dtype):
+        raise TypeError(
+            f"{what} has {8 * weight.dtype.itemsize} bits ({weight.dtype}), in which torch has no "
+            "arithmetic; keep the weight in bfloat16 or float32, and cast a copy for the product"
+        )
 
 
 def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:

@@ -239,6 +239,8 @@ def _copied(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Module,
     memo: dict[int, Any] = {}
     modules = [each for each in (model, loss) if isinstance(each, nn.Module)]
     for x in itertools.chain(*((*each.parameters(), *each.buffers()) for each in modules)):
+        if not (x.is_floating_point() or x.is_complex()):
+            continue  # Quantized weights are copied by their own class, with their scales.
         value = in_dtype(x, dtype)
         memo[id(x)] = nn.Parameter(value, x.requires_grad) if isinstance(x, nn.Parameter) else value
     memories = {_memory(x) for x in model.parameters()}

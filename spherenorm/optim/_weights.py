@@ -8,8 +8,9 @@ from itertools import accumulate, chain
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Parameter
 
-from spherenorm._numerics import refuse_unless_real
+from spherenorm._numerics import is_steppable, refuse_unless_real
 from spherenorm._steps import init_apart
 from spherenorm.compile import refusal
 from spherenorm.core import Rule, State
@@ -31,11 +32,20 @@ def _named(group: Mapping[str, Any], first: int) -> Named:
         yield f"parameter {index}{own} of shape {tuple(weight.shape)}", weight
 
 
+def can_never_be_stepped(weight: Tensor) -> bool:
+    """True of a frozen parameter of a type in which no step exists, as quantized ones have.
+
+    (A tensor that is no Parameter is not frozen: torch's optimizers step it if it has a gradient.)
+    """
+    frozen = isinstance(weight, Parameter) and not weight.requires_grad
+    return frozen and not is_steppable(weight.dtype)
+
+
 def check_weights(optimizer: str, weights: Named, rule: Rule) -> None:
     """Refuse weights for which no step of a rule can be right; warn of others that do not suit it.
 
     Raises:
-        TypeError: a weight is complex or integer.
+        TypeError: a weight is complex, integer or of 8 bits, and not frozen.
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
             in its shape, or refuses its values.
 
@@ -44,6 +54,8 @@ def check_weights(optimizer: str, weights: Named, rule: Rule) -> None:
     """
     warned: dict[str, list[str]] = {}
     for name, weight in weights:
+        if can_never_be_stepped(weight):
+            continue
         refuse_unless_real(weight, name)
         _refuse_flattened(name, weight)
         first_state(name, weight, rule)
