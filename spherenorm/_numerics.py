@@ -261,7 +261,7 @@ def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
     other values too, both are computed and one is chosen: the numbers are the same.
 
     Args:
-        condition: 0-dim truth value, such as `update.step % 10 == 1`.
+        condition: 0-dim truth value, such as `state["step"] % 10 == 1`.
         fresh: computes tensors, in any nesting of lists, tuples and dicts.
         kept: tensors of the same nesting, shapes and dtypes.
 

@@ -30,7 +30,7 @@ SHARED = {"maximize": False, "backend": "auto"}
 _OTHER_ENTRIES = ("self", "params", "param_names", "recipe", *SHARED)
 _OTHER_WORDS = ("learning_rate", "wd", "decay")
 """Those of other libraries for hyper-parameters."""
-_TYPO_SIMILARITY = 0.85
+_TYPO_SIMILARITY = 0.8
 """Of a misspelled hyper-parameter: "weight_decy", but not the tags "no_decay" and "decay_mult"."""
 _CHOOSING_WORDS = (
     *("algorithm", "algo", "optim", "optim_name", "optim_type"),
