@@ -64,8 +64,8 @@ def fit(
         loaded, rule = _fit_group(group, old, recipe_of(old["recipe"], own_recipe))
         groups.append(loaded)
         for key, (name, weight) in zip(group["params"], weights, strict=True):
-            fresh = first_state(name, weight, rule)
             if key in rest:
+                fresh = first_state(name, weight, rule)
                 state[weight] = _fit_state(name, rest.pop(key), fresh)
     state.update(rest)  # as torch does with what belongs to no parameter
     return {"state": state, "param_groups": groups}

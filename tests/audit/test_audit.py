@@ -71,10 +71,10 @@ class OwnCheckpoint(torch.autograd.Function):
 
 def test_a_checkpointing_function_of_another_library_is_refused_with_the_reason():
     def forward(self, inputs):
-        return OwnCheckpoint.apply(self.f, inputs.clone().requires_grad_())
+        return OwnCheckpoint.apply(self.f, self.g(inputs))
 
     with refuses("checkpointing", "switch"):
-        audit(Net(forward, f=normed(nn.Linear(5, 2))), x())
+        audit(Net(forward, f=normed(nn.Linear(5, 2)), g=nn.Linear(6, 6)), x())
 
 
 BOTH = {"f.0.weight": "channel", "f.2.weight": None}
