@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from spherenorm._numerics import can_never_be_stepped
 from spherenorm._steps import init_apart
 from spherenorm.compile import BackendError, Group, Work
 from spherenorm.optim import RecipeOptimizer, unwrap
-from spherenorm.optim._weights import can_never_be_stepped
 from spherenorm.support import columns
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -110,6 +111,15 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
 def is_steppable(dtype: torch.dtype) -> bool:
     """True of real floats of 16 bits and more; torch has no arithmetic for shorter ones."""
     return dtype.is_floating_point and dtype.itemsize >= 2
+
+
+def can_never_be_stepped(weight: Tensor) -> bool:
+    """True of a frozen parameter of a type in which no step exists, as quantized ones have.
+
+    (A tensor that is no Parameter is not frozen: torch's optimizers step it if it has a gradient.)
+    """
+    frozen = isinstance(weight, Parameter) and not weight.requires_grad
+    return frozen and not is_steppable(weight.dtype)
 
 
 def refuse_unless_real(weight: Tensor, what: str) -> None:

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from spherenorm._manifold import Sphere
-from spherenorm._registry import Bound, Recipe, bind, find_recipe
+from spherenorm._numerics import can_never_be_stepped
+from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._views import View
 from spherenorm.audit._audit import audit
 from spherenorm.audit._model import unwrap
@@ -19,9 +20,7 @@ from spherenorm.audit._recipes import Override, Recipes, bound_of, wanted_of
 from spherenorm.audit._report import Audit
 from spherenorm.audit._roles import size
 from spherenorm.audit._uses import RoleName
-from spherenorm.optim import RecipeOptimizer, torch_optimizer
-from spherenorm.optim._group import GroupsOfRecipe
-from spherenorm.optim._weights import can_never_be_stepped
+from spherenorm.optim import GroupsOfRecipe, RecipeOptimizer, torch_optimizer
 from spherenorm.support import columns
 
 PRESETS: dict[str, tuple[Bound, Bound]] = {
@@ -201,12 +200,10 @@ def param_groups(
     arXiv:2606.16899, for the presets.
     """
     preset_names = frozenset[str]()
-    if isinstance(recipe, str) and recipe in PRESETS:
-        recipe, usual = PRESETS[recipe]
+    if isinstance(recipe, str):
+        recipe, usual = _find_preset(recipe)
         rest = usual if rest is None else rest
         preset_names = recipe.given.difference(hyper_parameters)
-    elif isinstance(recipe, str):
-        _suggest_presets(recipe)
     main = bound_of(recipe, hyper_parameters)
     left = None if rest is None else bound_of(rest, {})
     recipes = Recipes(main, left, smallest_norm)
@@ -262,16 +259,18 @@ def param_groups(
     return made
 
 
-def _suggest_presets(recipe: str) -> None:
-    """Refuse an unknown recipe with the names of the presets beside those of the recipes.
+def _find_preset(name: str) -> tuple[Bound, Bound | None]:
+    """Return a preset's recipes, or the recipe of this name and no other.
 
     Raises:
         ValueError: it is neither a recipe nor a preset.
     """
+    if name in PRESETS:
+        return PRESETS[name]
     try:
-        find_recipe(recipe)
+        return bind(name), None
     except ValueError as error:
-        if ":" in recipe or "(" in recipe:
+        if ":" in name or "(" in name:
             raise
         presets = ", ".join(map(repr, PRESETS))
         raise ValueError(f"{error}, nor a preset: {presets}") from None

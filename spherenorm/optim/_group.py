@@ -41,21 +41,21 @@ _CHOOSING_FLAG = re.compile(r"use_(\w+)")
 """The same as a truth value, such as `use_muon` of KellerJordan/Muon."""
 _MULTIPLY = "multiply {of} itself, unless a scheduler reads it"
 _CLIP = "clip gradients before the step, by torch.nn.utils.clip_grad_norm_"
+_RATE_MULTIPLIERS = (
+    *("lr_scale", "lr_mult", "lr_mul", "lr_multi", "lr_multiplier", "lr_factor", "lr_ratio"),
+)
+_DECAY_MULTIPLIERS = (
+    *("wd_scale", "wd_mult", "wd_mul", "wd_multiplier", "wd_factor"),
+    *("weight_decay_scale", "weight_decay_mult", "weight_decay_multiplier"),
+)
+_CLIPPING_WORDS = (
+    *("max_grad_norm", "clip_grad_norm", "grad_clip", "grad_clip_norm", "clip_grad"),
+    *("gradient_clip_val", "clip_norm", "clipnorm", "clip_value", "clipvalue"),
+)
 _OF_OTHER_LIBRARIES = {
-    **dict.fromkeys(
-        ("lr_scale", "lr_mult", "lr_mul", "lr_multi", "lr_multiplier", "lr_factor", "lr_ratio"),
-        _MULTIPLY.format(of="lr"),
-    ),
-    **dict.fromkeys(
-        ("wd_scale", "wd_mult", "wd_mul", "wd_multiplier", "wd_factor", "weight_decay_mult")
-        + ("weight_decay_scale", "weight_decay_multiplier"),
-        _MULTIPLY.format(of="weight_decay"),
-    ),
-    **dict.fromkeys(
-        ("max_grad_norm", "clip_grad_norm", "grad_clip", "grad_clip_norm", "clip_grad")
-        + ("gradient_clip_val", "clip_norm", "clipnorm", "clip_value", "clipvalue"),
-        _CLIP,
-    ),
+    **dict.fromkeys(_RATE_MULTIPLIERS, _MULTIPLY.format(of="lr")),
+    **dict.fromkeys(_DECAY_MULTIPLIERS, _MULTIPLY.format(of="weight_decay")),
+    **dict.fromkeys(_CLIPPING_WORDS, _CLIP),
 }
 """Entries that other libraries or their schedulers act on, and what to do instead."""
 _ONE_KERNEL = 'leave it out; backend="auto" steps all weights in one kernel where it can'

@@ -8,9 +8,8 @@ from itertools import accumulate, chain
 from typing import Any
 
 from torch import Tensor
-from torch.nn import Parameter
 
-from spherenorm._numerics import is_steppable, refuse_unless_real
+from spherenorm._numerics import can_never_be_stepped, refuse_unless_real
 from spherenorm._steps import init_apart
 from spherenorm.compile import refusal
 from spherenorm.core import Rule, State
@@ -30,15 +29,6 @@ def _named(group: Mapping[str, Any], first: int) -> Named:
     for index, (name, weight) in enumerate(zip(names, group["params"], strict=True), first):
         own = f" ({name})" if name else ""
         yield f"parameter {index}{own} of shape {tuple(weight.shape)}", weight
-
-
-def can_never_be_stepped(weight: Tensor) -> bool:
-    """True of a frozen parameter of a type in which no step exists, as quantized ones have.
-
-    (A tensor that is no Parameter is not frozen: torch's optimizers step it if it has a gradient.)
-    """
-    frozen = isinstance(weight, Parameter) and not weight.requires_grad
-    return frozen and not is_steppable(weight.dtype)
 
 
 def check_weights(optimizer: str, weights: Named, rule: Rule) -> None:

@@ -75,18 +75,18 @@ def identifiers():
             for field in ("id", "attr", "arg", "name", "asname", "module"):
                 if isinstance(value := getattr(node, field, None), str):
                     found.update(value.split("."))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if id(node) not in statements:
-                    found.update(NAME.findall(node.value))
+            value = getattr(node, "value", None)
+            if isinstance(value, str) and id(node) not in statements:
+                found.update(NAME.findall(value))
     return frozenset(found)
 
 
 def docstrings(path):
     """The docstrings of a file, those behind constants too."""
     for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str):
-                yield node.value.value
+        text = getattr(getattr(node, "value", None), "value", None)
+        if isinstance(node, ast.Expr) and isinstance(text, str):
+            yield text
 
 
 def in_backticks(text):
@@ -129,7 +129,7 @@ def resolves(owner, names):
 
 
 def owners(head, module):
-    """What the first name of a dotted reference may stand for."""
+    """Return the objects that the first name of a dotted reference may stand for."""
     spaces = [sn, sn.rules, sn.zoo, torch]
     if module is not None:
         parts = module.split(".")
@@ -146,7 +146,7 @@ def is_dead(token, module=None):
     if re.fullmatch(r"[\w./-]+\.(py|md|toml|txt|json)|[\w/]+/", token):
         return not any(name.endswith(f"/{token.strip('/')}/") for name in files())
     dotted = DOTTED.match(token)
-    if dotted is None or dotted[0] != token and not re.match(r"[ %]|$", token[dotted.end() :]):
+    if dotted is None or not re.match(r"[ %]|$", token[dotted.end() :]):
         return False
     head, *names = dotted[1].split(".")
     if not names:

@@ -128,14 +128,21 @@ def test_an_entry_that_has_no_effect_is_a_warning():
 
 
 RECIPES = [*sn.find_recipe.__globals__["recipe_names"](), "hyperball(lion)", "averaged(muon)"]
-MULTIPLIERS = {"lr_scale": "lr", "lr_mult": "lr", "wd_mult": "weight_decay", "max_grad_norm": "clip"}
+MULTIPLIERS = {
+    "lr_scale": "lr",
+    "lr_mult": "lr",
+    "wd_mult": "weight_decay",
+    "max_grad_norm": "clip",
+}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_multipliers_of_other_libraries_are_warned_of_for_every_recipe_alike(recipe):
     optimizer_class = sn.torch_optimizer(recipe)
     for name, instead in MULTIPLIERS.items():
-        with pytest.warns(UserWarning, match=f"{name}=0.5 in a param_group has no effect.*{instead}"):
+        with pytest.warns(
+            UserWarning, match=f"{name}=0.5 in a param_group has no effect.*{instead}"
+        ):
             optimizer_class([{"params": [weight()], name: 0.5}])
 
 
