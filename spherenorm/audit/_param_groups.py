@@ -85,7 +85,7 @@ class ParamGroups(GroupsOfRecipe):
 
     def __init__(
         self,
-        groups: Sequence[dict[str, Any]],
+        groups: Sequence[tuple[dict[str, Any], frozenset[str]]],
         assignments: Sequence[Assignment],
         audit: Audit,
         recipe: str,
@@ -109,8 +109,8 @@ class ParamGroups(GroupsOfRecipe):
     def __str__(self) -> str:
         rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
         for each in self.assignments:
-            index = "-" if each.group is None else str(each.group)
-            place = (index, each.role, each.treatment, each.view or "")
+            group_index = "-" if each.group is None else str(each.group)
+            place = (group_index, each.role, each.treatment, each.view or "")
             rows.append((each.name, size(each.shape), *place, each.reason))
         lines = [columns(rows), ""]
         for index, group in enumerate(self):
@@ -254,9 +254,8 @@ def param_groups(
             " training mode before you evaluate",
             stacklevel=2,
         )
-    made = ParamGroups(list(groups.values()), assignments, audited, main.name, defaults)
-    made.preset_names = [(group, preset_names_of[key]) for key, group in groups.items()]
-    return made
+    from_presets = [(group, preset_names_of[key]) for key, group in groups.items()]
+    return ParamGroups(from_presets, assignments, audited, main.name, defaults)
 
 
 def _find_preset(name: str) -> tuple[Bound, Bound | None]:

@@ -77,10 +77,11 @@ class GroupsOfRecipe(list[dict[str, Any]]):
         preset_names: the groups whose entries of these names are a preset's and not the user's.
     """
 
-    def __init__(self, groups: Sequence[dict[str, Any]], recipe: str) -> None:
-        super().__init__(groups)
-        self.recipe = recipe
-        self.preset_names: list[tuple[dict[str, Any], frozenset[str]]] = []
+    def __init__(
+        self, groups: Sequence[tuple[dict[str, Any], frozenset[str]]], recipe: str
+    ) -> None:
+        super().__init__(group for group, _ in groups)
+        self.recipe, self.preset_names = recipe, list(groups)
 
     def without_replaced(self, given: Collection[str]) -> list[dict[str, Any]]:
         """Return the groups without those entries of a preset that a call of a class gives."""

@@ -187,6 +187,7 @@ OTHERS = {
     },
     "experiments/spherenorm_experiments/paper/detection/ssd.py": {"ssd300_vgg16"},
     "experiments/spherenorm_experiments/paper/shared/imagenet.py": {"ImageFolder"},
+    "experiments/spherenorm_experiments/loop.py": {"progress.json"},  # of a run
     "experiments/spherenorm_experiments/runs.py": {"hyper.lr"},
     "experiments/spherenorm_experiments/tables.py": {"tabular", "booktabs"},
 }

@@ -11,6 +11,7 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
+from spherenorm._registry import recipe_names
 from tests.harness import refuses
 from tests.optim.plain import Plain, assert_same, refuses_and_changes_nothing
 
@@ -127,7 +128,7 @@ def test_an_entry_that_has_no_effect_is_a_warning():
         optim.AdamP([{"params": [weight()], **tags}])
 
 
-RECIPES = [*sn.find_recipe.__globals__["recipe_names"](), "hyperball(lion)", "averaged(muon)"]
+RECIPES = [*recipe_names(), "hyperball(lion)", "averaged(muon)"]
 MULTIPLIERS = {
     "lr_scale": "lr",
     "lr_mult": "lr",

@@ -277,7 +277,7 @@ class Proof:
         return ", ".join(self.kinds) + (f" under {{{held}}}" if held else "")
 
     def latex(self, letters: Letters | None = None) -> str:
-        """The statement in LaTeX; see `spherenorm_theory.algebra.printing.latex` for the letters."""
+        """The statement in LaTeX; `spherenorm_theory.algebra.printing.latex` has the letters."""
         return self.statement.latex(letters)
 
     def __str__(self) -> str:
