@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from spherenorm._numerics import can_never_be_stepped
 from spherenorm._steps import init_apart
 from spherenorm.compile import BackendError, Group, Work
 from spherenorm.optim import RecipeOptimizer, unwrap
@@ -86,7 +87,8 @@ def explain(optimizer: Any) -> Explanation:
     """Tell which path each weight of `optimizer` takes at its next step, and why.
 
     The paths are made, as the step would make them, so that with `backend="compiled"` this takes
-    seconds once. No weight, gradient or state changes.
+    seconds once. No weight, gradient or state changes. Frozen weights of integers, which no step
+    can move, have no line.
 
     Args:
         optimizer: made by `torch_optimizer`, or one of `spherenorm.optim`; or a wrapper that holds
@@ -139,6 +141,8 @@ def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> Group:
     rule = optimizer.rule_of(group)
     works = []
     for weight in group["params"]:
+        if can_never_be_stepped(weight):
+            continue
         old = optimizer.state.get(weight, {})
         fits = old.keys() == set(rule.keys)
         fresh = {} if fits else init_apart(rule, weight)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -164,11 +165,26 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
     return x is y if torch.compiler.is_compiling() else alias(x, y)
 
 
+def is_steppable(dtype: torch.dtype) -> bool:
+    """True of real floats of 16 bits and more; torch has no arithmetic for shorter ones."""
+    return dtype.is_floating_point and dtype.itemsize >= 2
+
+
+def can_never_be_stepped(weight: Tensor) -> bool:
+    """True of a frozen parameter of a type in which no step exists, as quantized ones have.
+
+    (A tensor that is no Parameter is not frozen: torch's optimizers step it if it has a gradient.)
+    """
+    frozen = isinstance(weight, Parameter) and not weight.requires_grad
+    return frozen and not is_steppable(weight.dtype)
+
+
 def refuse_unless_real(weight: Tensor, what: str) -> None:
     """Refuse a complex or integer weight: steps of an integer weight would be truncated.
 
     Raises:
-        TypeError: the weight is no tensor, or complex, or of integers; it is called `what`.
+        TypeError: the weight is no tensor, or complex, of integers, or of 8-bit floats; it is
+            called `what`.
     """
     if not isinstance(weight, Tensor):
         raise TypeError(f"{what} must be a tensor, got {type(weight).__name__}")
@@ -176,6 +192,11 @@ def refuse_unless_real(weight: Tensor, what: str) -> None:
         kind = "complex" if weight.is_complex() else "integer"
         only = "only real floating-point weights can be optimized"
         raise TypeError(f"{what} is {kind} ({weight.dtype}); {only}")
+    if not is_steppable(weight.dtype):
+        raise TypeError(
+            f"{what} has {8 * weight.dtype.itemsize} bits ({weight.dtype}), in which torch has no "
+            "arithmetic; keep the weight in bfloat16 or float32, and cast a copy for the product"
+        )
 
 
 def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
@@ -307,7 +328,7 @@ def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
     other values too, both are computed and one is chosen: the numbers are the same.
 
     Args:
-        condition: 0-dim truth value, such as `update.step % 10 == 1`.
+        condition: 0-dim truth value, such as `state["step"] % 10 == 1`.
         fresh: computes tensors, in any nesting of lists, tuples and dicts.
         kept: tensors of the same nesting, shapes and dtypes.
 

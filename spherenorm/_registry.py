@@ -217,17 +217,21 @@ class Bound:
         hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given (but
             numpy's numbers as Python's), or the default. One that has no default and was not given
             is absent.
+        given: the names of those that were given; the others have their defaults.
 
     Example:
         >>> bound = bind("sgdp", momentum=0.9)
         >>> print(bound, bound.rule.keys)
         sgdp(momentum=0.9) ('momentum',)
+        >>> sorted(bound.given)
+        ['momentum']
         >>> print(bound.replace(lr=0.1))
         sgdp(lr=0.1, momentum=0.9)
     """
 
     recipe: Recipe
     hyper_parameters: Mapping[str, Any]
+    given: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -271,7 +275,8 @@ class Bound:
         Raises:
             ValueError: the recipe has no such hyper-parameter.
         """
-        return bind(self.recipe, **{**self.hyper_parameters, **hyper_parameters})
+        given = {name: self.hyper_parameters[name] for name in self.given}
+        return bind(self.recipe, **{**given, **hyper_parameters})
 
     def __str__(self) -> str:
         """The recipe as it is called, with the values that are not its defaults."""
@@ -323,7 +328,7 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
                 values[name] = as_number(hyper_parameters.get(name, default))
             except ValueError as error:
                 raise ValueError(f"recipe {name_of(function)!r}: {name}: {error}") from None
-    return Bound(function, MappingProxyType(values))
+    return Bound(function, MappingProxyType(values), frozenset(hyper_parameters))
 
 
 def name_of(function: Recipe) -> str:

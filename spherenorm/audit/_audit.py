@@ -71,8 +71,9 @@ def audit(
 
     Raises:
         ValueError: the output has no finite entry, which tells nothing; the model cannot be
-            copied, has parameters that share memory, does not run in `dtype`, or has lazy
-            parameters or ones on the meta device.
+            copied, has parameters that share memory, does not run in `dtype`, has lazy
+            parameters or ones on the meta device, or checkpoints by a function of its own (that
+            of torch is read as a plain call).
         TypeError: `model` is no module; `dtype` is neither float64 nor float32.
 
     Example:
@@ -96,7 +97,13 @@ def audit(
         try:
             evidence, nearby = _gather(subject, names, wanted, exact, seed, uses)
         except (RuntimeError, TypeError) as error:
-            if dtype is torch.float64 and _runs_in_float32(model, batch, loss):
+            if "checkpoint" in str(error).lower():
+                raise ValueError(
+                    "a part of the model runs under a checkpointing function of its own, whose"
+                    f" backward pass cannot give chosen gradients ({error}): switch checkpointing"
+                    " off for the audit"
+                ) from error
+            if dtype is torch.float64 and _runs_in_float32(model, batch, loss, names):
                 raise ValueError(
                     f"the model does not run in float64 ({error}), but in float32: pass"
                     " dtype=torch.float32"
@@ -219,9 +226,11 @@ def _measure_nearby(
     return None
 
 
-def _runs_in_float32(model: nn.Module, batch: Any, loss: Any) -> bool:
+def _runs_in_float32(model: nn.Module, batch: Any, loss: Any, names: Sequence[str]) -> bool:
+    """True if a forward and a backward pass succeed in float32."""
     try:
-        Subject(model, batch, loss, torch.float32).outputs(Point())
+        subject = Subject(model, batch, loss, torch.float32)
+        measure(subject, Point(), {name: [0] for name in names}, 0.0)
     except Exception:
         return False
     return True

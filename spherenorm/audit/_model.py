@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -114,7 +115,8 @@ class Subject:
     def evaluation(self, point: Point) -> Iterator[PreciseMode]:
         """The context of a forward and a backward pass: precision, eps, random numbers.
 
-        Compiled code runs as written, within the reach of a function mode.
+        Compiled code runs as written, within the reach of a function mode. So do parts under
+        reentrant checkpointing, whose own backward pass cannot give chosen gradients.
         """
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
@@ -122,7 +124,7 @@ class Subject:
         imported = "torch._dynamo" in sys.modules  # an import of seconds; else nothing is compiled
         eager: Any = torch.compiler.set_stance("force_eager") if imported else nullcontext()
         try:
-            with _seeded(point.seed), eager, mode:
+            with _seeded(point.seed), eager, _checkpoints_as_plain_calls(), mode:
                 yield mode
         finally:
             torch.set_default_dtype(default)
@@ -239,6 +241,10 @@ def _copied(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Module,
     memo: dict[int, Any] = {}
     modules = [each for each in (model, loss) if isinstance(each, nn.Module)]
     for x in itertools.chain(*((*each.parameters(), *each.buffers()) for each in modules)):
+        if not (x.is_floating_point() or x.is_complex()):
+            # Quantized weights are copied by their own class, with their scales.
+            memo[id(x)] = copy.deepcopy(x)
+            continue
         value = in_dtype(x, dtype)
         memo[id(x)] = nn.Parameter(value, x.requires_grad) if isinstance(x, nn.Parameter) else value
     memories = {_memory(x) for x in model.parameters()}
@@ -307,6 +313,21 @@ def _jittered(value: Tensor, size: float, generator: torch.Generator) -> Tensor:
     typical = finite.square().mean().sqrt().item() or 1.0
     noise = torch.rand(value.shape, generator=generator).to(value) * 2 - 1
     return value + size * (0.3 * finite.abs() + 0.1 * typical) * noise
+
+
+@contextmanager
+def _checkpoints_as_plain_calls() -> Iterator[None]:
+    """Call the parts under `checkpoint(use_reentrant=True)` of torch without checkpointing."""
+    checkpoints = sys.modules.get("torch.utils.checkpoint")
+    if checkpoints is None:  # Nothing has imported it, so that nothing uses it.
+        yield
+        return
+
+    def call(run_function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+        return run_function(*args)
+
+    with mock.patch.object(checkpoints.CheckpointFunction, "apply", call):
+        yield
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from spherenorm._manifold import Sphere
-from spherenorm._registry import Bound, Recipe
+from spherenorm._numerics import can_never_be_stepped
+from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._views import View
 from spherenorm.audit._audit import audit
 from spherenorm.audit._model import unwrap
@@ -19,14 +20,16 @@ from spherenorm.audit._recipes import Override, Recipes, bound_of, wanted_of
 from spherenorm.audit._report import Audit
 from spherenorm.audit._roles import size
 from spherenorm.audit._uses import RoleName
-from spherenorm.optim import RecipeOptimizer, torch_optimizer
+from spherenorm.optim import GroupsOfRecipe, RecipeOptimizer, torch_optimizer
 from spherenorm.support import columns
 
-PRESETS = {
-    "muon+adamw": ("muon", "adamw"),  # Jordan et al. 2024 (Muon)
-    "hyperball": ("hyperball(adam)", "adamw"),  # Wen et al. 2026 (Hyperball), arXiv:2606.16899
+PRESETS: dict[str, tuple[Bound, Bound]] = {
+    # Jordan et al. 2024 (Muon): 0.02 for matrices.
+    "muon+adamw": (bind("muon", lr=0.02), bind("adamw", lr=1e-3)),
+    # Wen et al. 2026 (Hyperball), arXiv:2606.16899: a matrix turns by about lr.
+    "hyperball": (bind("hyperball(adam)", lr=0.02), bind("adamw", lr=1e-3)),
 }
-"""The recipes of hidden matrices and of the rest, by a name for both."""
+"""The recipes of hidden matrices and of the rest, with their rates, by a name for both."""
 
 Kind = Literal["invariant", "weights", "vectors"]
 KINDS: tuple[Kind, ...] = ("invariant", "weights", "vectors")
@@ -38,8 +41,8 @@ class Assignment:
 
     Attributes:
         name, shape: the parameter's.
-        group: the index of its group.
-        treatment: "sphere", "projected" or "euclidean".
+        group: the index of its group; None if it is left out, since no optimizer can step it.
+        treatment: "sphere", "projected", "euclidean", or "left out".
         view: in which it counts as scale-invariant; None if in none.
         role: that it plays in the model; see `roles`.
         reason: for the treatment, and for the role.
@@ -54,15 +57,18 @@ class Assignment:
 
     name: str
     shape: tuple[int, ...]
-    group: int
+    group: int | None
     treatment: str
     view: str | None
     role: RoleName
     reason: str
 
 
-class ParamGroups(list[dict[str, Any]]):
+class ParamGroups(GroupsOfRecipe):
     """The groups for an optimizer, as it takes them; prints as a table.
+
+    A group has the entries that were given or decided; the optimizer's arguments are those of the
+    others where the group names no recipe. The table shows every number.
 
     Attributes:
         assignments: one for each parameter, in the model's order.
@@ -79,13 +85,15 @@ class ParamGroups(list[dict[str, Any]]):
 
     def __init__(
         self,
-        groups: Sequence[dict[str, Any]],
+        groups: Sequence[tuple[dict[str, Any], frozenset[str]]],
         assignments: Sequence[Assignment],
         audit: Audit,
         recipe: str,
+        defaults: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        super().__init__(groups)
-        self.assignments, self.audit, self.recipe = tuple(assignments), audit, recipe
+        super().__init__(groups, recipe)
+        self.assignments, self.audit = tuple(assignments), audit
+        self._defaults = defaults
 
     def optimizer(self) -> RecipeOptimizer:
         """The optimizer of these groups.
@@ -101,11 +109,14 @@ class ParamGroups(list[dict[str, Any]]):
     def __str__(self) -> str:
         rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
         for each in self.assignments:
-            place = (str(each.group), each.role, each.treatment, each.view or "")
+            group_index = "-" if each.group is None else str(each.group)
+            place = (group_index, each.role, each.treatment, each.view or "")
             rows.append((each.name, size(each.shape), *place, each.reason))
         lines = [columns(rows), ""]
         for index, group in enumerate(self):
-            named = {"recipe": self.recipe, **group}
+            name = group.get("recipe", self.recipe)
+            numbers = {**self._defaults.get(name, {}), **group}
+            named = {"recipe": name, **numbers}
             entries = (f"{name}={value!r}" for name, value in named.items() if name != "params")
             lines.append(f"group {index}: {len(group['params'])} parameters, {', '.join(entries)}")
         return "\n".join([*lines, *(f"doubtful: {doubt}" for doubt in self.audit.doubts)])
@@ -148,8 +159,9 @@ def param_groups(
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments;
             or the `audit` of this model, such as one with a loss, or of a larger tolerance: that
             puts weights on the sphere that are invariant up to eps, by which the outputs change.
-        recipe: its name, a function, or a bound recipe; or a preset: "muon+adamw" is "muon" with
-            `rest="adamw"`, "hyperball" is "hyperball(adam)" with the same.
+        recipe: its name, a function, or a bound recipe; or a preset, which has learning rates to
+            start from: "muon+adamw" is "muon" at 0.02 with "adamw" at 0.001 as its rest,
+            "hyperball" is "hyperball(adam)" at 0.02 with the same.
         rest: the recipe of what `recipe` does not suit; None: Nesterov SGD with lr 0.01 and
             momentum 0.9 (Cho and Lee's choice) beside a recipe that is always on a sphere or
             projects always, none beside one for matrices, and `recipe` itself otherwise.
@@ -164,10 +176,12 @@ def param_groups(
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
             are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
             tenth of it is put on a sphere.
-        **hyper_parameters: of `recipe`.
+        **hyper_parameters: of `recipe`. Those that are not given are left open: the optimizer's
+            call may give them, `sn.optim.Muon(groups, lr=1e-2)`, a preset's rate too.
 
     Returns:
-        The groups; print them to see the reason for each parameter.
+        The groups; print them to see the reason for each parameter. Frozen weights of a type in
+        which no optimizer can step (integer, packed 4-bit, 8-bit floats, complex) are left out.
 
     Raises:
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
@@ -185,34 +199,48 @@ def param_groups(
     Source: Cho and Lee 2017, for `rest`; Jordan et al. 2024 (Muon) and Wen et al. 2026 (Hyperball),
     arXiv:2606.16899, for the presets.
     """
-    if isinstance(recipe, str) and recipe in PRESETS:
-        recipe, usual = PRESETS[recipe]
+    preset_names = frozenset[str]()
+    if isinstance(recipe, str):
+        recipe, usual = _find_preset(recipe)
         rest = usual if rest is None else rest
+        preset_names = recipe.given.difference(hyper_parameters)
     main = bound_of(recipe, hyper_parameters)
     left = None if rest is None else bound_of(rest, {})
-    recipes = Recipes(main, left, hyper_parameters, smallest_norm)
+    recipes = Recipes(main, left, smallest_norm)
     model = unwrap(model)
     parameters = dict(model.named_parameters())
     audited = batch if isinstance(batch, Audit) else audit(model, batch)
     wanted = wanted_of(parameters, audited, overrides or {})
     groups: dict[Hashable, dict[str, Any]] = {}
+    preset_names_of: dict[Hashable, frozenset[str]] = {}
+    defaults = {main.name: main.defaults}
     assignments, on_sphere = [], []
     for name, weight in parameters.items():
+        role, shape = wanted[name].role, tuple(weight.shape)
+        if can_never_be_stepped(weight):
+            reason = f"{role.reason}; frozen, of {weight.dtype}, which no optimizer can step"
+            assignments.append(Assignment(name, shape, None, "left out", None, role.role, reason))
+            continue
         try:
             bound, treatment, view, why = recipes.assign(weight, wanted[name])
             given = {**_decay_of(decay, weight, view, bound), **wanted[name].entries}
-            entries = bound_of(bound, given).hyper_parameters
+            bound = bound_of(bound, given)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from error
+        entries = {key: x for key, x in bound.hyper_parameters.items() if key in bound.given}
+        from_preset = preset_names.difference(given)
+        if bound.recipe is not main.recipe or wanted[name].recipe is not None:
+            from_preset = frozenset()
         if bound.recipe is not main.recipe:
             entries = {"recipe": bound.name, **entries}
-        key = (treatment, *(_told_apart(item) for item in entries.items()))
+        defaults[bound.name] = bound.defaults
+        key = (treatment, from_preset, *(_told_apart(item) for item in entries.items()))
         groups.setdefault(key, {"params": [], **entries})["params"].append(weight)
-        place, role = list(groups).index(key), wanted[name].role
+        preset_names_of[key] = from_preset
         units = None if view is None else str(view)
         reason = why if why.startswith(role.reason) else f"{role.reason}; {why}"
-        shape = tuple(weight.shape)
-        assignments.append(Assignment(name, shape, place, treatment, units, role.role, reason))
+        index = list(groups).index(key)
+        assignments.append(Assignment(name, shape, index, treatment, units, role.role, reason))
         if treatment == "sphere" and view is not None:
             on_sphere.append((weight, view))
 
@@ -226,7 +254,25 @@ def param_groups(
             " training mode before you evaluate",
             stacklevel=2,
         )
-    return ParamGroups(list(groups.values()), assignments, audited, main.name)
+    from_presets = [(group, preset_names_of[key]) for key, group in groups.items()]
+    return ParamGroups(from_presets, assignments, audited, main.name, defaults)
+
+
+def _find_preset(name: str) -> tuple[Bound, Bound | None]:
+    """Return a preset's recipes, or the recipe of this name and no other.
+
+    Raises:
+        ValueError: it is neither a recipe nor a preset.
+    """
+    if name in PRESETS:
+        return PRESETS[name]
+    try:
+        return bind(name), None
+    except ValueError as error:
+        if ":" in name or "(" in name:
+            raise
+        presets = ", ".join(map(repr, PRESETS))
+        raise ValueError(f"{error}, nor a preset: {presets}") from None
 
 
 def _told_apart(entry: tuple[str, Any]) -> Hashable:

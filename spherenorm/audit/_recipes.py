@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -124,7 +124,6 @@ class Recipes:
     Args:
         main: that was asked for.
         rest: of weights that `main` does not suit; None takes what is usual beside `main`.
-        chosen: the hyper-parameters of `main` that the user gave.
         smallest_norm: weights of smaller units are Euclidean where `main` keeps norms.
 
     Raises:
@@ -135,7 +134,6 @@ class Recipes:
         self,
         main: Bound,
         rest: Bound | None,
-        chosen: Collection[str],
         smallest_norm: float,
     ) -> None:
         if not smallest_norm >= 0:
@@ -155,8 +153,7 @@ class Recipes:
         # Units that outnumber their entries cannot be orthogonal, and a term for it would compete
         # with the loss for good: an `alpha` that the user did not choose is 0 there.
         own = any(isinstance(rule, OrthogonalityRegularization) for rule in rules)
-        alpha = main.hyper_parameters.get("alpha", 0)
-        usual_alpha = "alpha" not in chosen and alpha == main.defaults.get("alpha") != 0
+        usual_alpha = "alpha" not in main.given and main.defaults.get("alpha", 0) != 0
         self._turns_apart = own and usual_alpha
 
     def assign(self, weight: Tensor, wanted: Wanted) -> Assigned:
@@ -204,9 +201,12 @@ class Recipes:
         bound, size, more = self._main, max(wanted.view.size(weight), 1), ""
         if "view" in bound.defaults:
             bound = bound.replace(view=str(wanted.view))
-        if self._turns_apart and (units := weight.numel() // size) > size:
-            bound = bound.replace(alpha=0)
-            more = f"; alpha=0: {units} units of {size} entries cannot be orthogonal"
+        if self._turns_apart:
+            units = weight.numel() // size
+            cannot = units > size
+            bound = bound.replace(alpha=0 if cannot else self._main.defaults["alpha"])
+            if cannot:
+                more = f"; alpha=0: {units} units of {size} entries cannot be orthogonal"
         return bound, "sphere" if self._on_sphere else "projected", more
 
     def _of_matrix(self, wanted: Wanted) -> Bound:

@@ -66,8 +66,8 @@ def fit(
         loaded, rule = _fit_group(group, old, recipe_of(old["recipe"], own_recipe), held)
         groups.append(loaded)
         for key, (name, weight) in zip(group["params"], weights, strict=True):
-            fresh = first_state(name, weight, rule)
             if key in rest:
+                fresh = first_state(name, weight, rule)
                 state[weight] = _fit_state(name, rest.pop(key), fresh)
                 sharing.append((rule, state[weight]))
     reconcile_shared(sharing)

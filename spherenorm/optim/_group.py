@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from spherenorm._registry import (
     find_recipe,
     hyper_parameter_names,
     name_of,
+    registered,
 )
 from spherenorm._views import View
 from spherenorm.compile import require_backend
@@ -30,6 +32,34 @@ SHARED = {"maximize": False, "backend": "auto"}
 _OTHER_ENTRIES = ("self", "params", "param_names", "recipe", *SHARED)
 _OTHER_WORDS = ("learning_rate", "wd", "decay")
 """Those of other libraries for hyper-parameters."""
+_TYPO_SIMILARITY = 0.8
+"""Of a misspelled hyper-parameter: "weight_decy", but not the tags "no_decay" and "decay_mult"."""
+_CHOOSING_WORDS = (
+    *("algorithm", "algo", "optim", "optim_name", "optim_type"),
+    *("opt", "optimizer", "optimizer_name", "optimizer_type"),
+)
+"""Entries by which other libraries choose the optimizer of a param_group (dion: `algorithm`)."""
+_CHOOSING_FLAG = re.compile(r"use_(\w+)")
+"""The same as a truth value, such as `use_muon` of KellerJordan/Muon."""
+_MULTIPLY = "multiply {of} itself, unless a scheduler reads it"
+_CLIP = "clip gradients before the step, by torch.nn.utils.clip_grad_norm_"
+_RATE_MULTIPLIERS = (
+    *("lr_scale", "lr_mult", "lr_mul", "lr_multi", "lr_multiplier", "lr_factor", "lr_ratio"),
+)
+_DECAY_MULTIPLIERS = (
+    *("wd_scale", "wd_mult", "wd_mul", "wd_multiplier", "wd_factor"),
+    *("weight_decay_scale", "weight_decay_mult", "weight_decay_multiplier"),
+)
+_CLIPPING_WORDS = (
+    *("max_grad_norm", "clip_grad_norm", "grad_clip", "grad_clip_norm", "clip_grad"),
+    *("gradient_clip_val", "clip_norm", "clipnorm", "clip_value", "clipvalue"),
+)
+_OF_OTHER_LIBRARIES = {
+    **dict.fromkeys(_RATE_MULTIPLIERS, _MULTIPLY.format(of="lr")),
+    **dict.fromkeys(_DECAY_MULTIPLIERS, _MULTIPLY.format(of="weight_decay")),
+    **dict.fromkeys(_CLIPPING_WORDS, _CLIP),
+}
+"""Entries that other libraries or their schedulers act on, and what to do instead."""
 _ONE_KERNEL = 'leave it out; backend="auto" steps all weights in one kernel where it can'
 _OF_TORCH = {
     "amsgrad": "this library does not have it",
@@ -39,6 +69,40 @@ _OF_TORCH = {
     "differentiable": "use spherenorm.functional, whose steps can be differentiated",
 }
 """Arguments of torch.optim that are taken at False and None, and what to do instead otherwise."""
+
+
+class GroupsOfRecipe(list[dict[str, Any]]):
+    """The param_groups that were made for one recipe, which those without a "recipe" take.
+
+    Attributes:
+        recipe: its name.
+        preset_names: the groups whose entries of these names are a preset's and not the user's.
+    """
+
+    def __init__(
+        self, groups: Sequence[tuple[dict[str, Any], frozenset[str]]], recipe: str
+    ) -> None:
+        super().__init__(group for group, _ in groups)
+        self.recipe, self.preset_names = recipe, list(groups)
+
+    def without_replaced(self, given: Collection[str]) -> list[dict[str, Any]]:
+        """Return the groups without those entries of a preset that a call of a class gives."""
+        preset_names = {id(group): names for group, names in self.preset_names}
+        found = []
+        for group in self:
+            replaced = preset_names.get(id(group), frozenset()) & set(given)
+            found.append({key: x for key, x in group.items() if key not in replaced})
+        return found
+
+
+def warn_of_other_recipe(optimizer: str, recipe: str, groups: GroupsOfRecipe) -> None:
+    """Warn of groups made for another recipe, which those without a "recipe" would not get."""
+    if recipe != groups.recipe and f"({groups.recipe})" not in recipe:
+        warnings.warn(
+            f"{optimizer} steps param_groups by {recipe!r} that were made for {groups.recipe!r}: "
+            f"use groups.optimizer(), or make them for {recipe!r}",
+            stacklevel=4,
+        )
 
 
 def refuse_taken_names(recipe: Recipe) -> None:
@@ -59,8 +123,9 @@ def refuse_modules(params: Any) -> None:
 
 def bind_arguments(
     optimizer: str, recipe: Recipe, positional: Sequence[Any], named: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The value of each hyper-parameter in a call of the class that is named `optimizer`.
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the value of each hyper-parameter in a call of the class that is named `optimizer`,
+    and the names of those that were given.
 
     Raises:
         TypeError: an argument is unknown, absent, or torch.optim's and switched on.
@@ -73,8 +138,38 @@ def bind_arguments(
     except TypeError as error:
         has = f"its hyper-parameters are {', '.join(known)}"
         raise TypeError(f"{optimizer}: {error}; {has}") from None
+    given_names = frozenset(bound.arguments)
     bound.apply_defaults()
-    return {name: as_saved(value) for name, value in bound.arguments.items()}
+    return {name: as_saved(value) for name, value in bound.arguments.items()}, given_names
+
+
+def warn_of_unused_arguments(
+    optimizer: str,
+    arguments: Mapping[str, Any],
+    given: Collection[str],
+    param_groups: Sequence[Mapping[str, Any]],
+) -> None:
+    """Warn of given arguments of a class that no param_group has, since each sets its own.
+
+    A value that some group has as well is not lost: timm gives a decay of 0 beside its groups.
+    """
+    for name in sorted(given):
+        groups_have = [group[name] for group in param_groups if name in group]
+        if not any(_is_same(as_saved(arguments[name]), value) for value in groups_have):
+            values = f": they have {', '.join(map(repr, groups_have))}" if groups_have else ""
+            warnings.warn(
+                f"{optimizer}: {name}={arguments[name]!r} reaches no param_group, since each sets "
+                f"its own or has another recipe{values}. Set {name} in the param_groups",
+                stacklevel=4,
+            )
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    if isinstance(value, tuple | list) and isinstance(other, tuple | list):
+        return len(value) == len(other) and all(map(_is_same, value, other))
+    if isinstance(value, Tensor) or isinstance(other, Tensor):
+        return value is other
+    return bool(value == other)
 
 
 def complete_group(
@@ -95,6 +190,8 @@ def complete_group(
     recipe, defaults = find_recipe(param_group.get("recipe", own_recipe)), own_defaults
     refuse_taken_names(recipe)
     known, name = defaults_of(recipe), name_of(recipe)
+    if "recipe" not in param_group:
+        _refuse_other_choices(param_group, name, known)
     if recipe_of(name, own_recipe) is not recipe:
         alone = "must be importable by that name, which is no other recipe's"
         raise ValueError(f"recipe {name!r} of a param_group {alone}")
@@ -144,16 +241,48 @@ def _refuse_arguments_of_torch(arguments: Mapping[str, Any], known: Collection[s
             raise TypeError(f"{name}={arguments[name]!r} is an argument of torch.optim: {instead}")
 
 
+def _refuse_other_choices(group: Mapping[str, Any], recipe: str, known: Collection[str]) -> None:
+    """Refuse entries by which other libraries choose another optimizer than this group's recipe."""
+    for name, value in group.items():
+        if name in known or name in _OTHER_ENTRIES:
+            continue
+        if flag := _CHOOSING_FLAG.fullmatch(name):
+            asked = flag[1].lower()
+            # (`use_muon` is true of Muon and of its variants.)
+            is_switch = isinstance(value, int) and bool(registered(asked))
+            if not is_switch or bool(value) == (asked in recipe):
+                continue
+            instead = asked if value else "adamw"
+        elif name in _CHOOSING_WORDS and value is not None:
+            instead = value.lower() if isinstance(value, str) else "adamw"
+            if instead == recipe:
+                continue
+            instead = instead if registered(instead) else "adamw"
+        else:
+            continue
+        raise TypeError(
+            f"{name}={value!r} in a param_group does not choose its optimizer here, which would be "
+            f'{recipe!r}; give the group a recipe instead, such as "recipe": "{instead}"'
+        )
+
+
 def _warn_of_no_effect(group: Mapping[str, Any], recipe: str, known: Collection[str]) -> None:
     """Warn of entries that mean to be hyper-parameters. (Others are tags, which torch keeps.)"""
     others = [name for name in group if name not in known and name not in _OTHER_ENTRIES]
     found = hyper_parameter_names() if others else set()
-    meant = [*known, "recipe", *_OTHER_WORDS]
+    meant = [*known, "recipe"]
     for name in others:
-        if name in found - _OF_TORCH.keys() or difflib.get_close_matches(name.lower(), meant):
-            no_effect = f"{name}={group[name]!r} in a param_group has no effect"
-            has = f"the hyper-parameters of {recipe!r} are {', '.join(known)}"
-            warnings.warn(f"{no_effect}: {has}", stacklevel=7)
+        no_effect = f"{name}={group[name]!r} in a param_group has no effect"
+        if name in _OF_OTHER_LIBRARIES:
+            no_effect += f" on the optimizer: {_OF_OTHER_LIBRARIES[name]}"
+        elif not (
+            name in found - _OF_TORCH.keys()
+            or name in _OTHER_WORDS
+            or difflib.get_close_matches(name.lower(), meant, cutoff=_TYPO_SIMILARITY)
+        ):
+            continue
+        has = f"the hyper-parameters of {recipe!r} are {', '.join(known)}"
+        warnings.warn(f"{no_effect}; {has}", stacklevel=7)
 
 
 def as_saved(value: Any) -> Any:

@@ -18,12 +18,15 @@ from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._evaluation import Evaluated
 from spherenorm.optim._group import (
     SHARED,
+    GroupsOfRecipe,
     bind_arguments,
     bind_group,
     complete_group,
     recipe_of,
     refuse_modules,
     refuse_taken_names,
+    warn_of_other_recipe,
+    warn_of_unused_arguments,
 )
 from spherenorm.optim._states import (
     check_shared_fields,
@@ -62,13 +65,15 @@ class RecipeOptimizer(Evaluated):
 
     Raises:
         TypeError: an unknown hyper-parameter, an argument of torch.optim that is none here, a
-            module for its parameters, or a complex or integer parameter.
+            module for its parameters, a complex, integer or 8-bit parameter that is not frozen,
+            or an entry of a group by which another library chooses an optimizer (`use_muon`).
         ValueError: a hyper-parameter outside its interval, an unknown backend, weights that
             FullyShardedDataParallel has flattened. Nothing changes then.
 
     Warns:
         UserWarning: a manifold does not suit weights of a group (see `Sphere.weight_warnings`); a
-            group sets a hyper-parameter that its recipe does not have.
+            group sets a hyper-parameter that its recipe does not have; an argument reaches no
+            group, since each sets its own.
 
     Example:
         >>> optimizer = sn.optim.SGD([torch.ones(2)], lr=0.1, momentum=0.9)
@@ -87,9 +92,15 @@ class RecipeOptimizer(Evaluated):
         **hyper_parameters: Any,
     ) -> None:
         refuse_modules(params)
-        own = bind_arguments(type(self).__name__, self.recipe, args, hyper_parameters)
-        shared = {"maximize": maximize, "backend": backend, "recipe": name_of(self.recipe)}
+        name, recipe = type(self).__name__, name_of(self.recipe)
+        own, given = bind_arguments(name, self.recipe, args, hyper_parameters)
+        if isinstance(params, GroupsOfRecipe):
+            warn_of_other_recipe(name, recipe, params)
+            params = params.without_replaced(given)
+        shared = {"maximize": maximize, "backend": backend, "recipe": recipe}
         super().__init__(params, {**own, **shared})
+        given |= {key for key, default in SHARED.items() if shared[key] != default}
+        warn_of_unused_arguments(name, self.defaults, given, self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add `params` and the entries in which they differ from the optimizer.

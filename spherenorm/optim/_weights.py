@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from spherenorm._numerics import refuse_unless_real
+from spherenorm._numerics import can_never_be_stepped, refuse_unless_real
 from spherenorm._steps import init_apart
 from spherenorm.compile import refusal
 from spherenorm.core import Rule, State
@@ -35,7 +35,7 @@ def check_weights(optimizer: str, weights: Named, rule: Rule) -> None:
     """Refuse weights for which no step of a rule can be right; warn of others that do not suit it.
 
     Raises:
-        TypeError: a weight is complex or integer.
+        TypeError: a weight is complex, integer or of 8 bits, and not frozen.
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
             in its shape, or refuses its values.
 
@@ -44,6 +44,8 @@ def check_weights(optimizer: str, weights: Named, rule: Rule) -> None:
     """
     warned: dict[str, list[str]] = {}
     for name, weight in weights:
+        if can_never_be_stepped(weight):
+            continue
         refuse_unless_real(weight, name)
         _refuse_flattened(name, weight)
         first_state(name, weight, rule)

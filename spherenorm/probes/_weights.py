@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._manifold import sphere_of
+from spherenorm._numerics import can_never_be_stepped
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.core import Rule
 from spherenorm.optim import RecipeOptimizer
@@ -59,7 +60,7 @@ def watched_weights(
     for number, weight, name in _named(optimizer, names):
         rule, test = rules[number]
         view = _view(views, name, rule, test)
-        if weight.ndim < 2 or not weight.numel() or view is None:
+        if weight.ndim < 2 or not weight.numel() or view is None or can_never_be_stepped(weight):
             continue
         if not weight.is_floating_point():
             message = f"weight {name!r} must be real and floating-point, got {weight.dtype}"

@@ -22,6 +22,8 @@ def adam(
 ) -> Chain:
     """Adam with L2 regularization, as torch.optim.Adam.
 
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
+
     Args:
         lr: in [0, inf).
         betas: decay rates of the two moments, each in [0, 1).
@@ -53,6 +55,8 @@ def adamw(
     weight_decay: Scalar = 1e-2,
 ) -> Chain:
     """Adam with decoupled weight decay, as torch.optim.AdamW: w loses lr weight_decay w per step.
+
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adam`).
 
     Args:
         lr, betas, eps: as for `adam`.
@@ -87,6 +91,8 @@ def adamp(
     """AdamP: Adam whose step loses its radial part where the weight is scale-invariant.
 
     Bias correction and decoupled decay are those of the release.
+
+    Start with lr = 0.001, betas (0.9, 0.999) (the `adamp` package's).
 
     Args:
         lr, betas, eps: as for `adam`.
@@ -128,6 +134,8 @@ def adamc(
     So |g| / |w| keeps its equilibrium while lr falls; AdamW's grows. Layers without a normalization
     behind them, such as the head, belong in a param_group of `adamw`.
 
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+
     Args:
         lr, betas, eps: as for `adam`.
         weight_decay: in [0, inf).
@@ -163,6 +171,8 @@ def lamb(
 ) -> Chain:
     """LAMB: AdamW whose step, decay included, is a share lr of the weight's norm.
 
+    Start with lr = 0.01, betas (0.9, 0.999) (measured).
+
     Args:
         lr: |w' - w| / |w|, in [0, inf).
         betas, eps: as for `adam`.
@@ -190,6 +200,8 @@ def lion(
     lr: Scalar = 1e-4, betas: tuple[Scalar, Scalar] = (0.9, 0.99), weight_decay: Scalar = 0.0
 ) -> Chain:
     """Lion: the sign of an average, with decoupled decay.
+
+    Start with lr = 0.001, betas (0.9, 0.99) (measured; large models take a tenth).
 
     Args:
         lr: the step of each entry, in [0, inf).
@@ -221,6 +233,8 @@ def rmsprop(
     centered: bool = False,
 ) -> Chain:
     """RMSprop with momentum on the preconditioned gradient, as torch.optim.RMSprop.
+
+    Start with lr = 0.001, momentum 0.9 (measured).
 
     Args:
         lr: in [0, inf).

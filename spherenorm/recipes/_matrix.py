@@ -25,6 +25,8 @@ def muon(
     Matrices, convolutions and stacks of matrices alone; `spherenorm.param_groups` gives biases and
     gains another recipe.
 
+    Start with lr = 0.02, momentum 0.95 (Jordan et al. 2024, for hidden matrices).
+
     Args:
         lr: in [0, inf).
         momentum: of an average, in [0, 1).
@@ -60,6 +62,8 @@ def muonh(
 ) -> Chain:
     """MuonH, Muon on the hyperball: |w| stays as it was, and a step turns w by about lr.
 
+    Start with lr = 0.02, momentum 0.95 (the default).
+
     Args:
         lr: as for `adamh`.
         view: splits a weight into the units whose norm stays; each is one matrix, too.
@@ -93,6 +97,8 @@ def normuon(
     precision: str = "weight",
 ) -> Chain:
     """NorMuon: Muon whose rows are divided by a running root mean square, at the same length.
+
+    Start with lr = 0.02, momentum 0.95 (as `muon`).
 
     Args:
         lr, momentum, weight_decay, coefficients, scale, precision: as for `muon`.
@@ -130,6 +136,8 @@ def scion(
         w <- (1 - lr weight_decay) w - lr radius sqrt(m / n) U V^T,    U S V^T the momentum.
 
     At a weight decay of 1, a convex combination of two points of the ball stays in it.
+
+    Start with lr = 0.0005, momentum 0.9 (measured).
 
     Args:
         lr: in [0, inf).
@@ -171,6 +179,8 @@ def muown(
     The gains are states of the optimizer; the model stays as it is. A row turns by lr / |v|. Call
     `optimizer.reset_averages()` after writing into the parameters, whose norms are the gains.
 
+    Start with lr = 0.01, momentum 0.95 (the default).
+
     Args:
         lr: of the directions, in [0, inf).
         momentum: of an average, in [0, 1).
@@ -210,6 +220,8 @@ def mdmuon(
     """Magnitude and direction decoupled, with Muon: W = diag(a) V diag(b), |V| as it was.
 
     The gains a and b start at 1 and stay positive.
+
+    Start with lr = 0.05, momentum 0.95 (measured).
 
     Args:
         lr: of V, in [0, inf).

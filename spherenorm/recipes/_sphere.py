@@ -23,6 +23,8 @@ def sgdg(
     The learning rate sits inside the momentum. Weights should start on the unit sphere
     (`Sphere(view).normalize`); biases, gains and the last layer belong in a Euclidean param_group.
 
+    Start with lr = 0.2, momentum 0.9 (the default).
+
     Args:
         lr: radians per unit of gradient, in [0, inf).
         momentum: in [0, 1).
@@ -56,6 +58,8 @@ def adamg(
     view: ViewLike = "channel",
 ) -> Chain:
     """Adam on the Grassmann manifold G(1, n), one second moment per unit; see `sgdg`.
+
+    Start with lr = 0.05, betas (0.9, 0.99) (the default).
 
     Args:
         lr: the angle of a first step in radians, in [0, inf).
@@ -92,6 +96,8 @@ def adamh(
 
     With <u, w> = 0 the turn is arctan(lr). A weight that starts at 0 is refused.
 
+    Start with lr = 0.02, betas (0.9, 0.95) (the default).
+
     Args:
         lr: |w| times this is the length of the step, in [0, inf).
         betas, eps: as for `adam`.
@@ -126,6 +132,8 @@ def ngpt(
     reads the stream (embeddings, queries, keys, values, the first matrix of an MLP) and "dim=1" for
     what writes into it. Its scales and its architecture are the model's own.
 
+    Start with lr = 0.003, betas (0.9, 0.95) (measured).
+
     Args:
         lr, betas, eps: as for `adam`.
         view: splits a weight into the units whose norm is 1.
@@ -155,6 +163,8 @@ def nora(
     """Nora: AdamP's projection of the momentum, always on, and steps of one length for each row:
 
         d = N(m - (<m, w> / <w, w>) w),    w <- w - lr (d + weight_decay w).
+
+    Start with lr = 0.05, momentum 0.95 (measured).
 
     Args:
         lr: the length of a row's step, in [0, inf).
@@ -189,6 +199,8 @@ def orthograd(
     view: ViewLike = "layer",
 ) -> Chain:
     """AdamW of a gradient without its radial part, which keeps its length: OrthoGrad.
+
+    Start with lr = 0.003, betas (0.9, 0.999) (measured).
 
     Args:
         lr, betas, eps: as for `adam`.

@@ -16,6 +16,8 @@ def aggmo(lr: Scalar = 0.1, betas: tuple[Scalar, Scalar, Scalar] = (0.0, 0.9, 0.
 
         p_i <- beta_i p_i + g,    w <- w - lr mean_i p_i.
 
+    Start with lr = 0.1, betas (0, 0.9, 0.99) (the default).
+
     Args:
         lr: in [0, inf).
         betas: of the heavy balls, each in [0, 1).
@@ -43,6 +45,8 @@ def qhm(
     """Quasi-hyperbolic momentum: a mean of the gradient and of its average.
 
         m <- momentum m + (1 - momentum) g,    w <- w - lr ((1 - nu) g + nu m).
+
+    Start with lr = 1, momentum 0.999, nu 0.7 (the default).
 
     Args:
         lr: in [0, inf).
@@ -76,6 +80,8 @@ def ademamix(
     """AdEMAMix: AdamW with a second momentum that remembers tens of thousands of steps.
 
         direction = (m1 / (1 - beta1^t) + alpha m2) / (sqrt(v / (1 - beta2^t)) + eps).
+
+    Start with lr = 0.002, betas (0.9, 0.999, 0.9999) (measured).
 
     Args:
         lr, weight_decay: in [0, inf).
@@ -115,6 +121,8 @@ def grokfast(
 
         h <- alpha h + (1 - alpha) g, which starts at the first g;    AdamW of g + lamb h.
 
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+
     Args:
         lr, weight_decay: in [0, inf).
         betas, eps: as for `adamw`.
@@ -145,6 +153,8 @@ def schedulefree_sgd(
     The model holds y, at which the gradient is taken; evaluate with `readout`. A warmup of lr is
     yours. See `zoo.rules.ScheduleFree` for the formula. A step makes y of z and x in the state:
     call `optimizer.reset_averages()` after writing into the parameters.
+
+    Start with lr = 1, momentum 0.9 (the default).
 
     Args:
         lr: in [0, inf).
@@ -180,6 +190,8 @@ def schedulefree_adamw(
     """Schedule-free AdamW: Adam without its momentum, and with an average of the iterates.
 
     The model holds y, as for `schedulefree_sgd`; write into it as there.
+
+    Start with lr = 0.005, betas (0.9, 0.999) (measured).
 
     Args:
         lr: in [0, inf).
@@ -220,6 +232,8 @@ def schedulefree_adamc(
     It is ScheduleFree+ without its Polyak step size, which needs the value of the loss. The model
     holds y, as for `schedulefree_sgd`; write into it as there.
 
+    Start with lr = 0.005, betas (0.9, 0.95) (measured).
+
     Args:
         lr, eps: in [0, inf).
         betas: decay rates of Adam's moments, each in [0, 1).
@@ -258,6 +272,8 @@ def lookahead_adamw(
 
     s is in the state: call `optimizer.reset_averages()` after writing into the parameters.
 
+    Start with lr = 0.002, betas (0.9, 0.999) (measured).
+
     Args:
         lr, betas, eps, weight_decay: as for `adamw`.
         alpha: the share of the way that is kept, in [0, 1].
@@ -295,6 +311,8 @@ def emanesterov_adamw(
     The model holds the point ahead; evaluate with `readout`. `zoo.rules.TrendLookahead` behind the
     step size of any chain does the same. The paper switches it off in warmup and at the end. Call
     `optimizer.reset_averages()` after writing into the parameters.
+
+    Start with lr = 0.002, betas (0.9, 0.999) (measured).
 
     Args:
         lr, betas, eps, weight_decay: as for `adamw`.

@@ -24,6 +24,8 @@ def adafactor(
 
     R and C averages of the sums of g^2 + eps, with a decay rate of 1 - t^-decay.
 
+    Start with lr = 0.02 (measured).
+
     Args:
         lr: relative to the weight, in [0, inf). The paper's is min(0.01, 1 / sqrt(t)).
         decay: in (0, inf).
@@ -63,6 +65,8 @@ def came(
         u = g / sqrt(factored moment of g^2 + eps),    u <- u / max(1, rms(u) / longest),
         m <- beta1 m + (1 - beta1) u,    direction = m / sqrt(factored moment of (u - m)^2 + eps2).
 
+    Start with lr = 0.0002, betas (0.9, 0.999, 0.9999) (the default).
+
     Args:
         lr: in [0, inf).
         betas: of m, and of the two moments, each in [0, 1).
@@ -98,6 +102,8 @@ def prodigy(
 
     See `zoo.rules.ProdigyStep` for the formula. All weights share the estimate.
 
+    Start with lr = 1, betas (0.9, 0.999) (the default, which needs no tuning).
+
     Args:
         lr: a factor, in [0, inf), for schedules; the same for all weights, but for 0.
         betas: decay rates of the moments, each in [0, 1).
@@ -124,6 +130,8 @@ def dadapt_sgd(lr: Scalar = 1.0, momentum: Scalar = 0.9, d0: Scalar = 1e-6) -> C
 
     See `zoo.rules.DAdaptation` for the formula. All weights share the estimate. A step goes on from
     weights in the state: call `optimizer.reset_averages()` after writing into the parameters.
+
+    Start with lr = 0.3, momentum 0.9 (measured; the paper's is 1).
 
     Args:
         lr: a factor, in [0, inf), for schedules; the same for all weights, but for 0.

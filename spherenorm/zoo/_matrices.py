@@ -26,6 +26,8 @@ def muoneq(
 
         O = NS(diag(M M^T)^(-1/2) M),    W <- W - lr (0.2 sqrt(max(m, n)) O + weight_decay W).
 
+    Start with lr = 0.02, momentum 0.95 (as `muon`).
+
     Args:
         lr, momentum, weight_decay, nesterov, coefficients, precision: as for `muon`.
         view: "channel" equilibrates rows (R, the paper's default), "dim=1" columns (C).
@@ -62,6 +64,8 @@ def muon2(
     """Muon^2: Muon of a momentum that is divided by Adam's second moment.
 
         O = NS(M / (sqrt(V) + eps)),    M, V averages of G and G^2, without bias correction.
+
+    Start with lr = 0.02, betas (0.95, 0.95) (the default).
 
     Args:
         lr, weight_decay: in [0, inf).
@@ -102,6 +106,8 @@ def adamuon(
         O = NS(sign(M)),    V <- momentum V + (1 - momentum) O^2,    U = O / (sqrt(V) + eps),
         W <- W - lr (0.2 sqrt(m n) U / |U| + weight_decay W).
 
+    Start with lr = 0.02, momentum 0.95 (the default).
+
     Args:
         lr, weight_decay: in [0, inf).
         momentum: decay rate of M and V, in [0, 1).
@@ -140,6 +146,8 @@ def polargrad(
 
         M = U H the polar decomposition,    W <- W - lr (tr(H) U + weight_decay W).
 
+    Start with lr = 0.1, momentum 0.95 (measured).
+
     Args:
         lr, momentum, weight_decay: as for `muon`.
         coefficients, precision: see `rules.Orthogonalize`.
@@ -170,6 +178,8 @@ def rmnp(
         M <- momentum M + (1 - momentum) G,    W <- W - lr (N(M) + weight_decay W),
 
     N(M) with M_i / |M_i| in each row.
+
+    Start with lr = 0.02, momentum 0.95 (the default).
 
     Args:
         lr: the length of a row's step, in [0, inf).
@@ -203,6 +213,8 @@ def mano(lr: Scalar = 1e-3, momentum: Scalar = 0.95, weight_decay: Scalar = 0.1)
         row at even ones,    M <- momentum M + G.
 
     Of a convolution, a column is an input channel.
+
+    Start with lr = 0.01, momentum 0.95 (measured).
 
     Args:
         lr, weight_decay: in [0, inf).
@@ -242,6 +254,8 @@ def rowfloor_muon(
 
     A step lengthens the weight by its radial part alone, of which half counts; each row moves by at
     least lr floor |row|; entries that the step shrinks decay by lr weight_decay afterwards.
+
+    Start with lr = 0.0375, momentum 0.95 (the default).
 
     Args:
         lr, weight_decay: in [0, inf).
@@ -284,6 +298,8 @@ def hyperp(
         lr sqrt(8 / depth) (tokens / 9.5e9)^(-0.32) sqrt(batch / 2^21).
 
     Width needs no factor; residual branches stay scaled by depth, as Depth-muP has it.
+
+    Start with lr = 0.02, momentum 0.95 (as `muonh`).
 
     Args:
         lr: the best one of 8 layers, 9.5e9 tokens and a batch of 2^21 tokens, in [0, inf).

@@ -23,6 +23,8 @@ def amsgrad(
         v_max <- max(v_max, v),
         direction = (m / (1 - beta1^t)) / (sqrt(v_max / (1 - beta2^t)) + eps).
 
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+
     Args:
         lr, betas, eps: as for `adam`.
         weight_decay: decoupled, in [0, inf).
@@ -54,6 +56,8 @@ def adabelief(
         s <- beta2 s + (1 - beta2) (g - m)^2 + eps,
         direction = (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps).
 
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
+
     Args:
         lr, betas: as for `adam`.
         eps: in [0, inf).
@@ -84,6 +88,8 @@ def laprop(
 
         m <- beta1 m + (1 - beta1) g / (sqrt(v / (1 - beta2^t)) + eps),
         direction = m / (1 - beta1^t).
+
+    Start with lr = 0.002, betas (0.9, 0.999) (measured).
 
     Args:
         lr, betas, eps: as for `adam`.
@@ -117,6 +123,8 @@ def adopt(
         v <- beta2 v + (1 - beta2) g^2.
 
     The first step only takes v = g^2, and decays.
+
+    Start with lr = 0.001, betas (0.9, 0.9999) (the default).
 
     Args:
         lr, betas: as for `adam`.
@@ -155,6 +163,8 @@ def adan(
 
     m, v and n averages of g, of its change c, and of (g + beta2 c)^2.
 
+    Start with lr = 0.005, betas (0.98, 0.92, 0.99) (measured).
+
     Args:
         lr, eps, weight_decay: in [0, inf).
         betas: decay rates of m, v and n, each in [0, 1).
@@ -188,6 +198,8 @@ def mars_adamw(
 
     For matrices; the release steps biases and gains by AdamW.
 
+    Start with lr = 0.003, betas (0.95, 0.99) (the default).
+
     Args:
         lr, betas, eps: as for `adam`.
         weight_decay: in [0, inf).
@@ -219,6 +231,8 @@ def cautious_adamw(
 
         direction u m / max(mean(m), 0.001),    m = 1 where u g > 0,    u of Adam.
 
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+
     Args:
         lr, betas, eps: as for `adam`.
         weight_decay: in [0, inf).
@@ -246,6 +260,8 @@ def grams(
     weight_decay: Scalar = 0.0,
 ) -> Chain:
     """Grams: the size of Adam's step with the sign of the gradient, sign(g) |u|.
+
+    Start with lr = 0.003, betas (0.9, 0.999) (measured).
 
     Args:
         lr, betas, eps: as for `adam`.
@@ -279,6 +295,8 @@ def stable_adamw(
     """StableAdamW: AdamW whose step, with its decay, shrinks while gradients are surprising.
 
         lr / max(1, s),    s^2 = mean(g^2 / max(v / (1 - beta2^t), eps^2)), for each weight.
+
+    Start with lr = 0.003, betas (0.9, 0.99) (measured).
 
     Args:
         lr, betas: as for `adam`.
@@ -317,6 +335,8 @@ def adam_mini(
 
     Blocks are the neurons of most matrices, the heads of queries and keys (`view="groups=8"`), and
     the tokens of an embedding. Biases and gains have a block for each entry, as in Adam.
+
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
 
     Args:
         lr, betas, eps: as for `adam`.

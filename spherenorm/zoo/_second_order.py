@@ -26,6 +26,8 @@ def soap(
     (The release has no decay in the first step, and decays behind a step, not before it.)
     `"hyperball(soap)"` is SOAP on the hyperball.
 
+    Start with lr = 0.003, betas (0.95, 0.95) (the default).
+
     Args:
         lr: in [0, inf).
         betas: decay rates of M, and of V and the preconditioners, each in [0, 1).
@@ -63,6 +65,8 @@ def shampoo(
     """Shampoo: gradients divided by the fourth roots of both of their second moments.
 
         W <- W - lr L^(-1/4) G R^(-1/4),    L = eps I + sum G G^T,    R = eps I + sum G^T G.
+
+    Start with lr = 0.1, momentum 0.9 (measured).
 
     Args:
         lr: in [0, inf).

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
+from torch.utils.checkpoint import CheckpointFunction, checkpoint_sequential
 
 from spherenorm import audit, param_groups
 from spherenorm.audit import Verdict
@@ -29,6 +30,51 @@ def normed(*after):
 
 def x(count=16):
     return torch.randn(count, 6)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointed_parts_are_read_as_plain_calls(use_reentrant):
+    """Audit, roles and groups are those of the model without checkpoints, which it keeps."""
+    parts = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5))
+    head, batch = nn.Linear(5, 2), x()
+
+    def checkpointed(self, inputs):
+        inputs = inputs.clone().requires_grad_()
+        return self.h(checkpoint_sequential(self.f, 2, inputs, use_reentrant=use_reentrant))
+
+    plain = Net(lambda self, inputs: self.h(self.f(inputs)), f=parts, h=head)
+    model = Net(checkpointed, f=parts, h=head)
+    for recipe in ("adamp", "muon+adamw"):
+        assert str(param_groups(model, batch, recipe)) == str(param_groups(plain, batch, recipe))
+    assert str(audit(model, batch)) == str(audit(plain, batch))
+    assert "apply" not in vars(CheckpointFunction)
+    model(batch).square().mean().backward()
+
+
+class OwnCheckpoint(torch.autograd.Function):
+    """As libraries have them, beside torch's."""
+
+    @staticmethod
+    def forward(ctx, run, inputs):
+        ctx.run, ctx.inputs = run, inputs.detach().requires_grad_()
+        with torch.no_grad():
+            return run(inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError("Checkpointing is not compatible with .grad()")
+        with torch.enable_grad():
+            torch.autograd.backward(ctx.run(ctx.inputs), grad)
+        return None, ctx.inputs.grad
+
+
+def test_a_checkpointing_function_of_another_library_is_refused_with_the_reason():
+    def forward(self, inputs):
+        return OwnCheckpoint.apply(self.f, self.g(inputs))
+
+    with refuses("checkpointing", "switch"):
+        audit(Net(forward, f=normed(nn.Linear(5, 2)), g=nn.Linear(6, 6)), x())
 
 
 BOTH = {"f.0.weight": "channel", "f.2.weight": None}

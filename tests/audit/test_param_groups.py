@@ -200,6 +200,91 @@ def test_overrides_by_name_and_pattern():
     assert rates == [0.3, 0.7, 0.01]
 
 
+def numbers(optimizer, name):
+    return [(group["recipe"], group[name]) for group in optimizer.param_groups]
+
+
+PRESETS = {"muon+adamw": "muon", "hyperball": "hyperball(adam)"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_the_user_gives_reaches_the_groups_and_the_rest_is_open(preset):
+    """Rates: a preset's, those of the call of the class, those of the groups; then an error."""
+    recipe, net, batch = PRESETS[preset], model(), images()
+    make = sn.torch_optimizer(recipe)
+    for call in (lambda groups: groups.optimizer(), make, lambda groups: make(list(groups))):
+        found = numbers(call(sn.param_groups(net, batch, preset)), "lr")
+        assert sorted(found) == [("adamw", 1e-3), (recipe, 0.02)]
+    groups = sn.param_groups(net, batch, preset)
+    assert groups[0]["lr"] == 0.02 or groups[1]["lr"] == 0.02
+    assert "lr=0.02" in str(groups)
+    assert "lr=0.001, betas=(0.9, 0.999)" in str(groups)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sorted(numbers(make(groups, lr=0.01), "lr")) == [("adamw", 1e-3), (recipe, 0.01)]
+        own = sn.param_groups(net, batch, recipe, rest=sn.bind("adamw", lr=3e-4))
+        assert "lr" not in own[[group.get("recipe") for group in own].index(None)]
+        assert sorted(numbers(make(own, lr=0.5), "lr")) == [("adamw", 3e-4), (recipe, 0.5)]
+        given = sn.param_groups(net, batch, preset, lr=0.03)
+        assert sorted(numbers(given.optimizer(), "lr")) == [("adamw", 1e-3), (recipe, 0.03)]
+    with pytest.warns(UserWarning, match="lr=0.01 reaches no param_group"):
+        assert sorted(numbers(make(given, lr=0.01), "lr")) == [("adamw", 1e-3), (recipe, 0.03)]
+
+
+def test_an_override_of_a_presets_rate_is_the_users():
+    overrides = {"0.weight": {"lr": 0.02}, "3.weight": {"recipe": sn.bind("muon", lr=0.02)}}
+    net = nn.Sequential(model(), nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    overrides = {f"0.{name}": value for name, value in overrides.items()}
+    groups = sn.param_groups(net, images(), "muon+adamw", overrides=overrides)
+    stepped = sn.optim.Muon(groups, lr=0.01).param_groups
+    rates = {each.name: stepped[each.group]["lr"] for each in groups.assignments}
+    assert (rates["0.0.weight"], rates["0.3.weight"], rates["1.weight"]) == (0.02, 0.02, 0.01)
+
+
+def test_groups_for_another_recipe_are_a_warning():
+    groups = sn.param_groups(model(), images(), "muon+adamw")
+    with pytest.warns(UserWarning, match="'adamw' that were made for 'muon'"):
+        sn.optim.AdamW(groups)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sn.torch_optimizer("averaged(muon)")(groups)
+
+
+def test_a_recipe_that_is_none_is_refused_with_the_presets():
+    with refuses("muon+adam", "'muon+adamw'", "'hyperball'"):
+        sn.param_groups(model(), images(), "muon+adam")
+
+
+FROZEN = (torch.uint8, torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("dtype", FROZEN, ids=str)
+@pytest.mark.parametrize("recipe", ["muon+adamw", "sgdg", "adamp", "adamw"])
+def test_frozen_weights_in_which_no_step_exists_are_left_out(recipe, dtype):
+    """As in QLoRA: a frozen base in 4 or 8 bits, and trained adapters."""
+
+    def forward(self, x):
+        base = self.quantized.real if self.quantized.is_complex() else self.quantized
+        return self.head(self.norm(x @ base.to(x).T + self.up(self.down(x))))
+
+    net = Net(
+        forward,
+        **{"down": nn.Linear(6, 2, bias=False), "up": nn.Linear(2, 8, bias=False)},
+        **{"norm": nn.LayerNorm(8), "head": nn.Linear(8, 2)},
+    )
+    net.quantized = nn.Parameter(torch.ones(8, 6).to(dtype), requires_grad=False)
+    net.base = nn.Parameter(torch.ones(3, 3), requires_grad=False)  # frozen, and may be trained
+    groups = sn.param_groups(net, torch.randn(16, 6), recipe)
+    taken = {id(x) for group in groups for x in group["params"]}
+    assert taken == {id(x) for n, x in net.named_parameters() if n != "quantized"}
+    left = next(each for each in groups.assignments if each.name == "quantized")
+    assert (left.group, left.treatment) == (None, "left out")
+    assert str(dtype) in left.reason
+    optimizer = groups.optimizer()
+    net(torch.randn(16, 6)).square().mean().backward()
+    optimizer.step()
+
+
 def embedding(norm, eps=1e-12):
     """A table whose rows have this norm, before a LayerNorm."""
     torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -122,6 +123,42 @@ def test_a_schedule_of_momentum_asks_for_one():
     with pytest.raises(KeyError):
         torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=6)
     torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=6, cycle_momentum=False)
+
+
+def both_set(**entries):
+    return [{"params": [w], **entries} for w in parameters()[:2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "groups", "named"),
+    [
+        ({"lr": 0.3}, both_set(lr=0.1), "lr=0.3"),
+        ({"weight_decay": 0.3}, both_set(weight_decay=0.0), "weight_decay=0.3"),
+        ({"betas": (0.5, 0.9)}, both_set(betas=(0.5, 0.8)), "betas="),
+        ({"lr": 0.3}, both_set(recipe="lion"), "lr=0.3"),
+        ({"lr": torch.tensor(0.3)}, both_set(lr=0.1), "lr="),
+        ({"maximize": True}, both_set(maximize=False), "maximize=True"),
+    ],
+)
+def test_an_argument_that_reaches_no_group_is_a_warning(arguments, groups, named):
+    with pytest.warns(UserWarning, match=f"AdamW: {named}.*reaches no param_group") as caught:
+        optim.AdamW(groups, **arguments)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "groups"),
+    [
+        ({}, both_set(lr=0.1)),
+        ({"lr": 0.1, "betas": [0.8, 0.9]}, both_set(lr=0.1, betas=(0.8, 0.9))),
+        ({"lr": 0.3}, [*both_set(lr=0.1)[:1], *both_set()[1:]]),
+        ({"weight_decay": 0}, [*both_set(weight_decay=0.1)[:1], *both_set(weight_decay=0.0)[1:]]),
+    ],
+)
+def test_an_argument_that_reaches_one_group_or_that_one_has_as_well_is_none(arguments, groups):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optim.AdamW(groups, **arguments)
 
 
 class Whole(sn.Rule):

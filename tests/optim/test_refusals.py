@@ -11,6 +11,7 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
+from spherenorm._registry import recipe_names
 from tests.harness import refuses
 from tests.optim.plain import Plain, assert_same, refuses_and_changes_nothing
 
@@ -123,7 +124,76 @@ def test_an_entry_that_has_no_effect_is_a_warning():
         assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        optim.AdamP([{"params": [weight()], "name": "head", "lr_scale": 0.5, "initial_lr": 1.0}])
+        tags = {"name": "head", "initial_lr": 1.0, "no_decay": True, "decay_mult": 0.5, "layer": 3}
+        optim.AdamP([{"params": [weight()], **tags}])
+
+
+RECIPES = [*recipe_names(), "hyperball(lion)", "averaged(muon)"]
+MULTIPLIERS = {
+    "lr_scale": "lr",
+    "lr_mult": "lr",
+    "wd_mult": "weight_decay",
+    "max_grad_norm": "clip",
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_multipliers_of_other_libraries_are_warned_of_for_every_recipe_alike(recipe):
+    optimizer_class = sn.torch_optimizer(recipe)
+    for name, instead in MULTIPLIERS.items():
+        with pytest.warns(
+            UserWarning, match=f"{name}=0.5 in a param_group has no effect.*{instead}"
+        ):
+            optimizer_class([{"params": [weight()], name: 0.5}])
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "instead"),
+    [
+        ("Muon", {"use_muon": False}, "adamw"),
+        ("Muon", {"algorithm": "lion"}, "lion"),
+        ("Muon", {"algorithm": "AdamW"}, "adamw"),
+        ("Muon", {"optim": "sgd"}, "sgd"),
+        ("Muon", {"optim": torch.optim.SGD}, "adamw"),
+        ("Muon", {"use_adamw": True}, "adamw"),
+        ("AdamW", {"use_muon": True}, "muon"),
+        ("AdamW", {"optimizer": "something"}, "adamw"),
+    ],
+)
+def test_words_by_which_other_libraries_choose_an_optimizer_are_refused(name, entry, instead):
+    ((key, value),) = entry.items()
+    with refuses(key, value, f'"recipe": "{instead}"', by=TypeError):
+        getattr(optim, name)([{"params": [weight()]}, {"params": [weight()], **entry}])
+
+
+def test_words_that_choose_the_recipe_that_the_group_has_are_taken():
+    for entry in ({"use_muon": True}, {"use_adamw": False}, {"algorithm": "muon"}, {"optim": None}):
+        optim.Muon([{"params": [weight()], **entry}])
+    optimizer = optim.Muon([{"params": [weight()], "use_muon": False, "recipe": "adamw"}])
+    assert optimizer.param_groups[0]["recipe"] == "adamw"
+
+
+FROZEN = (torch.uint8, torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_frozen_weight_of_any_dtype_is_no_error_and_stays(recipe):
+    frozen = [torch.nn.Parameter(ONES.to(dtype), requires_grad=False) for dtype in FROZEN]
+    trained = torch.nn.Parameter(torch.randn(3, 2))
+    optimizer = sn.torch_optimizer(recipe)([*frozen, trained])
+    trained.grad = torch.randn(3, 2)
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert sn.explain(optimizer)
+    assert all(torch.equal(x, ONES.to(x.dtype)) for x in frozen[:-1])
+    assert not any(x in optimizer.state for x in frozen)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_float8_weight_is_refused_when_the_optimizer_is_made(recipe):
+    short = torch.nn.Parameter(ONES.to(torch.float8_e4m3fn))
+    with refuses(0, (3, 2), "float8_e4m3fn", "bfloat16", by=TypeError):
+        sn.torch_optimizer(recipe)([short])
 
 
 @pytest.mark.parametrize(("group", "named", "error"), GROUPS)

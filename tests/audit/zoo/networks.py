@@ -15,6 +15,7 @@ from tests.audit.zoo.parts import (
     as_chain,
     chain,
     checkpointed,
+    checkpointed_reentrantly,
     compiled,
     conv,
     decoder,
@@ -218,7 +219,7 @@ def layer_drop():
 def wrapped_zero_biases():
     """LayerNorm(x + b): what comes before is invariant only while b is 0."""
     layers = []
-    for wrap in (compiled, checkpointed):
+    for wrap in (compiled, checkpointed, checkpointed_reentrantly):
         zeros, norm = nn.Parameter(torch.zeros(6)), nn.LayerNorm(6)
         shifted = Net(lambda s, x: s.norm(x + s.b), b=zeros, norm=norm)
         layers += linear(6, 6), wrap(shifted), nn.Tanh()
@@ -226,7 +227,7 @@ def wrapped_zero_biases():
 
 
 def wrapped_invariant():
-    wraps = compiled, checkpointed
+    wraps = compiled, checkpointed, checkpointed_reentrantly
     blocks = [wrap(nn.Sequential(linear(6, 6), nn.LayerNorm(6))) for wrap in wraps]
     model = nn.Sequential(*blocks, nn.Tanh(), linear(6, 3))
     named = nn.Sequential(*blocks).named_parameters()

@@ -232,7 +232,11 @@ def compiled(block):
     return torch.compile(block, backend=refuse)
 
 
-def checkpointed(block):
+def checkpointed(block, use_reentrant=False):
     wrapped = Net(lambda self, x: self.run(x), block=block)
-    wrapped.run = functools.partial(checkpoint, block, use_reentrant=False)
+    wrapped.run = functools.partial(checkpoint, block, use_reentrant=use_reentrant)
     return wrapped
+
+
+def checkpointed_reentrantly(block):
+    return checkpointed(block, use_reentrant=True)

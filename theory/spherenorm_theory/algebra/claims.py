@@ -130,7 +130,7 @@ class Claim:
         return vanishes(later - induction.factor * gap - rest)
 
     def latex(self, letters: Letters | None = None) -> str:
-        """The relation in LaTeX; see `spherenorm_theory.algebra.latex` for the letters."""
+        """The relation in LaTeX; see `spherenorm_theory.algebra.printing.latex` for the letters."""
         return latex(self.relation, letters)
 
     @property
@@ -277,7 +277,7 @@ class Proof:
         return ", ".join(self.kinds) + (f" under {{{held}}}" if held else "")
 
     def latex(self, letters: Letters | None = None) -> str:
-        """The statement in LaTeX; see `spherenorm_theory.algebra.latex` for the letters."""
+        """The statement in LaTeX; `spherenorm_theory.algebra.printing.latex` has the letters."""
         return self.statement.latex(letters)
 
     def __str__(self) -> str:

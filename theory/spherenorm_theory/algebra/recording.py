@@ -60,8 +60,8 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **given: Any) -> Tra
     booleans, strings, None, and numbers such as 0 at which a recipe leaves a rule out.
 
     Constants of a recipe, as in `StepSize(0.5)`, and numbers that Python computes of them are
-    rounded before they are recorded; `spherenorm_theory.algebra.exact` reads them. Values you pass
-    are rounded in the same way if the recipe branches on them.
+    rounded before they are recorded; `spherenorm_theory.algebra.symbols.exact` reads them. Values
+    you pass are rounded in the same way if the recipe branches on them.
 
     Args:
         recipe: a recipe, its registered name, or "module:function"; a trace stays as it is.

@@ -32,7 +32,7 @@ class Law(Split):
         agreement: the weights for which the law was held against its code.
         claims: all that the law says, as relations with what shows them and their hypotheses.
 
-    The other attributes are those of `spherenorm_theory.laws.Split`.
+    The other attributes are those of `spherenorm_theory.laws.split.Split`.
 
     Example:
         >>> law = norm_growth("sgd", weight_decay=0.0, dampening=0.0)

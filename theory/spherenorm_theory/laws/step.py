@@ -170,7 +170,7 @@ def one_step(
             scale-invariance test fails.
         orthogonal: pairs of atoms whose product is put to 0 as well, such as ("w", "m").
         mean_field: replace entrywise products by their means; see
-            `spherenorm_theory.algebra.Formal`.
+            `spherenorm_theory.algebra.formal.Formal`.
         given: hyper-parameters to hold at a value.
 
     Raises:
