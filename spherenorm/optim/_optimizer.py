@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from spherenorm._numerics import outside_inference_mode
 from spherenorm._registry import Recipe, find_recipe, hints_of, name_of
 from spherenorm._steps import first_state, sums_over
 from spherenorm.compile import Dispatcher, Group, Work
@@ -131,7 +132,8 @@ class RecipeOptimizer(Evaluated):
             loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
-        groups, new = _gathered(self.param_groups, rules, self.state)
+        with outside_inference_mode(), torch.no_grad():
+            groups, new = _gathered(self.param_groups, rules, self.state)
         old = {weight: self.state[weight] for weight in new if weight in self.state}
         self.state.update(new)  # before a weight moves, which an interrupt may stop half-way
         try:
