@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from spherenorm._steps import InPlaceError
 from spherenorm.compile._backends import BackendError, Group, Work
-from spherenorm.compile._key import RuleKey
+from spherenorm.compile._key import ZOO_RULES, RuleKey
 from spherenorm.compile._memory import Writes, one_by_one, overlapping, refusal
 from spherenorm.compile._paths import OwnCode, Path, Stack, path_of, refusal_of, stacked
 from spherenorm.compile._plan import GroupPaths, Plan
@@ -143,12 +143,7 @@ class Dispatcher:
             self._compared.add(repr([*kinds.values()]))
 
     def _writes(self, each: GroupPaths, own: Sequence[tuple[Work, Path]], apart: bool) -> Writes:
-        """Step the weights that no batch steps; return what is to be written.
-
-        Args:
-            each: their group.
-            own: the weights.
-            apart: no two tensors of the group's step share memory.
+        """Step weights of a group by own code; `apart`: no tensors of the group share memory.
 
         Raises:
             InPlaceError: the rule has written into its arguments.
@@ -216,11 +211,13 @@ def _stacks(each: GroupPaths, own: Sequence[tuple[Work, Path]]) -> Iterator[list
 
     So do all under `Stack`, and equal matrices of the library's rules that multiply: a product of a
     stack is one call, and on a GPU one launch, with the numbers of single ones to rounding. (Not in
-    half precision, where a stack rounds a product and a sum apart.)
+    half precision, where a stack rounds a product and a sum apart; nor with rules of the zoo, whose
+    norms round otherwise in a stack.)
     """
     products = [rule for rule in each.group.rule.tree() if isinstance(rule, Orthogonalize)]
     multiplies = bool(products) and all(rule.precision != "bfloat16" for rule in products)
     multiplies &= each.group.backend == "auto" and not each.key.foreign
+    multiplies &= not any(type(rule) in ZOO_RULES for rule in each.group.rule.tree())
     stacks: dict[Any, list[Work]] = {}
     for i, (work, path) in enumerate(own):
         kind: Any = i

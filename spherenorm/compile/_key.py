@@ -34,10 +34,12 @@ class OtherNumbersError(UnsupportedRuleError):
     """An executor would give other numbers than the rule's own code."""
 
 
+ZOO_RULES = {getattr(zoo_rules, name) for name in zoo_rules.__all__}
 _OWN = {
-    Chain, Euclidean, Sphere, View,
-    *(getattr(room, name) for room in (rules, zoo_rules) for name in room.__all__),
-}  # fmt: skip
+    *(Chain, Euclidean, Sphere, View),
+    *(getattr(rules, name) for name in rules.__all__),
+    *ZOO_RULES,
+}
 """The library's classes, whose code reads nothing but fields, update and state."""
 _CONSTANT = (bool, int, float, str, bytes, NoneType, torch.dtype, torch.device)
 Field = tuple[str, bool, bool]

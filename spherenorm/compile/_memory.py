@@ -209,7 +209,8 @@ class Writes:
         """Write everything, equal kinds of tensors by one operation."""
         kinds: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
         for target, value in zip(self._targets, self._values, strict=True):
-            if type(target) in PLAIN and type(value) in PLAIN:
+            plain = type(target) in PLAIN and type(value) in PLAIN
+            if plain and not target.is_neg():  # which torch does not take in lists
                 kind = target.device, target.dtype, value.device, value.dtype
                 targets, values = kinds.setdefault(kind, ([], []))
                 targets.append(target)

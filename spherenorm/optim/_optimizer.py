@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from spherenorm._numerics import outside_inference_mode
 from spherenorm._registry import Recipe, find_recipe, hints_of, name_of
 from spherenorm._steps import first_state, sums_over
-from spherenorm.compile import Dispatcher, Group, Work
+from spherenorm.compile import Dispatcher, Group, RuleKey, Work
 from spherenorm.core import Rule, State, begun
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._evaluation import Evaluated
@@ -197,8 +197,8 @@ def _gathered(
         groups.append(Group(rule, group["backend"], works))
     if any(rule.measures for rule in rules):
         sums = sums_over(
-            (g.rule, begun(g.rule, w.weight, w.grad, w.state), w.state)
-            for g in groups
+            (key.rule_on(w.weight.device), begun(key.rule, w.weight, w.grad, w.state), w.state)
+            for key, g in ((RuleKey.of(g.rule), g) for g in groups)
             for w in g.works
         )
         groups = [replace(group, sums=sums) for group in groups]

@@ -1,4 +1,4 @@
-"""Every recipe at its defaults, and wrapped ones: for properties that hold whatever the settings."""
+"""Every recipe at its defaults, and wrapped ones: for what holds whatever the settings."""
 
 from __future__ import annotations
 

@@ -150,7 +150,9 @@ def test_a_sweep_inside_autocast_casts_the_loss_and_not_the_step(steps):
             return loss(params)
 
     def sweep(loss: Callable[..., Tensor]) -> Tensor:
-        return sn.functional.sweep("muon", loss, params, {"lr": [0.1, 0.2]}, steps=steps).params["w"]
+        return sn.functional.sweep("muon", loss, params, {"lr": [0.1, 0.2]}, steps=steps).params[
+            "w"
+        ]
 
     expected = sweep(loss_in_autocast)
     assert not torch.equal(expected, sweep(loss))
