@@ -160,6 +160,18 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   struct Depth { Depth() { ++fallback_depth; } ~Depth() { --fallback_depth; } } depth;
   at::native::cpu_fallback(op, stack);
 }
+// As CUDA's, it takes a condition that is a 0-dim tensor on the CPU; the fallback would return the
+// result on the condition's device.
+at::Tensor where(const at::Tensor& condition, const at::Tensor& x, const at::Tensor& y) {
+  c10::Device device = x.is_privateuseone() ? x.device() : y.is_privateuseone() ? y.device() : condition.device();
+  for (const auto* tensor : {&condition, &x, &y})
+    TORCH_CHECK(tensor->device() == device || (tensor->is_cpu() && tensor->dim() == 0),
+      "Expected all tensors to be on the same device, but found at least two devices, ", device, " and ", tensor->device(), "! (aten::where)");
+  ++fallback_depth;
+  auto result = at::where(host(condition), host(x), host(y)).to(device);
+  --fallback_depth;
+  return result;
+}
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -169,6 +181,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("resize_", resize_);
   m.impl("_reshape_alias", reshape_alias);
   m.impl("view", view);
+  m.impl("where.self", where);
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", scalar);
