@@ -227,6 +227,8 @@ def _can_write(target: Tensor, value: Tensor) -> bool:
     """Return whether `value` can be written to `target` in place."""
     if is_expanded(target) or is_frozen(target):
         return False
+    if type(target) in PLAIN and type(value) in PLAIN:  # (`hasattr` costs as much as an operation)
+        return True
     return hasattr(target, "device_mesh") == hasattr(value, "device_mesh")
 
 
@@ -237,6 +239,8 @@ def is_frozen(x: Tensor) -> bool:
 
 def is_expanded(x: Tensor) -> bool:
     """Return whether several entries of `x` share one place in memory."""
+    if x.is_contiguous():
+        return False
     strides = zip(x.stride(), x.shape, strict=True) if x.numel() else ()
     return any(stride == 0 and length > 1 for stride, length in strides)
 
@@ -247,6 +251,8 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
     An operation may gather a dimension of fewer entries than processes, which `copy_` does not
     cut again.
     """
+    if type(before) in PLAIN:
+        return after
     placements = getattr(before, "placements", None)
     if placements is None or placements == getattr(after, "placements", None):
         return after
@@ -256,7 +262,8 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
 
 def _memory(x: Tensor) -> int:
     """A number that two tensors have in common if they share memory."""
-    if hasattr(x, "to_local"):
+    if type(x) not in PLAIN and hasattr(x, "to_local"):
         x = x.to_local()
-    plain = type(x) in PLAIN and x.data_ptr()
-    return x.untyped_storage().data_ptr() if plain else id(x)
+    if type(x) not in PLAIN:
+        return id(x)
+    return x.untyped_storage().data_ptr() or id(x)
