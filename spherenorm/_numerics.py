@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from numbers import Real
 from typing import Any, TypeVar
@@ -12,7 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import (
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 
 T = TypeVar("T")
 
@@ -124,7 +129,55 @@ def working(x: Tensor) -> Tensor:
 
 def wide_dtype(device: torch.device) -> torch.dtype:
     """The type that measurements are computed in: float64, where the device has it."""
-    return torch.float32 if device.type == "mps" else torch.float64
+    if device.type in ("cpu", "cuda", "meta"):
+        return torch.float64
+    return torch.float64 if _computes_in_float64(device) else torch.float32
+
+
+@functools.cache
+def _computes_in_float64(device: torch.device) -> bool:
+    """Return whether an operation in float64 works on `device`; MPS and some XPU have none."""
+    if device.type == "mps":
+        return False
+    try:
+        # Outside of FakeTensorMode and the like, in which every device seems to have all dtypes.
+        with _disable_current_modes():
+            torch.zeros((), dtype=torch.float64, device=device).add(1)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+_NO_CHANGE = nullcontext()
+
+
+def outside_inference_mode() -> AbstractContextManager[Any]:
+    """Return a context whose new tensors can be written to later, outside of inference mode."""
+    # (`inference_mode(False)` also turns gradients on, so that its users write `no_grad` inside.)
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_CHANGE
+
+
+def to_wide(x: Tensor, device: torch.device) -> Tensor:
+    """Return `x` on `device` in its `wide_dtype`."""
+    dtype = wide_dtype(device)
+    if dtype is torch.float64:
+        return x.to(device).to(dtype)
+    return x.to(dtype).to(device)  # a device without float64 cannot convert one
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which `torch.autocast` leaves operations on `device` alone.
+
+    A step is a function of its arguments: autocast around it would round the products of Muon or
+    SOAP to half precision.
+    """
+    if not torch._C._is_any_autocast_enabled():  # meta tensors, say, have no autocast to ask about
+        return _NO_CHANGE
+    try:
+        enabled = torch.is_autocast_enabled(device.type)
+    except RuntimeError:
+        return _NO_CHANGE
+    return torch.autocast(device.type, enabled=False) if enabled else _NO_CHANGE
 
 
 def cast_like(value: Scalar, x: Tensor) -> Scalar:

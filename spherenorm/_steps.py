@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._numerics import shares_memory, wide_dtype, working
+from spherenorm._numerics import shares_memory, to_wide, without_autocast, working
 
 
 class InPlaceError(ValueError):
@@ -25,7 +25,8 @@ def init_apart(rule: Any, weight: Tensor) -> dict[str, Tensor]:
 
 def first_state(rule: Any, weight: Tensor) -> dict[str, Tensor]:
     """`rule.init(weight)` in the precision that rules compute in, in memory of its own."""
-    state: dict[str, Tensor] = rule.init(working(weight))
+    with without_autocast(weight.device):
+        state: dict[str, Tensor] = rule.init(working(weight))
     return {key: x.clone() if shares_memory(x, weight) else x for key, x in state.items()}
 
 
@@ -45,12 +46,16 @@ def sums_over(weights: Iterable[tuple[Any, Any, dict[str, Tensor]]]) -> dict[str
     for rule, update, state in weights:
         if not rule.measures:
             continue
-        for name, value in rule.measure(update, state).items():
+        with without_autocast(update.weight.device):
+            terms = rule.measure(update, state)
+        for name, value in terms.items():
             number: Any = summand(value, rule, name)
             if mesh := getattr(number, "device_mesh", None):
                 parts[mesh, number.placements][name].append(number.to_local())
             else:
-                sums[name] = sums[name] + number.to(sums[name].device) if name in sums else number
+                if name in sums:
+                    number = sums[name] + to_wide(number, sums[name].device)
+                sums[name] = number
     for (mesh, placements), by_name in parts.items():
         from torch.distributed.tensor import DTensor
 
@@ -91,4 +96,4 @@ def summand(value: Any, rule: Any, name: str) -> Tensor:
         raise TypeError(f"{what} a tensor, got {value!r}")
     if value.ndim:
         raise ValueError(f"{what} 0-dim, got shape {tuple(value.shape)}")
-    return value.to(wide_dtype(value.device))
+    return to_wide(value, value.device)

@@ -23,7 +23,9 @@ from spherenorm._numerics import (
     like,
     refuse_unless_real,
     shares_memory,
+    to_wide,
     wide_dtype,
+    without_autocast,
     working,
 )
 from spherenorm._parts import COUNTER, Parts
@@ -293,7 +295,9 @@ class Rule(Told):
             ValueError: the gradient, the state, or what a rule returns has another shape, or other
                 names, than it must.
         """
-        return _stepped(self, weight, grad, state, sums)
+        update = begun(self, weight, grad, state)
+        with without_autocast(weight.device):
+            return _stepped(self, update, weight, state, sums)
 
     def apply(self, rule: Rule, update: Update, state: State) -> tuple[Update, State]:
         """`rule.update` of a rule within this one, on its part of this rule's state.
@@ -391,13 +395,15 @@ def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
 
 
 def _stepped(
-    rule: Rule, weight: Tensor, grad: Tensor, state: State, sums: Mapping[str, Tensor] | None
+    rule: Rule, update: Update, weight: Tensor, state: State, sums: Mapping[str, Tensor] | None
 ) -> tuple[Tensor, State]:
     """The new weight and state; see `Rule.step`."""
-    update = begun(rule, weight, grad, state)
     if rule.measures:
         notes = sums_over([(rule, update, state)]) if sums is None else sums
-        update = update.changed(notes={**notes})  # of its own: others share the sums
+        # A dict of its own, since others share the sums, which may lie on another weight's device.
+        here = weight.device
+        notes = {k: x if x.device == here else to_wide(x, here) for k, x in notes.items()}
+        update = update.changed(notes=notes)
     if COUNTER in state:
         state = {**state, COUNTER: state[COUNTER] + 1}
     after, new = _updated(rule, update, dict(state))

@@ -79,7 +79,8 @@ def difference(
 def _state(drawn: Tensor, like: Tensor, whole: bool) -> Tensor:
     """A positive state of random numbers, as second moments are; a counter that is whole."""
     counter = like.ndim == 0 and whole
-    return (3 + (4 * drawn).round() if counter else drawn + 0.1).to(like)
+    values = 3 + (4 * drawn).round() if counter else drawn + 0.1
+    return values.to(like.dtype).to(like.device)
 
 
 def _step_difference(
@@ -93,7 +94,7 @@ def _step_difference(
     moved, new = rule.step(start, grad, before)
     given = [start, grad, *before.values()]
     cancelled = torch.finfo(computed).eps * max(
-        (x.double().abs().max().item() for x in given if x.numel()), default=0.0
+        (x.cpu().double().abs().max().item() for x in given if x.numel()), default=0.0
     )
     for name, ours, theirs, old in (
         ("the weight", weight, moved, start),
@@ -117,6 +118,7 @@ def _apart(
     """
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"its kind, {tuple(ours.shape)} of {ours.dtype}"
+    ours, theirs, old = ours.cpu(), theirs.cpu(), old.cpu()  # a device may have no float64
     if ours.dtype not in TOLERANCE:
         return None if torch.equal(ours, theirs) else "whole numbers"
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())

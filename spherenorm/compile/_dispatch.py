@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from spherenorm._steps import InPlaceError
 from spherenorm.compile._backends import BackendError, Group, Work
-from spherenorm.compile._key import RuleKey
-from spherenorm.compile._memory import commit, one_by_one, overlapping, refusal
+from spherenorm.compile._key import ZOO_RULES, RuleKey
+from spherenorm.compile._memory import Writes, one_by_one, overlapping, refusal
 from spherenorm.compile._paths import OwnCode, Path, Stack, path_of, refusal_of, stacked
 from spherenorm.compile._plan import GroupPaths, Plan
 from spherenorm.compile._shards import compare, part_of
@@ -28,7 +28,6 @@ that changes at every step would otherwise be recorded anew at every step."""
 STACKED = 2**26
 """Bytes of weights that are stacked at once; a step of them takes some ten times as much."""
 OVERLAP = "the memory of a weight, a gradient or a state of the group overlaps another one's"
-Results = list[tuple[Work, Tensor, State]]
 
 
 class Dispatcher:
@@ -62,17 +61,17 @@ class Dispatcher:
             plan = self._planned(asked)
         own = [plan.own_of(number, each.group) for number, each in enumerate(asked)]
         alone = one_by_one([work for pairs in own for work, _ in pairs])
-        results = [
-            [] if alone else self._results(each, pairs)
-            for each, pairs in zip(asked, own, strict=True)
+        writes = [
+            self._writes(each, [] if alone else pairs, not overlap)
+            for each, pairs, overlap in zip(asked, own, plan.overlaps, strict=True)
         ]
         self.moving = True
         for number, each in enumerate(asked):
             for pair in own[number] if alone else ():
-                _commit(self._results(each, [pair]))
+                self._writes(each, [pair], apart=False).run()
             for places, batch in plan.batches[number]:
                 batch.run([each.group.works[i] for i in places], each.key.numbers)
-            _commit(results[number])
+            writes[number].run()
         self._plan = plan
 
     def paths(self, groups: Sequence[Group]) -> Iterator[Path]:
@@ -106,7 +105,7 @@ class Dispatcher:
                 if isinstance(path, BackendError):
                     raise path
         self._compare(assigned)
-        return Plan(assigned, lasting=not any(overlaps))
+        return Plan(assigned, overlaps)
 
     def _assigned(self, asked: GroupPaths, overlaps: bool, groups: int) -> GroupPaths:
         """The paths of a group's weights."""
@@ -143,21 +142,23 @@ class Dispatcher:
             compare(kinds, device)
             self._compared.add(repr([*kinds.values()]))
 
-    def _results(self, each: GroupPaths, own: Sequence[tuple[Work, Path]]) -> Results:
-        """The new weights and states of those that no batch steps.
+    def _writes(self, each: GroupPaths, own: Sequence[tuple[Work, Path]], apart: bool) -> Writes:
+        """Step weights of a group by own code; `apart`: no tensors of the group share memory.
 
         Raises:
             InPlaceError: the rule has written into its arguments.
             Exception: of any type, which the rule raises.
         """
-        results: Results = []
+        writes = Writes()
         for works in _stacks(each, own):
             if len(works) > 1:
-                found = stacked(each.group.rule, works, each.group.sums)
+                rule = each.rule_on(works[0].weight.device)
+                results = stacked(rule, works, each.group.sums)
             else:
-                found = [self._result(each, works[0])]
-            results += [(work, *one) for work, one in zip(works, found, strict=True)]
-        return results
+                results = [self._result(each, works[0])]
+            for work, (moved, new) in zip(works, results, strict=True):
+                writes.add(work, moved, new, apart)
+        return writes
 
     def _result(self, each: GroupPaths, work: Work) -> tuple[Tensor, State]:
         """The new weight and state by the rule's own code.
@@ -165,7 +166,8 @@ class Dispatcher:
         At the first weight of a kind, torch's counts of writes say if the rule is pure.
         """
         weight, grad, state, *_ = work
-        rule, kind = each.group.rule, (each.key.rest, weight.shape, weight.dtype)
+        rule = each.rule_on(weight.device)
+        kind = each.key.rest, weight.shape, weight.dtype
         given = () if kind in self._proven else (weight, grad, *state.values())
         before = [0 if x.is_inference() else x._version for x in given]
         result = rule.step(weight, grad, state, each.group.sums)
@@ -181,12 +183,6 @@ class Dispatcher:
 def _in_parts(group: Group) -> Group:
     """A group with the parts of its sharded weights that this process holds."""
     return replace(group, works=[part_of(work) for work in group.works])
-
-
-def _commit(results: Results) -> None:
-    for work, moved, new in results:
-        commit(work.weight, work.grad, work.state, moved, new)
-    results.clear()
 
 
 def _asked(group: Group) -> GroupPaths:
@@ -215,11 +211,13 @@ def _stacks(each: GroupPaths, own: Sequence[tuple[Work, Path]]) -> Iterator[list
 
     So do all under `Stack`, and equal matrices of the library's rules that multiply: a product of a
     stack is one call, and on a GPU one launch, with the numbers of single ones to rounding. (Not in
-    half precision, where a stack rounds a product and a sum apart.)
+    half precision, where a stack rounds a product and a sum apart; nor with rules of the zoo, whose
+    norms round otherwise in a stack.)
     """
     products = [rule for rule in each.group.rule.tree() if isinstance(rule, Orthogonalize)]
     multiplies = bool(products) and all(rule.precision != "bfloat16" for rule in products)
     multiplies &= each.group.backend == "auto" and not each.key.foreign
+    multiplies &= not any(type(rule) in ZOO_RULES for rule in each.group.rule.tree())
     stacks: dict[Any, list[Work]] = {}
     for i, (work, path) in enumerate(own):
         kind: Any = i

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm._numerics import Scalar, working_dtype
+from spherenorm._numerics import Scalar, without_autocast, working_dtype
 from spherenorm.compile._backends import Work
 from spherenorm.compile._graph import INPUTS, Extent, Node, StepGraph
 from spherenorm.compile._shards import add_up
@@ -110,7 +110,8 @@ class Horizontal:
         )
         if outcome not in self.programs:
             self.programs[outcome] = Program(self, values)
-        self.programs[outcome].run(works, values)
+        with without_autocast(self.device):
+            self.programs[outcome].run(works, values)
 
     def _on_host(self, numbers: Sequence[Scalar]) -> dict[int, Any]:
         """All that hyper-parameters and equal literals decide, and numbers that are tensors."""

@@ -23,6 +23,7 @@ from spherenorm._manifold import Euclidean, Sphere
 from spherenorm._numerics import Scalar
 from spherenorm._views import View
 from spherenorm.core import Chain, Rule
+from spherenorm.zoo import rules as zoo_rules
 
 
 class UnsupportedRuleError(Exception):
@@ -33,7 +34,12 @@ class OtherNumbersError(UnsupportedRuleError):
     """An executor would give other numbers than the rule's own code."""
 
 
-_OWN = {Chain, Euclidean, Sphere, View, *(getattr(rules, name) for name in rules.__all__)}
+ZOO_RULES = {getattr(zoo_rules, name) for name in zoo_rules.__all__}
+_OWN = {
+    *(Chain, Euclidean, Sphere, View),
+    *(getattr(rules, name) for name in rules.__all__),
+    *ZOO_RULES,
+}
 """The library's classes, whose code reads nothing but fields, update and state."""
 _CONSTANT = (bool, int, float, str, bytes, NoneType, torch.dtype, torch.device)
 Field = tuple[str, bool, bool]
@@ -92,6 +98,15 @@ class RuleKey:
         """The rule with other numbers in the place of its own."""
         rule: Rule = _replaced(self.rule, iter(numbers))
         return rule
+
+    def rule_on(self, device: torch.device) -> Rule:
+        """Return the rule with its tensors on `device`; those on the CPU mix with any device's."""
+        numbers = [
+            n.to(device) if isinstance(n, Tensor) and not n.is_cpu and n.device != device else n
+            for n in self.numbers
+        ]
+        same = all(n is old for n, old in zip(numbers, self.numbers, strict=True))
+        return self.rule if same else self.with_numbers(numbers)
 
 
 class _Reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -20,19 +20,16 @@ class Layout:
 
     Args:
         works: of the step.
-        own: the places of those that take their rule's own code: their states, which are other
-            tensors after each step, are left out.
     """
 
-    def __init__(self, works: Sequence[Work], own: Collection[int]) -> None:
-        self._own = own
+    def __init__(self, works: Sequence[Work]) -> None:
         self._names, written, grads = self._tensors(works)
         self._places, self._kinds = _places(written), _kinds(works, [*written, *grads])
         self.grads = _places(grads)
         """The place of each gradient."""
 
     def _tensors(self, works: Sequence[Work]) -> tuple[list[str], list[Tensor], list[Tensor]]:
-        states = [{} if i in self._own else work.state for i, work in enumerate(works)]
+        states = [work.state for work in works]
         values = chain.from_iterable(state.values() for state in states)
         written = [*(work.weight for work in works), *values]
         return [*chain.from_iterable(states)], written, [work.grad for work in works]
@@ -109,13 +106,12 @@ def refusal(weight: Tensor, grad: Tensor) -> str | None:
     """Say why nothing can write to the weight, or read the gradient; None if something can."""
     if grad.is_sparse:
         return "has a sparse gradient; pass sparse=False to its embedding"
-    if weight.is_inference() and not torch.is_inference_mode_enabled():
+    if is_frozen(weight):
         return "is an inference tensor, which cannot be changed"
     if grad.shape != weight.shape:
         shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
         return f"cannot be stepped: grad must be shaped as the weight, {shapes}"
-    strides = zip(weight.stride(), weight.shape, strict=True) if weight.numel() else ()
-    if any(stride == 0 and length > 1 for stride, length in strides):
+    if is_expanded(weight):
         return "is expanded: several entries share one place"
     return None
 
@@ -145,8 +141,7 @@ def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
         shape, dtype = recorded[name]
         if type(value) is not Tensor or whole[name].shape != shape or value.dtype is not dtype:
             return f"the state {name!r} is not what init returns"
-        frozen = value.is_inference() and not torch.is_inference_mode_enabled()
-        if value.device != weight.device or frozen:
+        if value.device != weight.device or is_frozen(value):
             return f"the state {name!r} is on another device, or frozen"
     return None
 
@@ -172,24 +167,82 @@ def scattered(work: Work) -> str | None:
     return None
 
 
-def commit(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) -> None:
-    """Keep the results of a rule's own code: the state as it is, the weight's values in place.
+class Writes:
+    """The writes that a step by rules' own code ends with; until `run`, nothing is changed.
 
-    A rule may return the gradient, the weight or one tensor twice as its states. Each state gets
-    memory of its own, since the weight is written to, and the gradient is the caller's.
-
-    Args:
-        weight, grad, state: of the step; weight and state are changed.
-        moved, new: the weight and state after it.
+    States are written in place, as torch.optim does, so that a captured CUDA graph, whose memory
+    is fixed, reads at each replay what the replay before has written.
     """
-    taken = {_memory(weight), _memory(grad)}
-    for name, value in new.items():
-        value = _placed_as(state[name], value)  # noqa: PLW2901
-        if _memory(value) in taken:
-            value = value.clone()  # noqa: PLW2901
-        taken.add(_memory(value))
-        state[name] = value
-    weight.copy_(_placed_as(weight, moved))
+
+    def __init__(self) -> None:
+        self._targets: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._replaced: list[tuple[State, str, Tensor]] = []
+
+    def add(self, work: Work, moved: Tensor, new: State, apart: bool) -> None:
+        """Add the results of one weight.
+
+        Args:
+            work: the weight, gradient and state of the step.
+            moved: the new weight.
+            new: the new state. A rule may return the gradient, the weight, another state or one
+                tensor twice as its states.
+            apart: no state shares memory with another tensor of the step. Else each state becomes
+                a tensor in memory of its own.
+        """
+        weight, _, state, *_ = work
+        pairs = [(state[name], _placed_as(state[name], value)) for name, value in new.items()]
+        written = [_memory(x) for x in (weight, *state.values())]
+        for name, (old, value) in zip(new, pairs, strict=True):
+            if not (apart and _can_write(old, value)):
+                self._replaced.append((state, name, value.clone()))
+            elif value is not old:
+                self._write(old, value, written)
+        self._write(weight, _placed_as(weight, moved), written)
+
+    def _write(self, target: Tensor, value: Tensor, written: Sequence[int]) -> None:
+        """Write `value` to `target`; a copy of it, if it lies in memory that is written to."""
+        self._targets.append(target)
+        self._values.append(value.clone() if _memory(value) in written else value)
+
+    def run(self) -> None:
+        """Write everything, equal kinds of tensors by one operation."""
+        kinds: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+        for target, value in zip(self._targets, self._values, strict=True):
+            plain = type(target) in PLAIN and type(value) in PLAIN
+            if plain and not target.is_neg():  # which torch does not take in lists
+                kind = target.device, target.dtype, value.device, value.dtype
+                targets, values = kinds.setdefault(kind, ([], []))
+                targets.append(target)
+                values.append(value)
+            else:
+                target.copy_(value)
+        for targets, values in kinds.values():
+            torch._foreach_copy_(targets, values)
+        for state, name, value in self._replaced:
+            state[name] = value
+
+
+def _can_write(target: Tensor, value: Tensor) -> bool:
+    """Return whether `value` can be written to `target` in place."""
+    if is_expanded(target) or is_frozen(target):
+        return False
+    if type(target) in PLAIN and type(value) in PLAIN:  # (`hasattr` costs as much as an operation)
+        return True
+    return hasattr(target, "device_mesh") == hasattr(value, "device_mesh")
+
+
+def is_frozen(x: Tensor) -> bool:
+    """Return whether `x` is an inference tensor, which only inference mode can change."""
+    return x.is_inference() and not torch.is_inference_mode_enabled()
+
+
+def is_expanded(x: Tensor) -> bool:
+    """Return whether several entries of `x` share one place in memory."""
+    if x.is_contiguous():
+        return False
+    strides = zip(x.stride(), x.shape, strict=True) if x.numel() else ()
+    return any(stride == 0 and length > 1 for stride, length in strides)
 
 
 def _placed_as(before: Tensor, after: Tensor) -> Tensor:
@@ -198,6 +251,8 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
     An operation may gather a dimension of fewer entries than processes, which `copy_` does not
     cut again.
     """
+    if type(before) in PLAIN:
+        return after
     placements = getattr(before, "placements", None)
     if placements is None or placements == getattr(after, "placements", None):
         return after
@@ -207,5 +262,8 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
 
 def _memory(x: Tensor) -> int:
     """A number that two tensors have in common if they share memory."""
-    plain = type(x) in PLAIN and x.data_ptr()
-    return x.untyped_storage().data_ptr() if plain else id(x)
+    if type(x) not in PLAIN and hasattr(x, "to_local"):
+        x = x.to_local()
+    if type(x) not in PLAIN:
+        return id(x)
+    return x.untyped_storage().data_ptr() or id(x)

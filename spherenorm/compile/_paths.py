@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spherenorm._numerics import wide_dtype
 from spherenorm.compile import cpp
 from spherenorm.compile._backends import BackendError, Work
 from spherenorm.compile._batches import Recorded, batch_of
@@ -96,6 +97,8 @@ def recorded(key: RuleKey, work: Work) -> Recorded:
     if reason := misfit(work, graph.states):
         raise UnsupportedRuleError(reason)
     horizontal = work.whole is not None or device.type in HORIZONTAL
+    if horizontal and wide_dtype(device) is not torch.float64:
+        raise UnsupportedRuleError(f"{device} does not compute in float64, as sums are added up")
     if not horizontal and (reason := scattered(work)):
         raise UnsupportedRuleError(reason)
 
@@ -238,8 +241,7 @@ def stacked(rule: Rule, works: list[Work], sums: Any) -> list[tuple[Tensor, Stat
         return rule.step(weight, grad, state, sums)
 
     moved, new = torch.vmap(step)(torch.stack(weights), torch.stack(grads), state)
-    # Each state in memory of its own: a checkpoint of a part would hold the whole stack.
-    return [(moved[i], {n: x[i].clone() for n, x in new.items()}) for i in range(len(works))]
+    return [(moved[i], {n: x[i] for n, x in new.items()}) for i in range(len(works))]
 
 
 def _warn(reason: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from spherenorm.compile._backends import Group, Work
 from spherenorm.compile._batches import GRAD, KernelBatch, Recorded, batch_of
@@ -13,6 +15,7 @@ from spherenorm.compile._key import RuleKey
 from spherenorm.compile._memory import Layout
 from spherenorm.compile._paths import OwnCode, Path
 from spherenorm.compile._shards import PLAIN
+from spherenorm.core import Rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,13 @@ class GroupPaths:
     key: RuleKey
     own: OwnCode | None
     paths: Sequence[Path] = ()
+    _rules: dict[torch.device, Rule] = field(default_factory=dict)
+
+    def rule_on(self, device: torch.device) -> Rule:
+        """Return the group's rule with its tensors on `device`, where they are moved once."""
+        if device not in self._rules:
+            self._rules[device] = self.key.rule_on(device)
+        return self._rules[device]
 
     @property
     def identity(self) -> Any:
@@ -44,19 +54,20 @@ class Plan:
 
     Args:
         assigned: the groups, and the paths of their weights.
-        lasting: no tensors share memory, which they may not do at the next step.
+        overlaps: for each group, whether a tensor of its step shares memory with another one.
+            Such a plan holds for one step, since tensors may be apart at the next.
     """
 
-    def __init__(self, assigned: Sequence[GroupPaths], lasting: bool) -> None:
+    def __init__(self, assigned: Sequence[GroupPaths], overlaps: Sequence[bool]) -> None:
+        self.overlaps = overlaps
         self._identities = [each.identity for each in assigned]
         self._paths = [each.paths for each in assigned]
         self.batches = [[*_batches(each)] for each in assigned]
         """Of each group: the places of weights, and their batch."""
         works = [work for each in assigned for work in each.group.works]
-        paths = [path for each in assigned for path in each.paths]
-        own = {i for i, path in enumerate(paths) if not isinstance(path, Recorded)}
-        lasting &= all(type(work.weight) in PLAIN for work in works)
-        self._layout = Layout(works, own) if lasting else None
+        tensors = [x for work in works for x in (work.weight, *work.state.values())]
+        lasting = not any(overlaps) and all(type(x) in PLAIN for x in tensors)
+        self._layout = Layout(works) if lasting else None
 
     def holds(self, asked: Sequence[GroupPaths]) -> bool:
         """True if the plan is that of the weights as they are now; it has their gradients then."""

@@ -12,7 +12,7 @@ from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from spherenorm._numerics import as_number
+from spherenorm._numerics import as_number, to_wide, without_autocast
 from spherenorm._registry import Bound, Recipe, bind, is_own
 from spherenorm.compile import RuleKey
 from spherenorm.core import State
@@ -75,8 +75,8 @@ def sweep(
             side effects.
         params: the initial parameters with a leading dimension S, one entry per seed
             (`torch.func.stack_module_state`).
-        hyper_parameters: by name, K values each (tensors or sequences); points are their rows, not
-            their product. `betas` may be a pair of such, or a list of K pairs.
+        hyper_parameters: by name, K values each (tensors on any device, or sequences); points are
+            their rows, not their product. `betas` may be a pair of such, or a list of K pairs.
         steps: the number of steps T.
         batches: `batches(t)` gives step t's batch, every tensor in it with a leading dimension S,
             alike for all t.
@@ -87,7 +87,7 @@ def sweep(
 
     Raises:
         ValueError: an unknown hyper-parameter, one outside its interval (at any step of the
-            schedule), or lengths that differ.
+            schedule), lengths that differ, or parameters on several devices.
         TypeError: the schedule returns something else than a number.
 
     Example:
@@ -100,25 +100,51 @@ def sweep(
     if schedule is not None and "lr" not in hyper_parameters:
         raise ValueError("a schedule needs lr among the hyper_parameters")
     _require_common_length("params", list(params.items()))
+    device = _device_of(params)
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     count = len(tree_leaves(points)[0])
     weights = {name: w.expand(count, *w.shape).clone() for name, w in params.items()}
     start = _vmapped(lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None))
-    state: dict[str, State] = start(points, dict(params))
+    moved = _points_on(device, points)
+    state: dict[str, State] = start(moved, dict(params))
     take_step: Callable[..., Any] = _step_of_all(bound, loss, record)
     if steps >= TRACED_FROM:
-        take_step = _Replayed(take_step, bound, points)
+        take_step = _Replayed(take_step, bound, points, device)
     losses, records = [], []
     with torch.no_grad():
         for t in range(steps):
-            now = points if schedule is None else _scheduled(bound, points, schedule, t)
+            now = moved
+            if schedule is not None:
+                now = _points_on(device, _scheduled(bound, points, schedule, t))
             batch = (batches(t),) if batches else ()
             weights, state, value, recorded = take_step(now, weights, state, batch)
             losses.append(value)
             records.append(recorded)
     stacked = tree_map(lambda *x: torch.stack(x), *records) if record else None
     return Sweep(weights, torch.stack(losses), stacked)
+
+
+def _device_of(params: Mapping[str, Tensor]) -> torch.device:
+    """Return the device of all parameters.
+
+    Raises:
+        ValueError: they are on several.
+    """
+    devices = {w.device: name for name, w in params.items()}
+    if len(devices) > 1:
+        where = ", ".join(f"{name!r} is on {device}" for device, name in devices.items())
+        raise ValueError(f"params must be on one device, which steps them together; {where}")
+    return next(iter(devices))
+
+
+def _points_on(device: torch.device, points: Points) -> Points:
+    """Return points, which are checked on the CPU, on the device of the weights."""
+
+    def move(values: Tensor) -> Tensor:
+        return to_wide(values, device) if values.dtype is torch.float64 else values.to(device)
+
+    return tree_map(move, points)  # type: ignore[no-any-return]
 
 
 def _step_of_all(
@@ -162,8 +188,11 @@ def _scheduled(bound: Bound, points: Points, schedule: Callable[[int], float], t
 class _Replayed:
     """A step that is traced once, and again when the recipe makes other rules."""
 
-    def __init__(self, function: Callable[..., Any], bound: Bound, points: Points) -> None:
+    def __init__(
+        self, function: Callable[..., Any], bound: Bound, points: Points, device: torch.device
+    ) -> None:
         self.function, self.bound, self.points = function, bound, points
+        self.device = device
         self.replay = function
         self.traced_for: Any = None
 
@@ -173,7 +202,9 @@ class _Replayed:
             return self.function(*arguments)
         if now != self.traced_for:
             self.replay, self.traced_for = make_fx(self.function)(*arguments), now
-        return self.replay(*arguments)
+        # The casts of the loss are in the trace; autocast would add others to those of the step.
+        with without_autocast(self.device):
+            return self.replay(*arguments)
 
 
 def _identity(bound: Bound, points: Points) -> Any:
@@ -224,13 +255,17 @@ def _as_points(name: str, value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_as_points(name, v) for v in value)
     try:
-        made = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64)
+        made = (
+            value
+            if isinstance(value, Tensor)
+            else torch.as_tensor(value, dtype=torch.float64, device="cpu")
+        )
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} needs one number for each point, got {value!r}") from error
     if made.ndim > 1:
         shape = f"a tensor of shape {tuple(made.shape)}"
         raise ValueError(f"{name} needs one number for each point, got {shape}")
-    return made.detach()
+    return made.detach().cpu()
 
 
 def _require_common_length(what: str, tensors: Sequence[tuple[str, Tensor]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, overload
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from spherenorm._numerics import outside_inference_mode
 from spherenorm._registry import Recipe, find_recipe, hints_of, name_of
 from spherenorm.compile import Dispatcher
 from spherenorm.core import Rule
@@ -149,7 +150,8 @@ class RecipeOptimizer(Evaluated):
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
         check_shared_fields(rules)
-        groups, new = gather(self.param_groups, rules, self.state)
+        with outside_inference_mode(), torch.no_grad():
+            groups, new = gather(self.param_groups, rules, self.state)
         old = {weight: self.state[weight] for weight in new if weight in self.state}
         self.state.update(new)  # before a weight moves, which an interrupt may stop half-way
         self._dispatcher.moving = False

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spherenorm._registry import Bound
 from spherenorm._steps import first_state, sums_over
-from spherenorm.compile import Group, Work
+from spherenorm.compile import Group, RuleKey, Work
 from spherenorm.core import Rule, State, begun
 
 States = Mapping[Tensor, State]
@@ -112,8 +112,8 @@ def with_sums(groups: Sequence[Group]) -> list[Group]:
     if not any(group.rule.measures for group in groups):
         return [*groups]
     sums = sums_over(
-        (g.rule, begun(g.rule, w.weight, w.grad, w.state), w.state)
-        for g in _participants(groups)
+        (key.rule_on(w.weight.device), begun(key.rule, w.weight, w.grad, w.state), w.state)
+        for key, g in ((RuleKey.of(g.rule), g) for g in _participants(groups))
         for w in g.works
     )
     return [replace(group, sums=sums) for group in groups]

@@ -15,7 +15,7 @@ import spherenorm as sn
 from spherenorm import optim
 from tests.compile.conftest import EXECUTORS
 from tests.compile.twins import Twins, drawn, paths
-from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, Row, pairs, set_gradients
+from tests.harness import ANY_WEIGHTS, FAMILIES, ROWS, ZOO, Row, pairs, set_gradients
 
 pytestmark = [
     ANY_WEIGHTS,
@@ -158,6 +158,32 @@ def test_a_row_on_a_path_equals_its_own_code(case, dtype, choose):
         assert twins.paths - beside <= {EXECUTORS[case["executor"]]}
     elif case["backend"] == "compiled":
         assert twins.paths <= {"stack", *EXECUTORS.values()}
+
+
+RECORDED_ZOO = {
+    *("aggmo", "ademamix", "grokfast", "amsgrad", "adabelief", "laprop", "adopt", "adan"),
+    *("mars_adamw", "grams", "stable_adamw", "adam_mini", "mars_lion", "emanesterov_adamw"),
+    *("schedulefree_sgd", "schedulefree_adamw", "schedulefree_adamc"),
+}
+"""Recipes of the zoo with rules of its own that have kernels; `explain` has the others' reasons."""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("row", [row for row in ZOO if row.recipe in RECORDED_ZOO], ids=str)
+def test_a_row_of_the_zoo_steps_recorded_as_by_its_own_code(row, executor, choose):
+    choose(executor)
+    shapes = [shape for shape in SHAPES["usual"] if len(shape) >= row.fewest]
+    twins = Twins(row.optimizer, drawn(shapes), "auto")
+    for step in range(4):
+        twins.step(step=step)
+    twins.agree()
+    assert twins.paths == {EXECUTORS[executor]}
+
+
+@pytest.mark.parametrize("row", ZOO, ids=str)
+def test_explain_calls_no_rule_of_the_zoo_foreign(row):
+    optimizer = row.optimizer(row.parameters())
+    assert not [line.reason for line in sn.explain(optimizer) if "library's own" in line.reason]
 
 
 def rate_of(kind: str, lr: float) -> float | Tensor:
