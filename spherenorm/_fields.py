@@ -16,11 +16,11 @@ import typing
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Real
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor
 from torch.compiler import is_compiling
-from typing_extensions import Self, dataclass_transform
+from typing_extensions import dataclass_transform
 
 from spherenorm._numerics import as_number
 from spherenorm._views import View, ViewLike, as_view

@@ -33,7 +33,8 @@ def as_number(value: Any) -> Any:
         return type(value)(map(as_number, value))
     if isinstance(value, np.generic):
         value = value.item()
-    other = isinstance(value, Real) and not isinstance(value, int | float)
+    # A tuple of types, since torch.compile takes no union before torch 2.13.
+    other = isinstance(value, Real) and not isinstance(value, (int, float))
     return float(value) if other else value
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from spherenorm._annotations import signature_of
 from spherenorm._registry import Recipe, find_recipe, hints_of, name_of
 from spherenorm._steps import first_state, sums_over
 from spherenorm.compile import Dispatcher, Group, Work
@@ -266,7 +267,7 @@ def _init_of(function: Recipe) -> Callable[..., None]:
         RecipeOptimizer.__init__(self, params, *args, **others)
 
     hints = hints_of(function)
-    theirs = inspect.signature(function).parameters.values()
+    theirs = signature_of(function).parameters.values()
     own = [each.replace(annotation=hints.get(each.name, Any)) for each in theirs]
     every = inspect.signature(RecipeOptimizer.__init__, eval_str=True).parameters
     parameters = [every["self"], every["params"], *own, *(every[name] for name in SHARED)]

@@ -114,7 +114,7 @@ def _built(source: str, command: Sequence[str], parent: Path | None, kept: Path 
     """The step of a library that is compiled in a folder within `parent`, and kept as `kept`."""
     with tempfile.TemporaryDirectory(prefix="spherenorm-", dir=parent) as scratch:
         folder = Path(scratch)
-        (folder / "step.cpp").write_text(source)
+        (folder / "step.cpp").write_text(source, encoding="utf-8")
         _output([*command, "step.cpp", "-o", "step.so"], folder)
         made = folder / "step.so"
         if not made.exists():
