@@ -273,7 +273,7 @@ class Bound:
     def _refuse_other_betas(self) -> None:
         value, default = self.hyper_parameters.get("betas"), self.defaults.get("betas")
         if isinstance(default, tuple) and not (
-            isinstance(value, tuple | list) and len(value) == len(default)
+            isinstance(value, (tuple, list)) and len(value) == len(default)
         ):
             raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
 
