@@ -1,9 +1,11 @@
 """An installed package works beside a user's own folders, whatever they are called."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -129,6 +131,30 @@ def test_with_the_address_of_the_repository_each_link_leads_to_its_file():
         kind = "tree" if path.is_dir() else "raw" if path.suffix == ".png" else "blob"
         assert path.exists()
         assert absolute == f"{source}/{kind}/HEAD/{target}"
+
+
+def imported_packages(folder):
+    """Return the packages that modules import as they are imported, without Python's own."""
+    names = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add(node.module.partition(".")[0])
+    return names - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_a_package_imports_is_declared(package):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extra = Path(package).name.partition("_")[2]
+    needs = [*project["dependencies"], *project["optional-dependencies"].get(extra, ())]
+    if "spherenorm[theory]" in needs:
+        needs += project["optional-dependencies"]["theory"]
+    declared = {re.match(r"[\w-]+", need)[0].replace("-", "_") for need in needs}
+    ours = {"spherenorm_command", *(Path(name).name for name in PACKAGES)}
+    assert imported_packages(ROOT / package) - ours <= declared
 
 
 def test_the_readme_runs_in_a_project_of_ones_own(installed):

@@ -28,7 +28,7 @@ class Halved(sn.Rule):
         return update.changed(direction=self.share * update.direction), {}
 """
 FIRST = "" if sys.version_info >= (3, 14) else "from __future__ import annotations"
-"""What defers annotations where Python does not."""
+"""Defers annotations where Python itself does not."""
 
 
 def test_a_recipe_and_a_rule_step_whose_annotations_name_what_is_not_defined(monkeypatch):
