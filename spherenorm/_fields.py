@@ -16,11 +16,11 @@ import typing
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Real
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor
 from torch.compiler import is_compiling
-from typing_extensions import Self, dataclass_transform
+from typing_extensions import dataclass_transform
 
 from spherenorm._numerics import as_number
 from spherenorm._views import View, ViewLike, as_view
@@ -206,8 +206,8 @@ def check_fields(holder: Any) -> None:
         value = getattr(holder, name)
         if not (optional and value is None):
             kept = _checked(value, kind, allowed, f"{cls.__name__}: {name} must be")
-            if kept is not value:
-                object.__setattr__(holder, name, kept)  # the class is frozen
+            # The class is frozen. (To ask whether they are one object, torch.compile needs 2.13.)
+            object.__setattr__(holder, name, kept)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
-from typing_extensions import Self
-
+from spherenorm._annotations import annotated_names
 from spherenorm._fields import Checked, derived
 
 COUNTER = "step"
@@ -27,7 +25,7 @@ class Parts(Checked):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "name" in inspect.get_annotations(cls):
+        if "name" in annotated_names(cls):
             raise TypeError(f"{cls.__name__}: the field `name` tells a rule's states apart")
 
     @property

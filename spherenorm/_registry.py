@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from spherenorm._annotations import signature_of
 from spherenorm._numerics import as_number
 from spherenorm.core import Rule
 from spherenorm.support import did_you_mean, file_of, look_up, unknown_name
@@ -86,7 +87,7 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
 
     @functools.cache
     def made(inner: Recipe) -> Recipe:
-        name, own = function.__name__, inspect.signature(function).parameters
+        name, own = function.__name__, signature_of(function).parameters
         known = defaults_of(inner)
         if "lr" in own and "lr" not in known:
             has = f"it has {', '.join(known)}"
@@ -99,7 +100,7 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
             for key in known
             if key not in fixed
         }
-        theirs = inspect.signature(inner).parameters
+        theirs = signature_of(inner).parameters
         kept = {outer: theirs[key].replace(name=outer) for key, outer in names.items()}
 
         def outer(**given: Any) -> Rule:
@@ -125,7 +126,7 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
     wrap.__name__ = wrap.__qualname__ = function.__name__
     wrap.__doc__, wrap.__module__ = function.__doc__, function.__module__
     _wrappers[function.__name__] = wrap
-    _of_wrappers.update(key for key in inspect.signature(function).parameters if key != "base")
+    _of_wrappers.update(key for key in signature_of(function).parameters if key != "base")
     return wrap
 
 
@@ -290,7 +291,7 @@ class Bound:
     def _refuse_other_betas(self) -> None:
         value, default = self.hyper_parameters.get("betas"), self.defaults.get("betas")
         if isinstance(default, tuple) and not (
-            isinstance(value, tuple | list) and len(value) == len(default)
+            isinstance(value, (tuple, list)) and len(value) == len(default)
         ):
             raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
 
@@ -367,7 +368,7 @@ def hints_of(function: Recipe) -> dict[str, Any]:
 
 
 def _read_defaults(function: Recipe) -> Mapping[str, Any]:
-    parameters = inspect.signature(function).parameters
+    parameters = signature_of(function).parameters
     for parameter in parameters.values():
         if parameter.kind not in (
             inspect.Parameter.POSITIONAL_OR_KEYWORD,

@@ -331,7 +331,8 @@ class Chain(Rule):
 
     Attributes:
         rules: in the order in which they are applied.
-        manifold: moves the weight by minus the direction that the last rule returns.
+        manifold: moves the weight by minus the direction that the last rule returns; None becomes
+            `Euclidean()`.
 
     Example:
         >>> rule = sn.recipes.adamp()
@@ -340,9 +341,12 @@ class Chain(Rule):
     """
 
     rules: tuple[Rule, ...]
-    manifold: Manifold = EUCLIDEAN
+    # torch.compile takes no object as a default before torch 2.13.
+    manifold: Manifold = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if self.manifold is None:
+            object.__setattr__(self, "manifold", EUCLIDEAN)
         if not isinstance(self.manifold, Manifold):
             known = 'a Manifold such as Sphere("channel")'
             raise TypeError(f"chain: manifold must be {known}, got {self.manifold!r}")

@@ -93,7 +93,7 @@ def blocks(base: Rule, shares: tuple[int, ...] | None = None, dims: int = 1) -> 
     """
     if shares is None:
         shares = (1, 1, 1) if dims == 1 else (1,)
-    if not isinstance(shares, list | tuple):
+    if not isinstance(shares, (list, tuple)):
         raise TypeError(f"blocks: shares must be a tuple of whole numbers, got {shares!r}")
     shares = tuple(shares)
     return chain(r.Blocks(tuple(copy.copy(base) for _ in shares), shares, dims))

@@ -1,9 +1,11 @@
 """An installed package works beside a user's own folders, whatever they are called."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -99,9 +101,65 @@ def test_the_wheel_has_every_file_of_the_packages(wheel):
     assert "spherenorm = spherenorm_command:main" in entries.read_text()
 
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def test_an_index_shows_the_readme_without_links_that_lead_nowhere(wheel):
+    """An index's page has the text alone: no picture, and no file beside it."""
+    metadata = (next(wheel.glob("*.dist-info")) / "METADATA").read_text(encoding="utf-8")
+    assert "Description-Content-Type: text/markdown" in metadata
+    targets = LINK.findall(metadata)
+    assert "https://arxiv.org/abs/2006.08217" in targets
+    assert all(target.startswith("https://") for target in targets)
+    for block in re.findall(r"^```.*?^```$", README, re.M | re.S):
+        assert block in metadata
+
+
+def test_with_the_address_of_the_repository_each_link_leads_to_its_file():
+    pytest.importorskip("hatchling", reason="of the extra test")
+    from hatch_build import long_description
+
+    source = "https://forge.example/spherenorm"
+    before, after = LINK.findall(README), LINK.findall(long_description(README, f"{source}/"))
+    assert any(not target.startswith("https:") for target in before)
+    for target, absolute in zip(before, after, strict=True):
+        if target.startswith("https:"):
+            assert absolute == target
+            continue
+        path = ROOT / target.partition("#")[0]
+        kind = "tree" if path.is_dir() else "raw" if path.suffix == ".png" else "blob"
+        assert path.exists()
+        assert absolute == f"{source}/{kind}/HEAD/{target}"
+
+
+def imported_packages(folder):
+    """Return the packages that modules import as they are imported, without Python's own."""
+    names = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add(node.module.partition(".")[0])
+    return names - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_a_package_imports_is_declared(package):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extra = Path(package).name.partition("_")[2]
+    needs = [*project["dependencies"], *project["optional-dependencies"].get(extra, ())]
+    if "spherenorm[theory]" in needs:
+        needs += project["optional-dependencies"]["theory"]
+    declared = {re.match(r"[\w-]+", need)[0].replace("-", "_") for need in needs}
+    ours = {"spherenorm_command", *(Path(name).name for name in PACKAGES)}
+    assert imported_packages(ROOT / package) - ours <= declared
+
+
 def test_the_readme_runs_in_a_project_of_ones_own(installed):
     site, project = installed
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
     own = "\n".join(f"from {name}.train import OWN as {name}" for name in ORDINARY)
     check = f"assert {list(ORDINARY)!r} == [{', '.join(ORDINARY)}]"
     home = ROOT if any(site.glob("*.pth")) else site

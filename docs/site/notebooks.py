@@ -85,7 +85,7 @@ def main(folder: str = "build/notebooks") -> None:
             if name.endswith(".ipynb"):
                 target = Path(folder, Path(name).name)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(text)
+                target.write_text(text, encoding="utf-8")
                 print(target)
 
 

@@ -78,7 +78,7 @@ def _below_assignments(package: str) -> dict[str, str]:
     found: dict[str, str] = {}
     folder = Path(*importlib.import_module(package).__path__)
     for path in sorted(folder.rglob("*.py")):
-        body = ast.parse(path.read_text()).body
+        body = ast.parse(path.read_text(encoding="utf-8")).body
         for node, after in pairwise(body):
             targets = getattr(node, "targets", [getattr(node, "target", None)])
             match after:

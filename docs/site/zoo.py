@@ -40,4 +40,4 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -222,7 +222,7 @@ def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
         return _cached(job, state)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "request.json"
-        path.write_text(launch_request(job.first, runner, wait))
+        path.write_text(launch_request(job.first, runner, wait), encoding="utf-8")
         ended = subprocess.run(
             [sys.executable, "-m", WORKER, str(path)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -303,7 +303,7 @@ def origin(device: str) -> dict[str, Any]:
 
 def _cpu() -> str:
     file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
 
@@ -311,7 +311,7 @@ def _cpu() -> str:
 def main(path: str) -> None:
     """Read a request and work on it with the other ranks, or let torchrun start all of them."""
     die_with_parent()
-    request = json.loads(Path(path).read_text())
+    request = json.loads(Path(path).read_text(encoding="utf-8"))
     if "RANK" not in os.environ:
         from torch.distributed.run import main as torchrun
 

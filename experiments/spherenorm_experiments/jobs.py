@@ -105,8 +105,9 @@ def _reason(error: BaseException, runner: Runner) -> str:
     if isinstance(error, TimeoutError):
         return f"stopped after its time limit of {runner.time_limit:g} s"
     if isinstance(code, int) and code < 0:
-        hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-        return f"its process was killed by {signal.Signals(-code).name}{hint}"
+        name = signal.Signals(-code).name
+        hint = " (out of memory?)" if name == "SIGKILL" else ""  # which Windows does not define
+        return f"its process was killed by {name}{hint}"
     if isinstance(code, int):
         return f"its process ended with the exit code {code}"
     lines = str(error).strip().splitlines() or [""]

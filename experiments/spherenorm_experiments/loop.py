@@ -166,7 +166,7 @@ class _Live:
         }
         partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         with suppress(OSError):  # it only informs: a full disk stops a run where it matters
-            partial.write_text(json.dumps(content))
+            partial.write_text(json.dumps(content), encoding="utf-8")
             os.replace(partial, self.path)
 
     def close(self) -> None:

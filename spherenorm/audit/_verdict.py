@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ _MOST_EPS = 0.3
 _SMALL = 1e-2
 
 
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """The kinds of findings, from the most to the least invariant.
 
     Example:
@@ -35,9 +35,6 @@ class Verdict(str, Enum):
     ONLY_HERE = "only at this point"
     NOT_INVARIANT = "not invariant"
     NO_EVIDENCE = "no evidence"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

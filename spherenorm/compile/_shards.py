@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._numerics import wide_dtype
 from spherenorm.compile._backends import Work
 
 PLAIN = (Tensor, torch.nn.Parameter)
@@ -63,7 +64,7 @@ def _held(x: Tensor) -> Tensor:
 
 def add_up(totals: Sequence[Tensor], processes: Any) -> list[Tensor]:
     """The sums of vectors over the processes, in one all-reduce."""
-    packed = torch.cat([each.to(torch.float64) for each in totals])
+    packed = torch.cat([each.to(wide_dtype(each.device)) for each in totals])
     torch.distributed.all_reduce(packed, group=processes)
     return list(torch.split(packed, [len(each) for each in totals]))
 

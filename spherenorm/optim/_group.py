@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._annotations import signature_of
 from spherenorm._numerics import as_number
 from spherenorm._registry import (
     Bound,
@@ -134,7 +135,7 @@ def bind_arguments(
     _refuse_arguments_of_torch(named, known)
     given = {name: v for name, v in named.items() if name in known or name not in _OF_TORCH}
     try:
-        bound = inspect.signature(recipe).bind(*positional, **given)
+        bound = signature_of(recipe).bind(*positional, **given)
     except TypeError as error:
         has = f"its hyper-parameters are {', '.join(known)}"
         raise TypeError(f"{optimizer}: {error}; {has}") from None

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, overload
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from spherenorm._annotations import signature_of
 from spherenorm._numerics import outside_inference_mode
 from spherenorm._registry import Recipe, find_recipe, hints_of, name_of
 from spherenorm.compile import Dispatcher
@@ -259,7 +260,7 @@ def _init_of(function: Recipe) -> Callable[..., None]:
         RecipeOptimizer.__init__(self, params, *args, **others)
 
     hints = hints_of(function)
-    theirs = inspect.signature(function).parameters.values()
+    theirs = signature_of(function).parameters.values()
     own = [each.replace(annotation=hints.get(each.name, Any)) for each in theirs]
     every = inspect.signature(RecipeOptimizer.__init__, eval_str=True).parameters
     parameters = [every["self"], every["params"], *own, *(every[name] for name in SHARED)]

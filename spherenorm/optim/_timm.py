@@ -37,8 +37,7 @@ def register_timm(*recipes: str | Recipe) -> list[str]:
     """
     if not importlib.util.find_spec("timm"):
         raise ModuleNotFoundError("register_timm needs timm: pip install timm", name="timm")
-    from timm.optim import OptimInfo
-    from timm.optim._optim_factory import default_registry
+    from timm.optim._optim_factory import OptimInfo, default_registry
 
     registered = []
     for recipe in map(find_recipe, recipes or recipe_names()):

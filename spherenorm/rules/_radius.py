@@ -52,7 +52,7 @@ class RadiusRule(Rule):
         if isinstance(self.radius, Tensor) or self.radius in self.radii:
             return
         what = f"{type(self).__name__}: radius must be"
-        if isinstance(self.radius, bool | str):
+        if isinstance(self.radius, (bool, str)):
             known = ", ".join(f'"{name}"' for name in self.radii)
             raise ValueError(f"{what} {known} or a number, got {self.radius!r}")
         object.__setattr__(self, "radius", checked_number(self.radius, _POSITIVE, what))

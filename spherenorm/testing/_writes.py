@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from spherenorm._annotations import signature_of
 from spherenorm.core import Rule, Update
 
 ARGUMENTS = {
@@ -44,7 +44,7 @@ def writes_of(rule: Rule) -> Iterator[list[str]]:
 
 def _watched(method: Callable[..., Any], name: str, found: list[str]) -> Callable[..., Any]:
     def watched(rule: Any, *given: Any, **named: Any) -> Any:
-        values = inspect.signature(method).bind(rule, *given, **named).args[1:]
+        values = signature_of(method).bind(rule, *given, **named).args[1:]
         arguments = dict(zip(ARGUMENTS[name], values, strict=False))
         before = {what: x.clone() for what, x in _tensors(arguments).items()}
         result = method(rule, *given, **named)

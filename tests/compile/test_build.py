@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import spherenorm as sn
+from spherenorm.compile.cpp import _build, _kernel
 from tests.compile.twins import Twins, drawn, paths
 from tests.compile.written import new_recipe
 
@@ -153,6 +154,14 @@ def kernel(recipe):
         assert train(recipe) == "C++ kernel"
 
     return run
+
+
+def test_a_compiler_without_openmp_makes_a_kernel_of_one_thread(compiler, monkeypatch):
+    monkeypatch.setattr(_build, "FLAGS", tuple(f for f in _build.FLAGS if f not in _build.OPENMP))
+    commands = compiler('case "$*" in *openmp*) exit 1;; esac; exec g++ "$@"')
+    monkeypatch.setattr(_kernel, "threads", lambda: 2)
+    assert train(new_recipe()) == "C++ kernel"
+    assert commands()
 
 
 def test_processes_that_build_at_once_and_later_ones(compiler, cache):

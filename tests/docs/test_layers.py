@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = {
     "spherenorm": (
-        *("support", "_numerics", "operations", "record"),
+        *("support", "_annotations", "_numerics", "operations", "record"),
         *(
             "_views",
             "_measures",

@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import warnings
@@ -21,9 +22,11 @@ from pathlib import Path
 
 import torch
 
+OPENMP = () if sys.platform == "darwin" else ("-fopenmp",)
+"""Flags for several threads. Apple's compiler has no OpenMP, so a kernel has one thread there."""
 FLAGS = (
     "-std=c++14", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
-    "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC",
+    "-ffp-contract=off", *OPENMP, "-shared", "-fPIC",
 )  # fmt: skip
 PATIENCE = 120.0
 """Seconds that a compiler may take."""
@@ -114,7 +117,7 @@ def _built(source: str, command: Sequence[str], parent: Path | None, kept: Path 
     """The step of a library that is compiled in a folder within `parent`, and kept as `kept`."""
     with tempfile.TemporaryDirectory(prefix="spherenorm-", dir=parent) as scratch:
         folder = Path(scratch)
-        (folder / "step.cpp").write_text(source)
+        (folder / "step.cpp").write_text(source, encoding="utf-8")
         _output([*command, "step.cpp", "-o", "step.so"], folder)
         made = folder / "step.so"
         if not made.exists():

@@ -83,7 +83,7 @@ def kernel(graph: StepGraph, numbers: int, dtype: torch.dtype) -> CppKernel:
     plan = schedule(graph)
     words = CppWords(plan)
     files = (resources.files(__package__) / name for name in ("_prelude.hpp", "_driver.hpp"))
-    prelude, driver = (file.read_text() for file in files)
+    prelude, driver = (file.read_text(encoding="utf-8") for file in files)
     passes = [PrintedPass(words, number) for number in range(len(plan.passes))]
     parts = [
         prelude,

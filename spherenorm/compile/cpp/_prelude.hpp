@@ -1,10 +1,14 @@
 // What a generated kernel starts with. REAL is what it computes in, STORED what weights and gradients are kept in.
 // Few headers, since they take longer to compile than the step: no containers, no algorithms.
 #include <cmath>
-#include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#else  // one thread, which takes the loops as they stand
+static int omp_get_thread_num() { return 0; }
+#endif
 
 struct bfloat16 {
   uint16_t bits;

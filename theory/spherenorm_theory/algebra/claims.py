@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import TypeAlias
 
 import sympy as sp
@@ -21,7 +21,7 @@ Hypothesis: TypeAlias = Phrase
 """A relation, or words."""
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """The ways in which a claim is shown."""
 
     IDENTITY = "identity"
@@ -36,9 +36,6 @@ class Kind(str, Enum):
     """Derived with products replaced by their means."""
     CHECKED = "checked on runs"
     """Compared with float64 runs, and not proved."""
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

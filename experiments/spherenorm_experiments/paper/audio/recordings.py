@@ -134,9 +134,13 @@ WORDS = (
 LISTS = ("validation_list.txt", "testing_list.txt")
 
 
+def _listed(folder: Path, name: str) -> list[str]:
+    return (folder / name).read_text(encoding="utf-8").split()
+
+
 def _words(folder: Path) -> Iterator[Part]:
     """Clips of a second. The official lists are validation and test; speakers are in one part."""
-    validation, test = ((folder / name).read_text().split() for name in LISTS)
+    validation, test = (_listed(folder, name) for name in LISTS)
     listed = {*validation, *test}
     paths = (path for word in WORDS for path in sorted((folder / word).glob("*.wav")))
     every = (path.relative_to(folder).as_posix() for path in paths)
@@ -149,8 +153,8 @@ SPEECH_COMMANDS = layout(
     {
         "words": lambda folder: sum((folder / word).is_dir() for word in WORDS),
         "clips": lambda folder: count_files(folder, WORDS, "*.wav"),
-        "validation clips": lambda folder: len((folder / LISTS[0]).read_text().split()),
-        "test clips": lambda folder: len((folder / LISTS[1]).read_text().split()),
+        "validation clips": lambda folder: len(_listed(folder, LISTS[0])),
+        "test clips": lambda folder: len(_listed(folder, LISTS[1])),
     },
     paths=(*LISTS, *WORDS),
 )

@@ -113,7 +113,7 @@ LIBRARY = {
     "valid": (("tarfile",), 8_000),
     "test": (("subprocess",), 8_000),
 }
-"""Modules of Python's standard library that are one file in every version since 3.10, and how many
+"""Modules of Python's standard library that are one file in every version since 3.11, and how many
 tokens of each are read."""
 
 

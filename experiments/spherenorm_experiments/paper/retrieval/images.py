@@ -134,7 +134,7 @@ def _splits(folder: Path, data_set: str, side: int) -> Splits:
 
 def _fields(file: Path) -> list[list[str]]:
     """The words of each line that has some."""
-    return [line.split() for line in file.read_text().splitlines() if line.strip()]
+    return [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _divided(images: Iterable[tuple[str, int]], trained: int) -> Iterator[Row]:
