@@ -292,6 +292,7 @@ VERDICTS = [
     (late_and_large, {"c": 4.0, "k": 50.0}, LAW),
     (late_sign, {}, REFUSED),
     (late_sign, {"k": 7.5}, LAW),
+    (late_sign, {"k": 8.0}, LAW),
     (read_by_numpy, {}, REFUSED),
     (read_by_numpy, {"c": 4.0}, LAW),
     (branching, {}, REFUSED),
@@ -315,8 +316,10 @@ VERDICTS = [
     (far_but_capped, {}, LAW),
     (far_but_capped, {"c": 1e7}, LAW),
     (averaged_capped, {}, REFUSED),
-    (averaged_capped, {"c": 4.0}, LAW),
-    (turned_capped, {"lr": 0.1}, LAW),
+    (averaged_capped, {"c": 4.0, "start": 0}, LAW),
+    (turned_capped, {}, REFUSED),
+    (turned_capped, {"c": 4.0}, LAW),
+    (sphere_capped, {}, LAW),
     (sphere_capped, {"c": 4.0}, LAW),
 ]
 """A recipe, the numbers that are given, and whether there is a law for them."""

@@ -220,6 +220,7 @@ def _inside_intervals(traced: Trace) -> dict[str, Any]:
 def draw_case(
     step: Step, view: View, shape: Shape, kind: str, *seed: int, scale: float = 1.0,
     plain: bool = False, numbers: Mapping[str, Any] | None = None, rounded: bool = False,
+    counts: Sequence[int] | None = None,
 ) -> Case:  # fmt: skip
     """A case of a kind, as `KINDS` has them.
 
@@ -234,6 +235,7 @@ def draw_case(
         plain: make the rule with plain numbers; else with tensors, as it was recorded.
         numbers: hyper-parameters by the names of inputs; usual ones are drawn by default.
         rounded: allow for the rounding of the hyper-parameters.
+        counts: of steps that may have been taken; some early and late ones by default.
     """
     traced, rng = step.traced, np.random.default_rng(seed)
     numbers = _usual_numbers(traced, rng) if numbers is None else numbers
@@ -247,16 +249,16 @@ def draw_case(
     state = rule.init(weight)
     if set(state) != set(traced.states):
         same_shape = len(shape) == len(traced.shape) and count_units(view, shape) == 1
-        cause = "numbers or the shape" if same_shape else "shape"
-        raise TraceError(
-            f"{traced.name}: its states depend on the {cause}: {sorted(state)} for a weight of "
-            f"shape {shape}, {sorted(traced.states)} for the shape {traced.shape} of the law"
+        kind_of_error = DifferenceError if same_shape else TraceError
+        raise kind_of_error(
+            f"{traced.name}: its states depend on the {'numbers' if same_shape else 'shape'}: "
+            f"{sorted(state)} for a weight of shape {shape}, {sorted(traced.states)} for the shape "
+            f"{traced.shape} of the law; {_advice(traced, [*traced.free])}"
         )
     for _ in range(KINDS[kind]):
         weight, state = rule.step(weight, _gradient(step, view, weight, rng), state)
     if kind == "any":
-        near = {int(x) + n for x in map(float, numbers.values()) if 1 < x < 1e9 for n in (0, 1)}
-        counts = [*COUNTS, *sorted(near)]
+        counts = [*COUNTS, *_counts_near(numbers)] if counts is None else counts
         state = {k: _draw_state(step, k, x, rng, counts) for k, x in state.items()}
     grad = _gradient(step, view, weight, rng) * rng.choice([1.0, scale])
     values = {s.name: float(numbers[name]) for name, s in traced.symbols.items()}
@@ -332,19 +334,38 @@ def _hold_one_unit(step: Step, view: View, shape: Shape) -> None:
             step, view, shape, kind, 9, n, plain=True, numbers=numbers, rounded=True
         )
     own = _own_numbers(traced, np.random.default_rng(10))
-    met_own = sum(
-        _compare_case(step, view, shape, kind, 11, n, plain=plain, numbers=own)
-        for n, (kind, plain) in enumerate(
-            [("first", True), ("later", True), ("any", True), ("any", True), ("later", False)]
-        )
-    )
-    for met_there, which in ((met, "random inputs meet"), (met_own, "inputs at its own numbers meet")):
+    plain, near = _accepts(traced, own), _counts_near(own) if step.counters else []
+    met_own = 0
+    for n, kind in enumerate(("first", "later")):
+        met_own += _compare_case(step, view, shape, kind, 11, n, plain=plain, numbers=own)
+    for n, count in enumerate((9, *near)):
+        _compare_case(step, view, shape, "any", 12, n, plain=plain, numbers=own, counts=[count])
+    _compare_case(step, view, shape, "later", 13, numbers=own)
+    for met_there, which in (
+        (met, "random inputs meet"),
+        (met_own, "inputs at its own numbers meet"),
+    ):
         if not met_there:
             assumed = "; ".join(map(show, step.facts.hypotheses))
             raise DifferenceError(
                 f"{traced.name}: no {which} the assumptions of the law, so that it cannot be held "
                 f"against its code: {assumed}"
             )
+
+
+def _accepts(traced: Trace, numbers: Mapping[str, Any]) -> bool:
+    """Tell if the recipe takes plain numbers, of which some may be drawn, beside each other."""
+    try:
+        traced.build(numbers)
+    except ValueError:
+        return False
+    return True
+
+
+def _counts_near(numbers: Mapping[str, Any]) -> list[int]:
+    """Return the counts of steps next to each of some numbers above 1."""
+    above_one = [int(x) for x in map(float, numbers.values()) if 1 < x < 1e9]
+    return sorted({x + n for x in above_one for n in (-1, 0, 1)})
 
 
 def _compare_case(
@@ -410,7 +431,9 @@ def _agree_at(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
                 if not cases:
                     break
         with contextlib.suppress(Exception):
-            if _differs(step, view, draw_case(step, view, shape, "any", 2, plain=True, numbers=own)):
+            if _differs(
+                step, view, draw_case(step, view, shape, "any", 2, plain=True, numbers=own)
+            ):
                 return False
     return bool(met - {1})
 
