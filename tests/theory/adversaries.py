@@ -11,7 +11,7 @@ import torch
 import spherenorm as sn
 from spherenorm import Rule, chain
 from spherenorm import rules as r
-from spherenorm._numerics import Scalar
+from spherenorm import Scalar
 from tests.theory.recipes import By, Keeps, count
 
 

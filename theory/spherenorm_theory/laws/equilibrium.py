@@ -252,7 +252,9 @@ def _shorten(expression: sp.Expr) -> Phrase:
     """A formula; in a long one the parts that occur twice have names."""
     if len(show(expression)) <= LONG:
         return expression
-    names = (sp.Symbol(f"k{n}", positive=True) for n in itertools.count(1))
+    used_names = {s.name for s in expression.free_symbols}
+    numbered = (f"k{n}" for n in itertools.count(1))
+    names = (sp.Symbol(name, positive=True) for name in numbered if name not in used_names)
     parts, (whole,) = sp.cse(expression, symbols=names)
     where = enumerated(sp.Eq(name, part, evaluate=False) for name, part in parts)
     return (whole, " with ", *where) if parts else whole
