@@ -12,7 +12,7 @@ from spherenorm_theory.algebra.hyper_parameters import enter, input_names
 from spherenorm_theory.laws.evaluate import Inputs, OutsideError, evaluate
 from tests.harness import refuses
 from tests.theory import adversaries
-from tests.theory.adversaries import LAW, REFUSED, VERDICTS
+from tests.theory.adversaries import REFUSED, VERDICTS
 from tests.theory.recipes import By
 
 
@@ -43,16 +43,15 @@ def differences(law, recipe, given, shape=(1, 5), n_steps=70):
     ids=[f"{f.__name__}-{','.join(f'{n}={x}' for n, x in g.items())}" for f, g, _ in VERDICTS],
 )
 def test_a_law_is_the_step_of_its_code_or_refused(recipe, given, verdict):
-    try:
-        law = norm_growth(recipe, **given)
-    except TraceError as error:
-        assert verdict is REFUSED, error
+    if verdict is REFUSED:
+        with pytest.raises(TraceError):
+            norm_growth(recipe, **given)
         return
+    law = norm_growth(recipe, **given)
     shape = (3, 4) if law.agreement.several else (1, 5)
     found = [*differences(law, recipe, given, shape)]
     assert found
     assert max(found) < 1e-9
-    assert verdict is LAW
 
 
 def cap_beyond_all_draws(recipe, **given):
@@ -118,7 +117,7 @@ def test_no_number_has_the_name_of_another(names):
     traced = law.step.traced
     symbols = [s.name for s in traced.symbols.values()]
     atoms = [*law.step.letters.values(), *law.step.algebra.named, *law.step.algebra.opaque]
-    assert len({*symbols, *atoms}) == len(symbols) + len(atoms) == 2 * len(symbols) - 1
+    assert len({*symbols, *atoms}) == len(symbols) + len(atoms)
     assert max(differences(law, scope["recipe"], {}, n_steps=5)) < 1e-10
     given = {name: 0.25 + n / 10 for n, name in enumerate(names)}
     other = norm_growth(scope["recipe"], betas=(0.7, 0.6), **given)
