@@ -417,7 +417,7 @@ def _agree_at(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
 
     One case of a shape is enough, unless the law leaves cases open.
     """
-    cases, met = bool(step.algebra.facts.cases), set[int]()
+    cases, met, tried = bool(step.algebra.facts.cases), set[int](), set[int]()
     own = _own_numbers(step.traced, np.random.default_rng(2))
     for shape, scale in itertools.product(shapes, FAR if cases else FAR[:1]):
         for kind in ("any", "later", "first") if count_units(view, shape) else ():
@@ -430,6 +430,9 @@ def _agree_at(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
                 met.add(len(shape))
                 if not cases:
                     break
+        if scale != 1.0 or len(shape) in tried:
+            continue
+        tried.add(len(shape))  # at the recipe's own numbers, one shape of each number of dimensions
         with contextlib.suppress(Exception):
             if _differs(
                 step, view, draw_case(step, view, shape, "any", 2, plain=True, numbers=own)
