@@ -75,6 +75,7 @@ SHAPES: tuple[Shape, ...] = (
 """Of weights of several units, of each number of dimensions."""
 SINGLE: tuple[Shape, ...] = ((7,), (1, 9), (9, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2, 2))
 """Of weights of one unit, some of them in one view and some in others."""
+SIGNS = np.array([-1.0, 1.0])
 COUNTS = (1, 2, 9, 57, 299, 300, 4000, 10**6)
 """Of steps that may have been taken, beside those near a hyper-parameter."""
 WIDE_DRAWS = 6
@@ -241,8 +242,10 @@ def draw_case(
     numbers = _usual_numbers(traced, rng) if numbers is None else numbers
 
     def build(numbers: Mapping[str, Any]) -> Rule:
+        if plain:
+            return traced.build(numbers)
         tensors = {n: torch.tensor(float(x), dtype=torch.float64) for n, x in numbers.items()}
-        return traced.build(numbers if plain else tensors)
+        return traced.build(tensors)
 
     rule = build(numbers)
     weight = torch.tensor(rng.normal(size=shape) * rng.uniform(0.5, 2) * scale)
@@ -262,8 +265,10 @@ def draw_case(
         state = {k: _draw_state(step, k, x, rng, counts) for k, x in state.items()}
     grad = _gradient(step, view, weight, rng) * rng.choice([1.0, scale])
     values = {s.name: float(numbers[name]) for name, s in traced.symbols.items()}
+    if not rounded:
+        return Case(weight, grad, state, values, rule, rule)
     similar = {n: float(x) * (1 + ROUNDED * rng.choice([-1, 1])) for n, x in numbers.items()}
-    return Case(weight, grad, state, values, rule, build(similar) if rounded else rule)
+    return Case(weight, grad, state, values, rule, build(similar))
 
 
 def _draw_from(interval: Interval, rng: np.random.Generator) -> float:
@@ -293,10 +298,11 @@ def _draw_wide(interval: Interval, rng: np.random.Generator) -> float:
 
 def _gradient(step: Step, view: View, weight: Tensor, rng: np.random.Generator) -> Tensor:
     """A random gradient, orthogonal to each unit up to rounding where the law assumes that."""
-    grad = torch.tensor(rng.normal(size=tuple(weight.shape)))
+    grad = torch.from_numpy(rng.normal(size=tuple(weight.shape)))
     radial = view.radial_coefficient(weight, grad)
     cosine = ROUNDING if ("w", "g") in step.algebra.known else RADIAL
-    return grad - (radial - cosine * torch.tensor(rng.choice([-1.0, 1.0], radial.shape))) * weight
+    signs = torch.from_numpy(rng.choice(SIGNS, radial.shape))
+    return grad - (radial - cosine * signs) * weight
 
 
 def _draw_state(
@@ -544,11 +550,19 @@ def _meets(step: Step, numbers: Values) -> bool:
     return False
 
 
+@lru_cache(maxsize=1024)  # sides of claims repeat, and so do the times of two runs
+def _at_time(x: sp.Expr, time: int) -> tuple[sp.Expr, frozenset[sp.Indexed]]:
+    """Return a printed formula at one time, its sums written out, and its indexed symbols."""
+    t = sp.Symbol("t", integer=True, nonnegative=True)
+    now = x.subs(t, time)
+    if now.has(sp.Sum):
+        now = now.replace(lambda e: isinstance(e, sp.Sum), lambda e: e.doit())
+    return now, frozenset(now.atoms(sp.Indexed))
+
+
 def _on_run(x: sp.Expr, run: list[Values], time: int) -> float:
     """The value of a printed formula at one time of a run; nan where it has none."""
-    t = sp.Symbol("t", integer=True, nonnegative=True)
-    now = sp.sympify(x).subs(t, time).replace(lambda e: isinstance(e, sp.Sum), lambda e: e.doit())
-    indexed = now.atoms(sp.Indexed)
+    now, indexed = _at_time(sp.sympify(x), time)
     inside = {s for i in indexed for s in i.free_symbols}
     known = {i: run[int(i.indices[0])].scalar(i.base.label) for i in indexed}
     known |= {s: run[time].scalar(s) for s in now.free_symbols - inside}
