@@ -524,8 +524,8 @@ def _run(law: Split, steps: int, own: bool) -> Iterator[Values]:
     shape = _shape_of_one_unit(step.traced)
     view = next(iter(step.traced.views), View(None))
     view = view if count_units(view, shape) == 1 else View(None)
-    numbers = _own_numbers(step.traced, np.random.default_rng(6)) if own else None
-    case = draw_case(step, view, shape, "first", 7, plain=own, numbers=numbers)
+    own_numbers = _own_numbers(step.traced, np.random.default_rng(6)) if own else None
+    case = draw_case(step, view, shape, "first", 7, plain=own, numbers=own_numbers)
     weight, state = case.weight, case.state
     for _ in range(steps):
         inputs = Inputs(weight, _gradient(step, view, weight, rng), state, case.values)
