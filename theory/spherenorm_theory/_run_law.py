@@ -18,6 +18,7 @@ from spherenorm_theory.algebra.hyper_parameters import structure_of_run
 from spherenorm_theory.laws.equilibrium import equilibrium, without_eps
 from spherenorm_theory.laws.law import norm_growth
 from spherenorm_theory.laws.orthogonal import alike
+from spherenorm_theory.laws.verify import DifferenceError, verify_numbers
 
 OF_TORCH = {
     torch.optim.SGD: "sgd",
@@ -58,12 +59,17 @@ class RunLaw:
 
         Returns:
             nan where the law is open, its assumption fails (the weight was not found
-            scale-invariant), or there is none.
+            scale-invariant), its code takes another step at these numbers, or there is none.
         """
         law, values = self._law(measured, norm_growth)
         if law is None or law.constant:
             return math.nan if law is None else measured.norm_before
-        kept = law.keep.subs(law.step.traced.values(**values))
+        numbers = law.step.traced.values(**values)
+        try:
+            verify_numbers(law, numbers)
+        except DifferenceError:
+            return math.nan
+        kept = law.keep.subs(numbers)
         cosine = math.cos(measured.turn)
         # (a step that is orthogonal to w turns it by less than a right angle)
         if law.cross != 0 or kept.free_symbols or cosine <= 0:

@@ -36,6 +36,7 @@ class Facts:
         domains: the numbers that a hyper-parameter may be, by its symbol.
         scalars: the symbols of the states that are one number.
         general: <w, g>, where it is not 0.
+        other_names: names of vectors, which no symbol of a case repeats.
         hypotheses: the relations that were taken for granted, each with what follows, in text.
         failed: the scale-invariance tests that were taken to fail.
         cases: the meaning of each symbol that stands for an undecided choice.
@@ -44,6 +45,7 @@ class Facts:
     domains: Mapping[sp.Symbol, Interval] = field(default_factory=dict)
     scalars: frozenset[sp.Symbol] = frozenset()
     general: sp.Symbol | None = None
+    other_names: frozenset[str] = frozenset()
     hypotheses: dict[sp.Rel, str] = field(default_factory=dict)
     failed: list[sp.Rel] = field(default_factory=list)
     cases: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
@@ -156,7 +158,7 @@ class Facts:
         sign = "real"
         if self.is_nonnegative(a) and self.is_nonnegative(b):
             sign = "positive" if self.is_positive(a) and self.is_positive(b) else "nonnegative"
-        taken = {s.name for s in (*self.domains, *self.scalars, *self.cases)}
+        taken = {s.name for s in (*self.domains, *self.scalars, *self.cases)} | self.other_names
         names = (f"c{n}" for n in range(1, len(taken) + 2))
         symbol = sp.Symbol(next(n for n in names if n not in taken), **{sign: True})
         self.cases[symbol] = meaning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Mapping
 from numbers import Real
@@ -46,31 +47,48 @@ def structure_of_run(recipe: str | Recipe, given: Mapping[str, Any]) -> dict[str
     return {**structure_of(plain), **{n: x for n, x in plain.items() if is_number(x) and x == 1}}
 
 
-def parts_of(name: str, value: Any, beside: Mapping[str, Any]) -> dict[str, Any]:
-    """A hyper-parameter by the names of its inputs: betas gives beta1, beta2.
+def input_names(hyper_parameters: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Name the inputs of a trace for each hyper-parameter: betas has beta1 and beta2.
 
-    Beside a hyper-parameter beta1, betas gives betas1, betas2.
+    No input has the name of another hyper-parameter or of another input: beside a hyper-parameter
+    beta1, the parts of betas are betas1 and betas2; beside betas1 too, betas_1 and betas_2.
+
+    Example:
+        >>> input_names({"lr": 0.1, "betas": (0.9, 0.8)})
+        {'lr': ('lr',), 'betas': ('beta1', 'beta2')}
+        >>> input_names({"betas": (0.9, 0.8), "beta2": 0.5})["betas"]
+        ('betas1', 'betas2')
     """
-    if not are_numbers(value):
-        return {name: value}
-    stem = name.removesuffix("s")
-    stem = name if f"{stem}1" in beside else stem
-    return {f"{stem}{i}": entry for i, entry in enumerate(value, 1)}
+    names, used_names = dict[str, tuple[str, ...]](), {*hyper_parameters}
+    for name, value in hyper_parameters.items():
+        names[name] = (name,)
+        if are_numbers(value):
+            underscored = (name + "_" * n for n in itertools.count())
+            for stem in itertools.chain([name.removesuffix("s")], underscored):
+                names[name] = tuple(f"{stem}{i}" for i in range(1, len(value) + 1))
+                if used_names.isdisjoint(names[name]):
+                    break
+            used_names.update(names[name])
+    return names
 
 
 def numbers_by_name(
     values: Mapping[str, Any], beside: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """All values by the names of inputs; `beside` has all hyper-parameters."""
-    parts = (parts_of(n, x, values if beside is None else beside) for n, x in values.items())
-    return {name: entry for part in parts for name, entry in part.items()}
+    names, numbers = input_names(values if beside is None else beside), dict[str, Any]()
+    for name, value in values.items():
+        entries = value if are_numbers(value) else (value,)
+        numbers.update(zip(names[name], entries, strict=True))
+    return numbers
 
 
 def enter(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The hyper-parameters `values`, in which the numbers that `inputs` names are replaced."""
-    entered = {}
+    names, entered = input_names(values), {}
     for name, value in values.items():
-        new = [inputs.get(n, x) for n, x in parts_of(name, value, values).items()]
+        entries = value if are_numbers(value) else (value,)
+        new = [inputs.get(n, x) for n, x in zip(names[name], entries, strict=True)]
         entered[name] = tuple(new) if are_numbers(value) else new[0]
     return entered
 

@@ -39,7 +39,10 @@ from spherenorm_theory.algebra.units import (
 )
 
 RESERVED = frozenset(
-    ["1", "w", "g", "s", "u", "e", "d", "k", "j", "a", "c", "q", "rank", "O", "N", "T", "gamma"]
+    [
+        *("1", "w", "g", "s", "u", "e", "d", "k", "j", "a", "c", "q", "rank", "O", "N", "T"),
+        *("gamma", "t", "turn"),
+    ]
 )
 """The names of symbols that laws have of their own."""
 COUNTS = (torch.int32, torch.int64)
@@ -93,6 +96,17 @@ def trace(recipe: str | Recipe | Trace, dimension: int = 5, **given: Any) -> Tra
     return _traced_once(
         function, dimension, tuple((n, x, repr(x)) for n, x in sorted(held.items()))
     )
+
+
+def hold_as_constants(traced: Trace) -> Trace:
+    """The trace in which the numbers that were given are Python numbers, as code branches on them.
+
+    Raises:
+        TraceError: as for `trace`.
+    """
+    free: dict[str, sp.Expr | None] = dict.fromkeys(traced.free)
+    with torch.no_grad():
+        return _trace(traced.recipe, traced.hyper_parameters, free, math.prod(traced.shape))
 
 
 def _holds_numbers(value: Any) -> bool:
@@ -178,7 +192,7 @@ def _trace(
         records = [written(size) for size in sizes]
         refuse_matrices(records[0])
         general = with_sizes(records, sizes)
-    symbols = {name: _symbol(name, intervals[name]) for name in tensors}
+    symbols = _symbols(intervals)
     return Trace(
         name=called,
         recipe=function,
@@ -198,10 +212,20 @@ def _trace(
     )
 
 
-def _symbol(name: str, interval: Interval) -> sp.Symbol:
-    """The symbol of a hyper-parameter: positive where its interval holds no negative number."""
-    free = f"{name}_hyper" if name in RESERVED else name
-    return sp.Symbol(free, positive=True) if interval.low >= 0 else sp.Symbol(free, real=True)
+def _symbols(intervals: Mapping[str, Interval]) -> dict[str, sp.Symbol]:
+    """The symbols of hyper-parameters: positive where the interval holds no negative number.
+
+    One that would have a symbol of the laws, such as w, is w_hyper, unless that is another's name.
+    """
+    symbols, used_names = dict[str, sp.Symbol](), {*intervals, *RESERVED}
+    for name, interval in intervals.items():
+        free = name
+        while name in RESERVED and free in used_names:
+            free += "_hyper"
+        used_names.add(free)
+        sign = {"positive": True} if interval.low >= 0 else {"real": True}
+        symbols[name] = sp.Symbol(free, **sign)
+    return symbols
 
 
 def _start_of(value: Tensor, other: Tensor) -> sp.Expr | None:

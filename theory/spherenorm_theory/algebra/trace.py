@@ -15,8 +15,8 @@ from spherenorm import Interval, Recipe, Rule, View
 from spherenorm.record import Record
 from spherenorm_theory.algebra.hyper_parameters import (
     enter,
+    input_names,
     numbers_by_name,
-    parts_of,
     resolve_hyper_parameters,
 )
 
@@ -109,9 +109,8 @@ class Trace:
     @cached_property
     def structure(self) -> Mapping[str, Any]:
         """The hyper-parameters of which no part is a symbol: betas as a whole."""
-        whole = self.hyper_parameters
-        parts = {n: parts_of(n, x, whole).keys() for n, x in whole.items()}
-        return {n: whole[n] for n in whole if parts[n].isdisjoint(self.symbols)}
+        whole, names = self.hyper_parameters, input_names(self.hyper_parameters)
+        return {n: whole[n] for n in whole if self.symbols.keys().isdisjoint(names[n])}
 
     def values(self, **given: Any) -> dict[sp.Symbol, float]:
         """Numbers for the free symbols: of `given` (betas as a tuple), else the defaults.

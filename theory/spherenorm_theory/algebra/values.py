@@ -48,7 +48,10 @@ class Values:
     def scalar(self, expression: sp.Basic) -> Array:
         """A formula or a relation in numbers; nan where it has no value, as 1 / 0."""
         symbols, function = _compiled(sp.sympify(expression))
-        value = np.asarray(function(*np.broadcast_arrays(*map(self._symbol, symbols))))
+        arrays = [self._symbol(symbol) for symbol in symbols]
+        if len({array.shape for array in arrays}) > 1:
+            arrays = [*np.broadcast_arrays(*arrays)]
+        value = np.asarray(function(*arrays))
         return np.where(np.isfinite(value), value, np.nan) if value.dtype.kind in "fi" else value
 
     def vector(self, x: Vector) -> Array:

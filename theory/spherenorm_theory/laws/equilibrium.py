@@ -17,7 +17,6 @@ from spherenorm.rules import SameLength
 from spherenorm_theory.algebra.claims import Hypothesis
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import show
-from spherenorm_theory.algebra.recording import trace
 from spherenorm_theory.algebra.statement import Part, Phrase, Statement, enumerated, pieces, words
 from spherenorm_theory.algebra.symbols import (
     DIMENSION,
@@ -33,7 +32,7 @@ from spherenorm_theory.laws.balance import (
     resting_gradient,
 )
 from spherenorm_theory.laws.kernels import Directed, OverlapSum, arcsine_law, stationary_along
-from spherenorm_theory.laws.law import norm_growth
+from spherenorm_theory.laws.law import norm_growth, verified_trace
 from spherenorm_theory.laws.mean_field import (
     MeanStep,
     NoEquilibriumError,
@@ -42,9 +41,12 @@ from spherenorm_theory.laws.mean_field import (
     read_random_step,
 )
 from spherenorm_theory.laws.step import GAMMA
+from spherenorm_theory.laws.verify import DifferenceError, own_values, verify_numbers
 
 AGREE = 1e-7
 """The relative difference of the closed form and the iterated map, where both are one point."""
+AGREE_AT_OWN_NUMBERS = 1e-4
+"""The same at the recipe's own numbers, where a small decay makes a point less exact."""
 TURN = sp.Symbol("turn", positive=True)
 """The chord |w'/|w'| - w/|w||, for a small step the angle in radians."""
 Shape = int | tuple[int, ...]
@@ -99,6 +101,7 @@ class Equilibrium:
 
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
+            TraceError: the code takes another step at these numbers.
         """
         return _rest_of(self, tuple(values.items()), shape, gamma).norm ** 2
 
@@ -111,6 +114,7 @@ class Equilibrium:
 
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
+            TraceError: the code takes another step at these numbers.
         """
         return _rest_of(self, tuple(values.items()), shape).chord
 
@@ -219,6 +223,7 @@ def _rest_of(
     values = dict(pairs)
     if lacking := {*law.traced.free.values()} - values.keys():
         raise ValueError(f"{law.name}: needs numbers for {', '.join(map(str, lacking))}")
+    verify_numbers(norm_growth(law.traced), values)
     entries = shape if isinstance(shape, int) else math.prod(shape)
     start = law.fourth_power.subs({**values, GAMMA: gamma, DIMENSION: entries})
     known = start.is_number and not start.has(OverlapSum) and start.is_positive
@@ -247,7 +252,9 @@ def _shorten(expression: sp.Expr) -> Phrase:
     """A formula; in a long one the parts that occur twice have names."""
     if len(show(expression)) <= LONG:
         return expression
-    names = (sp.Symbol(f"k{n}", positive=True) for n in itertools.count(1))
+    used_names = {s.name for s in expression.free_symbols}
+    numbered = (f"k{n}" for n in itertools.count(1))
+    names = (sp.Symbol(name, positive=True) for name in numbered if name not in used_names)
     parts, (whole,) = sp.cse(expression, symbols=names)
     where = enumerated(sp.Eq(name, part, evaluate=False) for name, part in parts)
     return (whole, " with ", *where) if parts else whole
@@ -269,7 +276,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         >>> print(show(equilibrium("sgd", dampening=0.0).squared_rotation))
         2 lr wd/(1 + beta)
     """
-    traced = trace(recipe, **given)
+    traced = verified_trace(recipe, **given)
     try:
         return _equilibrium(traced)
     except GrowthError as error:
@@ -322,6 +329,7 @@ def _attracting_point(mean: MeanStep | Directed, kappa: sp.Expr) -> tuple[sp.Exp
         if step.facts.cases.keys() & sp.Tuple(*point).free_symbols:
             return point if eps is None else (point[0].subs(eps, 0), point[1].subs(eps, 0))
         if _is_at_rest(mean, point):
+            _refuse_another_point(mean, point)
             return point
     named = step.algebra.named.values()
     used = [*step.weight.values(), *(c for x in named for c in x.values())]
@@ -353,17 +361,50 @@ def _is_at_rest(mean: MeanStep | Directed, point: tuple[sp.Expr, sp.Expr]) -> bo
     symbols.
     """
     numbers = usual_values(mean.step.traced)
-    for gamma, entries in ((1.0, 1), (3.0, 5)):
-        if isinstance(mean, Directed):
-            rest = mean.rest(numbers, entries, 1.0, gamma, arcsine_law)
-        else:
-            rest = mean.rest(numbers, entries, 1.0, gamma)
-        known = {**numbers, GAMMA: gamma, DIMENSION: entries, SCALE: 1, SHARE: 1, RANK: entries}
-        fourth, squared = (complex(x.subs(known)) for x in point)
-        off = [abs(fourth / rest.norm**4 - 1), abs(squared / rest.chord**2 - 1)]
-        if not max(off) <= AGREE:
-            return False
-    return True
+    return all(
+        _distance_to_rest(mean, point, numbers, gamma, entries) <= AGREE
+        for gamma, entries in ((1.0, 1), (3.0, 5))
+    )
+
+
+def _distance_to_rest(
+    mean: MeanStep | Directed,
+    point: tuple[sp.Expr, sp.Expr],
+    numbers: Mapping[sp.Symbol, float],
+    gamma: float,
+    entries: int,
+) -> float:
+    """Return the relative distance of a point to the one that the iterated map comes to.
+
+    Raises:
+        NoEquilibriumError: the map comes to none.
+    """
+    if isinstance(mean, Directed):
+        rest = mean.rest(numbers, entries, 1.0, gamma, arcsine_law)
+    else:
+        rest = mean.rest(numbers, entries, 1.0, gamma)
+    known = {**numbers, GAMMA: gamma, DIMENSION: entries, SCALE: 1, SHARE: 1, RANK: entries}
+    fourth, squared = (complex(x.subs(known)) for x in point)
+    off = max(abs(fourth / rest.norm**4 - 1), abs(squared / rest.chord**2 - 1))
+    return math.inf if math.isnan(off) else off
+
+
+def _refuse_another_point(mean: MeanStep | Directed, point: tuple[sp.Expr, sp.Expr]) -> None:
+    """Refuse a closed form of another point than the one that attracts at the recipe's numbers.
+
+    Raises:
+        NoEquilibriumError: naming the numbers.
+    """
+    traced = mean.step.traced
+    numbers = {**usual_values(traced), **own_values(traced)}
+    with suppress(NoEquilibriumError):  # where no norm settles, a formula is of no point
+        distance = _distance_to_rest(mean, point, numbers, 1.0, 1)
+        if distance > AGREE_AT_OWN_NUMBERS:
+            shown = ", ".join(f"{s}={x:g}" for s, x in numbers.items())
+            raise DifferenceError(
+                f"{traced.name}: the closed form is not the point at which the norm settles at "
+                f"{shown}: it is off by {distance:.2g}; `turn_at_rest` gives that point in numbers"
+            )
 
 
 def usual_values(traced: Trace) -> dict[sp.Symbol, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,15 +13,22 @@ from torch import Tensor
 from spherenorm import Recipe
 from spherenorm_theory.algebra.claims import Claim, Hypothesis, Kind, positive_norms
 from spherenorm_theory.algebra.printing import Letters
-from spherenorm_theory.algebra.recording import trace
+from spherenorm_theory.algebra.recording import hold_as_constants, trace
 from spherenorm_theory.algebra.statement import Statement, words
+from spherenorm_theory.algebra.symbols import GrowthError
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.claims import claims_of, closed_form
 from spherenorm_theory.laws.evaluate import Agreement, Inputs, evaluate
 from spherenorm_theory.laws.proposition import proposition, setting
 from spherenorm_theory.laws.split import Split, derive
 from spherenorm_theory.laws.step import one_step
-from spherenorm_theory.laws.verify import hold
+from spherenorm_theory.laws.verify import (
+    OWN_STEPS,
+    DifferenceError,
+    hold,
+    hold_claims,
+    verify_numbers,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +129,7 @@ class Law(Split):
 
         Raises:
             OutsideError: an assumption of the law does not hold for these numbers.
+            TraceError: the code takes another step at these hyper-parameters.
             ValueError: a hyper-parameter is unknown, outside its open interval, or held at another
                 number by the law; or a state is missing.
 
@@ -131,8 +139,10 @@ class Law(Split):
             >>> law.evaluate(w, torch.tensor([[-8.0, 6.0]]), {"momentum": 0 * w}, **numbers)[0]
             tensor([[6.9700, 0.9600]], dtype=torch.float64)
         """
-        values = self.step.traced.numbers(**hyper_parameters)
+        traced = self.step.traced
+        values = traced.numbers(**hyper_parameters)
         self.agreement.require(self.name, weight)
+        verify_numbers(self, traced.values(**hyper_parameters))
         return evaluate(
             self.split_step, self.agreement.view, Inputs(weight, gradient, state, values)
         )
@@ -155,7 +165,34 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
         >>> print(show(norm_growth("sgdw", momentum=0.0).law))
         |w'|^2 = (1 - lr wd)^2 |w|^2 + |s|^2
     """
-    return _law(trace(recipe, **given), scale_invariant)
+    return _verified_law(trace(recipe, **given), scale_invariant)
+
+
+def verified_trace(recipe: str | Recipe | Trace, **given: Any) -> Trace:
+    """The trace of a recipe from which a law can be derived that is the step of its code.
+
+    Args:
+        recipe: as for `norm_growth`.
+        given: hyper-parameters to hold at a value.
+
+    Raises:
+        ValueError: as for `norm_growth`.
+    """
+    traced = trace(recipe, **given)
+    try:
+        return _verified_law(traced, scale_invariant=True).step.traced
+    except GrowthError:
+        return traced  # whoever derives a law from it names that error
+
+
+def _verified_law(traced: Trace, scale_invariant: bool) -> Law:
+    """The law of a trace; where the code takes given numbers otherwise than tensors, of these."""
+    try:
+        return _law(traced, scale_invariant)
+    except DifferenceError:
+        if not traced.given:
+            raise
+        return _law(hold_as_constants(traced), scale_invariant)
 
 
 @lru_cache(maxsize=512)
@@ -166,7 +203,9 @@ def _law(traced: Trace, scale_invariant: bool) -> Law:
     if traced.given:
         split = split.with_numbers()
         claims = claims_of(split)
-    if not agreement.from_start:
+    from_start = hold_claims(split, claims, OWN_STEPS, own=True) and agreement.from_start
+    agreement = replace(agreement, from_start=from_start)
+    if not from_start:
         claims = tuple(claim for claim in claims if claim.kind is not Kind.INDUCTION)
     return Law(**{f.name: getattr(split, f.name) for f in fields(split)},
                agreement=agreement, claims=claims)  # fmt: skip

@@ -85,12 +85,14 @@ def setting(law: Split, note: str) -> tuple[Phrase, ...]:
     found, used = [unit], sp.Tuple(*law.step.weight.values(), law.kappa).free_symbols
     for name, symbol in traced.free.items():
         if traced.intervals[name] != ANY or symbol in used:
-            short = name in SHORT and SHORT[name] not in traced.free
+            short = name in SHORT and SHORT[name] not in {*traced.free, *traced.held}
             found.append((symbol, f" = {name}" * short, f" in {traced.intervals[name]}"))
     for name, value in traced.held.items():
         if is_number(value) or isinstance(value, Tensor):
             shown = value.tolist() if isinstance(value, Tensor) else f"{value:g}"
-            found.append(f"{name} = {shown}")
+            # As a symbol, a held beta keeps momentum from being printed as beta.
+            shortens = name in SHORT.values()
+            found.append((sp.Symbol(name), f" = {shown}") if shortens else f"{name} = {shown}")
     return tuple(found)
 
 

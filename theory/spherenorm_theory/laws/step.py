@@ -136,7 +136,7 @@ class Step:
 def letters_of(traced: Trace) -> dict[str, str]:
     """The atom of each state: its letter, unless something else has it too."""
     wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.states}
-    taken = {*RESERVED, *traced.symbols, *(s.name for s in traced.symbols.values())}
+    taken = {*RESERVED, *traced.symbols, *(s.name for s in traced.symbols.values())} - {"t"}
     chosen: dict[str, str] = {}
     for name, letter in wanted.items():
         alone = [*wanted.values()].count(letter) == 1
@@ -145,7 +145,9 @@ def letters_of(traced: Trace) -> dict[str, str]:
         chosen[name] = next(
             x
             for x in itertools.chain([letter] * alone, longer)
-            if x not in {*taken, *chosen.values()} and (x == letter or x not in wanted)
+            if x not in {*taken, *chosen.values()}
+            and (x == letter or x not in wanted)
+            and (x != "t" or name == "step")
         )
     return chosen
 
@@ -244,6 +246,7 @@ def _read(
     letters, hypers = letters_of(traced), traced.symbols.values()
     symbols = {n: sp.Symbol(letters[n], **{sign: True}) for n, sign in signs.items()}
     facts = Facts(traced.domains, frozenset(symbols.values()))
+    facts.other_names = frozenset(letters.values())
     facts.general = None if ("w", "g") in known else Inner("w", "g")
     algebra = Formal(
         facts,

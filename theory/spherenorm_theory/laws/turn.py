@@ -10,12 +10,11 @@ import sympy as sp
 
 from spherenorm import Recipe, bind
 from spherenorm_theory.algebra.hyper_parameters import structure_of_run
-from spherenorm_theory.algebra.recording import trace
 from spherenorm_theory.algebra.symbols import GrowthError, normalize_signs
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.balance import find_momenta
 from spherenorm_theory.laws.equilibrium import equilibrium, mean_step, without_eps
-from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.law import Law, norm_growth, verified_trace
 from spherenorm_theory.laws.mean_field import (
     MeanStep,
     NoEquilibriumError,
@@ -23,6 +22,7 @@ from spherenorm_theory.laws.mean_field import (
     read_random_step,
 )
 from spherenorm_theory.laws.step import S
+from spherenorm_theory.laws.verify import verify_numbers
 
 SCALED = 1e-6
 """The relative difference of turns at other lengths that rounding may leave.
@@ -68,7 +68,7 @@ def turn_at_rest(
     """
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
     given = {**structure_of_run(recipe, numbers), **without_eps(recipe)}
-    traced = trace(recipe, **given)
+    traced = verified_trace(recipe, **given)
     return turn_of(traced, traced.values(**numbers | given), shape)
 
 
@@ -79,8 +79,10 @@ def turn_of(
 
     Raises:
         NoEquilibriumError: as for `turn_at_rest`.
+        TraceError: the code takes another step at these numbers.
     """
     try:
+        verify_numbers(norm_growth(traced), values)
         step = mean_step(traced)
     except GrowthError as error:
         raise NoEquilibriumError(f"{traced.name}: {error}") from error

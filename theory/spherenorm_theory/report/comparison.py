@@ -21,11 +21,10 @@ from spherenorm_theory.algebra.hyper_parameters import (
     structure_of_run,
 )
 from spherenorm_theory.algebra.printing import SHORT, show
-from spherenorm_theory.algebra.recording import trace
 from spherenorm_theory.algebra.statement import COLUMNS
 from spherenorm_theory.algebra.trace import Trace
 from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium, without_eps
-from spherenorm_theory.laws.law import Law, norm_growth
+from spherenorm_theory.laws.law import Law, norm_growth, verified_trace
 from spherenorm_theory.laws.turn import turn_of
 from spherenorm_theory.report.rows import Row, Section
 
@@ -61,7 +60,8 @@ class Side:
         settings = {n: x for n, x in known.items() if (is_number(x) and x != 0) or are_numbers(x)}
         settings |= {n: x for n, x in SWITCHED_ON.items() if known.get(n) == 0}
         settings = {"lr": 0.1, **settings, **own, **without_eps(recipe)}
-        return Side(law, rest, settings, trace(recipe, **structure_of_run(recipe, settings)))
+        traced = verified_trace(recipe, **structure_of_run(recipe, settings))
+        return Side(law, rest, settings, traced)
 
     def turn(self, lr: float) -> float:
         """The turn per step at rest, at a learning rate; nan where there is none."""

@@ -1,0 +1,324 @@
+"""Recipes whose code takes some numbers otherwise than others, where a law could be false.
+
+Most look at the type of a number: a trace sees tensors, and users give plain numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import torch
+
+import spherenorm as sn
+from spherenorm import Rule, Scalar, chain
+from spherenorm import rules as r
+from tests.theory.recipes import By, Keeps, count
+
+
+def of_plain(number, function):
+    """The function of a plain number; a tensor as it is."""
+    return number if isinstance(number, torch.Tensor) else function(number)
+
+
+def steps(factor, lr):
+    """Momentum, and the direction times a factor."""
+    return chain(r.HeavyBall(0.9), By(lambda w, d, c: d * c, (factor,)), r.StepSize(lr))
+
+
+def capped(lr=0.1, c=4.0):
+    return steps(of_plain(c, lambda x: min(x, 2.0)), lr)
+
+
+def capped_by_an_error(lr=0.1, c=4.0):
+    with contextlib.suppress(Exception):
+        c = min(c, 2.0)
+    return steps(c, lr)
+
+
+def raised(lr=0.1, c=0.01):
+    return steps(of_plain(c, lambda x: max(x, 0.02)), lr)
+
+
+def doubled_above_one(lr=0.1, c=3.0):
+    return steps(of_plain(c, lambda x: 2 * x if x > 1 else x), lr)
+
+
+def truncated(lr=0.1, c=2.7):
+    return steps(of_plain(c, int), lr)
+
+
+def rounded(lr=0.1, c=1.4):
+    return steps(of_plain(c, round), lr)
+
+
+def turned(lr=0.1, c=5.0):
+    return steps(of_plain(c, lambda x: x if x < 3 else -x), lr)
+
+
+def without_sign(lr=0.1, c=-2.0):
+    return steps(of_plain(c, abs), lr)
+
+
+def other_at_one(lr=0.1, c=1.0):
+    return steps(of_plain(c, lambda x: 3.0 if x == 1 else x), lr)
+
+
+def other_at_a_whole_number(lr=0.1, c=2.0):
+    return steps(of_plain(c, lambda x: 3.0 if float(x).is_integer() else x), lr)
+
+
+def other_beyond_all(lr=0.1, c=1e7):
+    return steps(of_plain(c, lambda x: 1.0 if x > 1e6 else x), lr)
+
+
+def other_for_tiny(lr=0.1, c=1e-9):
+    return steps(of_plain(c, lambda x: 1.0 if x < 1e-6 else x), lr)
+
+
+def fast_rate(lr=10.0, c=0.5):
+    return steps(c, of_plain(lr, lambda x: min(x, 1.0)))
+
+
+def long_memory(lr=0.1, momentum=0.999):
+    return chain(r.HeavyBall(of_plain(momentum, lambda x: min(x, 0.99))), r.StepSize(lr))
+
+
+def second_of_a_tuple(lr=0.1, betas=(0.5, 0.999)):
+    second = of_plain(betas[1], lambda x: min(x, 0.99))
+    return chain(r.HeavyBall(betas[0]), r.HeavyBall(second), r.StepSize(lr))
+
+
+def by_length(lr=0.1, betas=(0.5, 0.9, 0.8)):
+    first = betas[:2] if len(betas) > 2 else betas
+    return chain(*(r.HeavyBall(beta) for beta in first), r.StepSize(lr))
+
+
+def decay_of_two(lr=0.1, c=4.0, weight_decay=0.01):
+    """The number acts in two rules, and in one of them otherwise."""
+    share = of_plain(c, lambda x: min(x, 2.0))
+    momentum = By(lambda w, d, x: d * x, (c,))
+    return chain(momentum, r.DecoupledDecay(share * weight_decay), r.StepSize(lr))
+
+
+class Start(Rule):
+    """The direction times a state that starts at a number."""
+
+    c: Scalar = 4.0
+    state_names = ("size",)
+
+    def init(self, weight):
+        size = of_plain(self.c, lambda x: min(x, 2.0))
+        return {"size": torch.as_tensor(size, dtype=torch.float64).clone()}
+
+    def update(self, update, state):
+        return update.changed(direction=update.direction * state["size"]), dict(state)
+
+
+def started(lr=0.1, c=4.0):
+    return chain(r.HeavyBall(0.9), Start(c), r.StepSize(lr))
+
+
+class LateStart(Start):
+    """The same, of a state that moves to the number."""
+
+    def update(self, update, state):
+        size = (state["size"] + self.c) / 2
+        return update.changed(direction=update.direction * size), {"size": size}
+
+
+def started_late(lr=0.1, c=4.0):
+    return chain(r.HeavyBall(0.9), LateStart(c), r.StepSize(lr))
+
+
+def counting(function, *numbers):
+    def update(w, d, step, *numbers):
+        return d * function(step + 1, *numbers), step + 1
+
+    return Keeps(update, count, "step", numbers)
+
+
+def warm(lr=0.1, k=50):
+    """A warm-up that torch's operations decide."""
+    return chain(counting(lambda t, k: (t / k).clamp(max=1.0), k), r.StepSize(lr))
+
+
+def warm_by_plain(lr=0.1, k=50):
+    last = of_plain(k, lambda x: min(x, 20))
+    return chain(counting(lambda t, k: (t / k).clamp(max=1.0), last), r.StepSize(lr))
+
+
+def late_and_large(lr=0.1, c=4.0, k=50):
+    """Above one, and after k steps."""
+    late = of_plain(c, lambda x: 2.0 * x if x > 1 else x)
+    return chain(
+        counting(lambda t, c, late, k: torch.where(t > k, t * 0 + late, t * 0 + c), c, late, k),
+        r.StepSize(lr),
+    )
+
+
+def late_sign(lr=0.1, k=7.5):
+    """A sign that the count decides; k is rounded where it is plain."""
+    return chain(counting(lambda t, k: torch.sign(k - t), of_plain(k, round)), r.StepSize(lr))
+
+
+def read_by_numpy(lr=0.1, c=4.0):
+    return steps(float(np.asarray(c)) if isinstance(c, float) else float(c.numpy()), lr)
+
+
+def branching(lr=0.1, c=4.0):
+    return steps(2 * c if c > 1 else c, lr)
+
+
+def clamped(lr=0.1, c=4.0):
+    """A cap that torch's operations decide, for plain numbers too."""
+
+    def function(w, d, c):
+        return d * torch.as_tensor(c, dtype=torch.float64).clamp(max=2.0)
+
+    return chain(r.HeavyBall(0.9), By(function, (c,)), r.StepSize(lr))
+
+
+def stepping(lr=0.1, c=3.4):
+    """A floor that torch's operations take."""
+
+    def function(w, d, c):
+        return d * torch.floor(torch.as_tensor(c, dtype=torch.float64))
+
+    return chain(r.HeavyBall(0.9), By(function, (c,)), r.StepSize(lr))
+
+
+def equal(lr=0.1, c=1.0):
+    """Equal to one only by choice, which torch's operations decide."""
+
+    def function(w, d, c):
+        c = torch.as_tensor(c, dtype=torch.float64)
+        return d * torch.where(c == 1, c * 0 + 3, c)
+
+    return chain(r.HeavyBall(0.9), By(function, (c,)), r.StepSize(lr))
+
+
+def another_state(lr=0.1, c=4.0):
+    return chain(*of_plain([r.HeavyBall(0.9)] if not_large(c) else [], list), r.StepSize(lr))
+
+
+def not_large(c):
+    return isinstance(c, torch.Tensor) or c < 2
+
+
+def rows_of_large(lr=0.1, c=4.0):
+    """Otherwise where the number is large and the weight has several rows."""
+
+    def function(w, d, c):
+        return d * c if isinstance(c, torch.Tensor) or len(w) == 1 else d * min(c, 2.0)
+
+    return chain(r.HeavyBall(0.9), By(function, (c,)), r.StepSize(lr))
+
+
+def flagged(lr=0.1, flag=False, c=4.0):
+    return steps(of_plain(c, lambda x: min(x, 2.0)) if flag else c, lr)
+
+
+def usual_but_capped(lr=0.1, c=0.5):
+    return steps(of_plain(c, lambda x: min(x, 2.0)), lr)
+
+
+def far_but_capped(lr=0.1, c=0.5):
+    """Beyond all numbers that are drawn."""
+    return steps(of_plain(c, lambda x: min(x, 1e6)), lr)
+
+
+def decays(lr=0.1, weight_decay=0.01):
+    return chain(r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+def decays_at_most(lr=0.1, weight_decay=0.01):
+    """Beyond all numbers that are drawn."""
+    return decays(lr, of_plain(weight_decay, lambda x: min(x, 2e3)))
+
+
+averaged_capped = sn.wrappers.averaged(capped)
+turned_capped = sn.wrappers.rotational(capped)
+sphere_capped = sn.wrappers.hyperball(capped)
+
+LAW, REFUSED = "law", "refused"
+VERDICTS = [
+    (capped, {}, REFUSED),
+    (capped, {"c": 4.0}, LAW),
+    (capped, {"c": 1.0}, LAW),
+    (capped, {"lr": 3.0, "c": 4.0}, LAW),
+    (capped_by_an_error, {}, REFUSED),
+    (capped_by_an_error, {"c": 4.0}, LAW),
+    (raised, {}, REFUSED),
+    (raised, {"c": 0.01}, LAW),
+    (doubled_above_one, {}, REFUSED),
+    (doubled_above_one, {"c": 3.0}, LAW),
+    (truncated, {}, REFUSED),
+    (truncated, {"c": 2.7}, LAW),
+    (rounded, {}, REFUSED),
+    (rounded, {"c": 1.4}, LAW),
+    (turned, {}, REFUSED),
+    (turned, {"c": 5.0}, LAW),
+    (without_sign, {}, REFUSED),
+    (without_sign, {"c": -2.0}, LAW),
+    (other_at_one, {}, REFUSED),
+    (other_at_one, {"c": 1.0}, LAW),
+    (other_at_one, {"c": 1.5}, LAW),
+    (other_at_a_whole_number, {}, REFUSED),
+    (other_at_a_whole_number, {"c": 2.0}, LAW),
+    (other_beyond_all, {}, REFUSED),
+    (other_beyond_all, {"c": 1e7}, LAW),
+    (other_for_tiny, {}, REFUSED),
+    (other_for_tiny, {"c": 1e-9}, LAW),
+    (fast_rate, {}, REFUSED),
+    (fast_rate, {"lr": 10.0}, LAW),
+    (long_memory, {}, REFUSED),
+    (long_memory, {"momentum": 0.999}, LAW),
+    (second_of_a_tuple, {}, REFUSED),
+    (second_of_a_tuple, {"betas": (0.5, 0.999)}, LAW),
+    (by_length, {}, LAW),
+    (by_length, {"betas": (0.5, 0.9, 0.7)}, LAW),
+    (decay_of_two, {}, REFUSED),
+    (decay_of_two, {"c": 4.0}, LAW),
+    (started, {}, REFUSED),
+    (started, {"c": 4.0}, LAW),
+    (started_late, {}, LAW),
+    (warm, {}, LAW),
+    (warm, {"k": 30.0}, LAW),
+    (warm_by_plain, {}, REFUSED),
+    (warm_by_plain, {"k": 50.0}, LAW),
+    (late_and_large, {}, REFUSED),
+    (late_and_large, {"c": 4.0, "k": 50.0}, LAW),
+    (late_sign, {}, REFUSED),
+    (late_sign, {"k": 7.5}, LAW),
+    (late_sign, {"k": 8.0}, LAW),
+    (read_by_numpy, {}, REFUSED),
+    (read_by_numpy, {"c": 4.0}, LAW),
+    (branching, {}, REFUSED),
+    (branching, {"c": 4.0}, LAW),
+    (branching, {"c": 0.5}, LAW),
+    (clamped, {}, LAW),
+    (clamped, {"c": 4.0}, LAW),
+    (stepping, {}, REFUSED),
+    (stepping, {"c": 3.4}, REFUSED),
+    (equal, {}, REFUSED),
+    (equal, {"c": 1.0}, LAW),
+    (another_state, {}, REFUSED),
+    (another_state, {"c": 4.0}, LAW),
+    (rows_of_large, {}, LAW),
+    (flagged, {}, LAW),
+    (flagged, {"flag": True}, REFUSED),
+    (flagged, {"flag": True, "c": 4.0}, LAW),
+    (usual_but_capped, {}, REFUSED),
+    (usual_but_capped, {"c": 0.5}, LAW),
+    (usual_but_capped, {"c": 3.0}, LAW),
+    (far_but_capped, {}, LAW),
+    (far_but_capped, {"c": 1e7}, LAW),
+    (averaged_capped, {}, REFUSED),
+    (averaged_capped, {"c": 4.0, "start": 0}, LAW),
+    (turned_capped, {}, REFUSED),
+    (turned_capped, {"c": 4.0}, LAW),
+    (sphere_capped, {}, LAW),
+    (sphere_capped, {"c": 4.0}, LAW),
+]
+"""A recipe, the numbers that are given, and whether there is a law for them."""
