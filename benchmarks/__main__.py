@@ -21,7 +21,7 @@ from benchmarks._sharded import sharded_step
 from benchmarks._steps import scaling, step_times
 from benchmarks._sweep import sweep_throughput
 from benchmarks._training import probe_overhead, training_time
-from spherenorm.support import write_whole
+from spherenorm.support import atomic_write
 
 console = Console(width=max(100, Console().width))
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
@@ -97,7 +97,7 @@ def main(
 
         results["store"] = large_store(console)
     if out is not None:
-        write_whole(out, json.dumps(results, indent=1))
+        atomic_write(out, json.dumps(results, indent=1))
 
 
 def _require_known(option: str, given: Sequence[str], known: Sequence[str]) -> None:

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks._shapes import SETS, Shape
 from spherenorm import find_recipe
 from spherenorm.compile import RuleKey, Work
-from spherenorm.compile._horizontal import Horizontal
-from spherenorm.compile._lower import lower
+from spherenorm.compile.horizontal import Horizontal
+from spherenorm.compile.lower import lower
 
 WAITING = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal")
 """Operations for which the host waits."""

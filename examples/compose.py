@@ -33,7 +33,7 @@ class SoftSign(sn.Rule):
         else:
             mean = size.mean(dim=tuple(range(1, size.ndim)), keepdim=True)
         positive = torch.where(size + mean > 0, size + mean, 1.0)  # 0 / 0 at a zero gradient
-        return update.changed(direction=update.direction / positive), {}
+        return update.replace(direction=update.direction / positive), {}
 
 
 @sn.recipe

@@ -49,7 +49,7 @@ def braked_muon(lr=0.02, momentum=0.95, outward=0.5):
         r.Orthogonalize(),
         r.RadialProjection("layer", outward),
         r.StepSize(lr),
-        r.RadiusPin("layer", "intended"),
+        r.FixedNorm("layer", "intended"),
     )
 
 

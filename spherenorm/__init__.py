@@ -14,20 +14,20 @@ from spherenorm import (
     wrappers,
     zoo,
 )
-from spherenorm._explanation import explain
-from spherenorm._export import ExportError, export
-from spherenorm._fields import Interval, choice, hyper, view, views
-from spherenorm._invariance import Invariance
-from spherenorm._manifold import Euclidean, Manifold, Sphere, sphere_of
-from spherenorm._numerics import Scalar, when
-from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
-from spherenorm._views import View, as_view
 from spherenorm.audit import audit, param_groups, roles
 from spherenorm.compile import BackendError
-from spherenorm.core import Chain, Rule, State, Update, chain
+from spherenorm.explain import explain
+from spherenorm.export import ExportError, export
+from spherenorm.fields import Interval, choice, hyper, view, views
+from spherenorm.invariance import Invariance
+from spherenorm.manifolds import Euclidean, Manifold, Sphere, sphere_of
+from spherenorm.numerics import Scalar, when
 from spherenorm.optim import torch_optimizer
 from spherenorm.probes import probe
+from spherenorm.registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
+from spherenorm.rule import Chain, Rule, State, Update, chain
 from spherenorm.support import unknown_attribute
+from spherenorm.views import View, as_view
 
 __all__ = [
     "BackendError",

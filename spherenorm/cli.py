@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import nn
 
-from spherenorm._export import export
-from spherenorm._views import as_view
 from spherenorm.audit import Audit
 from spherenorm.audit import audit as audit_model
-from spherenorm.support import located, look_up, on_interrupt, write_whole
+from spherenorm.export import export
+from spherenorm.support import atomic_write, describe_with_user_line, look_up, on_interrupt
+from spherenorm.views import as_view
 
 EPILOG = """\
 The factory is a function without arguments that returns (model, batch) or (model, batch, loss):
@@ -76,7 +76,7 @@ def code(arguments: Sequence[str]) -> int:
         settings = dict(map(_setting, given.settings))
         text = export(given.recipe, given.name, **settings)
         if given.into:
-            write_whole(given.into, text)
+            atomic_write(given.into, text)
     except (ValueError, TypeError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -114,5 +114,5 @@ def _users_code(name: str) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         said = repr(name) in str(error)
-        text = str(error) if said else f"factory {name!r}: {located(error)}"
+        text = str(error) if said else f"factory {name!r}: {describe_with_user_line(error)}"
         raise ValueError(text) from error

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from spherenorm._measures import angle_of, chord, cosine_of
-from spherenorm._numerics import wide_dtype, working_dtype
-from spherenorm._views import View, ViewLike, as_view
+from spherenorm.numerics import accumulation_dtype, compute_dtype
+from spherenorm.unit_measures import angle_of, chord, cosine_of
+from spherenorm.views import View, ViewLike, as_view
 
 __all__ = ["angular_update", "cosine", "effective_step", "norm"]
 
@@ -101,8 +101,8 @@ def _widened(**tensors: Tensor) -> list[Tensor]:
         if x.shape != tensors[first].shape:
             own = tuple(tensors[first].shape)
             raise ValueError(f"{name} must have the shape of {first}, {own}, got {tuple(x.shape)}")
-    return [x.detach().to(wide_dtype(x.device)) for x in tensors.values()]
+    return [x.detach().to(accumulation_dtype(x.device)) for x in tensors.values()]
 
 
 def _narrowed(view: View, per_unit: Tensor, like: Tensor) -> Tensor:
-    return view.units(per_unit).to(working_dtype(like.dtype))
+    return view.units(per_unit).to(compute_dtype(like.dtype))

@@ -188,7 +188,7 @@ def one_line(error: BaseException) -> str:
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
 
 
-def located(error: BaseException) -> str:
+def describe_with_user_line(error: BaseException) -> str:
     """`one_line`, and after it the last line of a user's own code that led there, if there is one.
 
     Example:
@@ -213,7 +213,7 @@ def on_interrupt() -> None:
         signal.signal(number, signal.default_int_handler)
 
 
-def write_whole(path: Path, content: bytes | str) -> None:
+def atomic_write(path: Path, content: bytes | str) -> None:
     """Write a file in one step: whoever reads it finds the old content or the new, whole.
 
     The content is on the disk when this returns. After an error the old file is as it was.

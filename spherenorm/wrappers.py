@@ -17,20 +17,20 @@ from __future__ import annotations
 import copy
 
 from spherenorm import rules as r
-from spherenorm._manifold import EUCLIDEAN
-from spherenorm._numerics import Scalar
-from spherenorm._registry import wrapper
-from spherenorm._views import ViewLike
-from spherenorm.core import Chain, Rule, chain
+from spherenorm.manifolds import EUCLIDEAN
+from spherenorm.numerics import Scalar
+from spherenorm.registry import wrapper
+from spherenorm.rule import Chain, Rule, chain
+from spherenorm.views import ViewLike
 
 __all__ = ["averaged", "blocks", "hyperball", "low_precision", "radial_brake", "rotational"]
 
 
 def _steps_alone(wrapped_by: str, base: Rule) -> None:
     """Refuse a rule that keeps a weight of its own, which the wrapper's steps would not reach."""
-    if not base.reads_out:
+    if not base.has_eval_weight:
         return
-    averages = any(isinstance(rule, r.WeightAverage) for rule in base.tree())
+    averages = any(isinstance(rule, r.WeightAverage) for rule in base.walk())
     if wrapped_by == "averaged":
         instead = "leave averaged(...) out, and evaluate with that one"
     elif averages:
@@ -118,7 +118,7 @@ def hyperball(
         lr: |w| times this is the length of the step, in [0, inf).
         tangent: take the radial part out of u first, so that each turn is arctan(lr).
         radius: R: "initial" is |w_0|, "shape" the norm of entries of variance 1 / fan_in, for
-            weights that start at 0; or a number. See `rules.RadiusPin`.
+            weights that start at 0; or a number. See `rules.FixedNorm`.
         view: splits a weight into the units whose norm stays; each is one matrix, too, where the
             recipe's own view is the layer by default, as Muon's.
 
@@ -127,7 +127,7 @@ def hyperball(
     _steps_alone("hyperball", base)
     projected = [r.RadialProjection(view)] if tangent else []
     normalized = r.NormalizedUpdate(view, "weight")
-    return chain(base, *projected, normalized, r.StepSize(lr), r.RadiusPin(view, radius))  # type: ignore[arg-type]
+    return chain(base, *projected, normalized, r.StepSize(lr), r.FixedNorm(view, radius))  # type: ignore[arg-type]
 
 
 @wrapper
@@ -163,7 +163,7 @@ def rotational(
         *([r.Centralization(view)] if zero_mean else []),
         r.NormalizedUpdate(view, "weight", memory, eps),
         r.StepSize(lr),
-        r.RadiusPin(view),
+        r.FixedNorm(view),
     )
 
 
@@ -195,7 +195,7 @@ def radial_brake(
         r.RadialProjection(view, outward, inward),
         r.UpdateFloor(floor, view),
         r.StepSize(lr),
-        r.RadiusPin(view, "intended"),
+        r.FixedNorm(view, "intended"),
     )
 
 
@@ -231,13 +231,13 @@ def low_precision(
         >>> optimizer.state[weight]["exp_avg"].dtype
         torch.bfloat16
 
-    Source: see `rules.Stored` and `rules.StochasticRounding`.
+    Source: see `rules.LowPrecisionState` and `rules.StochasticRounding`.
     """
     for name, value, others in (("states", states, ("full",)), ("weights", weights, ())):
         if value not in (known := ("stochastic", "nearest", *others)):
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
     if base.manifold != EUCLIDEAN:
         raise ValueError(f"low_precision is for flat space, the recipe has {base.manifold!r}")
-    kept = base if states == "full" else r.Stored(base, states, seed, only)  # type: ignore[arg-type]
+    kept = base if states == "full" else r.LowPrecisionState(base, states, seed, only)  # type: ignore[arg-type]
     ends = [r.StochasticRounding(seed)] if weights == "stochastic" else []
     return chain(kept, *ends)

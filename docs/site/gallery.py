@@ -147,7 +147,7 @@ def _states(cls: type[Rule]) -> str:
     ]
     values: dict[str, Any] = {f.name: Chain(()) if f.name == "rule" else 0.5 for f in required}
     try:
-        names = cls(**values).keys
+        names = cls(**values).state_keys
     except Exception:  # of a class that is no rule by itself
         return ""
     return html.escape(", ".join(f"`{n}`" for n in names))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from spherenorm.support import located
+from spherenorm.support import describe_with_user_line
 from spherenorm_experiments.comparing import name_of
 from spherenorm_experiments.execute import Resolver
 from spherenorm_experiments.jobs import find_backend, jobs_of, outcomes
@@ -197,7 +197,9 @@ def planned_trials(study: Study, plan: Plan, results: Runs) -> list[Trial]:
     except ValueError:
         raise
     except (Exception, SystemExit) as error:  # a user's study may raise anything
-        said = f"study {name_of(study)!r} does not say what to run: {located(error)}"
+        said = (
+            f"study {name_of(study)!r} does not say what to run: {describe_with_user_line(error)}"
+        )
         raise StudyError(said) from error
     return apply_plan(plan, trials, first)
 

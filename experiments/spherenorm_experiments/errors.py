@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from spherenorm.support import located, require_module
+from spherenorm.support import describe_with_user_line, require_module
 
 EXTRAS = {
     "PIL": "data",
@@ -47,7 +47,9 @@ def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> I
         raise
     except (Exception, SystemExit) as error:
         said = repr(name) in str(error)
-        raise raised(str(error) if said else f"{kind} {name!r}: {located(error)}") from error
+        raise raised(
+            str(error) if said else f"{kind} {name!r}: {describe_with_user_line(error)}"
+        ) from error
 
 
 def written(cls: type, method: str = "") -> str:

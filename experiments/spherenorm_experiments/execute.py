@@ -40,7 +40,7 @@ from typing import Any
 import torch
 
 from spherenorm import __version__
-from spherenorm.support import located
+from spherenorm.support import describe_with_user_line
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.loop import train
 from spherenorm_experiments.probes import find_probe
@@ -191,7 +191,7 @@ def execute_there(
         resolver = _resolver(root, accept_code)
         job = Job([resolver.resolve(Spec.from_json(content)) for content in specs])
     except (Exception, SystemExit) as error:  # a user's module may raise anything
-        return Outcome(names[0], "failed", error=located(error))
+        return Outcome(names[0], "failed", error=describe_with_user_line(error))
     if job.names != list(names):
         changed = "its data have changed since it was asked for, or differ between processes"
         return Outcome(names[0], "failed", error=f"{changed}; ask again")
@@ -279,7 +279,7 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
     except StoreError:
         raise
     except Exception as error:  # a user's code may raise anything
-        text = located(error)
+        text = describe_with_user_line(error)
         if ranks.parallel == "fsdp" and "DTensor" in text:
             text += SHARDED
         note("failed", error=text, traceback=traceback.format_exc())

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spherenorm import Bound, Rule, bind, sphere_of
-from spherenorm.support import located
+from spherenorm.support import describe_with_user_line
 from spherenorm_experiments.errors import RecipeError, users_code
 from spherenorm_experiments.lookup import as_hinted, hints_of
 from spherenorm_experiments.spec import EUCLIDEAN_REST, Spec
@@ -45,7 +45,9 @@ def bind_recipe(recipe: Bound, name: str, given: Mapping[str, Any], schedule: st
         made, again = rule_text(bound.rule), rule_text(bound.replace().rule)
     except (Exception, SystemExit) as error:  # a user's recipe may raise anything
         shown = ", ".join(f"{own}={json.dumps(v)}" for own, v in given.items()) or "its defaults"
-        raise ValueError(f"recipe {name!r} with {shown}: {located(error)}") from error
+        raise ValueError(
+            f"recipe {name!r} with {shown}: {describe_with_user_line(error)}"
+        ) from error
     if made != again:  # a resumed run would go on with another one
         differs = f"makes another rule each time: {made}, then {again}"
         raise ValueError(f"recipe {name!r} {differs}; let its hyper-parameters decide")

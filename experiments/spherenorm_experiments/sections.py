@@ -119,7 +119,7 @@ def sections(
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, StoreWarning, stacklevel=2)
             continue
-        old = [list(modules) for item in results if (modules := store.changed(item.code))]
+        old = [list(modules) for item in results if (modules := store.replace(item.code))]
         made.append(Section(study, asked[0].plan.common, results, old))
     return sorted((section for section in made if section.results.planned), key=_order)
 

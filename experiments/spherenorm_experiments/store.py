@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spherenorm.support import write_whole
+from spherenorm.support import atomic_write
 from spherenorm_experiments.code import changed_modules, digest, loaded_code, source_texts
 from spherenorm_experiments.spec import Spec, spec_name
 
@@ -151,7 +151,7 @@ class Store:
 
     def is_current(self, code: Sequence[str]) -> bool:
         """True if all modules that a run had loaded have the same bytes here."""
-        return not self.changed(code)
+        return not self.replace(code)
 
     def changed(self, names: Sequence[str]) -> Sequence[str]:
         """The modules of a run's code that have other bytes here; one without a name if unknown."""
@@ -347,7 +347,7 @@ def write_file(path: Path, content: bytes) -> None:
     """
     with _as_store_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
+        atomic_write(path, content)
 
 
 def write_json(path: Path, content: Any) -> None:

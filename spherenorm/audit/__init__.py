@@ -5,11 +5,11 @@ reading, `_scaling` the check of both, `_roles` the parts that parameters play, 
 groups for an optimizer.
 """
 
-from spherenorm.audit._audit import audit
-from spherenorm.audit._param_groups import Assignment, ParamGroups, param_groups
-from spherenorm.audit._report import Audit
-from spherenorm.audit._roles import Role, Roles, roles
-from spherenorm.audit._verdict import Finding, Verdict
+from spherenorm.audit.audit import audit
+from spherenorm.audit.param_groups import Assignment, ParamGroups, param_groups
+from spherenorm.audit.report import Audit
+from spherenorm.audit.roles import Role, Roles, roles
+from spherenorm.audit.verdict import Finding, Verdict
 
 __all__ = [
     "Assignment",

@@ -20,11 +20,11 @@ weights. Each is compared with the rule's own code before it steps anything. The
 definition of its optimizer.
 """
 
-from spherenorm.compile._backends import BACKENDS, BackendError, Group, Work, require_backend
-from spherenorm.compile._dispatch import Dispatcher
-from spherenorm.compile._key import RuleKey
-from spherenorm.compile._memory import refusal
-from spherenorm.compile._paths import HORIZONTAL
+from spherenorm.compile.backends import BACKENDS, BackendError, Group, Work, require_backend
+from spherenorm.compile.dispatch import Dispatcher
+from spherenorm.compile.key import RuleKey
+from spherenorm.compile.memory import refusal
+from spherenorm.compile.paths import HORIZONTAL
 
 __all__ = [
     "BACKENDS",

@@ -1,6 +1,6 @@
 """The pure forms: a rule over a dict of parameters, and whole sweeps as one batched computation."""
 
-from spherenorm.functional._parameters import Params, init, step
-from spherenorm.functional._sweep import Sweep, sweep
+from spherenorm.functional.parameters import Params, init, step
+from spherenorm.functional.sweep import Sweep, sweep
 
 __all__ = ["Params", "Sweep", "init", "step", "sweep"]

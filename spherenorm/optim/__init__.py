@@ -10,9 +10,9 @@ precision it is kept in float32.
 from typing import TYPE_CHECKING
 
 from spherenorm import recipes, zoo
-from spherenorm.optim._group import GroupsOfRecipe as GroupsOfRecipe
-from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer, unwrap
-from spherenorm.optim._timm import register_timm
+from spherenorm.optim.group import GroupsOfRecipe as GroupsOfRecipe
+from spherenorm.optim.optimizer import RecipeOptimizer, torch_optimizer, unwrap
+from spherenorm.optim.timm import register_timm
 from spherenorm.support import unknown_attribute
 
 __all__ = [

@@ -6,10 +6,10 @@ A probe hangs on the hooks of `torch.optim.Optimizer`, so that the training loop
 measures on the device of the weights and comes to the host once per block of measured steps.
 """
 
-from spherenorm.probes._measurement import Measurement, Sink, Units
-from spherenorm.probes._page import Page
-from spherenorm.probes._probe import Probe, probe
-from spherenorm.probes._writers import JSONLines, TensorBoard, WandB
+from spherenorm.probes.measurement import Measurement, Sink, Units
+from spherenorm.probes.page import Page
+from spherenorm.probes.probe import Probe, probe
+from spherenorm.probes.writers import JSONLines, TensorBoard, WandB
 
 __all__ = [
     "JSONLines",

@@ -3,7 +3,7 @@
 A recipe is a function from hyper-parameters to a rule:
 
     >>> rule = sgdp(lr=0.1, momentum=0.9)
-    >>> rule.keys
+    >>> rule.state_keys
     ('momentum',)
 
 Names and defaults of the hyper-parameters are those of torch.optim and of the `adamp` package. A
@@ -16,12 +16,12 @@ and `per` are explained in `spherenorm.rules.ScaleInvarianceTest`.
 
 from typing import TYPE_CHECKING
 
-from spherenorm.recipes._adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
-from spherenorm.recipes._matrix import gain_adam as gain_adam
-from spherenorm.recipes._matrix import mdmuon, muon, muonh, muown, normuon, scion
-from spherenorm.recipes._matrix import orthogonal_momentum as orthogonal_momentum
-from spherenorm.recipes._sgd import lars, sgd, sgdp, sgdw
-from spherenorm.recipes._sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
+from spherenorm.recipes.adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
+from spherenorm.recipes.matrix import gain_adam as gain_adam
+from spherenorm.recipes.matrix import mdmuon, muon, muonh, muown, normuon, scion
+from spherenorm.recipes.matrix import orthogonal_momentum as orthogonal_momentum
+from spherenorm.recipes.sgd import lars, sgd, sgdp, sgdw
+from spherenorm.recipes.sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
 from spherenorm.support import unknown_attribute
 
 __all__ = [

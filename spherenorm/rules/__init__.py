@@ -5,34 +5,34 @@ See `spherenorm.Rule` to write your own.
 
 from typing import TYPE_CHECKING
 
-from spherenorm.rules._blocks import Blocks
-from spherenorm.rules._clip import UnitClip, UpdateFloor
-from spherenorm.rules._decay import (
+from spherenorm.rules.blocks import Blocks
+from spherenorm.rules.clip import UnitClip, UpdateFloor
+from spherenorm.rules.decay import (
     CoupledDecay,
     DecoupledDecay,
     OrthogonalityRegularization,
     TargetNormDecay,
 )
-from spherenorm.rules._detector import AccumulatedInvarianceTest
-from spherenorm.rules._entrywise import CautiousMask, Sign
-from spherenorm.rules._invariance import InvarianceTest, UnitSums
-from spherenorm.rules._length import NormalizedUpdate, SameLength
-from spherenorm.rules._magnitude import Gain
-from spherenorm.rules._momentum import (
+from spherenorm.rules.detector import AccumulatedInvarianceTest
+from spherenorm.rules.entrywise import CautiousMask, Sign
+from spherenorm.rules.invariance import InvarianceTest, UnitSums
+from spherenorm.rules.length import Graft, NormalizedUpdate
+from spherenorm.rules.magnitude import Gain
+from spherenorm.rules.momentum import (
     ExponentialAverage,
     FeedbackMomentum,
     HeavyBall,
     InterpolatedAverage,
 )
-from spherenorm.rules._orthogonalize import Orthogonalize
-from spherenorm.rules._precision import StochasticRounding, Stored
-from spherenorm.rules._preconditioner import AdaptiveMoments, RootMeanSquare, UnitMoments
-from spherenorm.rules._projection import Centralization, RadialProjection, ScaleInvarianceTest
-from spherenorm.rules._radius import RadiusPin
-from spherenorm.rules._readout import WeightAverage
-from spherenorm.rules._spectral import SpectralPin
-from spherenorm.rules._step_size import StepSize
-from spherenorm.rules._stiefel import EndsAt, StiefelProjection
+from spherenorm.rules.orthogonalize import Orthogonalize
+from spherenorm.rules.precision import LowPrecisionState, StochasticRounding
+from spherenorm.rules.preconditioner import AdaptiveMoments, RootMeanSquare, UnitMoments
+from spherenorm.rules.projection import Centralization, RadialProjection, ScaleInvarianceTest
+from spherenorm.rules.radius import FixedNorm
+from spherenorm.rules.spectral import FixedSpectralNorm
+from spherenorm.rules.step_size import StepSize
+from spherenorm.rules.stiefel import Retraction, StiefelProjection
+from spherenorm.rules.weight_average import WeightAverage
 from spherenorm.support import unknown_attribute
 
 __all__ = [
@@ -43,27 +43,27 @@ __all__ = [
     "Centralization",
     "CoupledDecay",
     "DecoupledDecay",
-    "EndsAt",
     "ExponentialAverage",
     "FeedbackMomentum",
+    "FixedNorm",
+    "FixedSpectralNorm",
     "Gain",
+    "Graft",
     "HeavyBall",
     "InterpolatedAverage",
     "InvarianceTest",
+    "LowPrecisionState",
     "NormalizedUpdate",
     "OrthogonalityRegularization",
     "Orthogonalize",
     "RadialProjection",
-    "RadiusPin",
+    "Retraction",
     "RootMeanSquare",
-    "SameLength",
     "ScaleInvarianceTest",
     "Sign",
-    "SpectralPin",
     "StepSize",
     "StiefelProjection",
     "StochasticRounding",
-    "Stored",
     "TargetNormDecay",
     "UnitClip",
     "UnitMoments",

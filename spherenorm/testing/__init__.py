@@ -5,7 +5,7 @@
 See `check`. In a test: `report = check(mine); assert report.passed, report`.
 """
 
-from spherenorm.testing._check import PROPERTIES, Finding, Report, check
-from spherenorm.testing._subject import RefusedError, Subject
+from spherenorm.testing.check import PROPERTIES, Finding, Report, check
+from spherenorm.testing.subject import RefusedError, Subject
 
 __all__ = ["PROPERTIES", "Finding", "RefusedError", "Report", "Subject", "check"]

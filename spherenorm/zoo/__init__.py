@@ -10,14 +10,14 @@ they need besides `spherenorm.rules`. Names of hyper-parameters are those of `sp
 defaults those of the paper or of its release.
 
 Schedule-free and lookahead optimizers step another weight than the one to evaluate with, which is
-`rule.readout(weight, state)`.
+`rule.eval_weight(weight, state)`.
 """
 
 from typing import TYPE_CHECKING
 
 from spherenorm.support import unknown_attribute
 from spherenorm.zoo import rules
-from spherenorm.zoo._averages import (
+from spherenorm.zoo.averages import (
     ademamix,
     aggmo,
     emanesterov_adamw,
@@ -28,13 +28,13 @@ from spherenorm.zoo._averages import (
     schedulefree_adamw,
     schedulefree_sgd,
 )
-from spherenorm.zoo._factored import (
+from spherenorm.zoo.factored import (
     adafactor,
     came,
     dadapt_sgd,
     prodigy,
 )
-from spherenorm.zoo._matrices import (
+from spherenorm.zoo.matrices import (
     adamuon,
     hyperp,
     mano,
@@ -44,7 +44,7 @@ from spherenorm.zoo._matrices import (
     rmnp,
     rowfloor_muon,
 )
-from spherenorm.zoo._moments import (
+from spherenorm.zoo.moments import (
     adabelief,
     adam_mini,
     adan,
@@ -56,13 +56,13 @@ from spherenorm.zoo._moments import (
     mars_adamw,
     stable_adamw,
 )
-from spherenorm.zoo._second_order import shampoo, soap
-from spherenorm.zoo._signs import (
+from spherenorm.zoo.second_order import shampoo, soap
+from spherenorm.zoo.signs import (
     cautious_lion,
     mars_lion,
     signum,
 )
-from spherenorm.zoo._sphere import (
+from spherenorm.zoo.sphere import (
     angularmuown,
     fromage,
     hyperspherical,

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import spherenorm as sn
-from spherenorm.audit._param_groups import PRESETS
+from spherenorm.audit.param_groups import PRESETS
 
 STEPS = 120
 GRID = (0.25, 0.5, 2, 4)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import spherenorm as sn
-from spherenorm.compile import _dispatch
 from tests.harness.capture import CapturedStep
 from tests.harness.recipes import EVERY_RECIPE, draw_gradients, make_optimizer, snapshot
 
@@ -18,7 +17,7 @@ def test_a_replayed_step_is_a_step(recipe, path, choose, monkeypatch):
     if path == "horizontal":
         choose("horizontal")
         # The mode that records stands for a stream that captures, which no rule sees.
-        monkeypatch.setattr(_dispatch, "_modes", list)
+        monkeypatch.setattr(dispatch, "_modes", list)
     weights, optimizer = make_optimizer(recipe, **options)
     if path == "horizontal" and not {x.path for x in sn.explain(optimizer)} & {"horizontal"}:
         pytest.skip("steps by its own code")

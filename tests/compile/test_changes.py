@@ -71,7 +71,7 @@ class ByHand:
             chosen = {name: group[name] for name in _defaults(recipe)}
             for weight in group["params"]:
                 made = recipe(**chosen)
-                lost = self.state[weight].keys() - {*made.keys}
+                lost = self.state[weight].keys() - {*made.state_keys}
                 if lost and chosen.get("momentum") == 0:  # for a while
                     zero = torch.zeros((), dtype=torch.float64)
                     made = recipe(**{**chosen, "momentum": zero})
@@ -80,7 +80,7 @@ class ByHand:
 
     def _move(self, made, weight, grad):
         state = self.state[weight]
-        if state.keys() != set(made.keys):
+        if state.keys() != set(made.state_keys):
             state = {name: state.get(name, new) for name, new in made.init(weight).items()}
         moved, new = made.step(weight, grad, state)
         self.state[weight] = {name: value.clone() for name, value in new.items()}

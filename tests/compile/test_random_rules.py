@@ -97,7 +97,7 @@ class Drawn(sn.Rule):
         a, b, c, n = (state[name] for name in self.state_names)
         hp, hq = self.hp, self.hq
         {}
-        return update.changed(direction={} * 1.0), {{"a": {}, "b": {}, "c": {}, "n": n + 1}}
+        return update.replace(direction={} * 1.0), {{"a": {}, "b": {}, "c": {}, "n": n + 1}}
 """
 
 

@@ -101,7 +101,7 @@ def test_a_branch_on_the_kind_of_a_number_is_noticed():
 
         def update(self, update, state):
             scale = self.factor if isinstance(self.factor, float) else 2 * self.factor
-            return update.changed(direction=scale * update.direction), {}
+            return update.replace(direction=scale * update.direction), {}
 
     weight = ones(4, 3)
     with refuses("Tells", "numbers", by=sn.BackendError):
@@ -281,7 +281,7 @@ class Holds(sn.Rule):
     thing: object
 
     def update(self, update, state):
-        return update.changed(direction=self.factor() * update.direction), {}
+        return update.replace(direction=self.factor() * update.direction), {}
 
     def factor(self):
         return 0.5
@@ -333,7 +333,7 @@ class Derives(sn.Rule):
         object.__setattr__(self, "scale", 3 * self.k)
 
     def update(self, update, state):
-        return update.changed(direction=self.scale * update.direction), {}
+        return update.replace(direction=self.scale * update.direction), {}
 
 
 def test_an_attribute_beside_the_fields_is_refused():

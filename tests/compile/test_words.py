@@ -255,7 +255,7 @@ def test_norms_of_combinations_equal_the_rules_own(dtype, executor, choose):
 @pytest.mark.parametrize("lr", [0.0, 0.02, 0.9, 1 - 1e-6, 1.0, 1 + 1e-6, 3.0])
 def test_a_pinned_norm_has_its_digits_where_the_step_undoes_the_weight(lr):
     """At lr = 1 a step along the weight leaves nothing but the tilt, and rounding."""
-    rules = r.NormalizedUpdate("layer", "weight"), r.StepSize(lr), r.RadiusPin("layer", 2.0)
+    rules = r.NormalizedUpdate("layer", "weight"), r.StepSize(lr), r.FixedNorm("layer", 2.0)
     cls = sn.torch_optimizer(lambda: sn.chain(*rules), "Pinned")
     for tilt in (0.0, 1e-5, 1e-3, 1.0):
         weight, grad = (x.float() for x in drawn([(40, 50)] * 2))
@@ -435,7 +435,7 @@ class Switches(sn.Rule):
         counted = torch.where(large, state["step"].to(d.dtype), d.abs())
         half = torch.where(large, 0.5, d)
         kept = torch.where(large, 0.1, state["c"] + d)
-        return update.changed(direction=d * counted.sum() + (half * half).sum() * d), {"c": kept}
+        return update.replace(direction=d * counted.sum() + (half * half).sum() * d), {"c": kept}
 
 
 @BY_EACH

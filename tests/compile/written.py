@@ -33,7 +33,7 @@ class {name}(sn.Rule):
     def update(self, update, state):
         w, d, old = update.weight, update.direction, state
         {before}
-        return update.changed(direction={direction}), {{{new}}}
+        return update.replace(direction={direction}), {{{new}}}
 """
 _numbers, _patterns = itertools.count(), itertools.count(1)
 

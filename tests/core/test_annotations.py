@@ -7,7 +7,7 @@ import types
 import torch
 
 import spherenorm as sn
-from spherenorm import _registry as registry
+from spherenorm import registry
 from tests.harness import refuses
 
 SOURCE = """
@@ -25,7 +25,7 @@ class Halved(sn.Rule):
     share: Undefined = 0.5
 
     def update(self, update, state):
-        return update.changed(direction=self.share * update.direction), {}
+        return update.replace(direction=self.share * update.direction), {}
 """
 FIRST = "" if sys.version_info >= (3, 14) else "from __future__ import annotations"
 """Defers annotations where Python itself does not."""

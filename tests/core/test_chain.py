@@ -68,9 +68,9 @@ class Holds(sn.Rule):
     right: sn.Rule
 
     def update(self, update, state):
-        left, new = self.apply(self.left, update, state)
-        right, more = self.apply(self.right, update, state)
-        return update.changed(direction=left.direction - right.direction), new | more
+        left, new = self.update_child(0, update, state)
+        right, more = self.update_child(1, update, state)
+        return update.replace(direction=left.direction - right.direction), new | more
 
 
 # States.
@@ -89,7 +89,7 @@ def test_two_rules_step_as_each_does_in_a_chain_of_its_own(pair):
         expected, states[1] = alone.step(weight, grad, states[1])
         weight, state = both.step(weight, grad, state)
         torch.testing.assert_close(weight, expected, rtol=1e-12, atol=1e-13)
-    assert list(state) == list(both.keys)
+    assert list(state) == list(both.state_keys)
     own = [x for name, x in states[0].items() if name != "step"]
     own += [x for name, x in states[1].items() if name != "step"]
     assert len(own) + ("step" in state) == len(state)
@@ -146,7 +146,7 @@ def test_names_of_states(case):
     """Known when the chain is made, and as `init` and each step return them."""
     rules, names = NAMES[case]
     rule, weight = sn.chain(*rules), weight_of()
-    assert sorted(rule.keys) == sorted(names)
+    assert sorted(rule.state_keys) == sorted(names)
     assert set(rule.init(weight)) == set(names)
     assert set(trained(rule, weight)[1]) == set(names)
 

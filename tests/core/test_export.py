@@ -102,7 +102,7 @@ class Curved(sn.Rule):
 
     def update(self, update, state):
         d = update.direction.clamp(min=-1.0, max=0.9)
-        return update.changed(direction=(0.5 - d) / (1 + 2 / (d * d + 1)) - (-d).abs()), {}
+        return update.replace(direction=(0.5 - d) / (1 + 2 / (d * d + 1)) - (-d).abs()), {}
 
 
 def curved(lr=0.1, momentum=0.5):
@@ -195,26 +195,26 @@ def own(lr=0.1, times=2):
 
 
 class Bounded(sn.Rule):
-    def measure(self, update, state):
+    def global_sum_terms(self, update, state):
         return {"total": update.grad.square().sum()}
 
     def update(self, update, state):
-        return update.changed(direction=update.direction / update.notes["total"].sqrt()), {}
+        return update.replace(direction=update.direction / update.notes["total"].sqrt()), {}
 
 
 class Noisy(sn.Rule):
     def update(self, update, state):
-        return update.changed(direction=update.direction + torch.randn_like(update.weight)), {}
+        return update.replace(direction=update.direction + torch.randn_like(update.weight)), {}
 
 
 class Sorted(sn.Rule):
     def update(self, update, state):
-        return update.changed(direction=update.direction.sort(-1).values), {}
+        return update.replace(direction=update.direction.sort(-1).values), {}
 
 
 class Peeking(sn.Rule):
     def update(self, update, state):
-        return update.changed(direction=update.direction * float(update.grad.sum() > 0)), {}
+        return update.replace(direction=update.direction * float(update.grad.sum() > 0)), {}
 
 
 def test_a_recipe_of_a_user_has_a_file():

@@ -21,7 +21,7 @@ class SecondMoment(sn.Rule):
     def update(self, update, state):
         t = state["step"]
         square = self.beta * state["exp_avg_sq"] + (1 - self.beta) * update.grad**2
-        return update.changed(notes={"second": square / (1 - self.beta**t)}), {"exp_avg_sq": square}
+        return update.replace(notes={"second": square / (1 - self.beta**t)}), {"exp_avg_sq": square}
 
 
 class DividedByItsRoot(sn.Rule):
@@ -59,7 +59,7 @@ def test_a_note_ends_with_its_step_and_changes_no_update():
     )
     assert torch.equal(alone.step(weight, weight, {})[0], weight - 1)
     update = sn.Update(weight, weight, weight)
-    noted = update.changed(notes={"first": 1})
+    noted = update.replace(notes={"first": 1})
     assert (dict(update.notes), dict(noted.notes)) == ({}, {"first": 1})
     assert noted.direction is update.direction
 

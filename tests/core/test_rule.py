@@ -267,8 +267,8 @@ class Reads(sn.Rule):
 
     def update(self, update, state):
         if self.what == "attribute":
-            return update.changed(dirction=update.direction), state
-        return update.changed(direction=(state if self.what == "state" else update.notes)["n"]), {}
+            return update.replace(dirction=update.direction), state
+        return update.replace(direction=(state if self.what == "state" else update.notes)["n"]), {}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ class GlobalClip(sn.Rule):
 
     most: sn.Scalar = sn.hyper("(0, inf)")
 
-    def measure(self, update, state):
+    def global_sum_terms(self, update, state):
         return {"squared_norm": (update.direction**2).sum()}
 
     def update(self, update, state):
@@ -104,7 +104,7 @@ def test_two_rules_that_measure_under_one_name_are_refused():
 class Counted(sn.Rule):
     """d times the entries of all matrices, and of all weights: names that not all weights have."""
 
-    def measure(self, update, state):
+    def global_sum_terms(self, update, state):
         entries = torch.tensor(float(update.grad.numel()))
         return {"all": entries, **({"matrices": entries} if update.grad.ndim == 2 else {})}
 

@@ -6,13 +6,13 @@ import pytest
 
 from spherenorm.support import (
     MissingExtraError,
+    atomic_write,
+    describe_with_user_line,
     did_you_mean,
-    located,
     look_up,
     one_line,
     require_module,
     unknown_name,
-    write_whole,
 )
 from tests.harness import refuses
 
@@ -66,15 +66,15 @@ def test_an_error_in_one_line_and_where_the_user_raised_it(tmp_path):
     with pytest.raises(KeyError) as raised:
         names["fails"]()
     assert one_line(raised.value) == "KeyError: 'lr'"
-    assert located(raised.value) == "KeyError: 'lr' (users_own.py, line 2)"
+    assert describe_with_user_line(raised.value) == "KeyError: 'lr' (users_own.py, line 2)"
     assert one_line(ValueError("first\nsecond")) == "first"
     assert one_line(ValueError()) == "ValueError: "
-    assert located(KeyError("lr")) == "KeyError: 'lr'"
+    assert describe_with_user_line(KeyError("lr")) == "KeyError: 'lr'"
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    write_whole(path, "old ∞")
+    atomic_write(path, "old ∞")
     assert path.read_text(encoding="utf-8") == "old ∞"
 
     def full(_):
@@ -83,8 +83,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", full)
         with refuses("no space left", by=OSError):
-            write_whole(path, b"new")
+            atomic_write(path, b"new")
     assert path.read_text(encoding="utf-8") == "old ∞"
     assert list(tmp_path.iterdir()) == [path]
-    write_whole(path, b"new")
+    atomic_write(path, b"new")
     assert path.read_bytes() == b"new"

@@ -135,7 +135,7 @@ def test_biases_and_gains_whose_norm_is_held_are_named(name):
     with warnings.catch_warnings(record=True) as said:
         cls(layer.named_parameters())
     (message,) = (str(each.message) for each in said)
-    assert all(word in message for word in ("Held", "bias", "RadiusPin"))
+    assert all(word in message for word in ("Held", "bias", "FixedNorm"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cls([layer.weight])
@@ -144,9 +144,9 @@ def test_biases_and_gains_whose_norm_is_held_are_named(name):
 @pytest.mark.parametrize("name", ["adamh", "muonh", "hyperball(sgd)", "rotational(adam)"])
 def test_a_radius_of_zero_is_refused_by_name_at_construction(name):
     zero = torch.nn.Parameter(torch.zeros(4, 3))
-    with refuses("parameter 0 (weight)", (4, 3), "RadiusPin"):
+    with refuses("parameter 0 (weight)", (4, 3), "FixedNorm"):
         sn.torch_optimizer(name)([("weight", zero)])
-    with refuses("RadiusPin"):
+    with refuses("FixedNorm"):
         sn.functional.init(sn.bind(name).rule, {"weight": zero.detach()})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from spherenorm import _registry as registry
+from spherenorm import registry
 
 ROOT = Path(__file__).parents[2]
 READMES = [ROOT / name / "README.md" for name in ("", "theory", "experiments")]

@@ -13,7 +13,7 @@ import torch
 import spherenorm as sn
 import spherenorm_theory
 from docs.site import reference
-from spherenorm import _registry as registry
+from spherenorm import registry
 
 MODULES = [
     module.name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spherenorm import _registry as registry
+from spherenorm import registry
 
 FOLDER = Path(__file__).parents[2] / "examples"
 IN_TWO_PROCESSES = ("fsdp2.py",)

@@ -174,10 +174,10 @@ OTHERS = {
     "integrations.md": {"_partial_", "_target_", "create_optimizer_v2", "param_group_fn"},
     "training.md": {"waves.py"},
     "tutorial.md": {"my_optimizers.py"},
-    "spherenorm/compile/cpp/_pass.py": {"passN(part)"},
-    "spherenorm/optim/_group.py": {"use_muon"},
-    "spherenorm/optim/_optimizer.py": {"use_muon"},
-    "spherenorm/optim/_timm.py": {
+    "spherenorm/compile/cpp/printed_pass.py": {"passN(part)"},
+    "spherenorm/optim/group.py": {"use_muon"},
+    "spherenorm/optim/optimizer.py": {"use_muon"},
+    "spherenorm/optim/timm.py": {
         'create_optimizer_v2(model, opt="sn-adamp")',
         "param_group_fn",
     },
@@ -225,7 +225,7 @@ def test_modules_that_pages_run_are_there(page):
         ("rules.ScaleInvarianceTst(0.1)", True),
         ("update.direction", False),
         ("update.stepp % 10 == 1", True),
-        ("spherenorm/core.py", False),
+        ("spherenorm/rule.py", False),
         ("spherenorm/coreless.py", True),
         ("no_such_function_anywhere", True),
     ],

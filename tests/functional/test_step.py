@@ -28,7 +28,7 @@ def loss_of(model, params):
 class Whole(sn.Rule):
     """Divide by the norm of the gradients of all weights."""
 
-    def measure(self, update, state):
+    def global_sum_terms(self, update, state):
         return {"squared": (update.grad**2).sum()}
 
     def update(self, update, state):

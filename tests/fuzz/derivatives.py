@@ -96,7 +96,7 @@ class Line:
         weight = at["weight"]
         for step, staying in enumerate(self.numbers):
             rule = self.case.structure.recipe(**staying, **{n: x[step] for n, x in moving.items()})
-            if state.keys() != set(rule.keys):
+            if state.keys() != set(rule.state_keys):
                 state = {name: state.get(name, x) for name, x in rule.init(weight).items()}
             weight, state = rule.step(weight, at[f"gradient {step}"], state)
         return {"weight": weight, **{n: x for n, x in state.items() if n != "step"}}

@@ -63,7 +63,7 @@ def adam(
         length = root(length**2 + eps**2) if inside else length + eps
         numerator = average(m, entering, share1) if rule.nesterov else m
         direction = numerator * like(1 / first) / length
-        after = given.changed(direction=direction, notes={**given.notes, "second_moment": v})
+        after = given.replace(direction=direction, notes={**given.notes, "second_moment": v})
         return after, {"exp_avg": m, "exp_avg_sq": v}
 
     return lambda: mock.patch.object(r.AdaptiveMoments, "update", update)
@@ -101,7 +101,7 @@ def dropped_at_zero(usual: Any, rule: Any, update: Any, state: Any) -> Any:
     """Leaves the term out at a scale of 0, where its derivative by the scale is lost."""
     scale = torch.as_tensor(rule.weight_decay)
     decayed = update.direction + scale.to(update.weight.dtype) * update.weight
-    return update.changed(direction=torch.where(scale == 0, update.direction, decayed)), {}
+    return update.replace(direction=torch.where(scale == 0, update.direction, decayed)), {}
 
 
 def first_row(x: Tensor, factor: float) -> Tensor:

@@ -100,7 +100,7 @@ def _step(
         for name, interval in case.structure.numbers
     }
     rule = case.structure.recipe(**moved)
-    if state.keys() != set(rule.keys):  # at a first step, and when a rule is switched on
+    if state.keys() != set(rule.state_keys):  # at a first step, and when a rule is switched on
         state = {name: state.get(name, fresh) for name, fresh in rule.init(weight).items()}
     state = {name: value if name == "step" else nudge(value) for name, value in state.items()}
     grad = nudge((-grad if case.maximize else grad).to(precision))

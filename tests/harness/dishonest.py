@@ -77,7 +77,7 @@ class Notes(sn.Rule):
     """Notes for the rules behind."""
 
     def update(self, update: Any, state: Any) -> Any:
-        return update.changed(notes={"length": update.direction.abs()}), {}
+        return update.replace(notes={"length": update.direction.abs()}), {}
 
 
 class Halves:

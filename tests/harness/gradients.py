@@ -13,7 +13,7 @@ from torch import Tensor
 FAMILIES = ("random", "row_tangential", "layer_tangential", "mixed", "alternating")
 
 
-def without_radial_part(weight: Tensor, x: Tensor) -> Tensor:
+def remove_radial_part(weight: Tensor, x: Tensor) -> Tensor:
     """`x` minus its part along `weight`, as whole tensors, without the library's views."""
     w, v = weight.reshape(-1), x.reshape(-1)
     return (v - w * (w @ v) / (w @ w)).reshape(x.shape)
@@ -34,9 +34,9 @@ def gradient(family: str, weight: Tensor, generator: torch.Generator, step: int)
         # A visible radial part keeps the comparison away from the threshold.
         return x + 0.5 * weight
     if family == "row_tangential":
-        return torch.stack([without_radial_part(w, row) for w, row in zip(weight, x, strict=True)])
+        return torch.stack([remove_radial_part(w, row) for w, row in zip(weight, x, strict=True)])
     if family == "layer_tangential":
-        return without_radial_part(
+        return remove_radial_part(
             weight,
             x
             + torch.linspace(-1, 1, len(weight), dtype=weight.dtype).reshape(
@@ -46,7 +46,7 @@ def gradient(family: str, weight: Tensor, generator: torch.Generator, step: int)
         )
     assert family == "mixed"
     rows = [
-        without_radial_part(w, row) if i % 2 else row + w
+        remove_radial_part(w, row) if i % 2 else row + w
         for i, (w, row) in enumerate(zip(weight, x, strict=True))
     ]
     return torch.stack(rows)

@@ -65,7 +65,7 @@ class Row:
     @cached_property
     def together(self) -> bool:
         """True if a step looks at all weights; then the oracle takes and yields them in a list."""
-        return self.rule().measures
+        return self.rule().needs_global_sums
 
     @cached_property
     def cls(self) -> type[RecipeOptimizer]:

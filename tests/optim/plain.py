@@ -41,7 +41,9 @@ class Plain(torch.optim.Optimizer):
                 if weight.grad is None:
                     continue
                 rule = bound.rule
-                if self.state[weight].keys() - {*rule.keys}:  # a momentum that is 0 for a while
+                if self.state[weight].keys() - {
+                    *rule.state_keys
+                }:  # a momentum that is 0 for a while
                     rule = bound.replace(momentum=torch.zeros((), dtype=torch.float64)).rule
                 fresh = rule.init(weight.detach())
                 state = {name: self.state[weight].get(name, x) for name, x in fresh.items()}

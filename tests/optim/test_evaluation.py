@@ -13,7 +13,7 @@ from tests.harness import ANY_WEIGHTS, ROWS, gradient, pairs, refuses, set_gradi
 pytestmark = ANY_WEIGHTS
 STEPS = 6
 CONDITIONS = {
-    "row": [row for row in ROWS if not row.rule().reads_out],
+    "row": [row for row in ROWS if not row.rule().has_eval_weight],
     "decay": (0.0, 0.9, 1.0),
     "start": (0, 2, 10),
     "backend": ("auto", "rule"),

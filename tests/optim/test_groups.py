@@ -164,7 +164,7 @@ def test_an_argument_that_reaches_one_group_or_that_one_has_as_well_is_none(argu
 class Whole(sn.Rule):
     """Divide by the norm of the gradients of all weights."""
 
-    def measure(self, update, state):
+    def global_sum_terms(self, update, state):
         return {"squared": (update.grad**2).sum()}
 
     def update(self, update, state):

@@ -11,7 +11,7 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm._registry import recipe_names
+from spherenorm.registry import recipe_names
 from tests.harness import refuses
 from tests.optim.plain import Plain, assert_same, refuses_and_changes_nothing
 

@@ -209,7 +209,7 @@ def test_the_points_of_a_sweep_with_a_rate_of_0_stay(recipe):
 def test_a_rule_between_the_rate_and_the_sphere_ends_there():
     """A momentum of steps moves at a rate of 0: the weight stays on its sphere."""
     rule = sn.chain(
-        sn.rules.StepSize(0.0), sn.rules.HeavyBall(0.9), sn.rules.RadiusPin("layer", 1.0)
+        sn.rules.StepSize(0.0), sn.rules.HeavyBall(0.9), sn.rules.FixedNorm("layer", 1.0)
     )
     weight = torch.tensor([1.0, 0.0])
     state = {"momentum": torch.tensor([0.0, 0.5])}
@@ -329,13 +329,13 @@ def test_a_weight_that_has_changed_is_named(recipe):
 # Weights that the user has written into
 
 
-HOLDING = (sn.rules.RadiusPin, sn.rules.SpectralPin, sn.rules.EndsAt)
+HOLDING = (sn.rules.FixedNorm, sn.rules.FixedSpectralNorm, sn.rules.Retraction)
 """Rules that hold a norm, or another set of weights, whatever the user writes."""
 
 
 def holds_a_norm(row):
     rule = row.rule()
-    outside = [r for r in rule.tree() if isinstance(r, HOLDING)]
+    outside = [r for r in rule.walk() if isinstance(r, HOLDING)]
     return bool(outside) and row.recipe != "angularmuown"  # whose rows have a free norm, a gain
 
 

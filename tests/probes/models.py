@@ -7,8 +7,8 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.core import Update
 from spherenorm.probes import Measurement
+from spherenorm.rule import Update
 
 
 class Model(nn.Module):
@@ -153,7 +153,7 @@ class ByHand:
 
     def measure(self, name, group, before, after, grad, state):
         rule = self.optimizer.rule_of(group) if hasattr(self.optimizer, "rule_of") else None
-        tests = [x for x in rule.tree() if isinstance(x, r.InvarianceTest)] if rule else []
+        tests = [x for x in rule.walk() if isinstance(x, r.InvarianceTest)] if rule else []
         test = tests[0] if tests else r.ScaleInvarianceTest()
         own = state if state.keys() >= set(test.state_names) else test.init(before)
         state = {k: own[k] for k in test.state_names}

@@ -121,7 +121,7 @@ class LargeOnTheWhole(r.ScaleInvarianceTest):
         passes = [(x.squared_norm > 0) & (x.squared_norm.sum() > 100) for x in sums]
         silent = [x.squared_norm == 0 for x in sums]
         norms = [x.squared_norm for x in sums]
-        return sn.Invariance.decided(self.views, passes, silent, norms, self.per), {}
+        return sn.Invariance.from_passing_units(self.views, passes, silent, norms, self.per), {}
 
 
 def large(lr=0.1, per="tensor"):

@@ -91,7 +91,7 @@ def concerned(row):
 
 def few_rows():
     """Rows that together hold all rules: the one with most of those that are missing, in turn."""
-    classes = {str(row): {type(each) for each in row.rule().tree()} for row in ROWS}
+    classes = {str(row): {type(each) for each in row.rule().walk()} for row in ROWS}
     missing, taken = set().union(*classes.values()), []
     while missing:
         row = max(ROWS, key=lambda row: len(classes[str(row)] & missing))

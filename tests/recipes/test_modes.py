@@ -108,7 +108,7 @@ def test_the_pure_forms_inside_autocast_are_those_outside(recipe, dtype):
         state = sn.functional.init(rule, params)
         moved, state = sn.functional.step(rule, params, grads, state)
         moved, state = sn.functional.step(rule, moved, grads, state)
-        evaluated = {f"read {n}": rule.readout(w, state[n]) for n, w in moved.items()}
+        evaluated = {f"read {n}": rule.eval_weight(w, state[n]) for n, w in moved.items()}
         return moved | evaluated | {f"{n} {k}": x for n, s in state.items() for k, x in s.items()}
 
     outside = run()

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import spherenorm as sn
-from spherenorm._registry import recipe_names
+from spherenorm.registry import recipe_names
 
 RATE = re.compile(r"^Start with lr = ([\d.]+)(, .*)? \(.+\)\.$", re.MULTILINE)
 ON_SPHERES = ("sgdg", "adamg")
@@ -75,8 +75,8 @@ def trained(recipe, values):
 def not_for_vectors(recipe):
     """True if a recipe refuses a bias, or holds its norm."""
     rule = sn.bind(recipe).rule
-    holds = (sn.rules.RadiusPin, sn.rules.NormalizedUpdate, sn.rules.Orthogonalize)
-    if any(isinstance(each, holds) for each in rule.tree()) and recipe not in ("lars", "lamb"):
+    holds = (sn.rules.FixedNorm, sn.rules.NormalizedUpdate, sn.rules.Orthogonalize)
+    if any(isinstance(each, holds) for each in rule.walk()) and recipe not in ("lars", "lamb"):
         return True
     try:
         rule.init(torch.zeros(3))

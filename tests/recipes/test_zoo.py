@@ -41,7 +41,7 @@ READ = {
 """The variable of its plain loop that each of these recipes reads out."""
 
 
-@pytest.mark.parametrize("row", [row for row in ZOO if row.rule().reads_out], ids=str)
+@pytest.mark.parametrize("row", [row for row in ZOO if row.rule().has_eval_weight], ids=str)
 def test_the_weight_to_evaluate_with_is_the_loops(row):
     name = READ[str(row.recipe)]
     lr = sn.bind(row.recipe, **row.settings).hyper_parameters["lr"]
@@ -68,5 +68,5 @@ def test_the_weight_to_evaluate_with_is_the_loops(row):
 def test_rules_that_do_not_fit_together():
     with refuses("WeightedSum", 1, 2):
         z.WeightedSum((r.Sign(),), (1.0, 2.0))
-    with refuses("InTurn", "momentum"):
-        z.InTurn((r.HeavyBall(0.9),))
+    with refuses("Alternate", "momentum"):
+        z.Alternate((r.HeavyBall(0.9),))

@@ -174,7 +174,7 @@ FORMS = {
     "NormalizedUpdate": unit(
         r.NormalizedUpdate, normalized, {}, {"eps": 0.2}, {"length": "weight"},
         {"length": "weight", "beta": 0.8, "eps": 0.1}),
-    "SameLength": unit(lambda view: r.SameLength(r.RadialProjection(view), view), turned),
+    "Graft": unit(lambda view: r.Graft(r.RadialProjection(view), view), turned),
     "RadialProjection": unit(
         r.RadialProjection, tangent, {}, {"outward": 0.5, "inward": 1.0}, {"inward": 0.3},
         {"outward": 0.3}),
@@ -204,11 +204,11 @@ FORMS = {
         noted=rms_moment),
     "UnitMoments": unit(
         r.UnitMoments, unit_moments, BETAS, {**BETAS, "eps": 0.1}, noted=unit_moment),
-    "RadiusPin": unit(
-        r.RadiusPin, pinned, {}, {"radius": "current"}, {"radius": "intended"}, {"radius": 1.5},
+    "FixedNorm": unit(
+        r.FixedNorm, pinned, {}, {"radius": "current"}, {"radius": "intended"}, {"radius": 1.5},
         ends=True),
-    "EndsAt": unit(
-        lambda view: r.EndsAt(r.NormalizedUpdate(view)), lambda h: pinned(h, 1.0), ends=True),
+    "Retraction": unit(
+        lambda view: r.Retraction(r.NormalizedUpdate(view)), lambda h: pinned(h, 1.0), ends=True),
     "Gain": unit(
         lambda view, lr, gain_lr, **given:
             r.Gain(r.StepSize(lr), r.StepSize(gain_lr), view, **given),

@@ -64,7 +64,7 @@ def test_a_stack_in_two_dimensions_has_a_matrix_for_each_pair_of_indices():
 def test_a_note_of_the_weights_shape_goes_to_its_block():
     class Reads(sn.Rule):
         def update(self, update, state):
-            return update.changed(direction=update.notes["second_moment"]), {}
+            return update.replace(direction=update.notes["second_moment"]), {}
 
     moments = sn.rules.AdaptiveMoments(0.9, 0.5, eps=0.0)
     rule = sn.chain(moments, sn.rules.Blocks((Reads(), Reads()), (1, 2)))
@@ -93,7 +93,7 @@ def test_what_has_no_blocks_is_refused():
     for within in ("averaged(adamw)", "prodigy"):
         with refuses("Blocks", "around"):
             sn.bind(f"blocks({within})").rule  # noqa: B018
-    with refuses("Stored", "blocks(low_precision(adamw))"):
+    with refuses("LowPrecisionState", "blocks(low_precision(adamw))"):
         sn.bind("low_precision(blocks(adamw))").rule  # noqa: B018
     with refuses("manifold"):
         sn.bind("blocks(sgdg)").rule  # noqa: B018

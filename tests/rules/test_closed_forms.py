@@ -49,10 +49,10 @@ class Turned(sn.Rule):
     """Lets the direction differ from the gradient, also in sign."""
 
     def update(self, update, state):
-        return update.changed(direction=update.grad * (0.5 + update.weight)), state
+        return update.replace(direction=update.grad * (0.5 + update.weight)), state
 
 
-HELD = ("RadiusPin", "TargetNormDecay", "Gain")
+HELD = ("FixedNorm", "TargetNormDecay", "Gain")
 """Rules that refuse a unit of 0, whose norm they would hold."""
 
 
@@ -121,6 +121,11 @@ def check(form, settings, case):
 
 def test_every_rule_has_a_formula():
     elsewhere = {"InvarianceTest", "UnitSums", "ScaleInvarianceTest", "AccumulatedInvarianceTest"}
-    elsewhere |= {"Stored", "StochasticRounding", "Blocks"}
-    matrices = {"Orthogonalize", "OrthogonalityRegularization", "SpectralPin", "StiefelProjection"}
+    elsewhere |= {"LowPrecisionState", "StochasticRounding", "Blocks"}
+    matrices = {
+        "Orthogonalize",
+        "OrthogonalityRegularization",
+        "FixedSpectralNorm",
+        "StiefelProjection",
+    }
     assert {*FORMS} | elsewhere | matrices >= {*r.__all__}

@@ -58,10 +58,10 @@ def test_norms_of_zero_units_have_a_derivative_of_0():
 
 RULES = {
     **{name: form.rule(**form.settings[-1]) for name, form in FORMS.items()},
-    "intended": r.RadiusPin("channel", "intended"),
+    "intended": r.FixedNorm("channel", "intended"),
     "one": r.NormalizedUpdate("channel"),
     "Orthogonalize": r.Orthogonalize(),
-    "SpectralPin": r.SpectralPin(),
+    "FixedSpectralNorm": r.FixedSpectralNorm(),
     "test": sn.chain(r.ScaleInvarianceTest(0.5, per="unit"), r.RadialProjection()),
     "accumulated": sn.chain(r.AccumulatedInvarianceTest(per="unit"), r.RadialProjection()),
 }

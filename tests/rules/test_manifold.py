@@ -121,7 +121,7 @@ def test_a_sphere_complains_of_weights_that_cannot_move(view, shape, still):
 
 
 def test_a_pin_complains_of_weights_whose_norm_matters():
-    pin = r.RadiusPin()
+    pin = r.FixedNorm()
     assert len(pin.weight_warnings(torch.ones(3))) == len(pin.weight_warnings(torch.ones(()))) == 1
     assert not pin.weight_warnings(torch.ones(3, 1))
 
@@ -129,7 +129,7 @@ def test_a_pin_complains_of_weights_whose_norm_matters():
 @pytest.mark.parametrize("view", ["layer", "channel", "groups=2"])
 def test_norms_that_are_held_do_not_drift(view):
     """In float32: by a pin, whose radius is a state, and by the sphere."""
-    pin = sn.chain(r.StepSize(0.1), r.RadiusPin(view))
+    pin = sn.chain(r.StepSize(0.1), r.FixedNorm(view))
     weight = randn(4, 6, dtype=torch.float32)
     radius = pin.init(weight)["radius"]
     # A layer has one number, in double precision.

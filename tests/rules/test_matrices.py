@@ -125,10 +125,10 @@ def test_a_step_starts_on_the_spectral_sphere(shape, size):
     m, n = shape[0], math.prod(shape[1:])
     weight, step = of_values([1.0, 0.3, 0.2, 0.1], m, n)[0].reshape(shape), randn(*shape, seed=1)
     for radius in (0.5, torch.tensor(0.5, dtype=torch.float64)):
-        taken = applied(r.SpectralPin(radius), size * weight, step) - step
+        taken = applied(r.FixedSpectralNorm(radius), size * weight, step) - step
         kept = max(0.5 * math.sqrt(m / n) / size, torch.finfo(torch.float64).eps ** 0.5)
         close(taken / size, (1 - kept) * weight, 1e-12 * max(1, kept, 1 / size), 1.0)
-    still = applied(r.SpectralPin(), torch.zeros(shape).double(), step)
+    still = applied(r.FixedSpectralNorm(), torch.zeros(shape).double(), step)
     assert torch.equal(still, step)
 
 
@@ -148,7 +148,7 @@ def test_the_spectral_norm_is_exact_at_each_of_many_steps(start):
     weight = STARTS[start]
     radius, still = math.sqrt(weight.shape[0] / weight.shape[1]), torch.zeros_like(weight)
     for step in range(60):
-        pinned = weight - applied(r.SpectralPin(), weight, still)
+        pinned = weight - applied(r.FixedSpectralNorm(), weight, still)
         excess = torch.linalg.matrix_norm(pinned, 2) / radius - 1
         assert -1e-14 <= excess <= math.log(min(weight.shape)) / 2**14 + 1e-14
         noise = randn(*weight.shape, seed=step)
@@ -172,7 +172,7 @@ def test_the_tangent_part_of_a_stiefel_step(shape):
         w, d, tangent = w.T, d.T, tangent.T
     close(symmetric(w.T @ tangent), torch.zeros(w.shape[1], w.shape[1]), 1e-14)
     close(tangent, d - w @ symmetric(w.T @ d), 1e-13)
-    ends = r.EndsAt(r.Orthogonalize("plain"))
+    ends = r.Retraction(r.Orthogonalize("plain"))
     end = (weight - applied(ends, weight, 0.1 * direction)).flatten(1)
     close(torch.linalg.svdvals(end), np.ones(min(end.shape)))
 

@@ -104,7 +104,7 @@ def test_a_moment_in_bfloat16_follows_one_in_float32():
     """With beta = 0.999 an average to the nearest stands still; by chance it goes on."""
     means = {}
     for rounding in ("stochastic", "nearest"):
-        rule = r.Stored(r.ExponentialAverage(0.999), rounding)
+        rule = r.LowPrecisionState(r.ExponentialAverage(0.999), rounding)
         weight, state = torch.zeros(DRAWS), rule.init(torch.zeros(DRAWS))
         for _ in range(700):
             _, state = sn.chain(rule).step(weight, torch.ones(DRAWS), state)
@@ -182,6 +182,6 @@ def test_what_is_wrong_is_refused():
         sn.torch_optimizer("low_precision(adamw)")(weights, only=("exp_average",))
     with refuses("flat", "Sphere"):
         sn.torch_optimizer("low_precision(sgdg)")(weights)
-    for rule in (r.Stored(r.HeavyBall(0.9)), r.StochasticRounding()):
+    for rule in (r.LowPrecisionState(r.HeavyBall(0.9)), r.StochasticRounding()):
         with refuses(type(rule).__name__, "Sphere"):
             sn.chain(rule, manifold=sn.Sphere())

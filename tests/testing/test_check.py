@@ -42,7 +42,7 @@ class Factored(sn.Rule):
 class Clip(sn.Rule):
     """Directions divided by the norm of all gradients together."""
 
-    def measure(self, update, state):
+    def global_sum_terms(self, update, state):
         return {"square": (update.grad**2).sum()}
 
     def update(self, update, state):

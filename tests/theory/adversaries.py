@@ -112,7 +112,7 @@ class Start(Rule):
         return {"size": torch.as_tensor(size, dtype=torch.float64).clone()}
 
     def update(self, update, state):
-        return update.changed(direction=update.direction * state["size"]), dict(state)
+        return update.replace(direction=update.direction * state["size"]), dict(state)
 
 
 def started(lr=0.1, c=4.0):
@@ -124,7 +124,7 @@ class LateStart(Start):
 
     def update(self, update, state):
         size = (state["size"] + self.c) / 2
-        return update.changed(direction=update.direction * size), {"size": size}
+        return update.replace(direction=update.direction * size), {"size": size}
 
 
 def started_late(lr=0.1, c=4.0):

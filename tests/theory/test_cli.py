@@ -103,7 +103,7 @@ def test_settings(text, shown):
         (["sgdp", "--set", "delta=[/x]"], "got '[/x]'"),
         (["adam", "--set", "betas=0.9"], "betas takes 2 numbers"),
         (["--set", "lr=0.1"], "--set holds a hyper-parameter of a recipe"),
-        (["muonsphere"], "units interact: SpectralPin"),
+        (["muonsphere"], "units interact: FixedSpectralNorm"),
         (["sgdp", "--latex", "/nonexistent/x.tex"], "cannot write /nonexistent/x.tex"),
         (["sgdp", "--latex", "/"], "cannot write /: give a file"),
         (["nowhere:recipe"], "no module 'nowhere'"),

@@ -21,7 +21,7 @@ PAGE = laws.PAGE.read_text()
 
 
 class Clip(sn.Rule):
-    def measure(self, update, state):
+    def global_sum_terms(self, update, state):
         return {"squared": (update.grad**2).sum()}
 
     def update(self, update, state):
@@ -89,7 +89,7 @@ def test_each_recipe_has_the_law_or_the_reason_of_the_page(name):
 def alternating(lr=0.1, momentum=0.9):
     """Steps of columns and of rows by turns."""
     columns, rows = (sn.chain(z.RmsLength(0.2, view)) for view in ("dim=1", "channel"))
-    return sn.chain(r.HeavyBall(momentum), z.InTurn((columns, rows)), r.StepSize(lr))
+    return sn.chain(r.HeavyBall(momentum), z.Alternate((columns, rows)), r.StepSize(lr))
 
 
 def test_a_step_that_is_another_at_even_times_is_held_at_both():

@@ -14,7 +14,7 @@ import torch
 import typer
 from rich.console import Console
 
-from spherenorm.support import on_interrupt, write_whole
+from spherenorm.support import atomic_write, on_interrupt
 from spherenorm_theory import report
 
 FAILED, USAGE = 1, 2
@@ -66,7 +66,7 @@ def _theory(
     shown = [*map(_print, sections)]
     if latex is not None:
         try:
-            write_whole(latex, report.to_latex(shown))
+            atomic_write(latex, report.to_latex(shown))
         except OSError as error:
             _exit(f"cannot write {latex}: {error.strerror}")
         console.print(f"wrote {latex}", markup=False, highlight=False, soft_wrap=True)

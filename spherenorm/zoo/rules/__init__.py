@@ -1,48 +1,48 @@
 """Update rules that the zoo adds to `spherenorm.rules`, one file per kind.
 
-Rules that end a step define `readout`, the weight to evaluate with.
+Rules that end a step define `eval_weight`, the weight to evaluate with.
 """
 
 from typing import TYPE_CHECKING
 
 from spherenorm.support import unknown_attribute
-from spherenorm.zoo.rules._averages import Lookahead, ScheduleFree, TrendLookahead
-from spherenorm.zoo.rules._combined import InTurn, WeightedSum
-from spherenorm.zoo.rules._distance import DAdaptation, ProdigyStep
-from spherenorm.zoo.rules._factored import Confidence, FactoredScale, RmsLimit, WeightRms
-from spherenorm.zoo.rules._matrices import (
-    DecayAfter,
+from spherenorm.zoo.rules.averages import Lookahead, ScheduleFree, TrendLookahead
+from spherenorm.zoo.rules.combined import Alternate, WeightedSum
+from spherenorm.zoo.rules.distance import DAdaptation, ProdigyStep
+from spherenorm.zoo.rules.factored import Confidence, FactoredScale, RmsLimit, WeightRms
+from spherenorm.zoo.rules.matrices import (
     EigenbasisMoments,
     KroneckerRoots,
     NuclearNorm,
+    PostStepDecay,
     RmsLength,
 )
-from spherenorm.zoo.rules._moments import (
+from spherenorm.zoo.rules.moments import (
+    AdoptScale,
     CenteredMoments,
     DifferenceMoments,
     GradientScale,
     GradientSign,
-    PastScale,
     SlowGradient,
     SurpriseClip,
     VarianceReduction,
 )
 
 __all__ = [
+    "AdoptScale",
+    "Alternate",
     "CenteredMoments",
     "Confidence",
     "DAdaptation",
-    "DecayAfter",
     "DifferenceMoments",
     "EigenbasisMoments",
     "FactoredScale",
     "GradientScale",
     "GradientSign",
-    "InTurn",
     "KroneckerRoots",
     "Lookahead",
     "NuclearNorm",
-    "PastScale",
+    "PostStepDecay",
     "ProdigyStep",
     "RmsLength",
     "RmsLimit",

@@ -77,7 +77,7 @@ def test_an_edit_of_a_module_that_was_loaded_makes_a_row_old_and_no_other_edit_d
     found = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=os.environ | paths)
     code = json.loads(found.stdout)
     own = {name.replace("/", ".") for name in FILES} - {"mine_bystander", "mine_package.__init__"}
-    assert {*own, "mine_package", "spherenorm_tiny", "spherenorm.core"} <= code.keys()
+    assert {*own, "mine_package", "spherenorm_tiny", "spherenorm.rule"} <= code.keys()
     tops = {name.partition(".")[0] for name in code}
     assert not tops & {"torch", "numpy", "pytest", "json", "spherenorm_theory", "mine_bystander"}
     assert not any(name.startswith("spherenorm_experiments.cli") for name in code)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import spherenorm as sn
-from spherenorm._numerics import _computes_in_float64
 from spherenorm.compile import HORIZONTAL
+from spherenorm.numerics import _computes_in_float64
 from tests.harness import simulated_device
 from tests.harness.recipes import EVERY_RECIPE, draw_gradients, make_optimizer, snapshot
 

@@ -65,7 +65,7 @@ def test_the_share_of_recipes_with_a_law():
 @pytest.mark.parametrize(
     ("name", "named"),
     [
-        ("muonsphere", ["SpectralPin", "largest singular value"]),
+        ("muonsphere", ["FixedSpectralNorm", "largest singular value"]),
         ("muown", ["Gain", "channel", "Orthogonalize"]),
         ("angularmuown", ["Gain", "channel"]),
         ("mdmuon", ["Gain"]),

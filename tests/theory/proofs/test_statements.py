@@ -120,7 +120,7 @@ def test_a_hyperball_step_turns_by_its_law(orthogonal):
 
 
 def pinned(lr=0.1, weight_decay=0.5):
-    return sn.chain(r.DecoupledDecay(weight_decay), r.StepSize(lr), r.RadiusPin())
+    return sn.chain(r.DecoupledDecay(weight_decay), r.StepSize(lr), r.FixedNorm())
 
 
 def test_decay_before_a_projection_is_a_change_of_rate():

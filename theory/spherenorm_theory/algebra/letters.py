@@ -7,7 +7,7 @@ has 5 operations in place of 135, and scale, view and precision are inside of th
 | letter | rule | known |
 |---|---|---|
 | O | `Orthogonalize` | degree 0; \\|O\\|^2 = c^2 q rank, c the rule's scale, q measured |
-| N | `SameLength`, in a recipe with O | degree 0; the length of its argument |
+| N | `Graft`, in a recipe with O | degree 0; the length of its argument |
 | T | `StiefelProjection` | nothing |
 """
 
@@ -44,7 +44,7 @@ class Letter(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         mark = torch.ops.spherenorm_letter.mark
         direction: Tensor = mark(update.direction, update.weight, self.place)
-        return update.changed(direction=direction), dict(state)
+        return update.replace(direction=direction), dict(state)
 
 
 def marked(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
@@ -56,8 +56,8 @@ def marked(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
         (Orthogonalize(...),)
     """
     kinds: tuple[type[Rule], ...] = (r.Orthogonalize, r.StiefelProjection)
-    if any(isinstance(each, r.Orthogonalize) for each in rule.tree()):
-        kinds = (*kinds, r.SameLength)
+    if any(isinstance(each, r.Orthogonalize) for each in rule.walk()):
+        kinds = (*kinds, r.Graft)
     found: list[Rule] = []
 
     def exchanged(x: Any) -> Any:
@@ -79,10 +79,9 @@ def marked(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
 def states_of_letters(rule: Rule) -> dict[int, dict[str, str]]:
     """For each letter, by its place, its rule's states by their names in the state of `rule`."""
     if isinstance(rule, Letter):
-        return {rule.place: dict(rule.outer[id(rule.rule)])}
+        return {rule.place: dict(rule.child_keys[0])}
     found: dict[int, dict[str, str]] = {}
-    for child in rule.within:
-        outer = rule.outer[id(child)]
+    for child, outer in zip(rule.children, rule.child_keys, strict=True):
         for place, keys in states_of_letters(child).items():
             found[place] = {own: outer[key] for own, key in keys.items()}
     return found

@@ -151,7 +151,7 @@ class Sums(Entrywise):
         (a,), formal = self.read(a), self.formal
         rule, square = formal.letters[int(place)], None
         prefix, name = "T", "tangent"
-        if isinstance(rule, r.SameLength):
+        if isinstance(rule, r.Graft):
             prefix, name, square = "N", type(rule.rule).__name__, formal.dot(a, a)
         elif isinstance(rule, r.Orthogonalize):
             prefix, name, square = "O", "factor", SCALE**2 * SHARE * RANK

@@ -250,7 +250,7 @@ def _interval(
     """
     declared = [
         field.metadata["interval"]
-        for part in rule.tree()
+        for part in rule.walk()
         for field in fields(part)
         if field.metadata.get("interval") and getattr(part, field.name) is tensors[name]
     ]

@@ -28,14 +28,14 @@ POWERS = [sp.Rational(p, 2) for p in (2, 1, -1, -2, 4, -4)]
 
 def declared_views(rule: Rule) -> Iterator[tuple[str, View]]:
     """The views of a rule, of the rules within it and of their manifolds, by their class."""
-    letters = [each for each in rule.tree() if isinstance(each, Letter)]
-    inside = {id(part) for each in letters for part in each.rule.tree()}
-    for part in rule.tree():
-        holders = [part, getattr(part, "manifold", None)] if id(part) not in inside else []
-        for holder in [part.rule] if isinstance(part, Letter) else holders:
-            view = getattr(holder, "view", None)
-            for each in (*getattr(holder, "views", ()), *(() if view is None else (view,))):
-                yield type(holder).__name__, as_view(each)
+    # The rules inside the rule of a letter are not looked into.
+    is_letter = isinstance(rule, Letter)
+    for holder in [rule.rule] if is_letter else [rule, rule.manifold]:
+        view = getattr(holder, "view", None)
+        for declared in (*getattr(holder, "views", ()), *(() if view is None else (view,))):
+            yield type(holder).__name__, as_view(declared)
+    for child in () if is_letter else rule.children:
+        yield from declared_views(child)
 
 
 def views_of(rule: Rule) -> tuple[View, ...]:
@@ -84,7 +84,7 @@ def refuse_blocks(rule: object) -> None:
     Raises:
         TraceError: naming the rule.
     """
-    if isinstance(rule, Rule) and any(isinstance(each, r.Blocks) for each in rule.tree()):
+    if isinstance(rule, Rule) and any(isinstance(each, r.Blocks) for each in rule.walk()):
         raise TraceError(
             "Blocks steps each block of rows as a weight of its own: the law of a block is the law "
             "of its recipe"
@@ -97,11 +97,11 @@ def refuse_rules(rule: Rule, letters: tuple[Rule, ...]) -> None:
     Raises:
         TraceError: naming the rule.
     """
-    for each in rule.tree():
+    for each in rule.walk():
         name = type(each).__name__
-        if type(each).measure is not Rule.measure:
+        if type(each).global_sum_terms is not Rule.global_sum_terms:
             raise TraceError(f"{name} measures all weights together, and a law is of one")
-        if isinstance(each, r.SpectralPin):
+        if isinstance(each, r.FixedSpectralNorm):
             raise TraceError(
                 f"units interact: {name} divides by the largest singular value, which powers of "
                 "the weight's Gram matrix give"

@@ -213,7 +213,7 @@ def check(
     if "lr" not in used and any(x != 1 for x in factors):
         raise ValueError(f"{bind(function).name} has no hyper-parameter lr to schedule")
     numbers = [{**used, "lr": x * used["lr"]} if x != 1 else dict(used) for x in factors]
-    present, known = function(**used).keys, own.step.traced.states
+    present, known = function(**used).state_keys, own.step.traced.states
     if {*present} != {*known}:
         raise ValueError(
             f"the law was derived for a step with the states {sorted(known)}, the run's rule has "

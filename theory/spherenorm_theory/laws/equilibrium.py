@@ -13,7 +13,7 @@ from typing import Any
 import sympy as sp
 
 from spherenorm import Recipe, bind
-from spherenorm.rules import SameLength
+from spherenorm.rules import Graft
 from spherenorm_theory.algebra.claims import Hypothesis
 from spherenorm_theory.algebra.letters import RANK, SCALE, SHARE
 from spherenorm_theory.algebra.printing import show
@@ -138,7 +138,7 @@ class Equilibrium:
             if mean.is_sign:
                 kind, overlap = "signs", "2 asin(rho) / pi"
             lines.append(f"entries are Gaussian: {kind} of correlation rho have {overlap}")
-            if isinstance(step.algebra.opaque[mean.atom].rule, SameLength):
+            if isinstance(step.algebra.opaque[mean.atom].rule, Graft):
                 lines.append("rows have the mean of their lengths")
         elif (moment := mean.second_moment) and sp.sympify(step.states[moment.name]).has(DIMENSION):
             lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")

@@ -86,7 +86,7 @@ class Directed:
     Attributes:
         step: the step.
         atom: u.
-        made: what u is: a sign, or an orthogonal factor (behind `SameLength`, as long).
+        made: what u is: a sign, or an orthogonal factor (behind `Graft`, as long).
         argument: D, of which u is a function.
         keep, factor: a and c, functions of |w|, |u|, <w, u> and the hyper-parameters.
     """
@@ -118,7 +118,7 @@ class Directed:
                 "away, or beside another one"
             )
         made = opaque[atom]
-        if isinstance(made.rule, r.SameLength) and made.argument is not None:
+        if isinstance(made.rule, r.Graft) and made.argument is not None:
             # The lengths of rows at rest are at their mean, so that rows keep their shares.
             (inner, *others) = made.argument
             if others or not isinstance(opaque[inner].rule, r.Orthogonalize):

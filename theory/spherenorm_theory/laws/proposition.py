@@ -138,7 +138,7 @@ def _meaning(law: Split, name: str) -> Phrase:
 def _note(made: Made) -> Iterator[Any]:
     """The facts about the letter of a rule."""
     rule = made.rule
-    if isinstance(rule, r.SameLength):
+    if isinstance(rule, r.Graft):
         yield ", as long as its argument"
     elif isinstance(rule, r.StiefelProjection):
         yield ", the part that is tangent to the Stiefel manifold"

@@ -117,6 +117,6 @@ def step_in_the_plane(
     before, gradient, *buffers = (
         torch.tensor([x], dtype=torch.float64) for x in (weight, grad, *momentum)
     )
-    state = {**rule.init(before), **dict(zip(rule.keys, buffers, strict=False))}
+    state = {**rule.init(before), **dict(zip(rule.state_keys, buffers, strict=False))}
     new, _ = rule.step(before, gradient, state)
     return [exact(round(float(x), 12)) for x in new[0]]

@@ -34,15 +34,15 @@ class AdamThenSGD(Rule):
     state_names = ("step",)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        first, new = self.apply(self.adam, update, state)
-        second, own = self.apply(self.sgd, update, state)
+        first, new = self.update_child(0, update, state)
+        second, own = self.update_child(1, update, state)
         direction = first.direction
         for number, (share, divisor) in enumerate(TURNS):
             begun = state["step"] - 0.5 > share * self.total_steps
             direction = torch.where(begun, second.direction / divisor, direction)
             if number == 0:
                 new |= {name: torch.where(begun, own[name], state[name]) for name in own}
-        return update.changed(direction=direction), new
+        return update.replace(direction=direction), new
 
 
 def adam_before_sgd(

@@ -1,0 +1,97 @@
+"""Sums over all weights of an optimizer, such as the squared norm of all gradients.
+
+Every rule may return the terms of one weight (`Rule.global_sum_terms`). An optimizer adds them up
+here, once per step, and passes the sums to each `Rule.step`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from spherenorm.numerics import to_accumulation_dtype, without_autocast
+
+if TYPE_CHECKING:
+    from spherenorm.rule import Rule, State, Update
+
+
+def sum_over_weights(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str, Tensor]:
+    """Return the sums of `Rule.global_sum_terms` over all weights, by name.
+
+    Sums are float64 where the device has it. Sharded weights of one placement take one collective.
+
+    Args:
+        weights: for each weight, its rule, the update before the first rule, and its state.
+
+    Raises:
+        TypeError, ValueError: a term is not a 0-dim tensor.
+    """
+    sums: dict[str, Tensor] = {}
+    local_terms: defaultdict[Any, defaultdict[str, list[Tensor]]]  # by placement and name
+    local_terms = defaultdict(lambda: defaultdict(list))
+    for rule, update, state in weights:
+        if not rule.needs_global_sums:
+            continue
+        with without_autocast(update.weight.device):
+            terms_of_weight = rule.global_sum_terms(update, state)
+        for name, value in terms_of_weight.items():
+            term: Any = check_term(rule, name, value)
+            mesh = getattr(term, "device_mesh", None)
+            if mesh is not None:
+                local_terms[mesh, term.placements][name].append(term.to_local())
+            elif name in sums:
+                sums[name] = sums[name] + to_accumulation_dtype(term, sums[name].device)
+            else:
+                sums[name] = term
+    for (mesh, placements), terms in local_terms.items():
+        from torch.distributed.tensor import DTensor
+
+        local = torch.stack([torch.stack(values).sum() for values in terms.values()])
+        totals = DTensor.from_local(local, mesh, placements, run_check=False).full_tensor()
+        for name, total in zip(terms, totals, strict=True):
+            sums[name] = sums[name] + total if name in sums else total
+    return sums
+
+
+def with_shared_states(rule: Rule, states: Mapping[str, State]) -> dict[str, State]:
+    """Return the states of weights, with the shared ones taken from the weight furthest ahead.
+
+    In a weight that joined late, the states that all weights share are still at their start.
+
+    Args:
+        rule: the rule of all these weights.
+        states: the state of each weight, by name.
+    """
+    if len(states) < 2 or not rule.shared_keys:
+        return dict(states)
+    shared: State = {}
+    for keys in rule.shared_keys.values():
+        device = next(iter(states.values()))[keys[0]].device
+        copies = {
+            key: torch.stack([state[key].to(device) for state in states.values()]) for key in keys
+        }
+        furthest = copies[keys[0]].argmax(0, keepdim=True)
+        for key, values in copies.items():
+            shared[key] = values.gather(0, furthest).squeeze(0)
+    return {
+        name: state | {key: value.to(state[key].device) for key, value in shared.items()}
+        for name, state in states.items()
+    }
+
+
+def check_term(rule: Rule, name: str, term: Any) -> Tensor:
+    """Return a term in float64 (where the device has it).
+
+    Raises:
+        TypeError, ValueError: the term is not a 0-dim tensor.
+    """
+    must_be = f"{type(rule).__name__}: global_sum_terms()[{name!r}] must be"
+    if not isinstance(term, Tensor):
+        raise TypeError(f"{must_be} a tensor, got {term!r}")
+    if term.ndim:
+        raise ValueError(f"{must_be} 0-dim, got shape {tuple(term.shape)}")
+    return to_accumulation_dtype(term, term.device)

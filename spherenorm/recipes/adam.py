@@ -1,0 +1,268 @@
+"""Adam and its variants, and other optimizers that precondition entry by entry."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from spherenorm import rules as r
+from spherenorm.invariance import Per
+from spherenorm.numerics import Scalar
+from spherenorm.recipes.sgd import CHANNEL_THEN_LAYER, Views, torch_momentum
+from spherenorm.registry import recipe
+from spherenorm.rule import Chain, chain
+from spherenorm.views import ViewLike
+
+
+@recipe
+def adam(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+) -> Chain:
+    """Adam with L2 regularization, as torch.optim.Adam.
+
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
+
+    Args:
+        lr: in [0, inf).
+        betas: decay rates of the two moments, each in [0, 1).
+        eps: added to the root of the second moment, in [0, inf).
+        weight_decay: in [0, inf).
+
+    Example:
+        >>> rule, weight = adam(lr=0.1), torch.ones(2)
+        >>> moved, state = rule.step(weight, torch.tensor([3.0, -0.01]), rule.init(weight))
+        >>> moved
+        tensor([0.9000, 1.1000])
+        >>> list(state)
+        ['step', 'exp_avg', 'exp_avg_sq']
+
+    Source: Kingma and Ba 2015, Algorithm 1.
+    """
+    return chain(
+        r.CoupledDecay(weight_decay),
+        r.AdaptiveMoments(*betas, eps=eps),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def adamw(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 1e-2,
+) -> Chain:
+    """Adam with decoupled weight decay, as torch.optim.AdamW: w loses lr weight_decay w per step.
+
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adam`).
+
+    Args:
+        lr, betas, eps: as for `adam`.
+        weight_decay: in [0, inf).
+
+    Example:
+        >>> rule, weight = adamw(lr=0.1, weight_decay=0.5), torch.ones(2)
+        >>> rule.step(weight, torch.zeros(2), rule.init(weight))[0]
+        tensor([0.9500, 0.9500])
+
+    Source: Loshchilov and Hutter 2019, Algorithm 2.
+    """
+    return chain(
+        r.AdaptiveMoments(*betas, eps=eps),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def adamp(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+    delta: Scalar = 0.1,
+    wd_ratio: Scalar = 0.1,
+    nesterov: bool = False,
+    views: Views = CHANNEL_THEN_LAYER,
+    per: Per = "tensor",
+) -> Chain:
+    """AdamP: Adam whose step loses its radial part where the weight is scale-invariant.
+
+    Bias correction and decoupled decay are those of the release.
+
+    Start with lr = 0.001, betas (0.9, 0.999) (the `adamp` package's).
+
+    Args:
+        lr, betas, eps: as for `adam`.
+        weight_decay: in [0, inf).
+        delta, views, per: of the test for scale invariance; see `rules.ScaleInvarianceTest`.
+        wd_ratio: multiplies the decay of scale-invariant weights, in [0, inf).
+        nesterov: look ahead by one averaged step; see `rules.AdaptiveMoments`.
+
+    Example:
+        >>> rule, weight = adamp(lr=0.1), torch.eye(2)
+        >>> state = {**rule.init(weight), "exp_avg": torch.eye(2), "exp_avg_sq": torch.ones(2, 2)}
+        >>> moved, _ = rule.step(weight, torch.eye(2).flip(0), state)  # <w, g> = 0 in each row
+        >>> moved.diag()  # the momentum along w is projected away
+        tensor([1., 1.])
+
+    Source: Heo et al. 2021 (AdamP), Algorithm 2; the `adamp` package.
+    """
+    return chain(
+        r.AdaptiveMoments(*betas, eps=eps, nesterov=nesterov),
+        r.ScaleInvarianceTest(delta, views, per),
+        r.RadialProjection(),
+        r.DecoupledDecay(weight_decay, invariant_ratio=wd_ratio),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def adamc(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 1e-2,
+    max_lr: Scalar | None = None,
+) -> Chain:
+    """AdamW for normalized layers, whose decay is corrected for a schedule of the learning rate:
+
+        w loses weight_decay lr^2 / max_lr w per step.
+
+    So |g| / |w| keeps its equilibrium while lr falls; AdamW's grows. Layers without a normalization
+    behind them, such as the head, belong in a param_group of `adamw`.
+
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+
+    Args:
+        lr, betas, eps: as for `adam`.
+        weight_decay: in [0, inf).
+        max_lr: the largest learning rate of the schedule, in (0, inf). None stands for lr, at which
+            this is AdamW: a schedule needs the number. (OneCycleLR sets it by itself.)
+
+    Raises:
+        ValueError: `max_lr` is smaller than `lr`, or 0.
+
+    Example:
+        >>> weight, no_grad = torch.ones(1), torch.zeros(1)
+        >>> rule = adamc(lr=0.1, weight_decay=0.5, max_lr=0.2)
+        >>> 1 - rule.step(weight, no_grad, rule.init(weight))[0]  # 0.5 0.1^2 / 0.2
+        tensor([0.0250])
+
+    Source: Defazio 2025 (AdamC), Algorithm 1.
+    """
+    share: Scalar = 1.0 if max_lr is None else lr / _at_least(lr, max_lr)
+    return chain(
+        r.AdaptiveMoments(*betas, eps=eps),
+        r.DecoupledDecay(weight_decay * share),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def lamb(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-6,
+    weight_decay: Scalar = 0.0,
+    view: ViewLike = "layer",
+) -> Chain:
+    """LAMB: AdamW whose step, decay included, is a share lr of the weight's norm.
+
+    Start with lr = 0.01, betas (0.9, 0.999) (measured).
+
+    Args:
+        lr: |w' - w| / |w|, in [0, inf).
+        betas, eps: as for `adam`.
+        weight_decay: in [0, inf).
+        view: splits a weight into the units whose norms are compared.
+
+    Example:
+        >>> rule, weight = lamb(lr=0.1), torch.eye(2)
+        >>> moved, _ = rule.step(weight, torch.ones(2, 2), rule.init(weight))
+        >>> (moved - weight).norm() / weight.norm()
+        tensor(0.1000)
+
+    Source: You et al. 2020, Algorithm 2.
+    """
+    return chain(
+        r.AdaptiveMoments(*betas, eps=eps),
+        r.DecoupledDecay(weight_decay),
+        r.NormalizedUpdate(view, "weight"),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def lion(
+    lr: Scalar = 1e-4, betas: tuple[Scalar, Scalar] = (0.9, 0.99), weight_decay: Scalar = 0.0
+) -> Chain:
+    """Lion: the sign of an average, with decoupled decay.
+
+    Start with lr = 0.001, betas (0.9, 0.99) (measured; large models take a tenth).
+
+    Args:
+        lr: the step of each entry, in [0, inf).
+        betas: of the average as it is read, and as it is kept, each in [0, 1).
+        weight_decay: in [0, inf).
+
+    Example:
+        >>> rule, weight = lion(lr=0.1), torch.zeros(3)
+        >>> rule.step(weight, torch.tensor([3.0, -0.01, 0.0]), rule.init(weight))[0]
+        tensor([-0.1000,  0.1000,  0.0000])
+
+    Source: Chen et al. 2023, Algorithm 2.
+    """
+    return chain(
+        r.InterpolatedAverage(*betas),
+        r.Sign(),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def rmsprop(
+    lr: Scalar = 1e-2,
+    alpha: Scalar = 0.99,
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+    momentum: Scalar = 0.0,
+    centered: bool = False,
+) -> Chain:
+    """RMSprop with momentum on the preconditioned gradient, as torch.optim.RMSprop.
+
+    Start with lr = 0.001, momentum 0.9 (measured).
+
+    Args:
+        lr: in [0, inf).
+        alpha: decay rate of the second moment, in [0, 1).
+        eps: added to the root of the second moment, in [0, inf).
+        weight_decay: of an L2 regularization, in [0, inf).
+        momentum: in [0, 1).
+        centered: reduce the second moment by the square of the first.
+
+    Example:
+        >>> rule, weight = rmsprop(lr=0.1, alpha=0.75), torch.zeros(2)
+        >>> grad = torch.tensor([3.0, -0.01])
+        >>> rule.step(weight, grad, rule.init(weight))[0]  # lr g / sqrt(g^2 / 4)
+        tensor([-0.2000,  0.2000])
+
+    Source: Tieleman and Hinton 2012, lecture 6.5.
+    """
+    return chain(
+        r.CoupledDecay(weight_decay),
+        r.RootMeanSquare(alpha, eps, centered),
+        *torch_momentum(momentum),
+        r.StepSize(lr),
+    )
+
+
+def _at_least(lr: Scalar, max_lr: Scalar) -> Scalar:
+    """`max_lr`, which is no smaller than `lr`, as far as both can be read."""
+    if isinstance(lr, Tensor) or isinstance(max_lr, Tensor) or 0 < max_lr >= lr:
+        return max_lr
+    got = f"got max_lr={max_lr!r} and lr={lr!r}"
+    raise ValueError(f"adamc: max_lr must be the largest learning rate of a schedule, {got}")

@@ -1,0 +1,262 @@
+"""Optimizers that orthogonalize the step of a matrix."""
+
+from __future__ import annotations
+
+from spherenorm import rules as r
+from spherenorm.numerics import Scalar
+from spherenorm.registry import recipe
+from spherenorm.rule import Chain, Rule, chain
+from spherenorm.views import ViewLike
+
+
+@recipe
+def muon(
+    lr: Scalar = 1e-3,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.1,
+    nesterov: bool = True,
+    coefficients: str = "original",
+    scale: str = "original",
+    precision: str = "weight",
+    view: ViewLike = "layer",
+) -> Chain:
+    """Muon: steps along the orthogonal factor of the momentum, as torch.optim.Muon.
+
+    Matrices, convolutions and stacks of matrices alone; `spherenorm.param_groups` gives biases and
+    gains another recipe.
+
+    Start with lr = 0.02, momentum 0.95 (Jordan et al. 2024, for hidden matrices).
+
+    Args:
+        lr: in [0, inf).
+        momentum: of an average, in [0, 1).
+        weight_decay: in [0, inf); w loses lr weight_decay w.
+        nesterov: orthogonalize (1 - momentum) g + momentum m.
+        coefficients, scale, precision, view: see `rules.Orthogonalize`. Torch iterates in bfloat16.
+
+    Example:
+        >>> rule = muon(lr=0.1, coefficients="polar_express")
+        >>> weight, grad = torch.zeros(2, 2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 0.0000, -0.1000],
+                [ 0.1000,  0.0000]])
+
+    Source: Jordan et al. 2024; Liu et al. 2025 (Moonlight).
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov),
+        r.Orthogonalize(coefficients, scale=scale, precision=precision, view=view),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def muonh(
+    lr: Scalar = 0.02,
+    momentum: Scalar = 0.95,
+    nesterov: bool = True,
+    coefficients: str = "original",
+    precision: str = "weight",
+    view: ViewLike = "layer",
+) -> Chain:
+    """MuonH, Muon on the hyperball: |w| stays as it was, and a step turns w by about lr.
+
+    Start with lr = 0.02, momentum 0.95 (the default).
+
+    Args:
+        lr: as for `adamh`.
+        view: splits a weight into the units whose norm stays; each is one matrix, too.
+        momentum, nesterov, coefficients, precision: as for `muon`.
+
+    Example:
+        >>> rule, weight = muonh(lr=0.1), torch.eye(2)
+        >>> moved, _ = rule.step(weight, torch.eye(2).flip(0), rule.init(weight))
+        >>> moved.norm() / weight.norm()
+        tensor(1.)
+
+    Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov),
+        r.Orthogonalize(coefficients, precision=precision, view=view),
+        r.NormalizedUpdate(view, "weight"),
+        r.StepSize(lr),
+        r.FixedNorm(view),
+    )
+
+
+@recipe
+def normuon(
+    lr: Scalar = 1e-3,
+    momentum: Scalar = 0.95,
+    beta2: Scalar = 0.95,
+    weight_decay: Scalar = 0.1,
+    coefficients: str = "original",
+    scale: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """NorMuon: Muon whose rows are divided by a running root mean square, at the same length.
+
+    Start with lr = 0.02, momentum 0.95 (as `muon`).
+
+    Args:
+        lr, momentum, weight_decay, coefficients, scale, precision: as for `muon`.
+        beta2: decay rate of the rows' squares, in [0, 1).
+
+    Example:
+        >>> rule, weight = normuon(lr=0.1, weight_decay=0.0), torch.zeros(2, 3)
+        >>> grad = torch.tensor([[1.0, 0.0, 0.0], [3.0, 4.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].norm(dim=1)
+        tensor([0.0868, 0.0868])
+
+    Source: Li et al. 2025, arXiv:2510.05491, as released; Algorithm 1 has another length.
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov=True),
+        r.Orthogonalize(coefficients, scale=scale, precision=precision),
+        r.Graft(r.NormalizedUpdate("channel", beta=beta2)),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def scion(
+    lr: Scalar = 2**-12,
+    momentum: Scalar = 0.9,
+    radius: Scalar = 50.0,
+    weight_decay: Scalar = 1.0,
+    coefficients: str = "original",
+    precision: str = "weight",
+    view: ViewLike = "layer",
+) -> Chain:
+    """Scion with the spectral norm: a step of Frank and Wolfe towards a point of a ball:
+
+        w <- (1 - lr weight_decay) w - lr radius sqrt(m / n) U V^T,    U S V^T the momentum.
+
+    At a weight decay of 1, a convex combination of two points of the ball stays in it.
+
+    Start with lr = 0.0005, momentum 0.9 (measured).
+
+    Args:
+        lr: in [0, inf).
+        momentum: of an average, in [0, 1).
+        radius: of the ball, in the norm sqrt(n / m) |w|_2, in [0, inf).
+        weight_decay: in [0, inf); 1 is the constrained form, and 0 steepest descent.
+        coefficients, precision, view: as for `muon`.
+
+    Example:
+        >>> rule, weight = scion(lr=1.0, coefficients="polar_express"), torch.eye(2)
+        >>> moved, _ = rule.step(weight, -torch.eye(2), rule.init(weight))
+        >>> moved.round()  # at the edge of the ball of radius 50
+        tensor([[50.,  0.],
+                [ 0., 50.]])
+
+    Source: Pethick et al. 2025, arXiv:2502.07529, Algorithms 1 and 2.
+    """
+    return chain(
+        r.ExponentialAverage(momentum),
+        r.Orthogonalize(coefficients, scale="spectral", precision=precision, view=view),
+        r.StepSize(radius),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def muown(
+    lr: Scalar = 0.01,
+    momentum: Scalar = 0.95,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    weight_decay: Scalar = 0.0,
+    gain_ratio: Scalar = 1.0,
+    coefficients: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """Muown: Muon steps the directions of rows, and Adam their norms: w = g v / |v| in each row.
+
+    The gains are states of the optimizer; the model stays as it is. A row turns by lr / |v|. Call
+    `optimizer.reset_averages()` after writing into the parameters, whose norms are the gains.
+
+    Start with lr = 0.01, momentum 0.95 (the default).
+
+    Args:
+        lr: of the directions, in [0, inf).
+        momentum: of an average, in [0, 1).
+        betas: of the gains' Adam.
+        weight_decay: of the gains alone, in [0, inf).
+        gain_ratio: the learning rate of the gains is so many times lr.
+        coefficients, precision: as for `muon`.
+
+    Example:
+        >>> rule = muown(lr=0.1)
+        >>> weight, grad = torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 0.9900, -0.1100],
+                [ 0.0700,  1.0000]])
+
+    Source: arXiv:2605.10797.
+    """
+    direction = chain(
+        r.RadialProjection("channel"),
+        r.ExponentialAverage(momentum),
+        r.Orthogonalize(coefficients, scale="original", precision=precision),
+        r.StepSize(lr),
+    )
+    gain = gain_adam(lr * gain_ratio, betas, weight_decay=weight_decay)
+    return chain(r.Gain(direction, gain, free=True))
+
+
+@recipe
+def mdmuon(
+    lr: Scalar = 0.01,
+    momentum: Scalar = 0.95,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    gain_ratio: Scalar = 0.1,
+    coefficients: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """Magnitude and direction decoupled, with Muon: W = diag(a) V diag(b), |V| as it was.
+
+    The gains a and b start at 1 and stay positive.
+
+    Start with lr = 0.05, momentum 0.95 (measured).
+
+    Args:
+        lr: of V, in [0, inf).
+        momentum: of an average, which looks ahead by one step, in [0, 1).
+        betas, gain_ratio, coefficients, precision: as for `muown`.
+
+    Example:
+        >>> rule = mdmuon(lr=0.1)
+        >>> weight, grad = torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 1.0000, -0.1100],
+                [ 0.0700,  1.0000]])
+
+    Source: Hägele et al. 2026, arXiv:2606.25971.
+    """
+    direction = chain(
+        orthogonal_momentum(momentum, nesterov=True),
+        r.Orthogonalize(coefficients, scale="aspect", precision=precision),
+        r.StepSize(lr),
+        r.FixedNorm("layer"),
+    )
+    rows, columns = (gain_adam(lr * gain_ratio, betas, name) for name in ("gain", "column_gain"))
+    inner = r.Gain(direction, columns, "dim=1", "one", buffer="column_gain")
+    return chain(r.Gain(inner, rows, "channel", "one"))
+
+
+def gain_adam(
+    lr: Scalar, betas: tuple[Scalar, Scalar], name: str = "gain", weight_decay: Scalar = 0.0
+) -> Rule:
+    """AdamW of gains, whose states have `name` before them."""
+    adam = r.AdaptiveMoments(*betas, eps=1e-8, name=name)
+    return chain(adam, r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+def orthogonal_momentum(momentum: Scalar, nesterov: bool) -> Rule:
+    """Muon's momentum: an average, or what it will be if the gradient comes once more."""
+    read = momentum**2 if nesterov else momentum
+    return r.InterpolatedAverage(read, momentum, buffer="momentum_buffer")

@@ -1,0 +1,640 @@
+"""Update rules: the step of one weight tensor, and rules composed of other rules.
+
+`Rule.step` passes the gradient to a rule as the direction, the rule changes the direction, and a
+manifold moves the weight by minus the direction. All of it is pure: a step returns new tensors and
+writes into none of its arguments.
+
+From top to bottom: `Update` is the data that rules pass on, `Rule` is one rule, `chain` composes
+rules, and the functions below run and check a step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from spherenorm.annotations import annotated_names
+from spherenorm.fields import FrozenDataclass, cached_property, views_of
+from spherenorm.global_sums import check_term, sum_over_weights
+from spherenorm.manifolds import EUCLIDEAN, Manifold, check_shape, weight_warnings
+from spherenorm.numerics import (
+    Scalar,
+    accumulation_dtype,
+    cast_like_checked,
+    refuse_unless_real,
+    shares_memory,
+    to_accumulation_dtype,
+    to_compute_dtype,
+    without_autocast,
+)
+from spherenorm.support import did_you_mean
+
+if TYPE_CHECKING:
+    from spherenorm.invariance import Invariance
+
+State = dict[str, Tensor]
+"""The state of one weight tensor, by name.
+
+Example:
+    >>> sn.recipes.sgdp(momentum=0.9).init(torch.ones(2))
+    {'momentum': tensor([0., 0.])}
+"""
+
+STEP_KEY = "step"
+"""The state that counts steps: t = 1 in the first step, 0-dim, float64 where the device has it.
+
+All rules of a chain share it.
+"""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of one weight tensor, as rules pass it on. All tensors have the weight's shape.
+
+    Attributes:
+        weight: the weight before the step.
+        grad: the gradient of the loss; no rule changes it.
+        direction: the step so far; in flat space the weight moves by minus the direction.
+        invariance: the result of a scale-invariance test, for projections and weight decay; None
+            without a test.
+        notes: values for later rules, by name: `AdaptiveMoments` notes its "second_moment". Global
+            sums (`Rule.global_sum_terms`) are present from the start.
+        rate: the step size by which `StepSize` multiplied the direction; None before it, and None
+            again once a later rule changes the direction.
+
+    Example:
+        >>> weight, grad = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25])
+        >>> update, _ = sn.rules.StepSize(0.1).update(Update(weight, grad, grad), {})
+        >>> update.direction
+        tensor([0.0500, 0.0250])
+    """
+
+    weight: Tensor
+    grad: Tensor
+    direction: Tensor
+    invariance: Invariance | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    rate: Scalar | None = None
+
+    def replace(self, **values: Any) -> Update:
+        """Return a copy with other values of some attributes, like `dataclasses.replace`.
+
+        A new direction resets `rate` to None unless a rate is given with it.
+
+        Raises:
+            TypeError: an update has no attribute of that name.
+
+        Example:
+            >>> zero = torch.zeros(2)
+            >>> Update(zero, zero, zero).replace(direction=zero + 1).direction
+            tensor([1., 1.])
+        """
+        if "direction" in values and "rate" not in values:
+            values["rate"] = None
+        if is_compiling():
+            return dataclasses.replace(self, **values)
+        for name in values:
+            if name not in self.__dict__:
+                hint = did_you_mean(name, self.__dict__)
+                raise TypeError(f"an Update has no attribute {name!r}; {hint}")
+        # dataclasses.replace sets the attributes of a frozen class one by one, which takes as long
+        # as an operation on a small tensor.
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **values)
+        return copy
+
+    def unless_at_rest(self, direction: Tensor) -> Tensor:
+        """Return `direction`, or this update's own direction where `rate` is 0.
+
+        For rules that end a step on a set of weights, such as a sphere: a step of size 0 does not
+        move a weight that is not there yet.
+
+        Example:
+            >>> weight, step = torch.tensor([3.0]), torch.tensor([0.0])
+            >>> Update(weight, step, step, rate=0.0).unless_at_rest(torch.tensor([2.0]))
+            tensor([0.])
+        """
+        if self.rate is None:
+            return direction
+        if not isinstance(self.rate, Tensor):
+            return self.direction if self.rate == 0 else direction
+        return torch.where(self.rate == 0, self.direction, direction)
+
+
+@dataclass(frozen=True)
+class Rule(FrozenDataclass):
+    """A pure update rule for one weight tensor.
+
+    A subclass is a frozen dataclass (the decorator is optional) with:
+
+    - fields: hyper-parameters (`hyper`, `choice`, `view`, `views`) and child rules.
+    - `state_names`: the names of its states. They start as zeros of the weight's shape unless
+      `init` returns something else. The name "step" asks for the step count (see `STEP_KEY`).
+    - `tangent_names`: the states that are tangent vectors, which a manifold transports.
+    - `shared_names`: the states that are one number for all weights, computed from global sums;
+      the one that never decreases comes first. A weight that joins late takes them from the other
+      weights. `shared_fields` are the hyper-parameters in which all weights must then agree; a
+      weight with a 0 there takes no part.
+    - `update(update, state)`: returns the new `Update` and the new states, without "step". It
+      writes into no argument, reads no other data that may change, and has no Python branch on
+      tensor values, so that a step compiles, vmaps and traces. It runs the i-th child rule, in the
+      order of the fields, with `self.update_child(i, update, state)`.
+
+    It may also override `global_sum_terms`, `eval_weight` and `weight_warnings`, which by default
+    ask the child rules. `spherenorm.testing.check` tests a rule against all of this.
+
+    Args:
+        name: a prefix for the state keys of this rule inside another rule. Without names, equal
+            keys are numbered: `exp_avg`, `exp_avg_2`.
+
+    Raises:
+        TypeError, ValueError: a field has a value that it does not allow.
+
+    Example:
+        >>> class SignDescent(Rule):
+        ...     def update(self, update, state):
+        ...         return update.replace(direction=update.direction.sign()), {}
+        >>> SignDescent().step(torch.tensor([1.0]), torch.tensor([0.3]), {})
+        (tensor([0.]), {})
+    """
+
+    name: str | None = field(default=None, kw_only=True, repr=False)
+
+    vectors: ClassVar[Literal["step", "skip", "refuse"]] = "step"
+    """Step weights of fewer than two dimensions, skip them, or refuse them."""
+    needs_flat_space: ClassVar[bool] = False
+    """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in annotated_names(cls):
+            raise TypeError(f"{cls.__name__}: rename the field `name`; it prefixes state keys")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for child in self.children:
+            if child.manifold not in (EUCLIDEAN, self.manifold):
+                raise ValueError(
+                    f"{type(self).__name__}: an inner chain has manifold={child.manifold!r}, which "
+                    "would have no effect; give it to the outermost chain"
+                )
+
+    # Methods of a rule's author
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of this rule's states, without those of its children."""
+        return ()
+
+    @property
+    def tangent_names(self) -> tuple[str, ...]:
+        """The names of those states that are tangent vectors."""
+        return ()
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        """The names of those states that are one number for all weights."""
+        return ()
+
+    @property
+    def shared_fields(self) -> tuple[str, ...]:
+        """The fields on which the shared states depend, in which all weights must agree."""
+        return ()
+
+    @property
+    def manifold(self) -> Manifold:
+        """The manifold on which a step moves the weight: flat space for all rules but chains."""
+        return EUCLIDEAN
+
+    def init(self, weight: Tensor) -> State:
+        """Return the state before the first step: zeros, and the initial states of the children.
+
+        Raises:
+            ValueError: the rule cannot step a weight of this shape, or with these values.
+        """
+        if weight.ndim < 2 and self.vectors == "refuse":
+            raise ValueError(
+                f"{type(self).__name__} needs a matrix, got shape {tuple(weight.shape)}; give "
+                "biases and gains another recipe, as spherenorm.param_groups does"
+            )
+        if weight.ndim >= 2 or self.vectors == "step":
+            for view in views_of(self):
+                view.size(weight)  # raises if the weight has no such units
+        weight = to_compute_dtype(weight)
+        state = {name: torch.zeros_like(weight) for name in self.state_names if name != STEP_KEY}
+        for index in range(len(self.children)):
+            state |= self.init_child(index, weight)
+        if STEP_KEY in self.state_keys:
+            count = torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
+            state = {STEP_KEY: count, **state}
+        return state
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        """Return the update after this rule, and the new values of its states.
+
+        Args:
+            update: the step so far.
+            state: the states of this rule and its children.
+        """
+        raise TypeError(f"{type(self).__name__} does not define update(update, state)")
+
+    def global_sum_terms(self, update: Update, state: State) -> Mapping[str, Tensor]:
+        """Return this weight's terms of sums over all weights: 0-dim tensors, by name.
+
+        Runs once per step, before the first rule. The sums are in `update.notes`.
+
+        Raises:
+            ValueError: two children use the same name.
+        """
+        terms: dict[str, Tensor] = {}
+        for index, child in enumerate(self.children):
+            if not child.needs_global_sums:
+                continue
+            child_state = self.child_state(index, state, update.weight)
+            for name, term in child.global_sum_terms(update, child_state).items():
+                if name in terms:
+                    raise ValueError(
+                        f"{type(child).__name__}: an earlier rule has a global sum named {name!r}"
+                    )
+                terms[name] = check_term(child, name, term)
+        return terms
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return the weight to evaluate with: the weight itself, or an average in the state.
+
+        Example:
+            >>> rule = chain(rules.StepSize(0.5), rules.WeightAverage(0.5))
+            >>> weight, state = torch.tensor([1.0]), rule.init(torch.tensor([1.0]))
+            >>> for _ in range(2):
+            ...     weight, state = rule.step(weight, torch.tensor([1.0]), state)
+            >>> weight, rule.eval_weight(weight, state)  # the mean of 0.5 and 0
+            (tensor([0.]), tensor([0.2500]))
+        """
+        for index, child in enumerate(self.children):
+            weight = child.eval_weight(weight, self.child_state(index, state, weight))
+        return weight
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        """Return the state with everything that remembers earlier weights restarted at `weight`.
+
+        A step goes back towards such a remembered weight, and would undo what was written into the
+        weight from outside. Moments and the step count continue.
+
+        Example:
+            >>> rule, weight = sn.zoo.schedulefree_sgd(lr=1.0), torch.tensor([0.0])
+            >>> _, state = rule.step(weight, torch.tensor([1.0]), rule.init(weight))
+            >>> rule.restart_averages(torch.tensor([5.0]), state)["z"]
+            tensor([5.])
+        """
+        new_state = dict(state)
+        for index in range(len(self.children)):
+            new_state |= self.restart_child(index, weight, state)
+        return new_state
+
+    def weight_warnings(self, weight: Tensor) -> list[str]:
+        """Return sentences on why this rule suits a weight badly; see `Sphere.weight_warnings`."""
+        return [text for child in self.children for text in child.weight_warnings(weight)]
+
+    # The step
+
+    def step(
+        self,
+        weight: Tensor,
+        grad: Tensor,
+        state: State,
+        global_sums: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Tensor, State]:
+        """Take one step.
+
+        Args:
+            weight: of any shape; steps of half precision are computed in float32.
+            grad: the gradient, of the weight's shape.
+            state: the result of `init` or of the last step.
+            global_sums: the sums of `global_sum_terms` over all weights; None if this is the only
+                weight.
+
+        Returns:
+            The new weight, in the dtype of the old one, and the new state.
+
+        Raises:
+            TypeError: the weight is complex or integer, or the gradient is complex.
+            ValueError: the gradient has another shape, the state has other keys, or a rule returns
+                a tensor of another shape or other states.
+        """
+        update = first_update(self, weight, grad, state)
+        with without_autocast(weight.device):
+            if self.needs_global_sums:
+                if global_sums is None:
+                    global_sums = sum_over_weights([(self, update, state)])
+                update = update.replace(notes=_on_device(global_sums, weight.device))
+            if STEP_KEY in state:
+                state = {**state, STEP_KEY: state[STEP_KEY] + 1}
+            update, changes = _run_update(self, update, dict(state))
+            new_state = {**state, **changes}
+            tangents = {key: new_state[key] for key in self.tangent_keys}
+            new_weight, new_tangents = self.manifold.move(update.weight, update.direction, tangents)
+            for key, value in new_tangents.items():
+                new_state[key] = cast_like_checked(new_state[key], value, "a tangent vector", key)
+            for key, value in new_state.items():
+                # Momentum of 0 returns the gradient itself, into which training loops write.
+                if shares_memory(value, update.weight) or shares_memory(value, update.grad):
+                    new_state[key] = value.clone()
+            if new_weight.dtype is not weight.dtype:
+                new_weight = new_weight.to(weight.dtype)
+        return new_weight, new_state
+
+    # Children, numbered in the order of the fields
+
+    @cached_property
+    def children(self) -> tuple[Rule, ...]:
+        """The rules among the fields, in order; each rule of a tuple is one child."""
+        result: list[Rule] = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            candidates = value if type(value) is tuple else (value,)
+            result.extend(rule for rule in candidates if isinstance(rule, Rule))
+        return tuple(result)
+
+    def walk(self) -> Iterator[Rule]:
+        """Iterate over this rule and all rules inside it, outer rules first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def init_child(self, index: int, weight: Tensor) -> State:
+        """Return the initial state of a child, under the keys of this rule's state."""
+        keys = self.child_keys[index]
+        state = initial_state(self.children[index], weight)
+        return {keys[child_key]: value for child_key, value in state.items()}
+
+    def update_child(self, index: int, update: Update, state: State) -> tuple[Update, State]:
+        """Run a child; return the update after it, and its new states under this rule's keys.
+
+        Raises:
+            ValueError: the child returns other states than its own, or another shape.
+        """
+        child_state = self.child_state(index, state, update.weight)
+        update, changes = _run_update(self.children[index], update, child_state)
+        keys = self.child_keys[index]
+        return update, {keys[child_key]: value for child_key, value in changes.items()}
+
+    def restart_child(self, index: int, weight: Tensor, state: State) -> State:
+        """Return `restart_averages` of a child, under the keys of this rule's state."""
+        child_state = self.child_state(index, state, weight)
+        child_state = self.children[index].restart_averages(weight, child_state)
+        keys = self.child_keys[index]
+        return {keys[child_key]: value for child_key, value in child_state.items()}
+
+    def child_state(self, index: int, state: State, weight: Tensor) -> State:
+        """Return a child's part of this rule's state, under the child's own keys."""
+        if index >= len(self.child_keys):
+            names = ", ".join(type(child).__name__ for child in self.children)
+            raise IndexError(
+                f"{type(self).__name__} has no child rule {index}; its children are ({names}), "
+                "numbered from 0 in the order of the fields"
+            )
+        return {child_key: state[key] for child_key, key in self.child_keys[index].items()}
+
+    # Keys of the state
+
+    @cached_property
+    def state_keys(self) -> tuple[str, ...]:
+        """The keys of the state: "step", this rule's states, then the states of the children."""
+        names = self.state_names
+        if len(set(names)) < len(names):
+            raise ValueError(f"{type(self).__name__}: state_names has a name twice: {names}")
+        keys = [*names]
+        for child_keys in self.child_keys:
+            keys.extend(child_keys.values())
+        unique = dict.fromkeys(keys)  # children share "step"
+        return tuple(sorted(unique, key=lambda key: key != STEP_KEY))
+
+    @cached_property
+    def tangent_keys(self) -> tuple[str, ...]:
+        """The keys of the states that are tangent vectors, including those of the children."""
+        keys = [*self.tangent_names]
+        for child, child_keys in zip(self.children, self.child_keys, strict=True):
+            keys.extend(child_keys[key] for key in child.tangent_keys)
+        return tuple(keys)
+
+    @cached_property
+    def shared_keys(self) -> dict[str, tuple[str, ...]]:
+        """The keys of the states that all weights share, by the class of the rule that has them."""
+        shared = {type(self).__qualname__: self.shared_names} if self.shared_names else {}
+        for child, child_keys in zip(self.children, self.child_keys, strict=True):
+            for owner, keys in child.shared_keys.items():
+                shared[owner] = tuple(child_keys[key] for key in keys)
+        return shared
+
+    @cached_property
+    def child_keys(self) -> tuple[dict[str, str], ...]:
+        """For each child, a dict from the keys of its state to the keys of this rule's state.
+
+        A child's `name` is a prefix of its keys. If an earlier rule has one of the keys, all keys
+        of the child get a number: `exp_avg_2`. So a rule that is appended changes no key.
+        """
+        used = set(self.state_names)
+        result = []
+        for child in self.children:
+            prefix = f"{child.name}_" if child.name else ""
+            plain_keys = {key: prefix + key for key in child.state_keys if key != STEP_KEY}
+            keys, number = plain_keys, 1
+            while not used.isdisjoint(keys.values()):
+                number += 1
+                keys = {key: f"{plain_key}_{number}" for key, plain_key in plain_keys.items()}
+            used.update(keys.values())
+            counter = {STEP_KEY: STEP_KEY} if STEP_KEY in child.state_keys else {}
+            result.append({**counter, **keys})
+        return tuple(result)
+
+    @cached_property
+    def needs_global_sums(self) -> bool:
+        """True if this rule or a rule inside it has global sums."""
+        return any(type(r).global_sum_terms is not Rule.global_sum_terms for r in self.walk())
+
+    @cached_property
+    def has_eval_weight(self) -> bool:
+        """True if the weight to evaluate with may differ from the weight itself."""
+        return any(type(r).eval_weight is not Rule.eval_weight for r in self.walk())
+
+
+@dataclass(frozen=True)
+class Chain(Rule):
+    """Rules that run one after another, and a manifold; `chain` makes one.
+
+    Attributes:
+        rules: the rules in the order in which they run.
+        manifold: moves the weight by minus the direction of the last rule; None becomes
+            `Euclidean()`.
+
+    Example:
+        >>> rule = sn.recipes.adamp()
+        >>> rule.rules[0], rule.rules[-1], rule.manifold
+        (AdaptiveMoments(...), StepSize(lr=0.001), Euclidean())
+    """
+
+    rules: tuple[Rule, ...]
+    # torch.compile accepts no object as a default before torch 2.13.
+    manifold: Manifold = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.manifold is None:
+            object.__setattr__(self, "manifold", EUCLIDEAN)
+        if not isinstance(self.manifold, Manifold):
+            raise TypeError(
+                f'chain: manifold must be like Sphere("channel"), got {self.manifold!r}'
+            )
+        for rule in self.rules:
+            if isinstance(rule, type):
+                raise TypeError(f"chain takes rules, got {rule!r}; write {rule.__name__}()")
+            if not isinstance(rule, Rule):
+                raise TypeError(f"chain takes rules, got {rule!r}")
+        super().__post_init__()
+        if self.manifold != EUCLIDEAN:
+            for rule in self.walk():
+                if rule.needs_flat_space:
+                    name = type(rule).__name__
+                    raise ValueError(f"chain: {name} needs flat space, got {self.manifold!r}")
+
+    def init(self, weight: Tensor) -> State:
+        check_shape(self.manifold, weight)
+        return super().init(weight)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        changes: State = {}
+        for index in range(len(self.children)):
+            update, child_changes = self.update_child(index, update, state)
+            changes |= child_changes
+        return update, changes
+
+    def weight_warnings(self, weight: Tensor) -> list[str]:
+        texts = weight_warnings(self.manifold, weight) + super().weight_warnings(weight)
+        return list(dict.fromkeys(texts))  # an inner chain may have the same manifold
+
+
+def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
+    """Compose rules: each one continues the update of the rule before it.
+
+    The first rule receives `direction = grad`. After the last one, `manifold` moves the weight by
+    minus the direction. The states of all rules are in one dict. A chain is a rule, so chains nest;
+    only the outermost one has a manifold.
+
+    Args:
+        *rules: the rules in the order in which they run.
+        manifold: the space of the weight; by default flat space, in which w' = w - d.
+
+    Raises:
+        TypeError: an argument is not a rule, or `manifold` is not a manifold.
+        ValueError: an inner chain has a manifold of its own.
+
+    Example:
+        >>> rule = chain(rules.HeavyBall(0.9), rules.HeavyBall(0.5), rules.StepSize(0.1))
+        >>> rule.state_keys
+        ('momentum', 'momentum_2')
+    """
+    return Chain(rules, manifold)
+
+
+# Parts of a step
+
+
+def first_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:
+    """Check the arguments of `Rule.step`, and return the update that the first rule receives."""
+    refuse_unless_real(weight, "weight")
+    if not isinstance(grad, Tensor):
+        raise TypeError(f"grad must be a real tensor, got {type(grad).__name__}")
+    if grad.is_complex():
+        raise TypeError(f"grad must be a real tensor, got complex ({grad.dtype})")
+    if grad.shape != weight.shape:
+        raise ValueError(
+            f"grad must have the weight's shape {tuple(weight.shape)}, got {tuple(grad.shape)}"
+        )
+    if state.keys() != set(rule.state_keys):
+        keys = sorted(rule.state_keys)
+        raise ValueError(f"{type(rule).__name__}: the state must have {keys}, got {sorted(state)}")
+    weight = to_compute_dtype(weight)
+    if grad.dtype is not weight.dtype:
+        grad = grad.to(weight.dtype)
+    return Update(weight, grad, grad)
+
+
+def _on_device(global_sums: Mapping[str, Tensor], device: torch.device) -> State:
+    """Return a copy of the sums on the device of a weight; they may lie on another weight's."""
+    return {
+        name: total if total.device == device else to_accumulation_dtype(total, device)
+        for name, total in global_sums.items()
+    }
+
+
+def _run_update(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
+    """Call `rule.update`, check the result, and return it in the dtypes of the arguments.
+
+    The step count is float64 and promotes 0-dim tensors of other dtypes.
+    """
+    name = type(rule).__name__
+    result = rule.update(update, state) if is_compiling() else _call_update(rule, update, state)
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Update):
+        parts = result if isinstance(result, tuple) else (result,)
+        types = ", ".join(type(part).__name__ for part in parts)  # values of tensors are long
+        raise TypeError(f"{name}: update must return (update, state), it returned {types}")
+    new_update, changes = result
+    if (changes.keys() ^ state.keys()) - {STEP_KEY}:
+        raise ValueError(
+            f"{name}: update returns the states {sorted(changes)}, its states are {sorted(state)}"
+        )
+    if new_update.weight is not update.weight or new_update.grad is not update.grad:
+        raise ValueError(f"{name}: update may change only the direction, not weight or gradient")
+    new_states = {
+        key: cast_like_checked(state[key], value, name, key)
+        for key, value in changes.items()
+        if key != STEP_KEY
+    }
+    direction = cast_like_checked(update.weight, new_update.direction, name, "the direction")
+    if direction is not new_update.direction:
+        new_update = new_update.replace(direction=direction, rate=new_update.rate)
+    return new_update, new_states
+
+
+def _call_update(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
+    """Call `rule.update`, and add the known names to the message of a KeyError."""
+    try:
+        return rule.update(update, state)
+    except KeyError as error:
+        if isinstance(error.__cause__, KeyError):  # a rule inside this one has added its names
+            raise
+        raise KeyError(
+            f"{type(rule).__name__} reads {error}; its states are {sorted(state)}, the notes are "
+            f"{sorted(update.notes)}"
+        ) from error
+
+
+class InPlaceError(ValueError):
+    """A rule writes into its arguments."""
+
+
+def initial_state(rule: Rule, weight: Tensor) -> State:
+    """Return `rule.init(weight)` in the dtype of the step, in memory of its own.
+
+    Raises:
+        TypeError: `init` returns other states than `state_names`.
+    """
+    weight = to_compute_dtype(weight)
+    with without_autocast(weight.device):
+        state = rule.init(weight)
+    if state.keys() != set(rule.state_keys):
+        keys = sorted(rule.state_keys)
+        raise TypeError(f"{type(rule).__name__}: init returns {sorted(state)} instead of {keys}")
+    return {k: x.clone() if shares_memory(x, weight) else x for k, x in state.items()}
+
+
+def trial_state(rule: Rule, weight: Tensor) -> State:
+    """Return `initial_state` without advancing the random generators, for a check."""
+    devices = [weight.device] if weight.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        return initial_state(rule, weight)

@@ -1,0 +1,321 @@
+"""Muon's relatives, for matrices; biases and gains need another recipe."""
+
+from __future__ import annotations
+
+from spherenorm import rules as r
+from spherenorm.numerics import Scalar
+from spherenorm.recipes import muonh, orthogonal_momentum
+from spherenorm.registry import recipe
+from spherenorm.rule import Chain, chain
+from spherenorm.views import ViewLike
+from spherenorm.zoo import rules as z
+from spherenorm.zoo.checks import refuse_outside
+
+
+@recipe
+def muoneq(
+    lr: Scalar = 1e-3,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.1,
+    nesterov: bool = False,
+    coefficients: str = "original",
+    precision: str = "weight",
+    view: ViewLike = "channel",
+) -> Chain:
+    """MuonEq: Muon of a momentum whose rows have equal length, which orthogonalizes faster.
+
+        O = NS(diag(M M^T)^(-1/2) M),    W <- W - lr (0.2 sqrt(max(m, n)) O + weight_decay W).
+
+    Start with lr = 0.02, momentum 0.95 (as `muon`).
+
+    Args:
+        lr, momentum, weight_decay, nesterov, coefficients, precision: as for `muon`.
+        view: "channel" equilibrates rows (R, the paper's default), "dim=1" columns (C).
+
+    Example:
+        >>> rule = muoneq(lr=0.1, coefficients="plain")
+        >>> weight, grad = torch.zeros(2, 2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=3)  # 0.02 sqrt(2)
+        tensor([[ 0.0000, -0.0280],
+                [ 0.0280,  0.0000]])
+
+    Source: Chang et al. 2026, arXiv:2603.28254.
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov),
+        r.NormalizedUpdate(view),
+        r.Orthogonalize(coefficients, scale="match_rms_adamw", precision=precision),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def muon2(
+    lr: Scalar = 0.02,
+    betas: tuple[Scalar, Scalar] = (0.95, 0.95),
+    eps: Scalar = 1e-10,
+    weight_decay: Scalar = 0.0,
+    nesterov: bool = True,
+    coefficients: str = "original",
+    scale: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """Muon^2: Muon of a momentum that is divided by Adam's second moment.
+
+        O = NS(M / (sqrt(V) + eps)),    M, V averages of G and G^2, without bias correction.
+
+    Start with lr = 0.02, betas (0.95, 0.95) (the default).
+
+    Args:
+        lr, weight_decay: in [0, inf).
+        betas: decay rates of M and V, each in [0, 1).
+        eps: in [0, inf).
+        nesterov: (1 - beta1) G + beta1 M for M, as in modded-nanogpt.
+        coefficients, scale, precision: see `rules.Orthogonalize`; the paper's scale is "spectral".
+
+    Example:
+        >>> rule = muon2(lr=0.1, coefficients="plain")
+        >>> weight, grad = torch.zeros(2, 2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=3)
+        tensor([[ 0.0000, -0.1000],
+                [ 0.1000,  0.0000]])
+
+    Source: Liu et al. 2026, arXiv:2604.09967; modded-nanogpt, track 3.
+    """
+    return chain(
+        r.AdaptiveMoments(*betas, eps=eps, nesterov=nesterov, bias_correction=False),
+        r.Orthogonalize(coefficients, scale=scale, precision=precision),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def adamuon(
+    lr: Scalar = 0.02,
+    momentum: Scalar = 0.95,
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 1e-2,
+    nesterov: bool = True,
+    coefficients: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """AdaMuon: Muon of signs, divided by a second moment, at the length of AdamW's steps.
+
+        O = NS(sign(M)),    V <- momentum V + (1 - momentum) O^2,    U = O / (sqrt(V) + eps),
+        W <- W - lr (0.2 sqrt(m n) U / |U| + weight_decay W).
+
+    Start with lr = 0.02, momentum 0.95 (the default).
+
+    Args:
+        lr, weight_decay: in [0, inf).
+        momentum: decay rate of M and V, in [0, 1).
+        eps: in [0, inf).
+        nesterov, coefficients, precision: as for `muon`.
+
+    Example:
+        >>> rule, weight = adamuon(lr=0.1), torch.zeros(2, 2)
+        >>> grad = torch.tensor([[5.0, 3.0], [-2.0, 0.1]])
+        >>> rule.step(weight, grad, rule.init(weight))[0]  # a root mean square of 0.2 lr
+        tensor([[-0.0200, -0.0200],
+                [ 0.0200, -0.0200]])
+
+    Source: Si et al. 2025, arXiv:2507.11005; Chongjie-Si/AdaMuon.
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov),
+        r.Sign(),
+        r.Orthogonalize(coefficients, precision=precision),
+        r.RootMeanSquare(momentum, eps),
+        z.RmsLength(0.2),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def polargrad(
+    lr: Scalar = 1e-3,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.0,
+    coefficients: str = "plain",
+    precision: str = "weight",
+) -> Chain:
+    """PolarGrad: Muon whose step is as long as the momentum's nuclear norm says.
+
+        M = U H the polar decomposition,    W <- W - lr (tr(H) U + weight_decay W).
+
+    Start with lr = 0.1, momentum 0.95 (measured).
+
+    Args:
+        lr, momentum, weight_decay: as for `muon`.
+        coefficients, precision: see `rules.Orthogonalize`.
+
+    Example:
+        >>> rule = polargrad(lr=0.1, momentum=0.0)
+        >>> weight, grad = torch.zeros(2, 2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=3)  # 3 + 2
+        tensor([[ 0.0000, -0.5000],
+                [ 0.5000,  0.0000]])
+
+    Source: Lau et al. 2025, arXiv:2505.21799, momentum first.
+    """
+    return chain(
+        r.ExponentialAverage(momentum),
+        z.NuclearNorm(r.Orthogonalize(coefficients, precision=precision)),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def rmnp(
+    lr: Scalar = 0.02, momentum: Scalar = 0.95, weight_decay: Scalar = 0.0, nesterov: bool = False
+) -> Chain:
+    """RMNP: Muon whose orthogonalization is a normalization of each row.
+
+        M <- momentum M + (1 - momentum) G,    W <- W - lr (N(M) + weight_decay W),
+
+    N(M) with M_i / |M_i| in each row.
+
+    Start with lr = 0.02, momentum 0.95 (the default).
+
+    Args:
+        lr: the length of a row's step, in [0, inf).
+        momentum: in [0, 1).
+        weight_decay: in [0, inf).
+        nesterov: normalize (1 - momentum) G + momentum M. The release does, and multiplies by
+            sqrt(max(1, m / n)).
+
+    Example:
+        >>> rule, weight = rmnp(lr=0.1), torch.zeros(2, 2)
+        >>> grad = torch.tensor([[0.0, 3.0], [-0.6, 0.8]])
+        >>> rule.step(weight, grad, rule.init(weight))[0]
+        tensor([[ 0.0000, -0.1000],
+                [ 0.0600, -0.0800]])
+
+    Source: Deng et al. 2026, arXiv:2603.20527; Dominator-Index/RMNP.
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov),
+        r.NormalizedUpdate("channel"),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def mano(lr: Scalar = 1e-3, momentum: Scalar = 0.95, weight_decay: Scalar = 0.1) -> Chain:
+    """Mano: momentum without its radial part, normalized in columns and rows by turns.
+
+        V = M - W <M, W> / <W, W> and 0.2 sqrt(size) V / |V| in each column at odd steps, in each
+        row at even ones,    M <- momentum M + G.
+
+    Of a convolution, a column is an input channel.
+
+    Start with lr = 0.01, momentum 0.95 (measured).
+
+    Args:
+        lr, weight_decay: in [0, inf).
+        momentum: in [0, 1).
+
+    Example:
+        >>> rule, weight = mano(lr=0.1, weight_decay=0.0), torch.eye(2)
+        >>> grad = torch.tensor([[5.0, 3.0], [-2.0, 0.1]])
+        >>> rule.step(weight, grad, rule.init(weight))[0]  # 0.02 sqrt(2), across each column
+        tensor([[ 1.0000, -0.0283],
+                [ 0.0283,  1.0000]])
+
+    Source: Gu and Xie 2026, arXiv:2601.23000; xie-lab-ml/Mano.
+    """
+    columns, rows = (
+        chain(r.RadialProjection(v), z.RmsLength(0.2, v)) for v in ("dim=1", "channel")
+    )
+    return chain(
+        r.HeavyBall(momentum, buffer="momentum_buffer"),
+        z.Alternate((columns, rows)),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def rowfloor_muon(
+    lr: Scalar = 0.0375,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.025,
+    floor: Scalar = 0.3825,
+    outward: Scalar = 0.5,
+    coefficients: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """Muon with a radial brake, a floor for each row, and cautious decay behind the radius pin.
+
+    A step lengthens the weight by its radial part alone, of which half counts; each row moves by at
+    least lr floor |row|; entries that the step shrinks decay by lr weight_decay afterwards.
+
+    Start with lr = 0.0375, momentum 0.95 (the default).
+
+    Args:
+        lr, weight_decay: in [0, inf).
+        momentum: of an average, which looks ahead by one step, in [0, 1).
+        floor: in (0, inf).
+        outward: the share that stays of a radial part that lengthens the weight, in [0, 1].
+        coefficients, precision: as for `muon`.
+
+    Example:
+        >>> rule, weight = rowfloor_muon(lr=0.1, floor=5.0, weight_decay=0.0), torch.eye(2)
+        >>> moved, _ = rule.step(weight, torch.eye(2).flip(0), rule.init(weight))
+        >>> sn.metrics.angular_update(weight, moved)  # arctan(0.1 5)
+        tensor([0.4636, 0.4636])
+
+    Source: modded-nanogpt, track 3, record 46, without its SOAP and its EMA-Nesterov.
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov=True),
+        r.Orthogonalize(coefficients, scale="original", precision=precision),
+        r.RadialProjection("layer", outward, inward=1.0),
+        r.UpdateFloor(floor, "channel"),
+        r.StepSize(lr),
+        z.PostStepDecay(r.FixedNorm("layer", "intended"), lr * weight_decay),
+    )
+
+
+@recipe
+def hyperp(
+    lr: Scalar = 0.02,
+    depth: Scalar = 8.0,
+    tokens: Scalar = 9.5e9,
+    batch: Scalar = 2.0**21,
+    momentum: Scalar = 0.95,
+    nesterov: bool = True,
+    coefficients: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """MuonH with HyperP's rate for a model's depth, a run's tokens and its batch.
+
+        lr sqrt(8 / depth) (tokens / 9.5e9)^(-0.32) sqrt(batch / 2^21).
+
+    Width needs no factor; residual branches stay scaled by depth, as Depth-muP has it.
+
+    Start with lr = 0.02, momentum 0.95 (as `muonh`).
+
+    Args:
+        lr: the best one of 8 layers, 9.5e9 tokens and a batch of 2^21 tokens, in [0, inf).
+        depth: layers, in (0, inf).
+        tokens, batch: of the run and of a step, in (0, inf).
+        momentum, nesterov, coefficients, precision: as for `muonh`.
+
+    Raises:
+        ValueError: depth, tokens or batch is not positive.
+
+    Example:
+        >>> hyperp(lr=0.01, depth=32.0).rules[-2]  # four times as deep, half the rate
+        StepSize(lr=0.005)
+
+    Source: Ren et al. 2026, arXiv:2603.28743; microsoft/ArchScale, pretrain.py.
+    """
+    refuse_outside("(0, inf)", depth=depth, tokens=tokens, batch=batch)
+    rate = lr * (8 / depth) ** 0.5 * (tokens / 9.5e9) ** -0.32 * (batch / 2**21) ** 0.5
+    return muonh(rate, momentum, nesterov, coefficients, precision)
