@@ -126,7 +126,7 @@ class GrowingGraph:
 
     def literal(self, value: float, dtype: torch.dtype = torch.float64) -> Node:
         """A number of the step that is no hyper-parameter; each is an argument of its own."""
-        kept = {torch.float32: np.float32, torch.float64: np.float64}.get(dtype, int)(value)
+        kept: Any = {torch.float32: np.float32, torch.float64: np.float64}.get(dtype, int)(value)
         self.graph.literals.append(float(kept))
         place = self.given + len(self.graph.literals) - 1
         return self.node("number", (), Extent.SCALAR, detail=place)
