@@ -137,3 +137,9 @@ def test_an_open_case_is_named_where_a_number_is_asked_for():
 
     with refuses("c1", by=NoEquilibriumError):
         equilibrium(keeps(late, names="step"), momentum=0.0)
+
+
+def test_a_turn_that_random_gradients_do_not_fix_is_refused():
+    """polargrad scales its direction by a nuclear norm, <O, g>."""
+    with refuses("polargrad", "<O, g>", by=NoEquilibriumError):
+        turn_at_rest("polargrad")

@@ -23,7 +23,12 @@ from spherenorm_theory.algebra.symbols import (
     product,
     tidy,
 )
-from spherenorm_theory.laws.mean_field import MeanStep, NoEquilibriumError, drop_transients
+from spherenorm_theory.laws.mean_field import (
+    MeanStep,
+    NoEquilibriumError,
+    drop_transients,
+    refuse_unknown,
+)
 from spherenorm_theory.laws.step import GAMMA, S, Step, W, express_inner
 
 MOVED = sp.Dummy("moved", real=True)
@@ -168,7 +173,7 @@ def _solve(
     whole = [e.subs(squares) for e in equations]
     fixed = {*mean.step.facts.cases, *mean.step.traced.symbols.values(), DIMENSION}
     fixed |= {squares.get(x, x) for x in (S, W) if x not in unknowns}
-    mean.refuse_unknown(sp.Tuple(*whole).free_symbols - fixed - {*names})
+    refuse_unknown(mean.step.traced.name, sp.Tuple(*whole).free_symbols - fixed - {*names})
     try:
         found = _solved(whole, names, [x.subs(squares) for x in wanted], root)
     except (sp.PolynomialError, GrowthError, NonlinearError) as error:

@@ -35,6 +35,7 @@ from spherenorm_theory.laws.mean_field import (
     compiled,
     drop_transients,
     find_rest,
+    refuse_unknown,
 )
 from spherenorm_theory.laws.orthogonal import Overlap
 from spherenorm_theory.laws.step import Step
@@ -206,8 +207,10 @@ class Directed:
         lengths = {Norm(a): math.sqrt(square) for a in alike}
         fixed = {**values, **held, **lengths, DIMENSION: entries}
         symbols = [Norm("w"), Inner("w", self.atom), *fixed]
-        whole = (step.algebra.write_out(x, cases=True) for x in (self.keep, self.factor))
-        function = compiled(symbols, [drop_transients(x, step) for x in whole])
+        shares = (step.algebra.write_out(x, cases=True) for x in (self.keep, self.factor))
+        whole = sp.Tuple(*(drop_transients(x, step) for x in shares))
+        refuse_unknown(step.traced.name, whole.free_symbols - {*symbols})
+        function = compiled(symbols, whole)
         powers = np.arange(len(overlaps))
 
         def move(x: Array) -> tuple[Array, float]:

@@ -156,18 +156,6 @@ class MeanStep:
         found = [n for n, v in numbers.items() if step.algebra.expand(v).has(Norm("g"))]
         return step.scalars[found[0]] if found else None
 
-    def refuse_unknown(self, loose: Iterable[sp.Symbol | str]) -> None:
-        """Refuse products that random gradients do not fix, such as the mean of the entries.
-
-        Raises:
-            NoEquilibriumError: naming them.
-        """
-        if shown := ", ".join(sorted(x if isinstance(x, str) else show(x) for x in loose)):
-            raise NoEquilibriumError(
-                f"{self.step.traced.name}: the step depends on {shown}, which random gradients do "
-                "not fix"
-            )
-
     # In numbers
 
     @cached_property
@@ -179,14 +167,16 @@ class MeanStep:
     def _function(self) -> Callable[..., list[float]]:
         """The products and numbers after a step, and |w' - w|^2, by those before it."""
         step, inner = self.step, self.step.algebra.inner
-        self.refuse_unknown({a for x in self.after.values() for a in x} - {*self.after, "g"})
+        refuse_unknown(
+            self.step.traced.name, {a for x in self.after.values() for a in x} - {*self.after, "g"}
+        )
         results = [inner(self.after[a], self.after[b]) for a, b in self.pairs]
         results += [*(step.states[n] for n in self._numbers), inner(self.way, self.way)]
         symbols = [Norm(a) if a == b else product(a, b) for a, b in self.pairs]
         symbols += [*(step.scalars[n] for n in self._numbers), Norm("g")]
         symbols += [*step.traced.symbols.values(), DIMENSION]
         whole = [step.algebra.write_out(x, cases=True) for x in results]
-        self.refuse_unknown(sp.Tuple(*whole).free_symbols - {*symbols})
+        refuse_unknown(self.step.traced.name, sp.Tuple(*whole).free_symbols - {*symbols})
         return compiled(symbols, whole)
 
     def rest(
@@ -315,6 +305,22 @@ def _valid(found: tuple[Array, float]) -> tuple[Array, float]:
     if not np.isfinite(found[0]).all() or abs(found[0][0]) > LARGE:
         raise ArithmeticError("the norm goes to 0 or grows beyond all bounds")
     return found
+
+
+def refuse_unknown(name: str, loose: Iterable[sp.Basic | str]) -> None:
+    """Refuse products that random gradients do not fix, such as the mean of the entries.
+
+    Args:
+        name: of the recipe.
+        loose: the products, or their names.
+
+    Raises:
+        NoEquilibriumError: naming them.
+    """
+    if shown := ", ".join(sorted(x if isinstance(x, str) else show(x) for x in loose)):
+        raise NoEquilibriumError(
+            f"{name}: the step depends on {shown}, which random gradients do not fix"
+        )
 
 
 def compiled(
