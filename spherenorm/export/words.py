@@ -134,6 +134,8 @@ def word(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -
         )
     if name == "softplus":
         return made(f"torch.nn.functional.softplus({_listed(args, options)})")
+    if name == "new_full":
+        return made(f"{args[0]}.new_full({_listed(args[1:3], {})})")
     if name == "full_like":
         return made(f"torch.full_like({_listed(args, {})})")
     if name.endswith("_like") and values[0].boolean and not boolean:

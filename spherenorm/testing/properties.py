@@ -44,7 +44,7 @@ def pure(subject: Subject) -> str:
 
 
 def writes_into_nothing(subject: Subject) -> str:
-    """The arguments of each rule's `init`, `measure` and `update` stay as they are."""
+    """The arguments of each rule's `init`, `global_sum_terms` and `update` stay as they are."""
     rule = subject.rule()
     for weight, grad, state in subject.warm():
         with writes_of(rule) as writes, named(f"a step of shape {tuple(weight.shape)}"):

@@ -203,16 +203,16 @@ ROWS = [
         init=lambda self, weight: {"m": torch.zeros_like(weight.mul_(2))},
     ),
     row(
-        "measure writes into the gradient",
+        "global_sum_terms writes into the gradient",
         WRITES,
         "gradient",
-        measure=lambda self, update, state: {"sum": update.grad.abs_().sum()},
+        global_sum_terms=lambda self, update, state: {"sum": update.grad.abs_().sum()},
     ),
     row(
-        "measure writes into the state",
+        "global_sum_terms writes into the state",
         WRITES,
         "'m'",
-        measure=lambda self, update, state: {"sum": state["m"].add_(1).sum()},
+        global_sum_terms=lambda self, update, state: {"sum": state["m"].add_(1).sum()},
     ),
     row(
         "a manifold writes into the weight",
@@ -231,8 +231,8 @@ ROWS = [
         for what, (argument, change) in RETURNED.items()
     ),
     *(
-        row(f"measure returns {what}", "shapes", "'sum'", measure=measure)
-        for what, measure in {
+        row(f"global_sum_terms returns {what}", "shapes", "'sum'", global_sum_terms=terms)
+        for what, terms in {
             "a number": lambda self, update, state: {"sum": 1.0},
             "a matrix": lambda self, update, state: {"sum": update.grad},
         }.items()

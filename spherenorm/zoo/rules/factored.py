@@ -25,7 +25,7 @@ def _sums(x: Tensor, name: str) -> State:
 def _start(zero: Tensor, name: str) -> State:
     """The states of a factored moment; those that the shape does not need are empty."""
     # (not `zero.flatten()[:0]`, which a tensor in uneven shards does not allow)
-    empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.new_zeros(0))
+    empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.new_full((0,), 0.0))
     return empty | {key: _added_up(sums) for key, sums in _sums(zero, name).items()}
 
 
@@ -37,8 +37,8 @@ def _added_up(x: Tensor) -> Tensor:
 
 def _factored(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
     """The average of `x` as the product of its sums, and the new states of that name."""
-    # So many entries of a square add up to the largest number of the dtype at most.
-    x = x.clamp(max=torch.finfo(x.dtype).max / max(x.numel(), 1))
+    # So many entries add up to half of the largest number of the dtype at most.
+    x = x.clamp(max=torch.finfo(x.dtype).max / 2 / max(x.numel(), 1))
     kept = {key: value for key, value in state.items() if key.startswith(name)}
     new = {key: ema(state[key], sums, beta) for key, sums in _sums(x, name).items()}
     if x.ndim < 2:
