@@ -121,7 +121,10 @@ def _claims(found: Invariance) -> list[tuple[View, Tensor | None, Tensor]]:
 
 
 def all_units(x: Tensor, over: int | None) -> Tensor:
-    """True where `x` is for all units of a weight; see `Invariance.from_passing_units` for `over`."""
+    """Return where `x` is true for all units of a weight.
+
+    See `Invariance.from_passing_units` for `over`.
+    """
     return x.all() if over is None else x.all(over, keepdim=True)
 
 

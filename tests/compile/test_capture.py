@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import spherenorm as sn
+from spherenorm.compile import dispatch
 from tests.harness.capture import CapturedStep
 from tests.harness.recipes import EVERY_RECIPE, draw_gradients, make_optimizer, snapshot
 
