@@ -12,15 +12,15 @@ import torch
 import typer
 from rich.console import Console
 
-from benchmarks._first import first_steps
-from benchmarks._groups import mixed_groups
-from benchmarks._launches import launch_table
-from benchmarks._measure import CLOCKS, MALLOC, fix_malloc, machine
-from benchmarks._shapes import SETS
-from benchmarks._sharded import sharded_step
-from benchmarks._steps import scaling, step_times
-from benchmarks._sweep import sweep_throughput
-from benchmarks._training import probe_overhead, training_time
+from benchmarks.first import first_steps
+from benchmarks.groups import mixed_groups
+from benchmarks.launches import launch_table
+from benchmarks.measure import CLOCKS, MALLOC, fix_malloc, machine
+from benchmarks.shapes import SETS
+from benchmarks.sharded import sharded_step
+from benchmarks.steps import scaling, step_times
+from benchmarks.sweep import sweep_throughput
+from benchmarks.training import probe_overhead, training_time
 from spherenorm.support import atomic_write
 
 console = Console(width=max(100, Console().width))
@@ -89,11 +89,11 @@ def main(
     if "sharded" in chosen:
         results["sharded"] = {name: sharded_step(name, rounds, console) for name in names}
     if "engine" in chosen:
-        from benchmarks._engine import engine_overhead  # needs the extra experiments
+        from benchmarks.engine import engine_overhead  # needs the extra experiments
 
         results["engine"] = engine_overhead(4 * rounds, device, console)
     if "store" in chosen:
-        from benchmarks._engine import large_store
+        from benchmarks.engine import large_store
 
         results["store"] = large_store(console)
     if out is not None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks._launches import launches
-from benchmarks._shapes import SETS
+from benchmarks.launches import launches
+from benchmarks.shapes import SETS
 from spherenorm import find_recipe, optim
 from tests.compile.twins import Twins, drawn
 from tests.compile.written import optimizer_of, rule

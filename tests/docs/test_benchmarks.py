@@ -9,14 +9,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import _engine, _training
-from benchmarks._engine import engine_overhead, large_store
-from benchmarks._first import first_steps
-from benchmarks._measure import time_in_turns
-from benchmarks._shapes import SETS
-from benchmarks._sharded import sharded_step
-from benchmarks._sweep import sweep_throughput
-from benchmarks._training import probe_overhead, training_time
+from benchmarks import engine, training
+from benchmarks.engine import engine_overhead, large_store
+from benchmarks.first import first_steps
+from benchmarks.measure import time_in_turns
+from benchmarks.shapes import SETS
+from benchmarks.sharded import sharded_step
+from benchmarks.sweep import sweep_throughput
+from benchmarks.training import probe_overhead, training_time
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_first_steps_and_sweeps():
 
 
 def test_probes(monkeypatch):
-    monkeypatch.setattr(_training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
+    monkeypatch.setattr(training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
     (row,) = probe_overhead(2, "cpu", Console(), every=2, step_seconds=0.0)
     assert (row["model"], row["weights"], row["batch"]) == ("tiny", 15, 1)
     assert row["over"] == row["probed"] / row["plain"] - 1
 
 
 def test_training_steps(monkeypatch):
-    monkeypatch.setattr(_training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
+    monkeypatch.setattr(training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
     rows = training_time(2, "cpu", Console(), step_seconds=0.0)
     assert [row["pair"].split(",")[0] for row in rows] == ["SGDP", "AdamP"]
     assert all(row["more"] == row["ours"] / row["baseline"] - 1 for row in rows)
@@ -110,7 +110,7 @@ def test_sharded_steps(monkeypatch):
 def test_the_engine_and_the_commands(monkeypatch):
     numbers = engine_overhead(1, "cpu", Console(), batch=32)
     assert numbers["ratio"] == pytest.approx(numbers["engine ms"] / numbers["bare ms"])
-    monkeypatch.setattr(_engine, "COMMANDS", {"status": ("status",)})
+    monkeypatch.setattr(engine, "COMMANDS", {"status": ("status",)})
     assert large_store(Console(), runs=2).keys() == {"status"}
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks._contenders import LR, parameters
-from benchmarks._launches import Launches
-from benchmarks._measure import interleaved
+from benchmarks.contenders import LR, parameters
+from benchmarks.launches import Launches
+from benchmarks.measure import interleaved
 from spherenorm import optim
 
 VECTORS = [(1000,)] * 300

@@ -1,6 +1,6 @@
 """The first step of a compiled optimizer, with an empty and with a filled cache.
 
-`python -m benchmarks._first SET DEVICE` takes it in a fresh process, and prints JSON.
+`python -m benchmarks.first SET DEVICE` takes it in a fresh process, and prints JSON.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from benchmarks._contenders import parameters
-from benchmarks._measure import peak_memory_of
-from benchmarks._shapes import SETS
+from benchmarks.contenders import parameters
+from benchmarks.measure import peak_memory_of
+from benchmarks.shapes import SETS
 from spherenorm import optim
 from spherenorm.compile.cpp import kernels_built
 
@@ -27,7 +27,7 @@ def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
     """Time compiled AdamP's first step on a parameter set in two fresh processes, and print it."""
     with tempfile.TemporaryDirectory() as cache:
         caches = {"SPHERENORM_CACHE": cache}
-        command = [sys.executable, "-m", "benchmarks._first", name, device]
+        command = [sys.executable, "-m", "benchmarks.first", name, device]
         cold, warm = (_output(command, {**os.environ, **caches}) for _ in range(2))
     console.print(
         f"{name}: compiled AdamP's first step {cold['first step s']:.2f} s with an empty cache, "

@@ -15,7 +15,7 @@ from rich.table import Table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks._shapes import SETS, Shape
+from benchmarks.shapes import SETS, Shape
 from spherenorm import find_recipe
 from spherenorm.compile import RuleKey, Work
 from spherenorm.compile.horizontal import Horizontal

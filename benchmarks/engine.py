@@ -17,8 +17,8 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks._measure import synchronized, time_in_turns
-from benchmarks._training import clock_of
+from benchmarks.measure import synchronized, time_in_turns
+from benchmarks.training import clock_of
 from spherenorm import optim
 from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.comparing import find_study
@@ -85,7 +85,7 @@ def engine_overhead(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as root:
-        spec = Spec("benchmarks._engine:Dense", "adamp", {"lr": 1e-3}, batch_size=batch)
+        spec = Spec("benchmarks.engine:Dense", "adamp", {"lr": 1e-3}, batch_size=batch)
         endless = replace(spec, epochs=STEPS, probe_every=EVERY, device=device)
         run = resolve(endless, Store(root))
         assert isinstance(run.task, Task)

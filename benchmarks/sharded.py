@@ -14,9 +14,9 @@ from rich.console import Console
 from torch import Tensor
 from torch.multiprocessing.spawn import start_processes
 
-from benchmarks._contenders import LR, parameters
-from benchmarks._measure import interleaved
-from benchmarks._shapes import SETS, Shape
+from benchmarks.contenders import LR, parameters
+from benchmarks.measure import interleaved
+from benchmarks.shapes import SETS, Shape
 from spherenorm import optim
 
 PROCESSES = 2

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks._contenders import CONTENDERS, available, parameters
-from benchmarks._measure import bandwidth, interleaved, peak_memory_of
-from benchmarks._shapes import SETS
+from benchmarks.contenders import CONTENDERS, available, parameters
+from benchmarks.measure import bandwidth, interleaved, peak_memory_of
+from benchmarks.shapes import SETS
 from spherenorm import optim
 
 COMPARED = {

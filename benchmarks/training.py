@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from benchmarks._measure import interleaved
+from benchmarks.measure import interleaved
 from spherenorm import optim, probe
 
 Make = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
