@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: optimizers, probes, the engine of experiments; facts of the machine."""
+"""Time optimizers, probes and the engine of experiments: `python -m benchmarks`."""
 
 from __future__ import annotations
 
@@ -30,36 +30,42 @@ SECTIONS = (
     *("sharded", "engine", "store"),
 )
 MALLOC_HELP = (
-    "default: glibc's, whatever the environment says; "
-    "resident: freed memory is kept, so that temporaries cost no page faults."
+    "default: glibc's settings, whatever the environment says; "
+    "resident: the process keeps freed memory, so that temporaries cost no page faults."
 )
 
 
 @app.command()
 def main(
     sections: Annotated[
-        str, typer.Option(help=f"Comma-separated, of {', '.join(SECTIONS)}.")
+        str, typer.Option(help=f"Comma-separated sections: {', '.join(SECTIONS)}.")
     ] = ",".join(SECTIONS[:-3]),
     sets: Annotated[
-        str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")
+        str, typer.Option(help=f"Comma-separated parameter sets: {', '.join(SETS)}; or all.")
     ] = "small-resnet,small-gpt,many-small,resnet18,resnet50",
     rounds: Annotated[
         int, typer.Option(min=1, help="Timed rounds; each runs every contender once.")
     ] = 15,
     largest: Annotated[
         float,
-        typer.Option(help="Most weights in the scaling section (up to 1e9, at 16 bytes each)."),
+        typer.Option(
+            help="Maximum number of weights in the scaling section (up to 1e9, at 16 bytes each)."
+        ),
     ] = 3e7,
     device: Annotated[str, typer.Option()] = "cpu",
     malloc: Annotated[str, typer.Option(help=MALLOC_HELP)] = "default",
     clock: Annotated[
-        str, typer.Option(help="Of the step section: wall, or process on a busy CPU, all threads.")
+        str,
+        typer.Option(
+            help="Clock of the step section: wall, or process (all threads) on a busy CPU."
+        ),
     ] = "wall",
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
 ) -> None:
     """Time the optimizers and print a table for each section."""
-    chosen, names = sections.split(","), list(SETS) if sets == "all" else sets.split(",")
-    _require_known("--sections", chosen, SECTIONS)
+    chosen_sections = sections.split(",")
+    names = list(SETS) if sets == "all" else sets.split(",")
+    _require_known("--sections", chosen_sections, SECTIONS)
     _require_known("--sets", names, tuple(SETS))
     _require_known("--malloc", [malloc], tuple(MALLOC))
     _require_known("--clock", [clock], tuple(CLOCKS))
@@ -68,31 +74,31 @@ def main(
     facts = {**machine(device), "clock": clock}
     console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
     results: dict[str, Any] = {"machine": facts}
-    if "step" in chosen:
+    if "step" in chosen_sections:
         results["step"] = {
             name: step_times(name, rounds, device, console, CLOCKS[clock]) for name in names
         }
-    if "groups" in chosen:
+    if "groups" in chosen_sections:
         results["groups"] = mixed_groups(rounds, device, console)
-    if "launches" in chosen:
+    if "launches" in chosen_sections:
         results["launches"] = {name: launch_table(name, console) for name in names}
-    if "first" in chosen:
+    if "first" in chosen_sections:
         results["first"] = {name: first_steps(name, device, console) for name in names}
-    if "scaling" in chosen:
+    if "scaling" in chosen_sections:
         results["scaling"] = scaling(rounds, largest, device, console)
-    if "sweep" in chosen:
+    if "sweep" in chosen_sections:
         results["sweep"] = sweep_throughput(device, console)
-    if "training" in chosen:
+    if "training" in chosen_sections:
         results["training"] = training_time(rounds, device, console)
-    if "probe" in chosen:
+    if "probe" in chosen_sections:
         results["probe"] = probe_overhead(rounds, device, console)
-    if "sharded" in chosen:
+    if "sharded" in chosen_sections:
         results["sharded"] = {name: sharded_step(name, rounds, console) for name in names}
-    if "engine" in chosen:
-        from benchmarks.engine import engine_overhead  # needs the extra experiments
+    if "engine" in chosen_sections:
+        from benchmarks.engine import engine_overhead  # imports the extra `experiments`
 
         results["engine"] = engine_overhead(4 * rounds, device, console)
-    if "store" in chosen:
+    if "store" in chosen_sections:
         from benchmarks.engine import large_store
 
         results["store"] = large_store(console)
@@ -100,11 +106,11 @@ def main(
         atomic_write(out, json.dumps(results, indent=1))
 
 
-def _require_known(option: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
+def _require_known(option: str, names: Sequence[str], choices: Sequence[str]) -> None:
+    for name in names:
+        if name not in choices:
             raise typer.BadParameter(
-                f"{name!r} is not one of {', '.join(known)}", param_hint=option
+                f"{name!r} is not one of {', '.join(choices)}", param_hint=option
             )
 
 

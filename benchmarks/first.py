@@ -1,6 +1,6 @@
-"""The first step of a compiled optimizer, with an empty and with a filled cache.
+"""Time the first step of a compiled optimizer, with an empty and with a filled kernel cache.
 
-`python -m benchmarks.first SET DEVICE` takes it in a fresh process, and prints JSON.
+`python -m benchmarks.first SET DEVICE` measures it in its own process, and prints JSON.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from spherenorm.compile.cpp import kernels_built
 
 
 def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
-    """Time compiled AdamP's first step on a parameter set in two fresh processes, and print it."""
+    """Time compiled AdamP's first step on a parameter set in two new processes, and print it."""
     with tempfile.TemporaryDirectory() as cache:
-        caches = {"SPHERENORM_CACHE": cache}
+        environment = {**os.environ, "SPHERENORM_CACHE": cache}
         command = [sys.executable, "-m", "benchmarks.first", name, device]
-        cold, warm = (_output(command, {**os.environ, **caches}) for _ in range(2))
+        cold, warm = (_run_and_parse(command, environment) for _ in range(2))
     console.print(
         f"{name}: compiled AdamP's first step {cold['first step s']:.2f} s with an empty cache, "
         f"{warm['first step s']:.2f} s with a filled one; {cold['recompilations']} "
@@ -38,36 +38,36 @@ def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
     return {"cold": cold, "warm": warm}
 
 
-def _output(command: list[str], environment: dict[str, str]) -> dict[str, float]:
-    """The last line that the command prints, which is JSON."""
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(ended.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+def _run_and_parse(command: list[str], environment: dict[str, str]) -> dict[str, float]:
+    """Return the last line that a command prints, which is JSON."""
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 def measure(name: str, device: str) -> dict[str, float]:
-    """The seconds of a first step, the kernels made after step 2, and the share of extra memory."""
+    """Measure a first step, the kernels built after step 2, and the relative extra memory."""
     weights = parameters(SETS[name](), device)
     optimizer = optim.AdamP(weights, lr=1e-8, weight_decay=0.01, backend="compiled")
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
     start = time.perf_counter()
     optimizer.step()
-    first = time.perf_counter() - start
+    first_step_seconds = time.perf_counter() - start
     optimizer.step()
-    after_two = kernels_built()
+    kernels_after_two_steps = kernels_built()
     for _ in range(20):
         schedule.step()
         optimizer.step()
-    extra = peak_memory_of(optimizer.step, device)
-    held = sum(
-        t.numel() * t.element_size()
-        for w in weights
-        for t in (w, w.grad, *optimizer.state[w].values())
-        if t is not None
+    extra_bytes = peak_memory_of(optimizer.step, device)
+    training_bytes = sum(
+        tensor.nbytes
+        for weight in weights
+        for tensor in (weight, weight.grad, *optimizer.state[weight].values())
+        if tensor is not None
     )
     return {
-        "first step s": first,
-        "recompilations": kernels_built() - after_two,
-        "extra memory": extra / held,
+        "first step s": first_step_seconds,
+        "recompilations": kernels_built() - kernels_after_two_steps,
+        "extra memory": extra_bytes / training_bytes,
     }
 
 

@@ -1,4 +1,4 @@
-"""Time, memory and facts of the machine."""
+"""Measure time, memory and bandwidth, and describe the machine."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ MALLOC: dict[str, dict[str, str]] = {
         "MALLOC_TOP_PAD_": str(2**26),
     },
 }
-"""Settings of malloc, as environment variables (glibc)."""
-
+"""Settings of glibc's malloc, as environment variables."""
 
 CLOCKS: dict[str, Callable[[], float]] = {
     "wall": time.perf_counter,
     "process": time.process_time,
 }
-"""Clocks in seconds; that of the process leaves out what other processes take."""
+"""Clocks in seconds; the process clock does not count the time of other processes."""
 
 
 def fix_malloc(name: str) -> None:
-    """Start the program again under these settings of malloc, unless it runs under them already.
+    """Restart the program under some settings of malloc, unless they are in force.
 
-    Optimizers that make temporaries are several times slower where malloc gives memory back and
-    fetches it again.
+    Optimizers that allocate temporaries are several times slower if malloc returns freed memory to
+    the system.
 
     Args:
-        name: of the settings, in `MALLOC`; no others are kept.
+        name: the name of the settings in `MALLOC`; all other settings of malloc are dropped.
     """
-    found = _malloc()
-    if found != MALLOC[name]:
-        kept = {key: value for key, value in os.environ.items() if key not in found}
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**kept, **MALLOC[name]})
+    settings = _malloc_settings()
+    if settings != MALLOC[name]:
+        environment = {key: value for key, value in os.environ.items() if key not in settings}
+        command = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, {**environment, **MALLOC[name]})
 
 
-def _malloc() -> dict[str, str]:
+def _malloc_settings() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
@@ -56,7 +56,7 @@ def _malloc() -> dict[str, str]:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The facts of the machine on which the numbers depend."""
+    """Describe what the numbers depend on: processor, threads, versions, bandwidth."""
     try:
         cpu = next(
             line.split(":")[1].strip()
@@ -73,7 +73,7 @@ def machine(device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "malloc": _malloc() or "default",
+        "malloc": _malloc_settings() or "default",
         "bandwidth GB/s": round(bandwidth(device), 1),
     }
 
@@ -85,18 +85,17 @@ def interleaved(
     prepare: Callable[[], Any] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """The median seconds of each function; see `time_in_turns`.
+    """Return the median seconds of each function, timed in turns; see `time_in_turns`.
 
     Args:
-        functions: by name.
-        rounds: how many are timed.
-        device: to wait for.
-        prepare: runs before each function, untimed.
-        clock: in seconds; `time.process_time` leaves out what other processes take.
+        functions: the functions by name.
+        rounds: the number of timed rounds.
+        device: the device that the clock waits for.
+        prepare: a function that runs before each timed one.
+        clock: returns seconds; `time.process_time` does not count other processes.
     """
-    timer = synchronized(device, clock)
-    times = time_in_turns(functions, rounds, prepare=prepare, clock=timer)
-    return {name: statistics.median(each) for name, each in times.items()}
+    times = time_in_turns(functions, rounds, prepare=prepare, clock=synchronized(device, clock))
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def time_in_turns(
@@ -108,70 +107,69 @@ def time_in_turns(
     prepare: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """The seconds of a call of each action, in each round.
+    """Return the seconds per call of each action, in each round.
 
-    A round runs all actions, the next one in the reverse order, so that other work of the machine
-    slows all alike: compare medians, or the ratios within rounds.
+    A round runs all actions, and the next round runs them in the reverse order, so that other work
+    of the machine slows all of them alike: compare medians, or ratios within rounds.
 
     Args:
-        actions: by name.
-        rounds: that count.
-        calls: of an action in a round, timed as one.
-        warm_up: rounds before, which do not count: for states, kernels and caches.
-        prepare: runs before each action of a round, untimed.
-        clock: in seconds; `time.process_time` leaves out what other processes take.
+        actions: the actions by name.
+        rounds: the number of timed rounds.
+        calls: the number of calls of an action in a round, which are timed together.
+        warm_up: untimed rounds before, in which states, kernels and caches are made.
+        prepare: a function that runs before each action of a round, untimed.
+        clock: returns seconds; `time.process_time` does not count other processes.
     """
-    found: dict[str, list[float]] = {name: [] for name in actions}
-    for number in range(-warm_up, rounds):
-        turn = list(actions.items())
-        for name, action in turn if number % 2 else reversed(turn):
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for round_number in range(-warm_up, rounds):
+        in_order = list(actions.items())
+        for name, action in in_order if round_number % 2 else reversed(in_order):
             prepare()
             begin = clock()
             for _ in range(calls):
                 action()
-            if number >= 0:
-                found[name].append((clock() - begin) / calls)
-    return found
+            if round_number >= 0:
+                times[name].append((clock() - begin) / calls)
+    return times
 
 
 def synchronized(device: str, clock: Callable[[], float]) -> Callable[[], float]:
-    """A clock that waits for the device."""
+    """Return a clock that waits until the device has finished."""
 
-    def read() -> float:
+    def wait_and_read() -> float:
         _synchronize(device)
         return clock()
 
-    return read
+    return wait_and_read
 
 
-def bandwidth(device: str, held: int = 2**30) -> float:
-    """GB/s of reading and writing `held` bytes in place, as an optimizer does.
+def bandwidth(device: str, n_bytes: int = 2**30) -> float:
+    """Measure GB/s of reading and writing tensors in place, as an optimizer does.
 
-    Caches may hold a part of them.
+    Args:
+        device: a torch device.
+        n_bytes: the size of all tensors, of which caches may hold a part.
     """
-    x, y = (torch.ones(held // 8, device=device) for _ in range(2))
+    x, y = (torch.ones(n_bytes // 8, device=device) for _ in range(2))
     median = interleaved({"add": lambda: x.add_(y)}, 9, device)["add"]
     return 3 * x.numel() * x.element_size() / median / 1e9
 
 
 def peak_memory_of(function: Callable[[], Any], device: str) -> int:
-    """Bytes that `function` takes at its peak beyond those taken before it.
-
-    It is measured on Linux with glibc, and on CUDA.
-    """
+    """Return the bytes that `function` allocates at its peak, on Linux with glibc or on CUDA."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         function()
         return torch.cuda.max_memory_allocated(device) - before
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not hide what is taken now
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak
-    before = _status("VmRSS")
+    ctypes.CDLL(None).malloc_trim(0)  # else freed memory is reused, and is not counted
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = _process_bytes("VmRSS")
     function()
-    return max(0, _status("VmHWM") - before)
+    return max(0, _process_bytes("VmHWM") - before)
 
 
-def _status(field: str) -> int:
+def _process_bytes(field: str) -> int:
     line = next(
         line
         for line in Path("/proc/self/status").read_text().splitlines()
