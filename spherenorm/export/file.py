@@ -131,7 +131,7 @@ class ExportedFile:
         return kind.name
 
     def _write_functions(self, kind: Kind) -> str:
-        """Return the text of `init_KIND` and `step_KIND`."""
+        """Return the text of two functions, one for the initial state and one for a step."""
         recipe, arguments = self.bound.recipe, self._traced_arguments
         try:
             traces = [Trace(recipe, arguments, self.numeric, shape) for shape in kind.shapes]

@@ -171,7 +171,9 @@ FOREIGN_NAMES = {
     },
     "experiments.md": {"plans/"},
     "index.md": {"bench"},
-    "integrations.md": {"_partial_", "_target_", "create_optimizer_v2", "param_group_fn"},
+    "integrations.md": {
+        *("_partial_", "_target_", "create_optimizer_v2", "param_group_fn", "model.reshard()"),
+    },
     "training.md": {"waves.py"},
     "tutorial.md": {"my_optimizers.py"},
     "spherenorm/compile/cpp/printed_pass.py": {"passN(part)"},
