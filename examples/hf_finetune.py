@@ -138,8 +138,10 @@ def run(kind, options):
             callbacks=[PrintNorms()],
         )
         trainer.train()
-        found = trainer.evaluate()
-    print(f"{kind}: accuracy {100 * found['eval_accuracy']:.1f} %, loss {found['eval_loss']:.3f}")
+        metrics = trainer.evaluate()
+    print(
+        f"{kind}: accuracy {100 * metrics['eval_accuracy']:.1f} %, loss {metrics['eval_loss']:.3f}"
+    )
 
 
 if __name__ == "__main__":
