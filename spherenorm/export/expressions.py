@@ -45,14 +45,14 @@ class Expression:
         return f"({self.text})"  # `unparse` removes the parentheses that are not needed
 
 
-# Python's operators, for tensors and for numbers alike
+# Operators have one form for tensors and numbers.
 INFIX = {
     "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "pow": "{} ** {}",
     "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}", "eq": "{} == {}",
     "ne": "{} != {}", "rsub": "{1} - {0}", "neg": "-{}", "mm": "{} @ {}", "bmm": "{} @ {}",
     "mv": "{} @ {}", "dot": "{} @ {}", "reciprocal": "1 / {}", "remainder": "{} % {}",
 }  # fmt: skip
-# Of tensors, and of Python bools
+# Logic has a form for tensors, and one for Python bools.
 LOGIC = {
     "logical_and": ("{} & {}", "{} and {}"), "bitwise_and": ("{} & {}", "{} and {}"),
     "logical_or": ("{} | {}", "{} or {}"), "bitwise_or": ("{} | {}", "{} or {}"),
@@ -64,7 +64,7 @@ TENSOR_METHODS = {
     "all", "cumsum", "prod",
 }  # fmt: skip
 TORCH_FUNCTIONS = {"ones_like", "zeros_like", "maximum", "minimum", "where", "lerp"}
-# Of numbers, where `math` has no function with torch's name
+# Other operations on numbers are functions of `math` with torch's name.
 NUMBER_FORMS = {
     "abs": "abs({})", "sign": "math.copysign(bool({0}), {0})", "any": "{}", "all": "{}",
     "square": "{0} ** 2", "rsqrt": "1 / math.sqrt({})", "maximum": "max({}, {})",
