@@ -75,7 +75,7 @@ __all__ = [
     "wrappers",
     "zoo",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if not TYPE_CHECKING:  # which would take any name then
     __getattr__ = unknown_attribute(__name__, __all__)

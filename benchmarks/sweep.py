@@ -1,4 +1,4 @@
-"""A sweep as one computation against a loop of single runs."""
+"""Time a sweep as one computation against a loop of single runs."""
 
 from __future__ import annotations
 
@@ -19,30 +19,37 @@ def sweep_throughput(
 
     Args:
         device: a torch device.
-        console: to print to.
-        points: learning rates.
-        steps: of each run.
-        single_runs: of the loop that are timed; the others are taken to last as long.
+        console: prints the times.
+        points: the number of learning rates.
+        steps: the number of steps of each run.
+        single_runs: the number of timed runs of the loop, from which its time is extrapolated.
 
     Returns:
         The seconds of a first sweep of one point, of the sweep and of the loop, and the ratio of
-        the last two.
+        loop to sweep.
     """
     start = _start(device)
     rates = torch.logspace(-3, -1, points, dtype=torch.float64, device=device)
-    first, swept = _sweep_seconds(start, rates[:1], steps), _sweep_seconds(start, rates, steps)
+    first_seconds = _sweep_seconds(start, rates[:1], steps)
+    sweep_seconds = _sweep_seconds(start, rates, steps)
     begin = time.perf_counter()
     for rate in rates[:: points // single_runs][:single_runs].tolist():
         _single_run(start, rate, steps)
-    looped = (time.perf_counter() - begin) / single_runs * points
+    loop_seconds = (time.perf_counter() - begin) / single_runs * points
+    ratio = loop_seconds / sweep_seconds
     console.print(
-        f"sweep of {points} learning rates x {steps} steps: {swept:.2f} s with its tracing "
-        f"(a process's first takes {first:.2f} s for one point: torch imports its compiler); "
-        f"a loop of torch.optim runs {looped:.0f} s (from {single_runs} of them): "
-        f"{looped / swept:.0f} times",
+        f"sweep of {points} learning rates x {steps} steps: {sweep_seconds:.2f} s with its "
+        f"tracing (a process's first takes {first_seconds:.2f} s for one point: torch imports its "
+        f"compiler); a loop of torch.optim runs {loop_seconds:.0f} s (from {single_runs} of them): "
+        f"{ratio:.0f} times",
         highlight=False,
     )
-    return {"first sweep s": first, "sweep s": swept, "loop s": looped, "ratio": looped / swept}
+    return {
+        "first sweep s": first_seconds,
+        "sweep s": sweep_seconds,
+        "loop s": loop_seconds,
+        "ratio": ratio,
+    }
 
 
 def _start(device: str) -> Tensor:

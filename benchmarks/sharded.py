@@ -1,4 +1,4 @@
-"""One step of weights that two processes share, against the step of a process that has them all."""
+"""Time a step of weights sharded over two processes against a step of whole weights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.console import Console
 from torch import Tensor
 from torch.multiprocessing.spawn import start_processes
 
-from benchmarks._contenders import LR, parameters
-from benchmarks._measure import interleaved
-from benchmarks._shapes import SETS, Shape
+from benchmarks.contenders import LR, parameters
+from benchmarks.measure import interleaved
+from benchmarks.shapes import SETS, Shape
 from spherenorm import optim
 
 PROCESSES = 2
@@ -26,11 +26,11 @@ def sharded_step(name: str, rounds: int, console: Console) -> dict[str, float]:
     """Time compiled AdamP on shards and on whole weights, on a CPU, and print the ratio.
 
     Each process has one thread and, as under `fully_shard`, half of the rows of each weight. While
-    one steps the whole weights, the other waits. Both steps take turns, so that their ratio holds
-    on a noisy machine too.
+    one process steps the whole weights, the other waits. The two steps take turns, so that their
+    ratio holds on a noisy machine too.
 
     Returns:
-        The median seconds of both, of the slowest process, and their ratio.
+        The median seconds of both steps in the slower process, and their ratio.
     """
     with tempfile.TemporaryDirectory() as folder:
         arguments = SETS[name](), rounds, folder
@@ -46,28 +46,30 @@ def sharded_step(name: str, rounds: int, console: Console) -> dict[str, float]:
 
 
 def _measure(rank: int, shapes: Sequence[Shape], rounds: int, folder: str) -> None:
-    """Leave the seconds in the folder."""
+    """Time both steps, and write the seconds to a file in the folder."""
     torch.set_num_threads(1)
-    meeting = f"file://{folder}/rendezvous"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=PROCESSES)
+    rendezvous = f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=PROCESSES)
     try:
         weights = parameters(shapes, "cpu")
         steps: dict[str, Callable[[], Any]] = {
-            "sharded": _step_of(_shards(weights)),
-            "whole": _step_of(weights) if rank == 0 else lambda: None,
+            "sharded": _adamp_step(_shards(weights)),
+            "whole": _adamp_step(weights) if rank == 0 else lambda: None,
         }
         times = interleaved(steps, rounds, "cpu", prepare=dist.barrier)
-        of_all: list[Any] = [None] * PROCESSES
-        dist.all_gather_object(of_all, times)
+        times_of_ranks: list[Any] = [None] * PROCESSES
+        dist.all_gather_object(times_of_ranks, times)
         if rank == 0:
-            slowest = {each: max(own[each] for own in of_all) for each in times}
+            slowest = {
+                name: max(rank_times[name] for rank_times in times_of_ranks) for name in times
+            }
             (Path(folder) / "times").write_text(json.dumps(slowest))
-        dist.barrier()  # who leaves first would take the connections of the other away
+        dist.barrier()  # a process that leaves early closes the connections of the other
     finally:
         dist.destroy_process_group()
 
 
-def _step_of(weights: list[Tensor]) -> Callable[[], Any]:
+def _adamp_step(weights: list[Tensor]) -> Callable[[], Any]:
     return optim.AdamP(weights, lr=LR, weight_decay=0.01, backend="compiled").step
 
 

@@ -1,4 +1,4 @@
-"""Parameter sets of well-known networks: shapes only."""
+"""Shapes of the parameters of well-known networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _norm(width: int) -> list[Shape]:
 
 
 def resnet18() -> list[Shape]:
-    """torchvision's ResNet-18 (He et al. 2016)."""
+    """Return the shapes of torchvision's ResNet-18 (He et al. 2016)."""
     shapes: list[Shape] = [(64, 3, 7, 7), *_norm(64)]
     width = 64
     for planes, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
@@ -30,7 +30,7 @@ def resnet18() -> list[Shape]:
 
 
 def resnet50() -> list[Shape]:
-    """torchvision's ResNet-50 (He et al. 2016)."""
+    """Return the shapes of torchvision's ResNet-50 (He et al. 2016)."""
     shapes: list[Shape] = [(64, 3, 7, 7), *_norm(64)]
     width = 64
     for planes, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
@@ -62,7 +62,7 @@ def _transformer_block(width: int) -> list[Shape]:
 
 
 def vit_b() -> list[Shape]:
-    """torchvision's ViT-B/16 (Dosovitskiy et al. 2021)."""
+    """Return the shapes of torchvision's ViT-B/16 (Dosovitskiy et al. 2021)."""
     shapes: list[Shape] = [(1, 1, 768), (1, 197, 768), (768, 3, 16, 16), (768,)]
     return [
         *shapes,
@@ -74,7 +74,7 @@ def vit_b() -> list[Shape]:
 
 
 def gpt2() -> list[Shape]:
-    """OpenAI's GPT-2 of 124 M weights, without biases of its own in the head."""
+    """Return the shapes of OpenAI's GPT-2 of 124 M weights, whose head is the embedding."""
     return [
         (50257, 768),
         (1024, 768),
@@ -84,7 +84,7 @@ def gpt2() -> list[Shape]:
 
 
 def small_resnet() -> list[Shape]:
-    """ResNet-20 of CIFAR (He et al. 2016), its head without a bias."""
+    """Return the shapes of CIFAR's ResNet-20 (He et al. 2016), its head without a bias."""
     shapes: list[Shape] = [(16, 3, 3, 3), *_norm(16)]
     width = 16
     for planes in (16, 32, 64):
@@ -96,14 +96,14 @@ def small_resnet() -> list[Shape]:
 
 
 def small_gpt() -> list[Shape]:
-    """A GPT of three blocks of width 128, for 512 tokens and positions, its head apart."""
+    """Return the shapes of a GPT of three blocks of width 128, with an untied head."""
     width = 128
     blocks = [shape for _ in range(3) for shape in _transformer_block(width)]
     return [(512, width), (512, width), *blocks, *_norm(width), (512, width)]
 
 
 def many_small() -> list[Shape]:
-    """200 tensors of 1,000 entries."""
+    """Return 200 shapes of 1,000 entries."""
     return [(25, 40)] * 200
 
 

@@ -1,4 +1,4 @@
-"""`explain`: the path of each weight, and why; what it says is what the step then does."""
+"""`explain` names the path that each weight takes at the next step, and why."""
 
 import copy
 from dataclasses import replace
@@ -12,19 +12,19 @@ from spherenorm import rules as r
 from tests.harness import refuses
 
 
-class Plain(sn.Rule):
+class KeepsDirection(sn.Rule):
     def update(self, update, state):
         return update, state
 
 
-class Branches(sn.Rule):
+class BranchesOnValues(sn.Rule):
     def update(self, update, state):
         factor = 2.0 if update.direction.sum() > 0 else 3.0
         return replace(update, direction=factor * update.direction), state
 
 
 def optimizer_of(rule, weights, **options):
-    return sn.torch_optimizer(lambda lr=0.1: sn.chain(rule, r.StepSize(lr)), "Own")(
+    return sn.torch_optimizer(lambda lr=0.1: sn.chain(rule, r.StepSize(lr)), "Custom")(
         weights, **options
     )
 
@@ -35,47 +35,49 @@ def weights():
     return [w.requires_grad_() for w in (*map(torch.ones, shapes), transposed)]
 
 
-def test_each_group_shape_and_reason():
+def test_there_is_a_row_for_each_group_and_shape():
     params = weights()
     groups = [{"params": params[:5]}, {"params": params[5:], "backend": "rule"}]
-    lines = sn.explain(optim.AdamP(groups, lr=0.1))
-    assert [(line.group, line.shape, line.path) for line in lines] == [
+    table = sn.explain(optim.AdamP(groups, lr=0.1))
+    assert [(row.group, row.shape, row.path) for row in table] == [
         (0, (6, 5), "C++ kernel"),
         (0, (4, 3, 3, 3), "C++ kernel"),
         (0, (5,), "C++ kernel"),
         (0, (), "C++ kernel"),
         (1, (4, 5), "rule"),
     ]
-    assert {(line.dtype, line.device) for line in lines} == {("float32", "cpu")}
-    assert [line.backend for line in lines] == ["auto"] * 4 + ["rule"]
-    assert [lines.counts[line] for line in lines] == [2, 1, 1, 1, 1]
-    head, *rows = str(lines).splitlines()
+    assert {(row.dtype, row.device) for row in table} == {("float32", "cpu")}
+    assert [row.backend for row in table] == ["auto"] * 4 + ["rule"]
+    assert [table.counts[row] for row in table] == [2, 1, 1, 1, 1]
+    head, *printed_rows = str(table).splitlines()
     columns = ["group", "recipe", "backend", "weights", "dtype", "device", "bytes/entry"]
     assert head.split() == [*columns, "path", "why"]
-    for row, line in zip(rows, lines, strict=True):
-        cells = str(line.group), line.recipe, line.backend, line.dtype, line.path, line.reason
-        assert all(cell in row for cell in cells)
-        assert f"{lines.counts[line]} x {line.shape}" in row
+    for printed, row in zip(printed_rows, table, strict=True):
+        cells = str(row.group), row.recipe, row.backend, row.dtype, row.path, row.reason
+        assert all(cell in printed for cell in cells)
+        assert f"{table.counts[row]} x {row.shape}" in printed
 
 
 @pytest.mark.parametrize(
-    ("recipe", "entry"), [("sgdp", 4), ("adamp", 8), ("lion", 4), ("low_precision(adamw)", 4)]
+    ("recipe", "bytes_per_entry"),
+    [("sgdp", 4), ("adamp", 8), ("lion", 4), ("low_precision(adamw)", 4)],
 )
-def test_the_bytes_of_states(recipe, entry):
+def test_bytes_of_states(recipe, bytes_per_entry):
     params = [torch.ones(6, 5, requires_grad=True), torch.ones(7, requires_grad=True)]
-    more = {"momentum": 0.9} if recipe == "sgdp" else {}
-    optimizer = sn.torch_optimizer(recipe)(params, lr=0.1, **more)
+    momentum = {"momentum": 0.9} if recipe == "sgdp" else {}
+    optimizer = sn.torch_optimizer(recipe)(params, lr=0.1, **momentum)
     before = sn.explain(optimizer).state_bytes
     for weight in params:
         weight.grad = torch.ones_like(weight)
     optimizer.step()
-    held = sum(x.nbytes for state in optimizer.state.values() for x in state.values())
-    assert sn.explain(optimizer).state_bytes == before == held
-    assert 0 <= held - 37 * entry <= 32  # counters
+    n_bytes = sum(x.nbytes for state in optimizer.state.values() for x in state.values())
+    assert sn.explain(optimizer).state_bytes == before == n_bytes
+    counter_bytes = n_bytes - 37 * bytes_per_entry
+    assert 0 <= counter_bytes <= 32
 
 
 REASONS = {
-    "a user's class": (lambda w: optimizer_of(Plain(), [w]), "rule", "Plain"),
+    "a user's class": (lambda w: optimizer_of(KeepsDirection(), [w]), "rule", "KeepsDirection"),
     "orthogonality": (lambda w: optim.SGDG([w]), "rule", "OrthogonalityRegularization"),
     "another view": (lambda w: optim.AdamP([w], views=("dim=1",)), "rule", "ScaleInvarianceTest"),
     "half precision": (lambda w: optim.AdamP([w.detach().half()]), "rule", "float16"),
@@ -85,7 +87,11 @@ REASONS = {
         "stack",
         "Scale",
     ),
-    "no kernel": (lambda w: optimizer_of(Branches(), [w], backend="compiled"), "error", "Branches"),
+    "no kernel": (
+        lambda w: optimizer_of(BranchesOnValues(), [w], backend="compiled"),
+        "error",
+        "BranchesOnValues",
+    ),
 }
 
 
@@ -93,20 +99,20 @@ REASONS = {
 @pytest.mark.filterwarnings("ignore:SGDG")
 @pytest.mark.parametrize("case", REASONS)
 def test_a_reason_names_the_rule_or_the_dtype(case):
-    make, path, named = REASONS[case]
-    (line,) = sn.explain(make(torch.ones((4, 3), requires_grad=True)))
-    assert line.path == path
-    assert named in line.reason
+    make, path, named_in_reason = REASONS[case]
+    (row,) = sn.explain(make(torch.ones((4, 3), requires_grad=True)))
+    assert row.path == path
+    assert named_in_reason in row.reason
 
 
-def test_it_looks_at_the_weight_and_not_at_its_gradient():
+def test_the_memory_of_the_weight_decides_and_not_that_of_its_gradient():
     """A weight whose entries share memory has no kernel; its gradient would have one."""
     weight = torch.ones(1, 3).expand(4, 3)
-    (line,) = sn.explain(optim.SGD([weight], lr=0.1, backend="compiled"))
-    assert (line.path, line.shape) == ("error", (4, 3))
+    (row,) = sn.explain(optim.SGD([weight], lr=0.1, backend="compiled"))
+    assert (row.path, row.shape) == ("error", (4, 3))
 
 
-def test_nothing_changes():
+def test_explain_changes_nothing():
     params = weights()
     optimizer = optim.AdamP(params, lr=0.1)
     for weight in params[:3]:
@@ -121,24 +127,24 @@ def test_nothing_changes():
 
 @pytest.mark.parametrize("backend", ["auto", "rule", "compiled"])
 @pytest.mark.parametrize("steps", [0, 1])
-def test_the_step_takes_the_path_that_is_said(backend, steps):
-    """A rule's own code runs at the step after it, or does not."""
-    ran = []
+def test_the_step_takes_the_explained_path(backend, steps):
+    """The rule's own code runs at the next step if and only if the path is "rule"."""
+    direction_types = []
 
-    class Ran(sn.Rule):
+    class NotesItsRun(sn.Rule):
         def update(self, update, state):
-            ran.append(type(update.direction))
+            direction_types.append(type(update.direction))
             return replace(update, direction=update.direction * 2), state
 
     weight = torch.nn.Parameter(torch.ones(6, 5))
-    optimizer = optimizer_of(Ran(), [weight], backend=backend)
+    optimizer = optimizer_of(NotesItsRun(), [weight], backend=backend)
     weight.grad = torch.ones(6, 5)
     for _ in range(steps):
         optimizer.step()
-    (line,) = sn.explain(optimizer)
-    ran.clear()
+    (row,) = sn.explain(optimizer)
+    direction_types.clear()
     optimizer.step()
-    assert (line.path == "rule") == (ran == [torch.Tensor])
+    assert (row.path == "rule") == (direction_types == [torch.Tensor])
 
 
 def test_a_state_that_begins_as_the_weight_takes_the_path_of_the_step():
@@ -160,11 +166,11 @@ def test_a_state_that_begins_as_the_weight_takes_the_path_of_the_step():
 
 
 def test_a_wrapped_optimizer_is_explained_and_another_refused():
-    class Wraps:
+    class Wrapper:
         def __init__(self, optimizer):
             self.optimizer = optimizer
 
     optimizer = optim.AdamP(weights())
-    assert str(sn.explain(Wraps(optimizer))) == str(sn.explain(optimizer))
+    assert str(sn.explain(Wrapper(optimizer))) == str(sn.explain(optimizer))
     with refuses("explain", "SGD", "optimizer", by=TypeError):
         sn.explain(torch.optim.SGD([torch.ones(2)], lr=0.1))

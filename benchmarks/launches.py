@@ -1,4 +1,4 @@
-"""The operations that a step launches on a GPU, counted without one."""
+"""Count the operations that a step launches on a GPU; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from rich.table import Table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks._shapes import SETS, Shape
+from benchmarks.shapes import SETS, Shape
 from spherenorm import find_recipe
 from spherenorm.compile import RuleKey, Work
 from spherenorm.compile.horizontal import Horizontal
 from spherenorm.compile.lower import lower
 
-WAITING = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal")
-"""Operations for which the host waits."""
-VIEWS = (
+SYNCHRONIZING_OPS = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal")
+"""Operations for which the host waits until the device has finished."""
+VIEW_OPS = (
     "device",
     "view", "_unsafe_view", "alias", "detach", "permute", "expand", "split", "split_with_sizes",
     "unbind", "t", "transpose", "as_strided", "select", "slice", "unsqueeze", "squeeze", "_reshape",
 )  # fmt: skip
-"""Operations that launch nothing."""
+"""Operations that launch no kernel."""
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations, and the entries of their results.
+    """A dispatch mode that counts operations, and the entries of their results.
 
     Attributes:
-        counts: of each operation.
+        counts: the number of calls of each operation.
         waits: the operations for which the host waits, and copies between devices.
-        entries: that the operations have written.
+        entries: the number of entries that the operations have written.
     """
 
     def __init__(self) -> None:
@@ -49,37 +49,37 @@ class Launches(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name in WAITING or (name == "_to_copy" and _moves(args, result)):
+        if name in SYNCHRONIZING_OPS or (name == "_to_copy" and _changes_device(args, result)):
             self.waits.append(name)
-        if name not in VIEWS:
+        if name not in VIEW_OPS:
             self.counts[name] += 1
             results = result if isinstance(result, list | tuple) else [result]
             self.entries += sum(x.numel() for x in results if isinstance(x, torch.Tensor))
         return result
 
 
-def _moves(args: Any, result: Any) -> bool:
+def _changes_device(args: Any, result: Any) -> bool:
     return isinstance(result, torch.Tensor) and args[0].device != result.device
 
 
-def launches(recipe: str, shapes: Iterable[Shape], **hyper_parameters: Any) -> Launches:
-    """The operations of a step of weights of such shapes on a GPU, which need not be there."""
+def count_launches(recipe: str, shapes: Iterable[Shape], **hyper_parameters: Any) -> Launches:
+    """Count the operations of a step of weights of these shapes on a GPU, with fake tensors."""
     key = RuleKey.of(find_recipe(recipe)(**hyper_parameters))
-    kinds: dict[Any, list[Shape]] = {}
     graphs = {shape: lower(key, shape, torch.float32) for shape in set(shapes)}
+    shapes_by_structure: dict[Any, list[Shape]] = {}
     for shape in shapes:
-        kinds.setdefault(graphs[shape].structure, []).append(shape)
-    counted = Launches()
+        shapes_by_structure.setdefault(graphs[shape].structure, []).append(shape)
+    launches = Launches()
     with FakeTensorMode(), torch.no_grad():
-        for members in kinds.values():
-            weights = [torch.empty(shape, device="cuda") for shape in members]
+        for batch_shapes in shapes_by_structure.values():
+            weights = [torch.empty(shape, device="cuda") for shape in batch_shapes]
             works = [Work(w, torch.empty_like(w), key.rule.init(w)) for w in weights]
-            literals = np.array([graphs[shape].literals for shape in members])
-            batch = Horizontal(graphs[members[0]], literals, works)
-            batch.run(works, key.numbers)  # which makes its program
-            with counted:
+            literals = np.array([graphs[shape].literals for shape in batch_shapes])
+            batch = Horizontal(graphs[batch_shapes[0]], literals, works)
+            batch.run(works, key.numbers)  # the first run builds the program
+            with launches:
                 batch.run(works, key.numbers)
-    return counted
+    return launches
 
 
 def launch_table(name: str, console: Console) -> dict[str, dict[str, float]]:
@@ -88,11 +88,16 @@ def launch_table(name: str, console: Console) -> dict[str, dict[str, float]]:
     for column in ("optimizer", "operations", "entries written\na weight", "waits of the host"):
         table.add_column(column, justify="right")
     shapes = SETS[name]()
-    total, found = sum(math.prod(shape) for shape in shapes), {}
+    n_entries = sum(math.prod(shape) for shape in shapes)
+    rows = {}
     for recipe in ("adamp", "adamw", "lion", "sgdp", "adamh"):
-        counted = launches(recipe, shapes)
-        row = [sum(counted.counts.values()), counted.entries / total, len(counted.waits)]
-        found[recipe] = dict(zip(("operations", "entries", "waits"), row, strict=True))
-        table.add_row(recipe, str(row[0]), f"{row[1]:.0f}", str(row[2]))
+        launches = count_launches(recipe, shapes)
+        row = {
+            "operations": sum(launches.counts.values()),
+            "entries": launches.entries / n_entries,
+            "waits": len(launches.waits),
+        }
+        rows[recipe] = row
+        table.add_row(recipe, str(row["operations"]), f"{row['entries']:.0f}", str(row["waits"]))
     console.print(table)
-    return found
+    return rows

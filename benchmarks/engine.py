@@ -1,4 +1,4 @@
-"""The engine of the experiments against a bare training loop, and its commands on a large store."""
+"""Time the engine of the experiments against a bare loop, and its commands on a large store."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks._measure import synchronized, time_in_turns
-from benchmarks._training import clock_of
+from benchmarks.measure import synchronized, time_in_turns
+from benchmarks.training import clock_of
 from spherenorm import optim
 from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.comparing import find_study
@@ -30,23 +30,23 @@ from spherenorm_experiments.store import Store
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 from spherenorm_experiments.train import Training
 
-EVERY = 10
-"""Steps between two that the probes measure."""
+PROBE_EVERY = 10
+"""Steps from one measured step to the next."""
 
-BATCH = 2048
-"""A bare step takes about 10 ms on a core."""
+BATCH_SIZE = 2048
+"""Examples of a batch, with which a bare step takes about 10 ms on one core."""
 
-STEPS = 10**6
-"""Of a run that the benchmark does not end."""
+EPOCHS = STEPS = 10**6
+"""More epochs and steps than the benchmark takes."""
 
 COMMANDS = {"start": ("--help",), "list": ("list",), "status": ("status",), "report": ("report",)}
 
 
 @dataclass(frozen=True)
 class Dense(Task):
-    """A normalized network of three layers on noise.
+    """A network of three layers with BatchNorm on random inputs.
 
-    Its epochs are long, since the probes also measure at the end of each.
+    Its epochs are long, because probes also measure at the end of each epoch.
     """
 
     name = "dense"
@@ -71,22 +71,22 @@ class Dense(Task):
 
 
 def engine_overhead(
-    rounds: int, device: str, console: Console, batch: int = BATCH
+    rounds: int, device: str, console: Console, batch: int = BATCH_SIZE
 ) -> dict[str, float]:
-    """Time steps of the engine, with probes at each tenth, against a bare loop's.
+    """Time steps of the engine, of which probes measure every tenth, against a bare loop's.
 
-    Both train the same network by AdamP, under the same schedule, in blocks of `EVERY` steps. What
-    counts is the median of the ratios of neighbouring blocks. Steps on a CPU are timed by the
-    processor's own time, with one thread.
+    Both train the same network by AdamP under the same schedule, in blocks of `PROBE_EVERY` steps.
+    Steps on a CPU are timed by the process clock, with one thread.
 
     Returns:
-        Medians of the milliseconds of a bare step and of the engine's, and of the ratios.
+        The median milliseconds of a bare step and of the engine's step, and the median ratio of
+        neighbouring blocks.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as root:
-        spec = Spec("benchmarks._engine:Dense", "adamp", {"lr": 1e-3}, batch_size=batch)
-        endless = replace(spec, epochs=STEPS, probe_every=EVERY, device=device)
+        spec = Spec("benchmarks.engine:Dense", "adamp", {"lr": 1e-3}, batch_size=batch)
+        endless = replace(spec, epochs=EPOCHS, probe_every=PROBE_EVERY, device=device)
         run = resolve(endless, Store(root))
         assert isinstance(run.task, Task)
         training, steps = Training(run, run.task), iter(range(STEPS))
@@ -95,13 +95,13 @@ def engine_overhead(
             "engine": lambda: training.step(next(steps)),
         }
         clock = synchronized(device, clock_of(device))
-        times = time_in_turns(actions, rounds, calls=EVERY, clock=clock)
+        times = time_in_turns(actions, rounds, calls=PROBE_EVERY, clock=clock)
     torch.set_num_threads(threads)
     pairs = zip(times["engine"], times["bare"], strict=True)
-    ratio = statistics.median(own / other for own, other in pairs)
+    ratio = statistics.median(engine_s / bare_s for engine_s, bare_s in pairs)
     engine, bare = (1e3 * statistics.median(times[name]) for name in ("engine", "bare"))
     console.print(
-        f"engine and probes (every {EVERY} steps) over a bare loop, batches of {batch}: "
+        f"engine and probes (every {PROBE_EVERY} steps) over a bare loop, batches of {batch}: "
         f"{engine:.2f} against {bare:.2f} ms a step, {100 * (ratio - 1):+.1f} %",
         highlight=False,
     )
@@ -109,20 +109,20 @@ def engine_overhead(
 
 
 def _bare_loop(task: Task, size: int, device: str) -> Callable[[], object]:
-    """One step of a loop as a user writes it: a cosine schedule, and the loss read for a log."""
+    """Return a step as users write it, with a cosine schedule and the loss read for a log."""
     model = task.model().to(device)
     optimizer = optim.AdamP(model.parameters(), lr=1e-3)
     cosine = SCHEDULES["cosine"]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step / STEPS))
     x, y = (tensor.to(device) for tensor in task.first_batch(task.data().train, 10**9))
-    left: list[Tensor] = []
+    index_batches: list[Tensor] = []
 
     def step() -> None:
-        if not left:
-            left.extend(torch.split(torch.randperm(len(x)), size))
-        chosen = left.pop()
+        if not index_batches:
+            index_batches.extend(torch.split(torch.randperm(len(x)), size))
+        indices = index_batches.pop()
         optimizer.zero_grad()
-        loss = task.loss(model, (x[chosen], y[chosen]))
+        loss = task.loss(model, (x[indices], y[indices]))
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
@@ -132,21 +132,21 @@ def _bare_loop(task: Task, size: int, device: str) -> Callable[[], object]:
 
 
 def large_store(console: Console, runs: int = 10_000) -> dict[str, float]:
-    """Time commands on a store of one study, and of so many copies of one run under other names.
+    """Time commands on a store of one study and many copies of one run under other names.
 
     Returns:
-        Seconds of each command, the start of the process included.
+        The seconds of each command, including the start of the process.
     """
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        _fill(root, runs)
-        found = {name: _seconds(root, *command) for name, command in COMMANDS.items()}
-    for name, seconds in found.items():
-        console.print(f"{runs} runs in a store, {name}: {seconds:.1f} s", highlight=False)
-    return found
+        _fill_store(root, runs)
+        seconds = {name: _command_seconds(root, *command) for name, command in COMMANDS.items()}
+    for name, value in seconds.items():
+        console.print(f"{runs} runs in a store, {name}: {value:.1f} s", highlight=False)
+    return seconds
 
 
-def _fill(root: Path, runs: int) -> None:
+def _fill_store(root: Path, runs: int) -> None:
     resolver = Resolver(Store(root))
     Campaign([find_study("f2")], Plan("smoke"), resolver).run()
     run = resolver.resolve(Spec("digits", "sgd", {"lr": 0.1}, epochs=2))
@@ -160,8 +160,8 @@ def _fill(root: Path, runs: int) -> None:
         copy.finish([(copy.name, row.spec, row.summary)], row.code, row.about)
 
 
-def _seconds(root: Path, name: str, *options: str) -> float:
-    """Seconds of a command in a process of its own."""
+def _command_seconds(root: Path, name: str, *options: str) -> float:
+    """Return the seconds that a command takes in a new process."""
     out = ["--out", str(root)] if name in ("status", "report") else []
     command = [sys.executable, "-m", "spherenorm", name, *options, *out]
     begin = time.perf_counter()

@@ -1,6 +1,6 @@
-"""One step of each contender: time, memory, and the share of the machine's bandwidth.
+"""Time one step of each contender, and measure its memory and its share of the bandwidth.
 
-Also over the number of weights, and over the number of tensors that they are cut into.
+`scaling` times AdamP over the number of weights, and over the number of tensors.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks._contenders import CONTENDERS, available, parameters
-from benchmarks._measure import bandwidth, interleaved, peak_memory_of
-from benchmarks._shapes import SETS
+from benchmarks.contenders import CONTENDERS, available, parameters
+from benchmarks.measure import bandwidth, interleaved, peak_memory_of
+from benchmarks.shapes import SETS
 from spherenorm import optim
 
-COMPARED = {
+RATIO_COLUMNS = {
     "AdamW, torch fused": "/ AdamW\nfused",
     "AdamW, torch foreach": "/ AdamW\nforeach",
     "AdamP, released": "/ AdamP\nreleased",
     "SGD, torch fused": "/ SGD\nfused",
 }
-"""Contenders that the others are held against, all of one run, and the columns of the ratios."""
+"""The baselines, and the columns of the ratios to them."""
 
 
 def step_times(
@@ -35,44 +35,44 @@ def step_times(
     """Time one step of each contender on a parameter set, and print a table.
 
     Returns:
-        For each contender the median seconds, and the bytes that a step takes beyond weights,
+        For each contender the median seconds, and the peak bytes of a step beyond those of weights,
         gradients and states.
     """
     weights = parameters(SETS[name](), device)
     count = sum(w.numel() for w in weights)
-    # of as much memory as weights, gradients and two moments take
-    fastest = bandwidth(device, 16 * count)
+    # A weight, its gradient and two moments have 16 bytes.
+    gb_per_s = bandwidth(device, 16 * count)
     optimizers, missing = available(weights, device)
-    times, peaks = _measured(optimizers, weights, rounds, device, clock)
+    times, peaks = _time_and_memory(optimizers, weights, rounds, device, clock)
     size = f"{count / 1e6:.1f} M weights in {len(weights)} tensors"
-    title = f"{name}: one step of {size}; {fastest:.1f} GB/s"
-    console.print(_table(title, times, peaks, count, fastest))
+    title = f"{name}: one step of {size}; {gb_per_s:.1f} GB/s"
+    console.print(_table(title, times, peaks, count, gb_per_s))
     for line in missing:
         console.print(f"  not here: {line}", highlight=False, soft_wrap=True)
     return {"seconds": times, "peak bytes": peaks}
 
 
-def _measured(
+def _time_and_memory(
     optimizers: Mapping[str, torch.optim.Optimizer],
     weights: list[Tensor],
     rounds: int,
     device: str,
     clock: Callable[[], float],
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The median seconds and the peak bytes of each optimizer's step."""
+    """Return the median seconds and the peak bytes of each optimizer's step."""
     grads = [weight.grad for weight in weights]
 
     def restore_gradients() -> None:
-        """Some optimizers (HeavyBall's) take the gradients away."""
+        """Set the gradients again, which some optimizers (HeavyBall's) remove."""
         for weight, grad in zip(weights, grads, strict=True):
             weight.grad = grad
 
-    steps = {each: optimizer.step for each, optimizer in optimizers.items()}
+    steps = {name: optimizer.step for name, optimizer in optimizers.items()}
     times = interleaved(steps, rounds, device, restore_gradients, clock)
     peaks: dict[str, float] = {}
-    for each, step in steps.items():
+    for name, step in steps.items():
         restore_gradients()
-        peaks[each] = peak_memory_of(step, device)
+        peaks[name] = peak_memory_of(step, device)
     return times, peaks
 
 
@@ -81,18 +81,19 @@ def _table(
     times: Mapping[str, float],
     peaks: Mapping[str, float],
     count: int,
-    fastest: float,
+    gb_per_s: float,
 ) -> Table:
-    others = [times.get(name, math.nan) for name in COMPARED]
+    baselines = [times.get(name, math.nan) for name in RATIO_COLUMNS]
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("optimizer", no_wrap=True)
-    for column in ("ms", *COMPARED.values(), "of byte\nbound", "peak\nMB"):
+    for column in ("ms", *RATIO_COLUMNS.values(), "of byte\nbound", "peak\nMB"):
         table.add_column(column, justify="right")
     for contender in CONTENDERS:
         if contender.name in times:
             seconds = times[contender.name]
-            share = contender.bytes_per_weight * count / (fastest * 1e9) / seconds
-            ratios = (f"{seconds / other:.2f}" for other in others)
+            fastest_possible = contender.bytes_per_weight * count / (gb_per_s * 1e9)
+            share = fastest_possible / seconds
+            ratios = (f"{seconds / baseline:.2f}" for baseline in baselines)
             peak = f"{peaks[contender.name] / 1e6:.0f}"
             table.add_row(contender.name, f"{1e3 * seconds:.2f}", *ratios, f"{share:.0%}", peak)
     return table
@@ -102,10 +103,10 @@ def scaling(rounds: int, largest: float, device: str, console: Console) -> list[
     """Time AdamP by default against fused AdamW, and print a table.
 
     Args:
-        rounds: how many are timed.
-        largest: the most weights.
+        rounds: the number of timed rounds.
+        largest: the maximum number of weights.
         device: a torch device.
-        console: to print to.
+        console: prints the table.
 
     Returns:
         A row for each number of weights, and for each number of tensors they are cut into.
@@ -117,10 +118,10 @@ def scaling(rounds: int, largest: float, device: str, console: Console) -> list[
     cases = [(size, 10) for size in sizes] + [(10**6, tensors) for tensors in (100, 500, 2000)]
     rows = []
     for size, tensors in cases:
-        adamp, adamw = _pair(size, tensors, device)
+        adamp, adamw = _adamp_and_adamw(size, tensors, device)
         times = interleaved({"AdamP": adamp.step, "AdamW": adamw.step}, rounds, device)
         ratio = times["AdamP"] / times["AdamW"]
-        milliseconds = (f"{1e3 * times[each]:.3f}" for each in ("AdamP", "AdamW"))
+        milliseconds = (f"{1e3 * times[name]:.3f}" for name in ("AdamP", "AdamW"))
         per_tensor = f"{1e6 * times['AdamP'] / tensors:.1f}"
         table.add_row(f"{size:.0e}", str(tensors), *milliseconds, per_tensor, f"{ratio:.2f}")
         rows.append({"weights": size, "tensors": tensors, **times, "ratio": ratio})
@@ -128,8 +129,10 @@ def scaling(rounds: int, largest: float, device: str, console: Console) -> list[
     return rows
 
 
-def _pair(size: int, tensors: int, device: str) -> tuple[optim.RecipeOptimizer, torch.optim.AdamW]:
-    """AdamP by default and fused AdamW of the same weights and moments: 1e9 weights take 16 GB."""
+def _adamp_and_adamw(
+    size: int, tensors: int, device: str
+) -> tuple[optim.RecipeOptimizer, torch.optim.AdamW]:
+    """Return AdamP and fused AdamW on the same weights and moments: 1e9 weights take 16 GB."""
     weights = parameters([(max(1, size // tensors // 100), 100)] * tensors, device)
     adamp = optim.AdamP(weights, lr=1e-8)
     adamw = torch.optim.AdamW(weights, lr=1e-8, fused=True)
