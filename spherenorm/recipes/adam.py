@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from spherenorm import rules as r
-from spherenorm.invariance import Per
 from spherenorm.numerics import Scalar
 from spherenorm.recipes.sgd import CHANNEL_THEN_LAYER, Views, torch_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import Chain, chain
+from spherenorm.rules.invariance import Per
 from spherenorm.views import ViewLike
 
 

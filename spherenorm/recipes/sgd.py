@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from spherenorm import rules as r
-from spherenorm.invariance import Per
 from spherenorm.numerics import Scalar, is_zero
 from spherenorm.registry import recipe
 from spherenorm.rule import Chain, Rule, chain
+from spherenorm.rules.invariance import Per
 from spherenorm.views import ViewLike
 
 Views = Sequence[ViewLike]

@@ -25,7 +25,7 @@ import torch
 from spherenorm.fields import hyper, view
 from spherenorm.numerics import Scalar, add_scaled, is_zero
 from spherenorm.rule import Rule, State, Update
-from spherenorm.rules.radius import Radius, RadiusRule
+from spherenorm.rules.norm import Radius, RadiusRule
 from spherenorm.views import ViewLike
 
 

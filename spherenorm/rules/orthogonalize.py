@@ -1,4 +1,4 @@
-"""Orthogonalization of the direction of a matrix, as Muon does it."""
+"""Matrices: orthogonalize the direction, as Muon does, and project it onto the Stiefel manifold."""
 
 from __future__ import annotations
 
@@ -199,3 +199,36 @@ def _scale(scale: str, m: int, n: int) -> float:
     if scale == "aspect":
         return math.sqrt(max(m, n) / min(m, n))
     return math.sqrt(m / n) if scale == "spectral" else 1.0
+
+
+@dataclass(frozen=True)
+class StiefelProjection(Rule):
+    """The part of the direction that is tangent to the Stiefel manifold, W^T W = I:
+
+        D - W sym(W^T D),    sym(A) = (A + A^T) / 2.
+
+    A wide matrix has W W^T = I instead; a convolution is out x rest.
+
+    Raises:
+        ValueError: on `init`, when a weight has fewer than two dimensions.
+
+    Example:
+        >>> weight, grad = torch.eye(2), torch.tensor([[1.0, 2.0], [0.0, 1.0]])
+        >>> StiefelProjection().step(weight, grad, {})[0]  # I minus the skew part
+        tensor([[ 1., -1.],
+                [ 1.,  1.]])
+
+    Source: Edelman, Arias and Smith 1998.
+    """
+
+    vectors = "refuse"
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        w, d = update.weight.flatten(1), update.direction.flatten(1)
+        if w.shape[0] < w.shape[1]:
+            inner = d @ w.mT
+            tangent = d - 0.5 * (inner + inner.mT) @ w
+        else:
+            inner = w.mT @ d
+            tangent = d - 0.5 * w @ (inner + inner.mT)
+        return update.replace(direction=tangent.reshape(update.weight.shape)), {}

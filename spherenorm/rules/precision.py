@@ -1,4 +1,4 @@
-"""Low precision: states and weights in bfloat16, rounded so that small steps are not lost."""
+"""Low precision: keep states and weights in bfloat16 without losing small steps to rounding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from spherenorm.fields import choice, hyper
 from spherenorm.numerics import Scalar
 from spherenorm.rule import STEP_KEY, Rule, State, Update
-from spherenorm.rules.blocks import Blocks
+from spherenorm.rules.structure import Blocks
 
 Rounding = Literal["stochastic", "nearest"]
 _LOW = torch.bfloat16

@@ -1,76 +1,16 @@
-"""The paper's contribution: the test for scale invariance, and the projection of the update."""
+"""Projections of the direction: remove its radial part, or its mean."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from spherenorm.fields import (
-    choice,
-    hyper,
-    view,
-    views,
-)
-from spherenorm.invariance import Invariance, Per
-from spherenorm.numerics import Scalar, cast_like, finite_or, is_finite, is_zero
+from spherenorm.fields import hyper, view
+from spherenorm.numerics import Scalar, cast_like, finite_or, is_zero
 from spherenorm.rule import Rule, State, Update
-from spherenorm.rules.invariance import InvarianceTest, UnitSums
 from spherenorm.views import ViewLike
-
-
-@dataclass(frozen=True)
-class ScaleInvarianceTest(InvarianceTest):
-    """Annotate the update with the units of the weight that its gradient shows to be invariant:
-
-        |<w_u, g_u>| / (|w_u| |g_u|) < delta / sqrt(dim(w_u)).
-
-    The raw gradient g is tested, not the direction. Views are tried in order and the first that
-    passes wins: a weight of which every channel passes is channel-wise invariant (BatchNorm), else
-    one that passes as a whole is layer-wise invariant (LayerNorm). Weights of fewer than two
-    dimensions (biases, gains) are never flagged.
-
-    A unit whose gradient or weight is 0 has no direction to compare and is no evidence either way;
-    a weight with no evidence at all is not flagged. (The release takes its cosine as 0, hence as
-    invariant.) A unit whose <g, g> or <w, w> overflows does not pass. (In the release a radial
-    gradient of 1e19 does.)
-
-    L2 regularization in the loss adds a radial part to g and hides invariance; `CoupledDecay` does
-    not, since it adds to the direction.
-
-    Args:
-        delta: the threshold, in (0, inf); the paper suggests 0.1.
-        views: the views to try, in order.
-        per: "tensor", as released, asks that all units of a view pass. "unit", as the equation
-            reads, lets each channel decide for itself and tries the next view only where no unit
-            passed.
-
-    Example:
-        >>> update = Update(torch.eye(2), torch.eye(2).flip(0), torch.zeros(2, 2))
-        >>> ScaleInvarianceTest().update(update, {})[0].invariance.flags
-        (tensor(True), tensor(False))
-
-    Source: Heo et al. 2021 (AdamP), Eq. 12.
-    """
-
-    delta: Scalar = hyper("(0, inf)", 0.1)
-    views: Sequence[ViewLike] = views("channel", "layer")
-    per: Per = choice("tensor", "unit")
-
-    def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
-        passes, silent = [], []
-        for unit in sums:
-            both = unit.squared_norm.sqrt() * unit.squared_grad.sqrt()
-            bound = self.delta / math.sqrt(unit.size) * both
-            # (a sum that has overflowed says nothing of the cosine)
-            passes.append((unit.product.abs() < bound) & is_finite(bound))
-            silent.append(bound == 0)
-        norms = [unit.squared_norm for unit in sums]
-        over = sums[0].over if sums else None
-        return Invariance.from_passing_units(self.views, passes, silent, norms, self.per, over), {}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Blocks: parts of one tensor that are weights of their own."""
+"""Rules around other rules: map the end of a step, or step blocks of a weight separately."""
 
 from __future__ import annotations
 
@@ -10,6 +10,34 @@ from torch import Tensor
 from spherenorm.numerics import to_compute_dtype
 from spherenorm.rule import Rule, State, Update
 from spherenorm.views import replicate
+
+
+@dataclass(frozen=True)
+class Retraction(Rule):
+    """A step that ends where a rule maps its end: d <- w - rule(w - d).
+
+    A retraction by projection: `Orthogonalize("plain")` maps to the nearest point of the Stiefel
+    manifold, `NormalizedUpdate` to the unit sphere. (`FixedNorm` has spheres of any radius.) Put it
+    last, behind the step size, of which 0 moves nothing.
+
+    Args:
+        rule: maps the end as if it were a direction.
+
+    Example:
+        >>> rule = chain(StepSize(1.0), Retraction(NormalizedUpdate("layer")))
+        >>> rule.step(torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0]), {})[0]
+        tensor([ 0.6000, -0.8000])
+
+    Source: Absil and Malick 2012, *Projection-like retractions on matrix manifolds*.
+    """
+
+    rule: Rule
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        end = update.replace(direction=update.weight - update.direction)
+        after, state = self.update_child(0, end, state)
+        direction = update.unless_at_rest(update.weight - after.direction)
+        return update.replace(direction=direction, rate=update.rate), state
 
 
 @dataclass(frozen=True)

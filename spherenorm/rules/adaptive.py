@@ -1,4 +1,4 @@
-"""Preconditioners: rules that scale the direction by a running second moment."""
+"""Adaptive step sizes: rules that divide the direction by the root of a second moment."""
 
 from __future__ import annotations
 
