@@ -1,4 +1,7 @@
-"""Basic rules: the step size, signs and masks of entries, and bounds on the norm of a unit."""
+"""Basic rules: the step size, signs and masks of entries, and bounds on the norm of a unit.
+
+Clipping by the norm of all gradients needs the whole model, and belongs to the training loop.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class StepSize(Rule):
     """Scale the direction by the learning rate: eta d.
 
     It is the last rule of most chains. Before `HeavyBall`, the momentum accumulates steps instead
-    of gradients, as in SGDG, which differs under a learning-rate schedule.
+    of gradients, as in SGDG; the two differ under a learning-rate schedule.
 
     Args:
         lr: eta, in [0, inf).
@@ -37,7 +40,7 @@ class StepSize(Rule):
 
 @dataclass(frozen=True)
 class Sign(Rule):
-    """The sign of each entry of the direction.
+    """Replace each entry of the direction by its sign.
 
     Example:
         >>> Sign().step(torch.zeros(3), torch.tensor([2.0, 0.0, -0.1]), {})[0]
@@ -52,12 +55,12 @@ class Sign(Rule):
 
 @dataclass(frozen=True)
 class CautiousMask(Rule):
-    """Keep the entries of the direction that agree with the gradient, and make up for the others:
+    """Set entries of the direction that disagree with the gradient to 0, and enlarge the others:
 
-        d m / max(mean(m), least),    m = 1 where d g > 0, else 0.
+        d m / max(mean(m), min_share),    m = 1 where d g > 0, else 0.
 
     Args:
-        least: the smallest share of agreeing entries that is divided by, in (0, 1].
+        min_share: the minimum of the denominator, in (0, 1].
 
     Example:
         >>> update = Update(torch.zeros(2), torch.ones(2), torch.tensor([1.0, -1.0]))
@@ -67,22 +70,23 @@ class CautiousMask(Rule):
     Source: Liang et al. 2024 (cautious optimizers), Algorithm 1.
     """
 
-    least: Scalar = hyper("(0, 1]", 1e-3)
+    min_share: Scalar = hyper("(0, 1]", 1e-3)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
         agrees = direction * update.grad > 0
         share = torch.where(agrees, torch.ones_like(direction), 0).mean()
-        scale = 1 / torch.maximum(share, cast_like(self.least, share) * torch.ones_like(share))
+        min_share = cast_like(self.min_share, share) * torch.ones_like(share)
+        scale = 1 / torch.maximum(share, min_share)
         return update.replace(direction=torch.where(agrees, scale * direction, 0)), {}
 
 
 @dataclass(frozen=True)
 class UnitClip(Rule):
-    """Shorten the direction of each unit to at most nu: d min(1, nu / |d|).
+    """Clip the norm of the direction of each unit at nu: d min(1, nu / |d|).
 
     Args:
-        nu: the longest direction of a unit, in (0, inf).
+        nu: the largest norm of a unit's direction, in (0, inf).
         view: splits the weight into its units.
 
     Example:
@@ -97,17 +101,18 @@ class UnitClip(Rule):
     view: ViewLike = view("channel")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        squared = self.view.inner(update.direction, update.direction)
-        nu = cast_like(self.nu, squared)
-        too_long = squared > nu**2
+        squared_norm = self.view.inner(update.direction, update.direction)
+        nu = cast_like(self.nu, squared_norm)
+        too_long = squared_norm > nu**2
         # The inner `where` keeps the root away from 0, where it has no derivative.
-        scale = torch.where(too_long, nu / torch.sqrt(torch.where(too_long, squared, 1)), 1)
+        norm = torch.sqrt(torch.where(too_long, squared_norm, 1))
+        scale = torch.where(too_long, nu / norm, 1)
         return update.replace(direction=scale * update.direction), {}
 
 
 @dataclass(frozen=True)
 class UpdateFloor(Rule):
-    """Lengthen the direction of each unit to at least a share f of the weight's norm:
+    """Raise the norm of the direction of each unit to at least f times the weight's norm:
 
         d max(1, f |w| / |d|);    a direction of 0 stays 0.
 
@@ -127,8 +132,8 @@ class UpdateFloor(Rule):
     view: ViewLike = view("layer")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        length = self.view.norm(update.direction)
-        least = cast_like(self.share, length) * self.view.norm(update.weight)
-        short = (length > 0) & (length < least)
-        scale = torch.where(short, least / torch.where(short, length, 1), 1)
+        norm = self.view.norm(update.direction)
+        min_norm = cast_like(self.share, norm) * self.view.norm(update.weight)
+        too_short = (norm > 0) & (norm < min_norm)
+        scale = torch.where(too_short, min_norm / torch.where(too_short, norm, 1), 1)
         return update.replace(direction=scale * update.direction), {}

@@ -8,11 +8,10 @@ weight decay read.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,18 +28,21 @@ from spherenorm.rule import Rule, State, Update
 from spherenorm.views import View, ViewLike
 
 Per = Literal["tensor", "unit"]
-"""A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
-TensorFn = Callable[[Tensor], Tensor]
+"""A scale-invariance test decides for a whole weight tensor, or for each of its units."""
+
+ERROR_RATE_PER_DELTA = math.sqrt(6 / math.pi)
+"""Error law of `AccumulatedInvarianceTest`: a unit that is not scale-invariant passes a threshold d
+in at most ERROR_RATE_PER_DELTA d of all steps."""
 
 
 @dataclass(frozen=True)
 class Invariance:
-    """The entries of a weight that were found scale-invariant, view by view.
+    """The units of a weight that a test found scale-invariant, for each view.
 
     Attributes:
-        views: the views that were tested, in order of precedence.
-        flags: for each view, a boolean tensor that broadcasts against the weight. At most one view
-            claims an entry.
+        views: the views of the test, in order of precedence.
+        flags: for each view, a boolean tensor that broadcasts against the weight: True for
+            invariant units. At most one view flags an entry.
         squared_norms: for each view, <w, w> of its units.
 
     Example:
@@ -62,118 +64,121 @@ class Invariance:
         no_evidence: Sequence[Tensor],
         squared_norms: Sequence[Tensor],
         per: Per,
-        over: int | None = None,
+        unit_dim: int | None = None,
     ) -> Invariance:
-        """The decision of a test. A view gets its turn only where no unit passed an earlier one.
+        """Decide by the units that pass. A view counts only where no earlier view has flags.
 
         Args:
-            views: the views that were tested, in order of precedence.
-            passes: for each view, the units that pass; it broadcasts against the weight.
+            views: the views of the test, in order of precedence.
+            passes: for each view, the units that pass; broadcasts against the weight.
             no_evidence: for each view, the units that are no evidence either way.
             squared_norms: for each view, <w, w> of its units.
-            per: "tensor" asks that all units of a view pass, those without evidence aside, and
-                one at least; "unit" lets each unit decide for itself.
-            over: the dimension along which the units of one weight lie, where the tensors hold
-                those of several weights; None: all dimensions.
+            per: "tensor" requires that all units of a view with evidence pass, and that at least
+                one does; "unit" decides for each unit.
+            unit_dim: the dimension along which the units of one weight lie, if the tensors hold
+                several weights; None if they hold one weight.
         """
         flags: list[Tensor] = []
-        for passing, silent in zip(passes, no_evidence, strict=True):
-            flag = passing
+        for view_passes, view_no_evidence in zip(passes, no_evidence, strict=True):
+            flag = view_passes
             if per == "tensor":
-                flag = all_units(passing | silent, over) & any_unit(passing, over)
-            for earlier in flags:
-                flag = flag & ~any_unit(earlier, over)
+                flag = _all_units(view_passes | view_no_evidence, unit_dim)
+                flag = flag & _any_unit(view_passes, unit_dim)
+            for earlier_flag in flags:
+                flag = flag & ~_any_unit(earlier_flag, unit_dim)
             flags.append(flag)
         return cls(tuple(views), tuple(flags), tuple(squared_norms))
 
-    def remove_radial_part(self, weight: Tensor, x: Tensor, removed: TensorFn) -> Tensor:
-        """x - removed(<w, x> / <w, w>) w in each unit that was found invariant, x elsewhere."""
-        claims = _claims(self)
-        if not claims:
+    def remove_radial_part(
+        self, weight: Tensor, x: Tensor, removed_part: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Return x - removed_part(<w, x> / <w, w>) w in each invariant unit, and x elsewhere."""
+        views = self._active_views()
+        if not views:
             return x
-        along = weight * x
+        product = weight * x
         coefficient: Scalar = 0.0
-        for view, flag, squared_norm in claims:
-            share = safe_divide(view.total(along), squared_norm)
-            coefficient = share if flag is None else torch.where(flag, share, coefficient)
+        for active in views:
+            radial = safe_divide(active.view.total(product), active.squared_norm)
+            if active.flag is None:
+                coefficient = radial
+            else:
+                coefficient = torch.where(active.flag, radial, coefficient)
         assert isinstance(coefficient, Tensor)
-        projected = torch.addcmul(x, -removed(coefficient), weight)
-        flags = [flag for _, flag, _ in claims if flag is not None]
-        # Chosen, not multiplied by 0: what is not invariant is left alone, whatever the weight.
-        found = functools.reduce(torch.logical_or, flags) if flags else None
-        return projected if found is None else torch.where(found, projected, x)
+        projected = torch.addcmul(x, -removed_part(coefficient), weight)
+        flags = [active.flag for active in views if active.flag is not None]
+        if not flags:
+            return projected
+        invariant = flags[0]
+        for flag in flags[1:]:
+            invariant = torch.logical_or(invariant, flag)
+        # `where` instead of a product with 0, so that an infinite weight does not change x.
+        return torch.where(invariant, projected, x)
 
-    def select(self, invariant: Scalar, other: Scalar, weight: Tensor) -> Scalar:
-        """`invariant` where some view claims the entries of `weight`, `other` elsewhere.
+    def select(self, if_invariant: Scalar, otherwise: Scalar, weight: Tensor) -> Scalar:
+        """Return `if_invariant` for the entries of invariant units, and `otherwise` for the rest.
 
         The result broadcasts against the weight.
         """
-        chosen = other
-        for _, flag, _ in _claims(self):
-            if flag is None:
-                return invariant
-            # Of two Python numbers `where` would make a float32.
-            one = torch.ones_like(flag, dtype=weight.dtype)
-            chosen = torch.where(
-                flag, cast_like(invariant, one) * one, cast_like(chosen, one) * one
+        result = otherwise
+        for active in self._active_views():
+            if active.flag is None:
+                return if_invariant
+            # torch.where makes a float32 of two Python numbers; the ones have the weight's dtype.
+            ones = torch.ones_like(active.flag, dtype=weight.dtype)
+            result = torch.where(
+                active.flag, cast_like(if_invariant, ones) * ones, cast_like(result, ones) * ones
             )
-        return chosen
+        return result
+
+    def _active_views(self) -> list[_ActiveView]:
+        """Return the views that may flag entries.
+
+        A decision about a whole weight is read where reading needs no synchronization. Then a view
+        without flags is left out, and a view that flags the whole weight has the flag None.
+        """
+        active: list[_ActiveView] = []
+        for view, flag, norm in zip(self.views, self.flags, self.squared_norms, strict=True):
+            if flag.ndim or not readable_without_sync(flag):
+                active.append(_ActiveView(view, flag, norm))
+            elif flag:
+                return [_ActiveView(view, None, norm)]
+        return active
 
 
-def _claims(found: Invariance) -> list[tuple[View, Tensor | None, Tensor]]:
-    """View, flag and squared norms of each view that may claim entries.
+class _ActiveView(NamedTuple):
+    """A view that may flag units; a flag of None means that all of them are invariant."""
 
-    A decision on a whole weight is read where it can be, so that nothing is computed in vain: a
-    flag of None claims the weight.
-    """
-    claims: list[tuple[View, Tensor | None, Tensor]] = []
-    for view, flag, norm in zip(found.views, found.flags, found.squared_norms, strict=True):
-        if flag.ndim or not readable_without_sync(flag):
-            claims.append((view, flag, norm))
-        elif flag:
-            return [(view, None, norm)]
-    return claims
+    view: View
+    flag: Tensor | None
+    squared_norm: Tensor
 
 
-def all_units(x: Tensor, over: int | None) -> Tensor:
-    """True where `x` is for all units of a weight; see `Invariance.from_passing_units` for `over`."""
-    return x.all() if over is None else x.all(over, keepdim=True)
-
-
-def any_unit(x: Tensor, over: int | None) -> Tensor:
-    """True where `x` is for a unit of a weight; see `Invariance.from_passing_units` for `over`."""
-    return x.any() if over is None else x.any(over, keepdim=True)
-
-
-def total_of_units(x: Tensor, over: int | None) -> Tensor:
-    """The sum of `x` over the units of a weight; see `Invariance.from_passing_units` for `over`."""
-    return x.sum() if over is None else x.sum(over, keepdim=True)
-
-
-_OF_NO_UNITS = Invariance()
+NOT_TESTED = Invariance()
+"""The result of a test on a bias or a gain: no views, hence no invariant units."""
 
 
 @dataclass(frozen=True)
 class UnitSums:
-    """All that a test reads of the units of one view; each tensor broadcasts against the weight.
+    """The sums that a test reads, for the units of one view; each broadcasts against the weight.
 
     Attributes:
         view: splits the weight into units.
-        size: dim(w_u), the entries of a unit; 1 if it has none.
-        units: how many there are.
+        size: dim(w_u), the number of entries of a unit, at least 1.
+        units: the number of units.
         squared_norm: <w, w>.
         squared_grad: <g, g>.
         product: <w, g>.
-        over: the dimension along which the units of one weight lie, where the tensors hold those of
-            several weights of as many units; None: all are of one weight.
+        unit_dim: the dimension along which the units of one weight lie, if the tensors hold several
+            weights with equally many units; None if they hold one weight.
 
     Example:
-        >>> class Shown(sn.rules.ScaleInvarianceTest):
+        >>> class PrintingTest(sn.rules.ScaleInvarianceTest):
         ...     def decide(self, sums, state):
-        ...         for each in sums:
-        ...             print(each.view, each.size, each.units, each.squared_norm.flatten())
+        ...         for unit in sums:
+        ...             print(unit.view, unit.size, unit.units, unit.squared_norm.flatten())
         ...         return super().decide(sums, state)
-        >>> _ = Shown().step(torch.ones(2, 3), torch.ones(2, 3), {})
+        >>> _ = PrintingTest().step(torch.ones(2, 3), torch.ones(2, 3), {})
         channel 3 2 tensor([3., 3.])
         layer 6 1 tensor([6.])
     """
@@ -184,28 +189,50 @@ class UnitSums:
     squared_norm: Tensor
     squared_grad: Tensor
     product: Tensor
-    over: int | None = field(default=None, kw_only=True)
+    unit_dim: int | None = field(default=None, kw_only=True)
+
+
+def unit_sums(views: Sequence[View], weight: Tensor, grad: Tensor) -> list[UnitSums]:
+    """Return the sums of a weight and its gradient, for each view."""
+    squared_weight = weight * weight
+    squared_grad = grad * grad
+    product = weight * grad
+    weight_sums = [view.total(squared_weight) for view in views]
+    grad_sums = [view.total(squared_grad) for view in views]
+    product_sums = [view.total(product) for view in views]
+    result: list[UnitSums] = []
+    for index, view in enumerate(views):
+        size = max(view.size(weight), 1)
+        sums = UnitSums(
+            view,
+            size=size,
+            units=weight.numel() // size,
+            squared_norm=weight_sums[index],
+            squared_grad=grad_sums[index],
+            product=product_sums[index],
+        )
+        result.append(sums)
+    return result
 
 
 @dataclass(frozen=True)
 class InvarianceTest(Rule):
-    """A rule that annotates the update with the units that it finds scale-invariant.
+    """A base of scale-invariance tests, which put the invariant units into the update.
 
-    The raw gradient g is tested, not the direction: what rules before it add, such as the radial
-    part of `CoupledDecay`, is not in it. Weights of fewer than two dimensions (biases, gains) are
-    never flagged.
+    A test looks at the gradient and not at the direction, so it does not see what earlier rules
+    add, such as the radial part of `CoupledDecay`. It never flags weights of fewer than two
+    dimensions (biases, gains).
 
-    A subclass has the fields `views`, to be tried in order, and `per`, and implements `decide`.
+    A subclass has the fields `views`, in order of precedence, and `per`, and implements `decide`.
 
     Example:
         >>> class Always(InvarianceTest):
         ...     views: Sequence[ViewLike] = sn.views("layer")
         ...     per: str = "tensor"
         ...     def decide(self, sums, state):
-        ...         passes = [each.squared_norm > 0 for each in sums]
-        ...         silent = [each.squared_norm == 0 for each in sums]
-        ...         norms = [each.squared_norm for each in sums]
-        ...         return Invariance.from_passing_units(self.views, passes, silent, norms, self.per), state
+        ...         passes = [unit.squared_norm > 0 for unit in sums]
+        ...         no_evidence = [unit.squared_norm == 0 for unit in sums]
+        ...         return self.decision(sums, passes, no_evidence), state
         >>> rule = sn.chain(Always(), sn.rules.RadialProjection())
         >>> rule.step(torch.eye(2), 3 * torch.eye(2), {})[0]  # a radial gradient
         tensor([[1., 0.],
@@ -214,7 +241,7 @@ class InvarianceTest(Rule):
 
     vectors = "skip"
 
-    if TYPE_CHECKING:  # fields of each subclass, in its own order
+    if TYPE_CHECKING:  # Each subclass declares these fields, in an order of its own.
 
         @property
         def views(self) -> Sequence[ViewLike]: ...
@@ -222,50 +249,48 @@ class InvarianceTest(Rule):
         def per(self) -> Per: ...
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
-        """The decision of one step, and the new state.
+        """Return the decision of one step, and the new state.
 
         Args:
-            sums: of the weight and its gradient, for each of `views`.
-            state: as `init` or the last decision returned it.
+            sums: the sums of the weight and its gradient, for each of `views`.
+            state: the result of `init` or of the last decision.
         """
         raise TypeError(f"{type(self).__name__} does not define decide(sums, state)")
 
-    def by_units(self, state: State) -> State:
-        """A state for `decide` on sums of shape (units,), of a state that `init` has made."""
+    def decision(
+        self, sums: Sequence[UnitSums], passes: Sequence[Tensor], no_evidence: Sequence[Tensor]
+    ) -> Invariance:
+        """Return the decision by the units that pass; see `Invariance.from_passing_units`."""
+        squared_norms = [unit.squared_norm for unit in sums]
+        unit_dim = sums[0].unit_dim if sums else None
+        return Invariance.from_passing_units(
+            self.views, passes, no_evidence, squared_norms, self.per, unit_dim
+        )
+
+    def per_unit_state(self, state: State) -> State:
+        """Return a state of `init` in the shape that `decide` needs for sums of shape (units,)."""
         return dict(state)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, grad = update.weight, update.grad
         if weight.ndim < 2:
-            return update.replace(invariance=_OF_NO_UNITS), dict(state)
-        found, new = self.decide(sums_of(self.views, weight, grad), state)
-        return update.replace(invariance=found), new
-
-
-def sums_of(views: Sequence[View], weight: Tensor, grad: Tensor) -> list[UnitSums]:
-    """The sums of a weight and its gradient, for each view."""
-    products = weight * weight, grad * grad, weight * grad
-    totals = [[view.total(product) for view in views] for product in products]
-    sums = []
-    for view, *of_units in zip(views, *totals, strict=True):
-        size = max(view.size(weight), 1)
-        sums.append(UnitSums(view, size, weight.numel() // size, *of_units))
-    return sums
+            return update.replace(invariance=NOT_TESTED), dict(state)
+        invariance, new_state = self.decide(unit_sums(self.views, weight, grad), state)
+        return update.replace(invariance=invariance), new_state
 
 
 @dataclass(frozen=True)
 class ScaleInvarianceTest(InvarianceTest):
-    """Annotate the update with the units of the weight that its gradient shows to be invariant:
+    """Find the units whose gradient in this step is nearly orthogonal to the weight:
 
         |<w_u, g_u>| / (|w_u| |g_u|) < delta / sqrt(dim(w_u)).
 
-    The raw gradient g is tested, not the direction. Views are tried in order and the first that
-    passes wins: a weight of which every channel passes is channel-wise invariant (BatchNorm), else
-    one that passes as a whole is layer-wise invariant (LayerNorm). Weights of fewer than two
-    dimensions (biases, gains) are never flagged.
+    Views are tried in order and the first that passes wins: a weight of which every channel passes
+    is channel-wise invariant (BatchNorm), else one that passes as a whole is layer-wise invariant
+    (LayerNorm). Weights of fewer than two dimensions (biases, gains) are never flagged.
 
     A unit whose gradient or weight is 0 has no direction to compare and is no evidence either way;
-    a weight with no evidence at all is not flagged. (The release takes its cosine as 0, hence as
+    a weight without any evidence is not flagged. (The release takes its cosine as 0, hence as
     invariant.) A unit whose <g, g> or <w, w> overflows does not pass. (In the release a radial
     gradient of 1e19 does.)
 
@@ -275,9 +300,8 @@ class ScaleInvarianceTest(InvarianceTest):
     Args:
         delta: the threshold, in (0, inf); the paper suggests 0.1.
         views: the views to try, in order.
-        per: "tensor", as released, asks that all units of a view pass. "unit", as the equation
-            reads, lets each channel decide for itself and tries the next view only where no unit
-            passed.
+        per: "tensor", as in the release, requires that all units of a view pass. "unit", as in the
+            equation, decides for each channel, and tries the next view only where no unit passes.
 
     Example:
         >>> update = Update(torch.eye(2), torch.eye(2).flip(0), torch.zeros(2, 2))
@@ -292,33 +316,27 @@ class ScaleInvarianceTest(InvarianceTest):
     per: Per = choice("tensor", "unit")
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
-        passes, silent = [], []
+        passes: list[Tensor] = []
+        no_evidence: list[Tensor] = []
         for unit in sums:
-            both = unit.squared_norm.sqrt() * unit.squared_grad.sqrt()
-            bound = self.delta / math.sqrt(unit.size) * both
-            # (a sum that has overflowed says nothing of the cosine)
+            norms = unit.squared_norm.sqrt() * unit.squared_grad.sqrt()
+            bound = self.delta / math.sqrt(unit.size) * norms
+            # A sum that has overflowed tells nothing about the cosine.
             passes.append((unit.product.abs() < bound) & is_finite(bound))
-            silent.append(bound == 0)
-        norms = [unit.squared_norm for unit in sums]
-        over = sums[0].over if sums else None
-        return Invariance.from_passing_units(self.views, passes, silent, norms, self.per, over), {}
-
-
-RATE = math.sqrt(6 / math.pi)
-"""A unit of which sqrt(dim) cos is a standard normal, however its steps depend on one another,
-passes with a threshold d in at most RATE d of them; see `AccumulatedInvarianceTest`."""
+            no_evidence.append(bound == 0)
+        return self.decision(sums, passes, no_evidence), {}
 
 
 @dataclass(frozen=True)
 class AccumulatedInvarianceTest(InvarianceTest):
-    r"""Annotate the update with the units u whose cosines with the gradient have long been small:
+    r"""Find the units u whose cosines with the gradient have been small for many steps:
 
         E_t = memory E_{t-1} + (1 - memory) min(s_t^2, 3 d^2),   s_t = sqrt(dim(w_u)) cos(w_u, g_u)
         c_t = memory c_{t-1} + (1 - memory)
         passes if E_t / c_t < d^2.
 
-    A scale-invariant weight has s = 0 but for rounding and passes from the first step on. The rest
-    is about a weight that is not, whose s_t is nearly a standard normal variable at each step.
+    A scale-invariant weight has s = 0 up to rounding and passes from the first step on. For any
+    other weight, s_t is nearly a standard normal variable at each step; what follows is about it.
 
     **Error law.** At each step, such a unit passes with probability at most
 
@@ -332,15 +350,16 @@ class AccumulatedInvarianceTest(InvarianceTest):
     normal: in a unit of few entries, or where training has made w and g orthogonal without
     invariance (at the best norm of a weight).
 
-    **Threshold.** `delta`, but so small that the decision on one view errs with probability `level`
-    at most, and one on k views with k `level`. A view of n units, which pass or fail together, has
+    **Threshold.** d is at most `delta`, and so small that the decision on one view errs with
+    probability at most `level`, and a decision on k views with k `level`. For a view of n units,
+    which pass or fail together,
 
         d = min(delta, level^(1/n) sqrt(pi / 6)),
 
     if units are independent of each other: at the defaults 0.014 for n = 1, 0.1 from n = 3 on. The
     view passes only if enough units have evidence: (sqrt(6 / pi) d)^count <= level. Where each unit
-    decides for itself (`per="unit"`), n = 1. Rounding of bfloat16 makes s up to about 0.03: with a
-    level below 0.01 such a weight passes no more as a whole layer.
+    decides for itself (`per="unit"`), n = 1. Rounding to bfloat16 makes s up to about 0.03: with a
+    level below 0.01 such a weight no longer passes as a whole layer.
 
     **Robustness.** One bad step counts 3 d^2 at most, which ten steps of memory outweigh. A unit
     whose gradient or weight is 0, or whose <w, w> or <g, g> is not finite, has no direction to
@@ -353,10 +372,10 @@ class AccumulatedInvarianceTest(InvarianceTest):
 
     Args:
         delta: the greatest threshold d, in (0, inf).
-        memory: the share of the evidence that a step keeps, in [0, 1); 0.9 looks back over about
-            ten steps.
+        memory: the share of the evidence that remains after a step, in [0, 1); 0.9 looks back over
+            about ten steps.
         views: the views to try, in order; the first that passes wins.
-        per: "tensor" or "unit", as for `ScaleInvarianceTest`.
+        per: "tensor" requires that all units of a view pass; "unit" decides for each unit.
         level: the greatest probability of a wrong decision at one step, in (0, 1]; 1 leaves the
             threshold at `delta`.
 
@@ -373,66 +392,86 @@ class AccumulatedInvarianceTest(InvarianceTest):
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return tuple(name for view in self.views for name in _names(view))
+        return tuple(name for view in self.views for name in _evidence_names(view))
 
     def init(self, weight: Tensor) -> State:
-        zeros = super().init(weight)  # in the working precision
-        return {
-            name: torch.zeros_like(view.total(zeros[name]))
-            for view in self.views
-            for name in _names(view)
-        }
+        zeros = super().init(weight)
+        state: State = {}
+        for view in self.views:
+            for name in _evidence_names(view):
+                state[name] = torch.zeros_like(view.total(zeros[name]))
+        return state
 
-    def by_units(self, state: State) -> State:
-        return {name: v.units(state[name]) for v in self.views for name in _names(v)}
+    def per_unit_state(self, state: State) -> State:
+        result: State = {}
+        for view in self.views:
+            for name in _evidence_names(view):
+                result[name] = view.units(state[name])
+        return result
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
-        passes, no_evidence = [], []
-        new: State = {}
+        passes: list[Tensor] = []
+        no_evidence: list[Tensor] = []
+        new_state: State = {}
         for unit in sums:
-            of_evidence, of_count = _names(unit.view)
-            together = max(unit.units, 1) if self.per == "tensor" else 1
-            squared_level = (self.level ** (1 / together) / RATE) ** 2
-            evidence, count = self._remember(unit, squared_level, state)
-            new[of_evidence], new[of_count] = evidence, count
-            known = count > (1 - self.memory) / 2
-            passing = (evidence < self.delta**2 * count) & (evidence < squared_level * count)
-            passing = passing & known
-            if together > 1:
-                passing = passing & self._enough(known, unit.over)
-            passes.append(passing)
-            no_evidence.append(~known)
-        norms = [unit.squared_norm for unit in sums]
-        over = sums[0].over if sums else None
-        found = Invariance.from_passing_units(
-            self.views, passes, no_evidence, norms, self.per, over
-        )
-        return found, new
+            # Units that pass or fail together share the probability of an error.
+            joint_units = max(unit.units, 1) if self.per == "tensor" else 1
+            squared_level = (self.level ** (1 / joint_units) / ERROR_RATE_PER_DELTA) ** 2
+            evidence, count = self._add_evidence(unit, squared_level, state)
+            evidence_name, count_name = _evidence_names(unit.view)
+            new_state[evidence_name] = evidence
+            new_state[count_name] = count
+            has_evidence = count > (1 - self.memory) / 2
+            unit_passes = (evidence < self.delta**2 * count) & (evidence < squared_level * count)
+            unit_passes = unit_passes & has_evidence
+            if joint_units > 1:
+                unit_passes = unit_passes & self._enough_evidence(has_evidence, unit.unit_dim)
+            passes.append(unit_passes)
+            no_evidence.append(~has_evidence)
+        return self.decision(sums, passes, no_evidence), new_state
 
-    def _remember(
+    def _add_evidence(
         self, unit: UnitSums, squared_level: Scalar, state: State
     ) -> tuple[Tensor, Tensor]:
-        """E_t and c_t of the units of a view."""
+        """Return E_t and c_t of the units of a view."""
         squared_norm, squared_grad = unit.squared_norm, unit.squared_grad
-        exists = (squared_norm > 0) & (squared_grad > 0)
-        exists = exists & is_finite(squared_norm) & is_finite(squared_grad)
-        # Each factor is replaced by itself, since a root has an infinite derivative at 0.
-        squared_norm = torch.where(exists, squared_norm, 1)
-        squared_grad = torch.where(exists, squared_grad, 1)
-        # Of the roots: a product of squared norms would underflow much earlier.
+        has_direction = (squared_norm > 0) & (squared_grad > 0)
+        has_direction = has_direction & is_finite(squared_norm) & is_finite(squared_grad)
+        # Without a direction, 1 takes the place of each factor: a root has an infinite derivative
+        # at 0.
+        squared_norm = torch.where(has_direction, squared_norm, 1)
+        squared_grad = torch.where(has_direction, squared_grad, 1)
+        # Roots are multiplied, since a product of squared norms would underflow much earlier.
         norms = squared_norm.sqrt() * squared_grad.sqrt()
-        cosine = torch.where(exists, unit.product, 0) / norms
+        cosine = torch.where(has_direction, unit.product, 0) / norms
         statistic = unit.size * cosine**2
         statistic = statistic.clamp(max=3 * self.delta**2).clamp(max=3 * squared_level)
-        evidence, count = (self.memory * state[name] for name in _names(unit.view))
-        fresh = 1 - self.memory
-        return evidence + fresh * statistic, torch.where(exists, count + fresh, count)
+        evidence, count = (self.memory * state[name] for name in _evidence_names(unit.view))
+        new_share = 1 - self.memory
+        new_evidence = evidence + new_share * statistic
+        return new_evidence, torch.where(has_direction, count + new_share, count)
 
-    def _enough(self, known: Tensor, over: int | None) -> Tensor:
-        """True if so many units have evidence that they are not all wrong but by `level`."""
-        count = total_of_units(torch.where(known, 1.0, 0.0), over)
-        return ((RATE * self.delta) ** count <= self.level) | all_units(known, over)
+    def _enough_evidence(self, has_evidence: Tensor, unit_dim: int | None) -> Tensor:
+        """Return True if all units with evidence err together with probability `level` at most."""
+        count = _sum_units(torch.where(has_evidence, 1.0, 0.0), unit_dim)
+        error_bound = (ERROR_RATE_PER_DELTA * self.delta) ** count
+        return (error_bound <= self.level) | _all_units(has_evidence, unit_dim)
 
 
-def _names(view: View) -> tuple[str, str]:
+def _evidence_names(view: View) -> tuple[str, str]:
     return f"evidence_{view.name}", f"evidence_count_{view.name}"
+
+
+# Reductions over the units of one weight; `UnitSums` explains `unit_dim`.
+
+
+def _all_units(x: Tensor, unit_dim: int | None) -> Tensor:
+    return x.all() if unit_dim is None else x.all(unit_dim, keepdim=True)
+
+
+def _any_unit(x: Tensor, unit_dim: int | None) -> Tensor:
+    return x.any() if unit_dim is None else x.any(unit_dim, keepdim=True)
+
+
+def _sum_units(x: Tensor, unit_dim: int | None) -> Tensor:
+    return x.sum() if unit_dim is None else x.sum(unit_dim, keepdim=True)

@@ -34,28 +34,38 @@ from spherenorm.rule import STEP_KEY, Rule, State, Update
 from spherenorm.views import View, ViewLike, has_zero, replicate
 
 Length = Literal["one", "weight"]
+Radius = Literal["initial", "current", "intended", "shape"] | Scalar
+Start = Literal["norm", "one"]
+
+POSITIVE = Interval.parse("(0, inf)")
+GRAM_SQUARINGS = 12
+"""Squarings of a Gram matrix in `_spectral_norm`, like 2^13 steps of power iterations from all
+starts at once."""
+INVERSE_SOFTPLUS_OF_ONE = math.log(math.e - 1)
+_DIRECTION, _GAIN = 0, 1
+"""The positions of the two rules among the children of a `Gain`."""
 
 
 @dataclass(frozen=True)
 class NormalizedUpdate(Rule):
-    """Give the direction of each unit a length of 1, or of |w|:
+    """Give the direction of each unit the norm 1, or the norm of the weight:
 
         d / |d|    or    |w| d / |d|.
 
-    With a memory, an average over steps takes the place of |d|:
+    With `beta`, divide by a running root mean square of |d| instead:
 
         v_t = beta v_{t-1} + (1 - beta) |d|^2,    |d| <- sqrt(v_t / (1 - beta^t)) + eps.
 
     Known instances: "channel" normalizes rows and "dim=1" columns; "layer" with `length="weight"`
-    is the relative update of LARS, LAMB and Hyperball; "channel" with a memory is the second moment
+    is the relative update of LARS, LAMB and Hyperball; "channel" with `beta` is the second moment
     of NorMuon's neurons and the average of the rotational optimizers. A direction of 0 stays 0. A
-    zero unit under `length="weight"` keeps its direction, as LAMB has it, so that it can grow.
+    zero unit with `length="weight"` keeps its direction, as in LAMB, so that it can grow.
 
     Args:
         view: splits the weight into its units.
-        length: of the result, "one" or "weight".
-        beta: decay rate of the average, in [0, 1); at the Python number 0 there is no state.
-        eps: added to the length that is divided by, in [0, inf).
+        length: the norm of the result: "one", or "weight" for |w|.
+        beta: decay rate of the average, in [0, 1); the Python number 0 needs no state.
+        eps: added to the norm of d, in [0, inf).
 
     Example:
         >>> rule = chain(NormalizedUpdate("channel"))
@@ -82,28 +92,31 @@ class NormalizedUpdate(Rule):
         return state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        direction, new = update.direction, {}
-        squared = self.view.inner(direction, direction)
+        direction = update.direction
+        new_state: State = {}
+        squared_norm = self.view.inner(direction, direction)
         if not is_zero(self.beta):
-            squared = ema(state["squared_length"], without_overflow(squared), self.beta)
-            new["squared_length"] = squared
-            squared = squared / cast_like(bias_correction(self.beta, state[STEP_KEY]), squared)
-        length = safe_sqrt(squared) + cast_like(self.eps, squared)
+            squared_norm = without_overflow(squared_norm)
+            average = ema(state["squared_length"], squared_norm, self.beta)
+            new_state["squared_length"] = average
+            correction = bias_correction(self.beta, state[STEP_KEY])
+            squared_norm = average / cast_like(correction, average)
+        norm = safe_sqrt(squared_norm) + cast_like(self.eps, squared_norm)
         if self.length == "weight":
-            norm = self.view.norm(update.weight)
-            scale = torch.where(norm > 0, safe_divide(norm, length), 1)
+            weight_norm = self.view.norm(update.weight)
+            scale = torch.where(weight_norm > 0, safe_divide(weight_norm, norm), 1)
         else:
-            scale = safe_divide(torch.ones_like(length), length)
-        return update.replace(direction=scale * direction), new
+            scale = safe_divide(torch.ones_like(norm), norm)
+        return update.replace(direction=scale * direction), new_state
 
 
 @dataclass(frozen=True)
 class Graft(Rule):
-    """Apply a rule, and give its direction the length that the direction had before.
+    """Apply a rule, and give its direction the norm that the direction had before it.
 
     Args:
-        rule: applied to the direction; its states are part of this rule's.
-        view: splits the weight into the units whose length stays.
+        rule: the rule that turns the direction.
+        view: splits the weight into the units whose direction keeps its norm.
 
     Example:
         >>> rule = Graft(RadialProjection("layer"))
@@ -117,41 +130,38 @@ class Graft(Rule):
     view: ViewLike = view("layer")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        before = self.view.norm(update.direction)
-        update, state = self.update_child(0, update, state)
-        scale = finite_or(safe_divide(before, self.view.norm(update.direction)), 1)
-        return update.replace(direction=scale * update.direction), state
-
-
-Radius = Literal["initial", "current", "intended", "shape"] | Scalar
-_POSITIVE = Interval.parse("(0, inf)")
+        norm = self.view.norm(update.direction)
+        update, new_state = self.update_child(0, update, state)
+        scale = finite_or(safe_divide(norm, self.view.norm(update.direction)), 1)
+        return update.replace(direction=scale * update.direction), new_state
 
 
 class RadiusRule(Rule):
-    """A rule with the fields `view` and `radius`, of which "initial" is a state.
+    """A rule with the fields `view` and `radius`: the target norm R of each unit.
 
-    A layer's radius is one number in double precision, as counters are.
+    A radius of "initial" is a state: the norm of each unit at the start. For the view "layer" it is
+    one number in double precision.
     """
 
-    if TYPE_CHECKING:  # fields of each subclass, in its own order
+    if TYPE_CHECKING:  # Each subclass declares these fields, in an order of its own.
 
         @property
         def view(self) -> View: ...
         @property
         def radius(self) -> Radius: ...
 
-    radii: ClassVar[tuple[str, ...]] = ("initial",)
-    """The names that `radius` takes beside a positive number."""
+    radius_names: ClassVar[tuple[str, ...]] = ("initial",)
+    """The names that `radius` accepts besides a positive number."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.radius, Tensor) or self.radius in self.radii:
+        if isinstance(self.radius, Tensor) or self.radius in self.radius_names:
             return
-        what = f"{type(self).__name__}: radius must be"
+        must_be = f"{type(self).__name__}: radius must be"
         if isinstance(self.radius, (bool, str)):
-            known = ", ".join(f'"{name}"' for name in self.radii)
-            raise ValueError(f"{what} {known} or a number, got {self.radius!r}")
-        object.__setattr__(self, "radius", check_number(self.radius, _POSITIVE, what))
+            names = ", ".join(f'"{name}"' for name in self.radius_names)
+            raise ValueError(f"{must_be} {names} or a number, got {self.radius!r}")
+        object.__setattr__(self, "radius", check_number(self.radius, POSITIVE, must_be))
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -162,39 +172,42 @@ class RadiusRule(Rule):
         if not isinstance(self.radius, str) or self.radius in ("intended", "shape"):
             return state
         if weight.numel() and has_zero(self.view.norm(to_compute_dtype(weight))):
-            own = self.view.dim is None
-            zero = "the weight is 0" if own else f"a unit of view {self.view} is 0"
-            instead = "start from other values, or give the weight a recipe without a radius"
-            never = f"and a radius of 0 never changes; {instead}"
-            raise ValueError(f"{type(self).__name__}: {zero}, {never}")
+            unit = "the weight" if self.view.dim is None else f"a unit of view {self.view}"
+            raise ValueError(
+                f"{type(self).__name__}: {unit} is 0, and a radius of 0 never changes; start from "
+                "other values, or give the weight a recipe without a radius"
+            )
         if self.radius == "current":
             return state
         if self.view.dim is not None:
             return {"radius": self.view.norm(to_compute_dtype(weight))}
-        whole = replicate(self.view.norm(weight.to(accumulation_dtype(weight.device))))
-        return {"radius": whole.sum()}  # of one entry, or of none
+        norm = replicate(self.view.norm(weight.to(accumulation_dtype(weight.device))))
+        return {"radius": norm.sum()}  # The sum makes a 0-dim tensor, also of an empty weight.
 
-    def kept(self, state: State) -> State:
-        """The state after a step: the same radius, in new memory as all results."""
+    def unchanged_state(self, state: State) -> State:
+        """Return the state after a step: the same radius, in new memory."""
         return {name: value.clone() for name, value in state.items()}
 
-    def target(self, update: Update, state: State, units: Tensor) -> Scalar:
-        """R, in the dtype of the weight; "current" and "intended" as `FixedNorm` says.
+    def target_norm(self, update: Update, state: State, unit_norms: Tensor) -> Scalar:
+        """Return R in the dtype of the weight; `FixedNorm` explains "current" and "intended".
 
         Args:
-            update, state: as for `update`.
-            units: any number per unit, as the view broadcasts it.
+            update: the step so far.
+            state: the state of this rule.
+            unit_norms: a tensor with one number per unit, of the shape that R must have.
 
         Raises:
-            ValueError: the state was made for other units, against which it might broadcast.
+            ValueError: the state has another shape, with which it might broadcast to a wrong R.
         """
         if not isinstance(self.radius, str):
             return cast_like(self.radius, update.weight)
         if self.radius == "initial":
-            needed = torch.Size() if self.view.dim is None else units.shape
-            if state["radius"].shape != needed:
-                shapes = f"{tuple(needed)}, got {tuple(state['radius'].shape)}"
-                raise ValueError(f"view {self.view} needs a state 'radius' of shape {shapes}")
+            shape = torch.Size() if self.view.dim is None else unit_norms.shape
+            if state["radius"].shape != shape:
+                raise ValueError(
+                    f"view {self.view} needs a state 'radius' of shape {tuple(shape)}, "
+                    f"got {tuple(state['radius'].shape)}"
+                )
             return cast_like(state["radius"], update.weight)
         if self.radius == "shape":
             size, fan_in = self.view.size(update.weight), View(0).size(update.weight)
@@ -208,31 +221,33 @@ class RadiusRule(Rule):
 
 @dataclass(frozen=True)
 class FixedNorm(RadiusRule):
-    """Let the step of each unit end on the sphere of radius R:
+    """End the step of each unit on the sphere of radius R:
 
         d <- w - R (w - d) / |w - d|.
 
-    Put it last, behind the step size. R is
+    This is the retraction by projection onto a sphere; the exponential map of `Sphere` is another
+    one. It is a rule and not a manifold, since R may be a state, and so that other rules can
+    contain it. Put it last, after the step size. R is
 
-    - "initial": the norm at the start, kept as a state, so that rounding cannot add up;
+    - "initial": the norm at the start, stored as a state, so that rounding does not accumulate;
     - "current": |w|, the norm before the step;
     - "intended": |w| - <w, d> / |w|, the norm after the radial part of the step alone. (The
-      tangent part t of a straight step adds about |t|^2 / (2 |w|), which this takes away. A step
+      tangent part t of a straight step adds about |t|^2 / (2 |w|), which this removes. A step
       from 0 is radial as a whole.)
-    - "shape": sqrt(n / fan_in) of a unit with n entries, where fan_in is the entries at an index of
-      dimension 0: the norm of entries of variance 1 / fan_in. A weight may start at 0;
+    - "shape": sqrt(n / fan_in) for a unit with n entries, where fan_in is the number of entries at
+      an index of dimension 0: the norm of entries of variance 1 / fan_in. A weight may start at 0;
     - a number.
 
-    A unit whose step ends at 0 stays there, and a step size of 0 moves nothing. Of biases and
-    gains, whose norm matters, an optimizer warns.
+    A unit whose step ends at 0 stays there, and a step size of 0 moves nothing. An optimizer warns
+    of biases and gains, whose norm matters.
 
     Args:
         view: splits the weight into its units.
-        radius: R.
+        radius: R, a name from the list above or a number in (0, inf).
 
     Raises:
-        ValueError: a unit of the weight is 0, and R its initial or current norm: it could never
-            move.
+        ValueError: on `init`, if a unit of the weight is 0 and R is its initial or current norm:
+            the unit could never move.
 
     Example:
         >>> rule = chain(StepSize(1.0), FixedNorm("layer", "current"))
@@ -245,46 +260,44 @@ class FixedNorm(RadiusRule):
     view: ViewLike = view("layer")
     radius: Radius = "initial"
 
-    radii = ("initial", "current", "intended", "shape")
+    radius_names = ("initial", "current", "intended", "shape")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         end = update.weight - update.direction
         norm = self.view.norm(end)
-        scale = self.target(update, state, norm) / torch.where(norm > 0, norm, 1)
+        scale = self.target_norm(update, state, norm) / torch.where(norm > 0, norm, 1)
         scale = finite_or(scale, 1)
         end = torch.where(norm > 0, scale, 1) * end
         direction = update.unless_at_rest(update.weight - end)
-        return update.replace(direction=direction, rate=update.rate), self.kept(state)
+        return update.replace(direction=direction, rate=update.rate), self.unchanged_state(state)
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
-        """A bias or a gain, whose norm has a meaning, is held at it."""
+        """Return a warning for a bias or a gain, whose norm matters."""
         if weight.ndim > 1:
             return []
-        groups = "a param_group with another recipe, as spherenorm.param_groups does"
-        return [f"cannot move freely, as FixedNorm holds their norm: give them {groups}"]
-
-
-DOUBLINGS = 12
-"""Squarings of a Gram matrix: 2^13 steps of a power iteration, from all starts at once."""
+        return [
+            "cannot move freely, as FixedNorm holds their norm: give them a param_group with "
+            "another recipe, as spherenorm.param_groups does"
+        ]
 
 
 @dataclass(frozen=True)
 class FixedSpectralNorm(Rule):
-    """Take a matrix of m x n to the spectral norm R before the step:
+    """Scale a matrix of shape m x n to the spectral norm R before the step:
 
         d <- d + (1 - R / sigma) w,    R = radius sqrt(m / n),    sigma = |w|_2,
 
-    so that the weight becomes (R / sigma) w - d. Put it last, behind the step size. sigma is too
-    small by at most ln(min(m, n)) / 2^14 of itself, however close the singular values are. A
-    convolution is out x rest; a weight of 0 stays as it is before its step. A weight far outside
-    comes down by a factor of sqrt(eps) a step, 3e-4 in float32, so that it keeps half its digits.
-    A step size of 0 moves nothing.
+    so that the weight becomes (R / sigma) w - d. Put it last, after the step size. The relative
+    error of sigma is at most ln(min(m, n)) / 2^14, however close the singular values are. A
+    convolution is a matrix of shape (out, rest). A weight of 0 is not scaled. A weight far outside
+    shrinks by at most a factor of sqrt(eps) per step, 3e-4 in float32, so that it keeps half of its
+    digits. A step size of 0 moves nothing.
 
     Args:
-        radius: in (0, inf).
+        radius: the factor of sqrt(m / n) in R, in (0, inf).
 
     Raises:
-        ValueError: on `init`, when a weight has fewer than two dimensions.
+        ValueError: on `init`, if the weight has fewer than two dimensions.
 
     Example:
         >>> weight = torch.tensor([[4.0, 0.0], [0.0, 2.0]])
@@ -301,67 +314,65 @@ class FixedSpectralNorm(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         matrix = replicate(update.weight).flatten(1)
-        m, n = (max(length, 1) for length in matrix.shape)
+        m, n = max(matrix.shape[0], 1), max(matrix.shape[1], 1)
         sigma = _spectral_norm(matrix)
         radius = cast_like(self.radius, matrix) * (m / n) ** 0.5
-        # The step takes w away up to the rounding of w, which a lower rest would not survive.
-        kept = safe_divide(radius, sigma).clamp(min=torch.finfo(matrix.dtype).eps ** 0.5)
-        share = torch.where(sigma > 0, 1 - kept, 0)
-        direction = update.unless_at_rest(update.direction + share * update.weight)
+        # Subtracting almost all of w leaves its rounding error, so that the result needs a minimum.
+        scale = safe_divide(radius, sigma).clamp(min=torch.finfo(matrix.dtype).eps ** 0.5)
+        decay = torch.where(sigma > 0, 1 - scale, 0)
+        direction = update.unless_at_rest(update.direction + decay * update.weight)
         return update.replace(direction=direction, rate=update.rate), {}
 
 
 def _spectral_norm(matrix: Tensor) -> Tensor:
-    """The largest singular value: with G the Gram matrix and Q = G^(2^k) / |G^(2^k)|,
+    """Return the largest singular value sigma. With G the Gram matrix and Q = G^(2^k) / |G^(2^k)|,
 
         sigma^2 = <Q, G Q>,
 
     the mean of the squared singular values, weighted by their powers of 2^(k + 1).
     """
-    length = safe_sqrt((matrix * matrix).sum())
-    matrix = safe_divide(matrix, length)  # of which the squares of squares stay finite, and above 0
-    tall = matrix.shape[0] > matrix.shape[1]
-    gram = matrix.mT @ matrix if tall else matrix @ matrix.mT
-    power = _unit(gram)
-    for _ in range(DOUBLINGS):
-        power = _unit(power @ power)
-    return length * safe_sqrt((power * (gram @ power)).sum())
+    norm = safe_sqrt((matrix * matrix).sum())
+    # Squares of squares of a normalized matrix neither overflow nor underflow.
+    matrix = safe_divide(matrix, norm)
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    gram = matrix.mT @ matrix if is_tall else matrix @ matrix.mT
+    power = _normalize(gram)
+    for _ in range(GRAM_SQUARINGS):
+        power = _normalize(power @ power)
+    return norm * safe_sqrt((power * (gram @ power)).sum())
 
 
-def _unit(matrix: Tensor) -> Tensor:
+def _normalize(matrix: Tensor) -> Tensor:
     return safe_divide(matrix, safe_sqrt((matrix * matrix).sum()))
-
-
-Start = Literal["norm", "one"]
-_ONE = math.log(math.e - 1)
-"""The softplus of this is 1."""
-_DIRECTION, _GAIN = 0, 1
-"""The positions of the two rules among the children of a `Gain`."""
 
 
 @dataclass(frozen=True)
 class Gain(Rule):
-    """A gain for each unit, and the rest of the weight, each stepped by a rule of its own: w = g v.
+    """Step the gain g of each unit and the direction v by separate rules, with w = g v.
 
-    With G the gradient by w, that by v is g G, and that by g is <v, G>:
+    The model holds only w; g is a state. With G the gradient by w, the gradient by v is g G, and
+    the gradient by g is <v, G>:
 
         v <- v - direction(v, g G),    g <- g - gain(g, <v, G>),    w <- g v.
 
-    With `free`, w = g v / |v|, so that |v| sets the angle of a step and nothing else. The gradient
-    by v is g / |v| times the tangent part of G: put `RadialProjection` first into `direction`.
+    With `free`, w = g v / |v|, so that |v| affects only the angle of a step. The gradient by v is
+    g / |v| times the tangent part of G, so `direction` should begin with a `RadialProjection`.
+
+    Known instances: Muown, with `free`; AngularMuown, whose units v have norm 1; MD decoupling, a
+    `Gain` for rows around a `Gain` for columns.
 
     Args:
-        direction: steps v, shaped as the weight.
-        gain: steps g, one entry for each unit.
+        direction: the rule that steps v, which has the shape of the weight.
+        gain: the rule that steps g, which has one entry per unit.
         view: splits the weight into its units.
-        start: "norm", g starts at |w|; "one", g is the softplus of the number that `gain` steps: it
-            starts at 1, and stays positive.
-        free: v starts at w, and keeps a length of its own; for a gain that starts at |w|.
-        buffer: the name of g, or of the number of which it is the softplus, in the state.
+        start: "norm": g starts at |w|. "one": g starts at 1 and stays positive, since it is the
+            softplus of the number that `gain` steps.
+        free: v starts at w and has a norm that w does not show; needs `start="norm"`.
+        buffer: the name in the state of the number that `gain` steps.
 
     Raises:
-        ValueError: a unit of the weight is 0, and the gain starts at its norm; `free` with a gain
-            that starts at one; a rule within it measures all weights.
+        ValueError: `free` goes with `start="one"`; a child rule needs global sums. On `init`, if a
+            unit of the weight is 0 and its gain would start at 0.
 
     Example:
         >>> rule = Gain(StepSize(0.0), StepSize(1.0), "layer")
@@ -382,8 +393,10 @@ class Gain(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.free and self.start == "one":
-            norms = "w = g v / |v| would move each unit to a norm of 1"
-            raise ValueError(f'Gain: free=True needs start="norm", got "one": {norms}')
+            raise ValueError(
+                'Gain: free=True needs start="norm", got "one": '
+                "w = g v / |v| would move each unit to a norm of 1"
+            )
         if self.direction.needs_global_sums or self.gain.needs_global_sums:
             raise ValueError("Gain: a rule that measures all weights does not see them within it")
 
@@ -395,50 +408,60 @@ class Gain(Rule):
         weight = to_compute_dtype(weight)
         norm = self.view.norm(weight)
         if self.start == "norm" and weight.numel() and has_zero(norm):
-            instead = "start from other values, or give the weight another recipe"
-            raise ValueError(f"Gain: a unit of view {self.view} is 0, without direction; {instead}")
-        gain = norm.clone() if self.start == "norm" else torch.full_like(norm, _ONE)
-        state = {self.buffer: gain, "length": norm} if self.free else {self.buffer: gain}
-        state |= self.init_child(_DIRECTION, weight / _safe(self._scale(state)))
+            raise ValueError(
+                f"Gain: a unit of view {self.view} is 0, without direction; start from other "
+                "values, or give the weight another recipe"
+            )
+        if self.start == "norm":
+            gain = norm.clone()
+        else:
+            gain = torch.full_like(norm, INVERSE_SOFTPLUS_OF_ONE)
+        state = {self.buffer: gain}
+        if self.free:
+            state["length"] = norm
+        state |= self.init_child(_DIRECTION, weight / _nonzero(self._scale(state)))
         return state | self.init_child(_GAIN, gain)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         scale = self._scale(state)
-        rest = update.weight / _safe(scale)
-        moved, new = self._stepped(_DIRECTION, update, rest, scale * update.direction, state)
-        slope = self.view.inner(rest, update.direction)
+        v = update.weight / _nonzero(scale)
+        v_grad = scale * update.direction
+        new_v, new_state = self._step_factor(_DIRECTION, update, v, v_grad, state)
+        gain_grad = self.view.inner(v, update.direction)
         if self.free:
-            slope = safe_divide(slope, state["length"])
-            new["length"] = self.view.norm(moved)
-        if self.start == "one":
-            slope = slope * torch.sigmoid(state[self.buffer])  # the derivative of softplus
+            gain_grad = safe_divide(gain_grad, state["length"])
+            new_state["length"] = self.view.norm(new_v)
         gain = state[self.buffer]
-        new[self.buffer], more = self._stepped(_GAIN, update, gain, slope, state)
-        change = update.weight - self._scale(new) * moved
-        return update.replace(direction=change), {**new, **more}
+        if self.start == "one":
+            gain_grad = gain_grad * torch.sigmoid(gain)  # The sigmoid is the slope of softplus.
+        new_gain, gain_state = self._step_factor(_GAIN, update, gain, gain_grad, state)
+        new_state[self.buffer] = new_gain
+        direction = update.weight - self._scale(new_state) * new_v
+        return update.replace(direction=direction), {**new_state, **gain_state}
 
     def restart_averages(self, weight: Tensor, state: State) -> State:
         state = dict(state)
         if self.start == "norm":
             norm = self.view.norm(weight)
             state[self.buffer] = torch.where(norm > 0, norm, state[self.buffer])
-        rest = weight / _safe(self._scale(state))
-        state |= self.restart_child(_DIRECTION, rest, state)
+        v = weight / _nonzero(self._scale(state))
+        state |= self.restart_child(_DIRECTION, v, state)
         return state | self.restart_child(_GAIN, state[self.buffer], state)
 
-    def _stepped(
-        self, child: int, update: Update, weight: Tensor, grad: Tensor, state: State
+    def _step_factor(
+        self, child: int, update: Update, factor: Tensor, grad: Tensor, state: State
     ) -> tuple[Tensor, State]:
-        """Return a factor of the weight after the step of a child rule, and the child's states."""
-        factor = update.replace(weight=weight, grad=grad, direction=grad)
-        after, changes = self.update_child(child, factor, state)
-        return weight - after.direction, changes
+        """Return g or v after the step of a child rule, and the new states of the child."""
+        update = update.replace(weight=factor, grad=grad, direction=grad)
+        update, child_state = self.update_child(child, update, state)
+        return factor - update.direction, child_state
 
     def _scale(self, state: State) -> Tensor:
-        """w / v for each unit."""
+        """Return w / v for each unit."""
         gain = state[self.buffer] if self.start == "norm" else softplus(state[self.buffer])
         return safe_divide(gain, state["length"]) if self.free else gain
 
 
-def _safe(scale: Tensor) -> Tensor:
+def _nonzero(scale: Tensor) -> Tensor:
+    """Return the scale, with 1 in the place of 0, to divide by."""
     return torch.where(scale == 0, 1, scale)
