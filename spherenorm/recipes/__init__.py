@@ -50,8 +50,5 @@ __all__ = [
     "sgdw",
 ]
 
-for _name in __all__:
-    globals()[_name].__module__ = __name__  # where users find them, whatever file they are in
-
-if not TYPE_CHECKING:  # which would take any name then
+if not TYPE_CHECKING:  # A type checker would accept any name with a module __getattr__.
     __getattr__ = unknown_attribute(__name__, __all__)

@@ -70,5 +70,5 @@ __all__ = [
     "WeightAverage",
 ]
 
-if not TYPE_CHECKING:  # which would take any name then
+if not TYPE_CHECKING:  # A type checker would accept any name with a module __getattr__.
     __getattr__ = unknown_attribute(__name__, __all__)

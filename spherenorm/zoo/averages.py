@@ -1,13 +1,68 @@
-"""Averages: of gradients with several memories, and of the weights that a run passes."""
+"""Averages of gradients at several time scales, and averages of weights.
+
+A rule that moves the weight away from the one to evaluate with defines `eval_weight`. It stands
+last in a chain, after the step size, and needs flat space.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
 from spherenorm import rules as r
-from spherenorm.numerics import Scalar
+from spherenorm.fields import Interval, check_number, hyper
+from spherenorm.numerics import (
+    Scalar,
+    accumulation_dtype,
+    add_scaled,
+    cast_like,
+    ema,
+    safe_divide,
+)
 from spherenorm.registry import recipe
-from spherenorm.rule import Chain, chain
-from spherenorm.zoo import rules as z
-from spherenorm.zoo.checks import refuse_outside
+from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
+from spherenorm.zoo.moments import GradientScale
+
+
+@dataclass(frozen=True)
+class WeightedSum(Rule):
+    """The directions that several rules make of one, added: sum_i c_i rule_i(d).
+
+    Args:
+        rules: applied side by side.
+        weights: c, a number for each.
+
+    Raises:
+        ValueError: there are not as many weights as rules.
+
+    Example:
+        >>> rule = WeightedSum((sn.rules.StepSize(1.0), sn.rules.Sign()), (1.0, 5.0))
+        >>> rule.step(torch.tensor([0.0]), torch.tensor([3.0]), {})[0]
+        tensor([-8.])
+
+    Source: Lucas et al. 2019 (AggMo); Pagliardini et al. 2025 (AdEMAMix).
+    """
+
+    rules: tuple[Rule, ...]
+    weights: Sequence[Scalar]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "weights", tuple(self.weights))
+        if len(self.rules) != len(self.weights):
+            counts = f"{len(self.rules)} rules and {len(self.weights)} weights"
+            raise ValueError(f"WeightedSum: each rule needs a weight, got {counts}")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        total, new = torch.zeros_like(update.direction), dict[str, Tensor]()
+        for index, weight in enumerate(self.weights):
+            after, changes = self.update_child(index, update, state)
+            total = total + cast_like(weight, total) * after.direction
+            new |= changes
+        return update.replace(direction=total), new
 
 
 @recipe
@@ -33,7 +88,7 @@ def aggmo(lr: Scalar = 0.1, betas: tuple[Scalar, Scalar, Scalar] = (0.0, 0.9, 0.
     Source: Lucas et al. 2019, arXiv:1804.00325.
     """
     return chain(
-        z.WeightedSum(tuple(map(r.HeavyBall, betas)), (1 / len(betas),) * len(betas)),
+        WeightedSum(tuple(map(r.HeavyBall, betas)), (1 / len(betas),) * len(betas)),
         r.StepSize(lr),
     )
 
@@ -61,7 +116,7 @@ def qhm(
 
     Source: Ma and Yarats 2019, arXiv:1810.06801.
     """
-    refuse_outside("[0, 1]", nu=nu)
+    check_number(nu, Interval.parse("[0, 1]"), "nu must be")
     return chain(
         r.CoupledDecay(weight_decay),
         r.InterpolatedAverage(nu * momentum, momentum),
@@ -97,15 +152,46 @@ def ademamix(
 
     Source: Pagliardini et al. 2025, arXiv:2409.03137, Algorithm 1; apple/ml-ademamix.
     """
-    refuse_outside("[0, inf)", alpha=alpha)
+    check_number(alpha, Interval.parse("[0, inf)"), "alpha must be")
     fast = r.ExponentialAverage(betas[0], bias_correction=True)
     slow = r.ExponentialAverage(betas[2])
     return chain(
-        z.WeightedSum((fast, slow), (1.0, alpha)),
-        z.GradientScale(betas[1], eps),
+        WeightedSum((fast, slow), (1.0, alpha)),
+        GradientScale(betas[1], eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
+
+
+@dataclass(frozen=True)
+class SlowGradient(Rule):
+    """Add a multiple of the gradient's average, which starts at the first gradient:
+
+        d_t + lamb h_t,    h_1 = d_1,    h_t = alpha h_{t-1} + (1 - alpha) d_t.
+
+    Args:
+        alpha: decay rate of the average, in [0, 1).
+        lamb: in [0, inf).
+
+    Example:
+        >>> rule = SlowGradient(alpha=0.5, lamb=2.0)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([1.0]), rule.init(weight))[0]
+        tensor([-3.])
+
+    Source: Lee et al. 2024 (Grokfast), arXiv:2405.20233, Algorithm 2.
+    """
+
+    alpha: Scalar = hyper("[0, 1)")
+    lamb: Scalar = hyper("[0, inf)")
+
+    state_names = (STEP_KEY, "slow_grad")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        grad = update.direction
+        slow = ema(state["slow_grad"], grad, self.alpha)
+        slow = torch.where(state[STEP_KEY] > 1, slow, grad)
+        return update.replace(direction=add_scaled(grad, self.lamb, slow)), {"slow_grad": slow}
 
 
 @recipe
@@ -137,11 +223,67 @@ def grokfast(
     Source: Lee et al. 2024, arXiv:2405.20233, Algorithm 2; ironjr/grokfast, gradfilter_ema.
     """
     return chain(
-        z.SlowGradient(alpha, lamb),
+        SlowGradient(alpha, lamb),
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
+
+
+@dataclass(frozen=True)
+class ScheduleFree(Rule):
+    """Steps of z, gradients at y, and an average x to evaluate with, in place of a schedule:
+
+        z_t = z_{t-1} - d_t,    x_t = (1 - c_t) x_{t-1} + c_t z_t,
+        y_t = (1 - beta) z_t + beta x_t,
+        c_t = s_t / (s_1 + ... + s_t),    s_t = t^power max(eta_1, ..., eta_t)^2.
+
+    The model holds y.
+
+    Args:
+        beta: in [0, 1).
+        lr: eta, the step size before it in the chain, in [0, inf).
+        power: of t, in [0, inf); above 0, late iterates count more.
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), ScheduleFree(0.5, 1.0))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(3):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, state["z"], state["x"]
+        (tensor([2.5000]), tensor([3.]), tensor([2.]))
+
+    Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
+    """
+
+    beta: Scalar = hyper("[0, 1)")
+    lr: Scalar = hyper("[0, inf)", zero_is_ordinary=True)
+    power: Scalar = hyper("[0, inf)", 0.0)
+
+    state_names = (STEP_KEY, "z", "x", "largest_lr", "share_sum")
+
+    def init(self, weight: Tensor) -> State:
+        zero = torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
+        numbers = {"largest_lr": zero, "share_sum": zero.clone()}
+        return super().init(weight) | {"z": weight, "x": weight, **numbers}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        largest = torch.maximum(state["largest_lr"], self.lr + 0 * state["largest_lr"])
+        share = state[STEP_KEY] ** self.power * largest**2
+        total = state["share_sum"] + share
+        z = state["z"] - update.direction
+        x = ema(z, state["x"], cast_like(safe_divide(share, total), z))
+        y = ema(z, x, 1 - self.beta)
+        new = {"z": z, "x": x, "largest_lr": largest, "share_sum": total}
+        return update.replace(direction=update.weight - y), new
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """x."""
+        return state["x"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        zeros = {key: torch.zeros_like(state[key]) for key in ("largest_lr", "share_sum")}
+        return {**state, "z": weight, "x": weight, **zeros}
 
 
 @recipe
@@ -175,7 +317,7 @@ def schedulefree_sgd(
     return chain(
         r.CoupledDecay(weight_decay),
         r.StepSize(lr),
-        z.ScheduleFree(momentum, lr, power),
+        ScheduleFree(momentum, lr, power),
     )
 
 
@@ -211,10 +353,10 @@ def schedulefree_adamw(
     Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
     """
     return chain(
-        z.GradientScale(betas[1], eps),
+        GradientScale(betas[1], eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
-        z.ScheduleFree(betas[0], lr, power),
+        ScheduleFree(betas[0], lr, power),
     )
 
 
@@ -253,8 +395,52 @@ def schedulefree_adamc(
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay * lr),
         r.StepSize(lr),
-        z.ScheduleFree(momentum, lr, power),
+        ScheduleFree(momentum, lr, power),
     )
+
+
+@dataclass(frozen=True)
+class Lookahead(Rule):
+    """Every k steps, the weight goes back to a point on the way from the last such point:
+
+        s <- s + alpha (w - s),    w <- s.
+
+    Args:
+        alpha: the share of the way that is kept, in [0, 1].
+        every: k, a whole number of at least 1.
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), Lookahead(0.5, 2))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(2):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight
+        tensor([1.])
+
+    Source: Zhang et al. 2019, arXiv:1907.08610, Algorithm 1.
+    """
+
+    alpha: Scalar = hyper("[0, 1]", 0.5)
+    every: Scalar = hyper("[1, inf)", 5)
+
+    state_names = (STEP_KEY, "slow")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | {"slow": weight}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        slow, fast = state["slow"], update.weight - update.direction
+        now = state[STEP_KEY] % self.every == 0
+        slow = torch.where(now, ema(slow, fast, 1 - self.alpha), slow)
+        end = torch.where(now, slow, fast)
+        return update.replace(direction=update.weight - end), {"slow": slow}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """s."""
+        return state["slow"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "slow": weight}
 
 
 @recipe
@@ -293,8 +479,53 @@ def lookahead_adamw(
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
-        z.Lookahead(alpha, every),
+        Lookahead(alpha, every),
     )
+
+
+@dataclass(frozen=True)
+class TrendLookahead(Rule):
+    """Nesterov's look ahead, along an average of the steps in place of the last one:
+
+        w_t = y_{t-1} - d_t,    m_t = gamma m_{t-1} + (1 - gamma) (w_t - w_{t-1}),
+        y_t = w_t + beta m_t.
+
+    The model holds y, at which the gradient is taken; `eval_weight` returns w.
+
+    Args:
+        beta: how far ahead, in average steps, in [0, inf).
+        gamma: decay rate of the average, in [0, 1).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), TrendLookahead(beta=0.5, gamma=0.0))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, state["base"]
+        (tensor([1.5000]), tensor([1.]))
+
+    Source: Yau et al. 2026 (EMA-Nesterov), arXiv:2605.25395.
+    """
+
+    beta: Scalar = hyper("[0, inf)")
+    gamma: Scalar = hyper("[0, 1)")
+
+    state_names = ("base", "trend")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | {"base": weight}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        base = update.weight - update.direction
+        trend = ema(state["trend"], base - state["base"], self.gamma)
+        ahead = add_scaled(base, self.beta, trend)
+        return update.replace(direction=update.weight - ahead), {"base": base, "trend": trend}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """w, without the look ahead."""
+        return state["base"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "base": weight, "trend": torch.zeros_like(state["trend"])}
 
 
 @recipe
@@ -330,5 +561,5 @@ def emanesterov_adamw(
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
-        z.TrendLookahead(lookahead, memory),
+        TrendLookahead(lookahead, memory),
     )

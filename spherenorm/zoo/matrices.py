@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
+
 from spherenorm import rules as r
-from spherenorm.numerics import Scalar
+from spherenorm.fields import Interval, check_number, hyper, view
+from spherenorm.numerics import (
+    Scalar,
+    cast_like,
+    safe_divide,
+)
 from spherenorm.recipes import muonh, orthogonal_momentum
 from spherenorm.registry import recipe
-from spherenorm.rule import Chain, chain
+from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
 from spherenorm.views import ViewLike
-from spherenorm.zoo import rules as z
-from spherenorm.zoo.checks import refuse_outside
+
+POSITIVE = Interval.parse("(0, inf)")
 
 
 @recipe
@@ -91,6 +100,33 @@ def muon2(
     )
 
 
+@dataclass(frozen=True)
+class RmsLength(Rule):
+    """Give the direction of each unit a root mean square of r: r sqrt(size) d / |d|.
+
+    Args:
+        rms: r, in (0, inf); 0.2 is about that of AdamW's steps.
+        view: splits the weight into its units.
+
+    Example:
+        >>> RmsLength(0.2).step(torch.zeros(2), torch.tensor([3.0, -3.0]), {})[0]
+        tensor([-0.2000,  0.2000])
+
+    Source: Liu et al. 2025 (Moonlight), arXiv:2502.16982, Section 2.2.
+    """
+
+    rms: Scalar = hyper("(0, inf)", 0.2)
+    view: ViewLike = view("layer")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction = update.direction
+        length = cast_like(self.rms, direction) * self.view.size(direction) ** 0.5
+        scale = safe_divide(
+            length * torch.ones_like(self.view.total(direction)), self.view.norm(direction)
+        )
+        return update.replace(direction=scale * direction), {}
+
+
 @recipe
 def adamuon(
     lr: Scalar = 0.02,
@@ -128,10 +164,36 @@ def adamuon(
         r.Sign(),
         r.Orthogonalize(coefficients, precision=precision),
         r.RootMeanSquare(momentum, eps),
-        z.RmsLength(0.2),
+        RmsLength(0.2),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
+
+
+@dataclass(frozen=True)
+class NuclearNorm(Rule):
+    """Scale the result of a rule by its product with the direction: <d, rule(d)> rule(d).
+
+    Of an orthogonal factor, the product is the nuclear norm of the direction.
+
+    Args:
+        rule: orthogonalizes.
+
+    Example:
+        >>> rule = NuclearNorm(sn.rules.Orthogonalize("plain"))
+        >>> rule.step(torch.zeros(2, 2), torch.diag(torch.tensor([3.0, 1.0])), {})[0].round()
+        tensor([[-4.,  0.],
+                [ 0., -4.]])
+
+    Source: Lau et al. 2025 (PolarGrad), arXiv:2505.21799.
+    """
+
+    rule: Rule
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        after, new = self.update_child(0, update, state)
+        norm = (update.direction * after.direction).sum()
+        return update.replace(direction=norm * after.direction), new
 
 
 @recipe
@@ -163,7 +225,7 @@ def polargrad(
     """
     return chain(
         r.ExponentialAverage(momentum),
-        z.NuclearNorm(r.Orthogonalize(coefficients, precision=precision)),
+        NuclearNorm(r.Orthogonalize(coefficients, precision=precision)),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -205,6 +267,45 @@ def rmnp(
     )
 
 
+@dataclass(frozen=True)
+class Alternate(Rule):
+    """One of several rules at each step, beginning with the first.
+
+    Args:
+        rules: without states, which would miss the other steps.
+
+    Raises:
+        ValueError: a rule has a state.
+
+    Example:
+        >>> rule = Alternate((sn.rules.StepSize(1.0), sn.rules.StepSize(0.0)))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(3):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight
+        tensor([2.])
+
+    Source: Gu and Xie 2026 (Mano).
+    """
+
+    rules: tuple[Rule, ...]
+
+    state_names = (STEP_KEY,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for rule in self.rules:
+            if rule.state_keys:
+                raise ValueError(f"Alternate: {rule!r} has a state ({', '.join(rule.state_keys)})")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction, turn = update.direction, (state[STEP_KEY] - 1) % len(self.rules)
+        for index in range(len(self.rules)):
+            after, _ = self.update_child(index, update, state)
+            direction = torch.where(turn == index, after.direction, direction)
+        return update.replace(direction=direction), {}
+
+
 @recipe
 def mano(lr: Scalar = 1e-3, momentum: Scalar = 0.95, weight_decay: Scalar = 0.1) -> Chain:
     """Mano: momentum without its radial part, normalized in columns and rows by turns.
@@ -229,15 +330,42 @@ def mano(lr: Scalar = 1e-3, momentum: Scalar = 0.95, weight_decay: Scalar = 0.1)
 
     Source: Gu and Xie 2026, arXiv:2601.23000; xie-lab-ml/Mano.
     """
-    columns, rows = (
-        chain(r.RadialProjection(v), z.RmsLength(0.2, v)) for v in ("dim=1", "channel")
-    )
+    columns, rows = (chain(r.RadialProjection(v), RmsLength(0.2, v)) for v in ("dim=1", "channel"))
     return chain(
         r.HeavyBall(momentum, buffer="momentum_buffer"),
-        z.Alternate((columns, rows)),
+        Alternate((columns, rows)),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
+
+
+@dataclass(frozen=True)
+class PostStepDecay(Rule):
+    """Cautious decay of the end of a step, so that a rule that sets its norm does not undo it:
+
+        e = w - rule(d),    w <- e - share e where w d > 0.
+
+    Args:
+        rule: ends the step.
+        share: eta lambda, in [0, inf).
+
+    Example:
+        >>> rule = PostStepDecay(sn.rules.FixedNorm("layer", "current"), 0.5)
+        >>> rule.step(torch.tensor([3.0, 0.0]), torch.tensor([0.6, 0.0]), {})[0]
+        tensor([1.5000, 0.0000])
+
+    Source: modded-nanogpt, track 3, record 46.
+    """
+
+    rule: Rule
+    share: Scalar = hyper("[0, inf)")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        shrinks = update.weight * update.direction > 0
+        after, new = self.update_child(0, update, state)
+        end = update.weight - after.direction
+        decay = torch.where(shrinks, cast_like(self.share, end) * end, 0)
+        return update.replace(direction=after.direction + decay), new
 
 
 @recipe
@@ -278,7 +406,7 @@ def rowfloor_muon(
         r.RadialProjection("layer", outward, inward=1.0),
         r.UpdateFloor(floor, "channel"),
         r.StepSize(lr),
-        z.PostStepDecay(r.FixedNorm("layer", "intended"), lr * weight_decay),
+        PostStepDecay(r.FixedNorm("layer", "intended"), lr * weight_decay),
     )
 
 
@@ -316,6 +444,8 @@ def hyperp(
 
     Source: Ren et al. 2026, arXiv:2603.28743; microsoft/ArchScale, pretrain.py.
     """
-    refuse_outside("(0, inf)", depth=depth, tokens=tokens, batch=batch)
+    check_number(depth, POSITIVE, "depth must be")
+    check_number(tokens, POSITIVE, "tokens must be")
+    check_number(batch, POSITIVE, "batch must be")
     rate = lr * (8 / depth) ** 0.5 * (tokens / 9.5e9) ** -0.32 * (batch / 2**21) ** 0.5
     return muonh(rate, momentum, nesterov, coefficients, precision)

@@ -1,14 +1,89 @@
-"""Adam's relatives: what they divide by, and what they average."""
+"""Adam's and Lion's relatives: other second moments, corrected gradients, masks and signs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
 from spherenorm import rules as r
-from spherenorm.numerics import Scalar
+from spherenorm.fields import Interval, check_number, hyper, view
+from spherenorm.numerics import (
+    Scalar,
+    add_scaled,
+    bias_correction,
+    bias_corrections,
+    cast_like,
+    ema,
+    ema_of_square,
+    safe_sqrt,
+    without_overflow,
+)
 from spherenorm.registry import recipe
-from spherenorm.rule import Chain, chain
-from spherenorm.views import ViewLike
-from spherenorm.zoo import rules as z
-from spherenorm.zoo.checks import refuse_outside
+from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
+from spherenorm.views import View, ViewLike
+
+NON_NEGATIVE = Interval.parse("[0, inf)")
+
+
+@dataclass(frozen=True)
+class GradientScale(Rule):
+    """Adam's preconditioner by itself, t counted from 1:
+
+        v_t = beta v_{t-1} + (1 - beta) g_t^2,    d / (sqrt(v_t / (1 - beta^t)) + eps).
+
+    Args:
+        beta: decay rate of v, in [0, 1).
+        eps: added to the root, in [0, inf).
+        largest: divide by the largest v so far.
+        view: one v for each unit of this view, of the mean square of its entries; None: one for
+            each entry.
+
+    Example:
+        >>> rule = GradientScale(0.9, 0.0)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0]
+        tensor([-1.])
+
+    Source: Kingma and Ba 2015, Algorithm 1; Reddi et al. 2018 (AMSGrad), for `largest`; Zhang et
+    al. 2024 (Adam-mini), for `view`.
+    """
+
+    beta: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+    largest: bool = False
+    view: ViewLike | None = view(None)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        names = (STEP_KEY, "exp_avg_sq")
+        return (*names, "max_exp_avg_sq") if self.largest else names
+
+    def init(self, weight: Tensor) -> State:
+        state = super().init(weight)
+        moments = {name: x for name, x in state.items() if name != STEP_KEY}
+        return state | {name: self._of_units(x) for name, x in moments.items()}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        if self.view is None:
+            square = ema_of_square(state["exp_avg_sq"], update.grad, self.beta)
+        else:
+            square = without_overflow(self._of_units(update.grad**2))
+            square = ema(state["exp_avg_sq"], square, self.beta)
+        new = {"exp_avg_sq": square}
+        if self.largest:
+            square = new["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], square)
+        share = bias_correction(self.beta, state[STEP_KEY])
+        length = safe_sqrt(square / cast_like(share, square)) + cast_like(self.eps, square)
+        return update.replace(direction=update.direction / length), new
+
+    def _of_units(self, x: Tensor) -> Tensor:
+        """Means over the units of the view, if there is one."""
+        if self.view is None:
+            return x
+        units: View = self.view
+        return units.total(x) / max(units.size(x), 1)
 
 
 @recipe
@@ -38,40 +113,7 @@ def amsgrad(
     """
     return chain(
         r.ExponentialAverage(betas[0], bias_correction=True),
-        z.GradientScale(betas[1], eps, largest=True),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
-
-
-@recipe
-def adabelief(
-    lr: Scalar = 1e-3,
-    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
-    eps: Scalar = 1e-16,
-    weight_decay: Scalar = 0.0,
-) -> Chain:
-    """AdaBelief: Adam that divides by how far gradients are from their average.
-
-        s <- beta2 s + (1 - beta2) (g - m)^2 + eps,
-        direction = (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps).
-
-    Start with lr = 0.001, betas (0.9, 0.999) (the default).
-
-    Args:
-        lr, betas: as for `adam`.
-        eps: in [0, inf).
-        weight_decay: decoupled, in [0, inf).
-
-    Example:
-        >>> rule, weight = adabelief(lr=0.1, betas=(0.5, 0.5)), torch.zeros(1)
-        >>> rule.step(weight, torch.tensor([-4.0]), rule.init(weight))[0]  # 4 over a deviation of 2
-        tensor([0.2000])
-
-    Source: Zhuang et al. 2020, arXiv:2010.07468, Algorithm 2.
-    """
-    return chain(
-        z.CenteredMoments(*betas, eps=eps),
+        GradientScale(betas[1], eps, largest=True),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -103,11 +145,159 @@ def laprop(
     Source: Ziyin et al. 2020, arXiv:2002.04839.
     """
     return chain(
-        z.GradientScale(betas[1], eps),
+        GradientScale(betas[1], eps),
         r.ExponentialAverage(betas[0], bias_correction=True),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
+
+
+@recipe
+def adam_mini(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+    view: ViewLike = "channel",
+) -> Chain:
+    """Adam-mini: AdamW with one second moment for each block of a weight.
+
+        v <- beta2 v + (1 - beta2) mean(g^2) over a block.
+
+    Blocks are the neurons of most matrices, the heads of queries and keys (`view="groups=8"`), and
+    the tokens of an embedding. Biases and gains have a block for each entry, as in Adam.
+
+    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+
+    Args:
+        lr, betas, eps: as for `adam`.
+        weight_decay: decoupled, in [0, inf).
+        view: splits a weight into its blocks.
+
+    Example:
+        >>> rule, weight = adam_mini(lr=0.1), torch.zeros(1, 2)
+        >>> rule.step(weight, torch.tensor([[1.0, 7.0]]), rule.init(weight))[0]  # over 5
+        tensor([[-0.0200, -0.1400]])
+
+    Source: Zhang et al. 2024, arXiv:2406.16793; zyushun/Adam-mini.
+    """
+    return chain(
+        r.ExponentialAverage(betas[0], bias_correction=True),
+        GradientScale(betas[1], eps, view=view),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@dataclass(frozen=True)
+class CenteredMoments(Rule):
+    """Adam's moments, of which the second is about the first, t counted from 1:
+
+        m_t = beta1 m_{t-1} + (1 - beta1) d_t
+        s_t = beta2 s_{t-1} + (1 - beta2) (d_t - m_t)^2 + eps
+        direction = (m_t / (1 - beta1^t)) / (sqrt(s_t / (1 - beta2^t)) + eps)
+
+    Args:
+        beta1, beta2: decay rates of the moments, in [0, 1).
+        eps: added to the second moment, and to its root, in [0, inf).
+
+    Example:
+        >>> rule = CenteredMoments(0.5, 0.5, 0.0)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([4.0]), rule.init(weight))[0]  # of a deviation of 2
+        tensor([-2.])
+
+    Source: Zhuang et al. 2020 (AdaBelief), arXiv:2010.07468, Algorithm 2.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta2: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-16)
+
+    state_names = (STEP_KEY, "exp_avg", "exp_avg_var")
+    tangent_names = ("exp_avg",)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        average = ema(state["exp_avg"], update.direction, self.beta1)
+        eps = cast_like(self.eps, average)
+        variance = ema_of_square(state["exp_avg_var"], update.direction - average, self.beta2)
+        variance = variance + eps
+        first, second = bias_corrections(state[STEP_KEY], self.beta1, self.beta2)
+        length = safe_sqrt(variance / cast_like(second, variance)) + eps
+        direction = average / cast_like(first, average) / length
+        new = {"exp_avg": average, "exp_avg_var": variance}
+        return update.replace(direction=direction), new
+
+
+@recipe
+def adabelief(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-16,
+    weight_decay: Scalar = 0.0,
+) -> Chain:
+    """AdaBelief: Adam that divides by how far gradients are from their average.
+
+        s <- beta2 s + (1 - beta2) (g - m)^2 + eps,
+        direction = (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps).
+
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
+
+    Args:
+        lr, betas: as for `adam`.
+        eps: in [0, inf).
+        weight_decay: decoupled, in [0, inf).
+
+    Example:
+        >>> rule, weight = adabelief(lr=0.1, betas=(0.5, 0.5)), torch.zeros(1)
+        >>> rule.step(weight, torch.tensor([-4.0]), rule.init(weight))[0]  # 4 over a deviation of 2
+        tensor([0.2000])
+
+    Source: Zhuang et al. 2020, arXiv:2010.07468, Algorithm 2.
+    """
+    return chain(
+        CenteredMoments(*betas, eps=eps),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@dataclass(frozen=True)
+class AdoptScale(Rule):
+    """Divide by the second moment of the steps before this one, and clip; the first direction is 0:
+
+        clip(d_t / max(sqrt(v_{t-1}), eps), (t - 1)^(1/4)),
+        v_1 = d_1^2,    v_t = beta v_{t-1} + (1 - beta) d_t^2.
+
+    Args:
+        beta: decay rate of v, in [0, 1).
+        eps: the smallest root that is divided by, in (0, inf).
+
+    Example:
+        >>> rule = AdoptScale(0.9, 1e-6)
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for grad in (4.0, 2.0):
+        ...     weight, state = rule.step(weight, torch.tensor([grad]), state)
+        >>> weight
+        tensor([-0.5000])
+
+    Source: Taniguchi et al. 2024 (ADOPT), arXiv:2411.02853, Algorithm 2.
+    """
+
+    beta: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("(0, inf)", 1e-6)
+
+    state_names = (STEP_KEY, "exp_avg_sq")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction, square, past = update.direction, state["exp_avg_sq"], state[STEP_KEY] - 1
+        bound = (past**0.25).to(direction.dtype)
+        eps = cast_like(self.eps, square) * torch.ones_like(square)
+        scaled = direction / torch.maximum(safe_sqrt(square), eps)
+        scaled = torch.minimum(torch.maximum(scaled, -bound), bound)
+        later = ema_of_square(square, direction, self.beta)
+        square = torch.where(past > 0, later, direction**2)
+        return update.replace(direction=scaled), {"exp_avg_sq": square}
 
 
 @recipe
@@ -143,11 +333,57 @@ def adopt(
     decay in the first step.
     """
     return chain(
-        z.AdoptScale(betas[1], eps),
+        AdoptScale(betas[1], eps),
         r.ExponentialAverage(betas[0]),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
+
+
+@dataclass(frozen=True)
+class DifferenceMoments(Rule):
+    """Moments of the gradient and of its change, c_t = g_t - g_{t-1} with c_1 = 0:
+
+        m = avg1(g),    v = avg2(c),    n = avg3((g + beta2 c)^2),
+        direction = (m + beta2 v) / (sqrt(n) + eps),
+
+    averages with decay rates beta1, beta2, beta3, and bias correction.
+
+    Args:
+        beta1, beta2, beta3: decay rates, in [0, 1).
+        eps: added to the root, in [0, inf).
+
+    Example:
+        >>> rule = DifferenceMoments(0.9, 0.9, 0.9, 0.0)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([4.0]), rule.init(weight))[0]
+        tensor([-1.])
+
+    Source: Xie et al. 2022 (Adan), arXiv:2208.06677, Algorithm 1; sail-sg/Adan.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta2: Scalar = hyper("[0, 1)")
+    beta3: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+
+    state_names = (STEP_KEY, "exp_avg", "exp_avg_diff", "exp_avg_sq", "past_grad")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        grad = update.direction
+        change = torch.where(state[STEP_KEY] > 1, grad - state["past_grad"], 0)
+        m = ema(state["exp_avg"], grad, self.beta1)
+        v = ema(state["exp_avg_diff"], change, self.beta2)
+        ahead = add_scaled(grad, self.beta2, change)
+        n = ema_of_square(state["exp_avg_sq"], ahead, self.beta3)
+        first, second, third = (
+            cast_like(share, m)
+            for share in bias_corrections(state[STEP_KEY], self.beta1, self.beta2, self.beta3)
+        )
+        numerator = m / first + cast_like(self.beta2, v) * (v / second)
+        direction = numerator / (safe_sqrt(n / third) + cast_like(self.eps, n))
+        new = {"exp_avg": m, "exp_avg_diff": v, "exp_avg_sq": n, "past_grad": grad}
+        return update.replace(direction=direction), new
 
 
 @recipe
@@ -176,12 +412,46 @@ def adan(
 
     Source: Xie et al. 2022, arXiv:2208.06677, Algorithm 1; sail-sg/Adan.
     """
-    refuse_outside("[0, inf)", lr=lr, weight_decay=weight_decay)
+    check_number(lr, NON_NEGATIVE, "lr must be")
+    check_number(weight_decay, NON_NEGATIVE, "weight_decay must be")
     return chain(
-        z.DifferenceMoments(*betas, eps=eps),
+        DifferenceMoments(*betas, eps=eps),
         r.StepSize(lr),
         r.Retraction(r.StepSize(1 / (1 + lr * weight_decay))),
     )
+
+
+@dataclass(frozen=True)
+class VarianceReduction(Rule):
+    """The gradient, corrected by its change, and no longer than 1, weight by weight:
+
+        c_t = g_t + gamma beta / (1 - beta) (g_t - g_{t-1}),    c_t / max(1, |c_t|),    g_0 = 0.
+
+    Args:
+        gamma: the strength, in [0, inf).
+        beta: of the average behind it, in [0, 1).
+
+    Example:
+        >>> rule = VarianceReduction(gamma=0.1, beta=0.5)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([0.5]), rule.init(weight))[0]
+        tensor([-0.5500])
+
+    Source: Yuan et al. 2024 (MARS), arXiv:2411.10438, the approximate form; AGI-Arena/MARS.
+    """
+
+    gamma: Scalar = hyper("[0, inf)")
+    beta: Scalar = hyper("[0, 1)")
+
+    state_names = ("past_grad",)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        grad = update.direction
+        strength = self.gamma * self.beta / (1 - self.beta)
+        corrected = add_scaled(grad, strength, grad - state["past_grad"])
+        length = safe_sqrt((corrected * corrected).sum())
+        corrected = corrected / torch.where(length > 1, length, 1)
+        return update.replace(direction=corrected), {"past_grad": grad}
 
 
 @recipe
@@ -213,8 +483,43 @@ def mars_adamw(
     Source: Yuan et al. 2024, arXiv:2411.10438, Algorithm 2; AGI-Arena/MARS.
     """
     return chain(
-        z.VarianceReduction(gamma, betas[0]),
+        VarianceReduction(gamma, betas[0]),
         r.AdaptiveMoments(*betas, eps=eps),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def mars_lion(
+    lr: Scalar = 1e-4,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.0,
+    gamma: Scalar = 0.025,
+) -> Chain:
+    """MARS with signs: the sign of an average of gradients that are corrected by their change.
+
+        c = g + gamma momentum / (1 - momentum) (g - g_past),    m = average of c / max(1, |c|).
+
+    Start with lr = 0.001, momentum 0.95 (as `lion`).
+
+    Args:
+        lr: the step of each entry, in [0, inf).
+        momentum: decay rate of m, in [0, 1).
+        weight_decay: in [0, inf).
+        gamma: of the correction, in [0, inf).
+
+    Example:
+        >>> rule, weight = mars_lion(lr=0.1), torch.zeros(2)
+        >>> rule.step(weight, torch.tensor([3.0, -0.01]), rule.init(weight))[0]
+        tensor([-0.1000,  0.1000])
+
+    Source: Yuan et al. 2024, arXiv:2411.10438, Algorithm 3; AGI-Arena/MARS.
+    """
+    return chain(
+        VarianceReduction(gamma, momentum),
+        r.ExponentialAverage(momentum),
+        r.Sign(),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -253,6 +558,52 @@ def cautious_adamw(
 
 
 @recipe
+def cautious_lion(
+    lr: Scalar = 1e-4, betas: tuple[Scalar, Scalar] = (0.9, 0.99), weight_decay: Scalar = 0.0
+) -> Chain:
+    """Cautious Lion: entries whose step and gradient disagree stay, and the others make up.
+
+        direction u m / max(mean(m), 0.001),    m = 1 where u g > 0,    u of Lion.
+
+    Start with lr = 0.001, betas (0.9, 0.99) (as `lion`).
+
+    Args:
+        lr, betas, weight_decay: as for `lion`.
+
+    Example:
+        >>> rule, weight = cautious_lion(lr=0.1), torch.zeros(2)
+        >>> rule.step(weight, torch.tensor([3.0, 0.0]), rule.init(weight))[0]  # of one in two
+        tensor([-0.2000,  0.0000])
+
+    Source: Liang et al. 2024, arXiv:2411.16085; kyleliang919/C-Optim.
+    """
+    return chain(
+        r.InterpolatedAverage(*betas),
+        r.Sign(),
+        r.CautiousMask(),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@dataclass(frozen=True)
+class GradientSign(Rule):
+    """The size of the direction with the sign of the gradient, entry by entry: |d| sign(g).
+
+    Example:
+        >>> update = Update(torch.zeros(2), torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 4.0]))
+        >>> GradientSign().update(update, {})[0].direction
+        tensor([-3.,  4.])
+
+    Source: Cao et al. 2024 (Grams), arXiv:2412.17107.
+    """
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction = update.direction.abs() * torch.sign(update.grad)
+        return update.replace(direction=direction), {}
+
+
+@recipe
 def grams(
     lr: Scalar = 1e-3,
     betas: tuple[Scalar, Scalar] = (0.9, 0.999),
@@ -279,10 +630,48 @@ def grams(
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
-        z.GradientSign(),
+        GradientSign(),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
+
+
+@dataclass(frozen=True)
+class SurpriseClip(Rule):
+    """Shorten the direction where gradients are larger than their second moment says:
+
+        d / max(1, s),    s^2 = mean(g^2 / max(v_t / (1 - beta^t), eps^2)).
+
+    Args:
+        beta: decay rate of the moment v that an earlier rule notes, in [0, 1).
+        eps: in (0, inf).
+
+    Raises:
+        KeyError: on the first step, when no rule before it notes a second moment.
+
+    Example:
+        >>> rule = sn.chain(sn.rules.AdaptiveMoments(0.0, 0.75), SurpriseClip(0.75))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for grad in (0.0, 1.0):
+        ...     weight, state = rule.step(weight, torch.tensor([grad]), state)
+        >>> weight  # Adam's step of sqrt(7) / 2, over a surprise of the same size
+        tensor([-1.])
+
+    Source: Wortsman et al. 2023 (StableAdamW), arXiv:2304.13013, Algorithm 2.
+    """
+
+    beta: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("(0, inf)", 1e-8)
+
+    state_names = (STEP_KEY,)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        square = update.notes["second_moment"]
+        expected = square / cast_like(bias_correction(self.beta, state[STEP_KEY]), square)
+        least = cast_like(self.eps, square) ** 2 * torch.ones_like(square)
+        surprise = safe_sqrt((update.grad**2 / torch.maximum(expected, least)).mean())
+        direction = update.direction / torch.where(surprise > 1, surprise, 1)
+        return update.replace(direction=direction), {}
 
 
 @recipe
@@ -316,43 +705,34 @@ def stable_adamw(
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
-        z.SurpriseClip(betas[1], eps),
+        SurpriseClip(betas[1], eps),
         r.StepSize(lr),
     )
 
 
 @recipe
-def adam_mini(
-    lr: Scalar = 1e-3,
-    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
-    eps: Scalar = 1e-8,
-    weight_decay: Scalar = 0.0,
-    view: ViewLike = "channel",
-) -> Chain:
-    """Adam-mini: AdamW with one second moment for each block of a weight.
+def signum(lr: Scalar = 1e-4, momentum: Scalar = 0.9, weight_decay: Scalar = 0.0) -> Chain:
+    """Signum: the sign of an average of gradients.
 
-        v <- beta2 v + (1 - beta2) mean(g^2) over a block.
+        m <- momentum m + (1 - momentum) g,    w <- w - lr (sign(m) + weight_decay w).
 
-    Blocks are the neurons of most matrices, the heads of queries and keys (`view="groups=8"`), and
-    the tokens of an embedding. Biases and gains have a block for each entry, as in Adam.
-
-    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+    Start with lr = 0.001, momentum 0.9 (measured).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: decoupled, in [0, inf).
-        view: splits a weight into its blocks.
+        lr: the step of each entry, in [0, inf).
+        momentum: in [0, 1); 0 is signSGD.
+        weight_decay: in [0, inf).
 
     Example:
-        >>> rule, weight = adam_mini(lr=0.1), torch.zeros(1, 2)
-        >>> rule.step(weight, torch.tensor([[1.0, 7.0]]), rule.init(weight))[0]  # over 5
-        tensor([[-0.0200, -0.1400]])
+        >>> rule, weight = signum(lr=0.1), torch.zeros(2)
+        >>> rule.step(weight, torch.tensor([3.0, -0.01]), rule.init(weight))[0]
+        tensor([-0.1000,  0.1000])
 
-    Source: Zhang et al. 2024, arXiv:2406.16793; zyushun/Adam-mini.
+    Source: Bernstein et al. 2018, arXiv:1802.04434, Algorithm 2.
     """
     return chain(
-        r.ExponentialAverage(betas[0], bias_correction=True),
-        z.GradientScale(betas[1], eps, view=view),
+        r.ExponentialAverage(momentum),
+        r.Sign(),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )

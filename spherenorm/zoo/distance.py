@@ -1,4 +1,4 @@
-"""Step sizes from an estimate d of the distance to the solution, over all weights together."""
+"""Step sizes from an estimate d of the distance to the solution, shared by all weights."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ from spherenorm.numerics import (
     safe_divide,
     safe_sqrt,
 )
-from spherenorm.rule import Rule, State, Update
-
-
-def _number(weight: Tensor) -> Tensor:
-    return torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
+from spherenorm.registry import recipe
+from spherenorm.rule import Chain, Rule, State, Update, chain
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,40 @@ class ProdigyStep(Rule):
         return ema(state["s"], grad, self.beta2**0.5)
 
 
+@recipe
+def prodigy(
+    lr: Scalar = 1.0,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+    d0: Scalar = 1e-6,
+) -> Chain:
+    """Prodigy: Adam that finds its own step size, an estimate of the distance to the solution.
+
+    See `zoo.rules.ProdigyStep` for the formula. All weights share the estimate.
+
+    Start with lr = 1, betas (0.9, 0.999) (the default, which needs no tuning).
+
+    Args:
+        lr: a factor, in [0, inf), for schedules; the same for all weights, but for 0.
+        betas: decay rates of the moments, each in [0, 1).
+        eps: in [0, inf).
+        weight_decay: in [0, inf).
+        d0: the first estimate, in (0, inf).
+
+    Example:
+        >>> rule, weight = prodigy(d0=0.01), torch.zeros(1)
+        >>> state = rule.init(weight)
+        >>> for _ in range(20):  # towards 1
+        ...     weight, state = rule.step(weight, weight - 1, state)
+        >>> bool(state["d"] > 0.1)
+        True
+
+    Source: Mishchenko and Defazio 2024, arXiv:2306.06101, Algorithm 4; konstmish/prodigy.
+    """
+    return chain(ProdigyStep(lr, *betas, eps=eps, d0=d0, weight_decay=weight_decay))
+
+
 @dataclass(frozen=True)
 class DAdaptation(Rule):
     """SGD with the step size eta d_t / |g_1|, and momentum as an average of iterates:
@@ -148,3 +179,34 @@ class DAdaptation(Rule):
     def restart_averages(self, weight: Tensor, state: State) -> State:
         zeros = {key: torch.zeros_like(state[key]) for key in ("s", "gain")}
         return {**state, "start": weight, **zeros}
+
+
+@recipe
+def dadapt_sgd(lr: Scalar = 1.0, momentum: Scalar = 0.9, d0: Scalar = 1e-6) -> Chain:
+    """D-Adaptation of SGD: its step size is an estimate of the distance to the solution.
+
+    See `zoo.rules.DAdaptation` for the formula. All weights share the estimate. A step goes on from
+    weights in the state: call `optimizer.reset_averages()` after writing into the parameters.
+
+    Start with lr = 0.3, momentum 0.9 (measured; the paper's is 1).
+
+    Args:
+        lr: a factor, in [0, inf), for schedules; the same for all weights, but for 0.
+        momentum: in [0, 1).
+        d0: the first estimate, in (0, inf).
+
+    Example:
+        >>> rule, weight = dadapt_sgd(momentum=0.0, d0=0.01), torch.zeros(1)
+        >>> state = rule.init(weight)
+        >>> for _ in range(20):  # towards 1
+        ...     weight, state = rule.step(weight, weight - 1, state)
+        >>> bool(state["d"] > 0.1)
+        True
+
+    Source: Defazio and Mishchenko 2023, arXiv:2301.07733; facebookresearch/dadaptation.
+    """
+    return chain(DAdaptation(lr, momentum, d0))
+
+
+def _number(weight: Tensor) -> Tensor:
+    return torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)

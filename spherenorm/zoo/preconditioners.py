@@ -1,0 +1,540 @@
+"""Second moments of matrices: by sums over rows and columns, and by Kronecker factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm import rules as r
+from spherenorm.fields import hyper
+from spherenorm.numerics import (
+    Scalar,
+    bias_corrections,
+    cast_like,
+    eigh,
+    ema,
+    ema_of_square,
+    safe_sqrt,
+    when,
+)
+from spherenorm.registry import recipe
+from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
+from spherenorm.views import View, replicate
+
+
+@dataclass(frozen=True)
+class FactoredScale(Rule):
+    """Divide by the root of a second moment that is kept as its sums R and C over rows and columns:
+
+        R_t, C_t = averages of the sums of d_t^2 + eps,    d / sqrt(R C / sum(R)).
+
+    Weights of fewer than two dimensions have the moment itself.
+
+    Args:
+        beta: decay rate of the averages, in [0, 1).
+        decay: c of a decay rate of 1 - t^-c instead, in (0, inf); None: beta.
+        eps: in [0, inf).
+
+    Example:
+        >>> rule = FactoredScale(decay=0.8)
+        >>> weight = torch.zeros(2, 2)
+        >>> rule.step(weight, torch.tensor([[1.0, 1.0], [3.0, 3.0]]), rule.init(weight))[0]
+        tensor([[-1., -1.],
+                [-1., -1.]])
+
+    Source: Shazeer and Stern 2018 (Adafactor), arXiv:1804.04235, Algorithm 4.
+    """
+
+    beta: Scalar = hyper("[0, 1)", 0.999)
+    decay: Scalar | None = hyper("(0, inf)", None)
+    eps: Scalar = hyper("[0, inf)", 1e-30)
+
+    state_names = (STEP_KEY, "square_row", "square_col", "square")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | _start(torch.zeros_like(weight), "square")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction = update.direction
+        beta = self.beta if self.decay is None else 1 - state[STEP_KEY] ** -self.decay
+        square = direction**2 + cast_like(self.eps, direction)
+        moment, new = _factored(state, "square", square, beta)
+        return update.replace(direction=_divide_by_root(direction, moment)), new
+
+
+@dataclass(frozen=True)
+class RmsLimit(Rule):
+    """Shorten a direction to a root mean square of at most r: d / max(1, rms(d) / r).
+
+    Args:
+        longest: r, in (0, inf).
+
+    Example:
+        >>> RmsLimit(1.0).step(torch.zeros(2), torch.tensor([2.0, 2.0]), {})[0]
+        tensor([-1., -1.])
+
+    Source: Shazeer and Stern 2018 (Adafactor), Algorithm 4.
+    """
+
+    longest: Scalar = hyper("(0, inf)", 1.0)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction = update.direction
+        excess = safe_sqrt((direction * direction).mean()) / cast_like(self.longest, direction)
+        direction = direction / torch.where(excess > 1, excess, 1)
+        return update.replace(direction=direction), {}
+
+
+@dataclass(frozen=True)
+class WeightRms(Rule):
+    """Multiply by the weight's root mean square, or by the least that counts: d max(least, rms(w)).
+
+    Args:
+        least: in (0, inf).
+
+    Example:
+        >>> WeightRms().step(torch.tensor([3.0, -3.0]), torch.tensor([1.0, 0.0]), {})[0]
+        tensor([ 0., -3.])
+
+    Source: Shazeer and Stern 2018 (Adafactor), Algorithm 4.
+    """
+
+    least: Scalar = hyper("(0, inf)", 1e-3)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        size = safe_sqrt((update.weight * update.weight).mean())
+        size = torch.maximum(size, cast_like(self.least, size) * torch.ones_like(size))
+        return update.replace(direction=size * update.direction), {}
+
+
+@recipe
+def adafactor(
+    lr: Scalar = 1e-2,
+    decay: Scalar = 0.8,
+    longest: Scalar = 1.0,
+    eps: Scalar = 1e-30,
+    eps2: Scalar = 1e-3,
+    weight_decay: Scalar = 0.0,
+) -> Chain:
+    """Adafactor: a second moment in rows and columns, and steps relative to the weight.
+
+        u = g / sqrt(R C / sum(R)),    w <- w - lr max(eps2, rms(w)) u / max(1, rms(u) / longest),
+
+    R and C averages of the sums of g^2 + eps, with a decay rate of 1 - t^-decay.
+
+    Start with lr = 0.02 (measured).
+
+    Args:
+        lr: relative to the weight, in [0, inf). The paper's is min(0.01, 1 / sqrt(t)).
+        decay: in (0, inf).
+        longest: in (0, inf).
+        eps: in [0, inf).
+        eps2: the least size of a weight that counts, in (0, inf).
+        weight_decay: decoupled, in [0, inf).
+
+    Example:
+        >>> rule, weight = adafactor(lr=0.1), 2 * torch.ones(2, 2)
+        >>> rule.step(weight, torch.tensor([[1.0, 1.0], [3.0, 3.0]]), rule.init(weight))[0]
+        tensor([[1.8000, 1.8000],
+                [1.8000, 1.8000]])
+
+    Source: Shazeer and Stern 2018, arXiv:1804.04235, Algorithms 4 and 5.
+    """
+    return chain(
+        FactoredScale(decay=decay, eps=eps),
+        RmsLimit(longest),
+        WeightRms(eps2),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@dataclass(frozen=True)
+class Confidence(Rule):
+    """An average whose entries count less where what enters it differs from it:
+
+        m_t = beta1 m_{t-1} + (1 - beta1) d_t,    m_t / sqrt(U_t),
+
+    U the factored moment of (d_t - m_t)^2 + eps, as in `FactoredScale`. Weights of fewer than two
+    dimensions step by m.
+
+    Args:
+        beta1: decay rate of the average, in [0, 1).
+        beta3: decay rate of U, in [0, 1).
+        eps: in [0, inf).
+
+    Example:
+        >>> rule = Confidence(0.5, 0.0)
+        >>> weight = torch.zeros(1, 1)
+        >>> rule.step(weight, torch.tensor([[3.0]]), rule.init(weight))[0]  # m = 1.5 = 3 - m
+        tensor([[-1.]])
+
+    Source: Luo et al. 2023 (CAME), arXiv:2307.02047, Algorithm 2.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta3: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-16)
+
+    state_names = ("exp_avg", "residual_row", "residual_col", "residual")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | _start(torch.zeros_like(weight), "residual")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        average = ema(state["exp_avg"], update.direction, self.beta1)
+        square = (update.direction - average) ** 2 + cast_like(self.eps, average)
+        residual, new = _factored(state, "residual", square, self.beta3)
+        direction = average if average.ndim < 2 else _divide_by_root(average, residual)
+        return update.replace(direction=direction), {"exp_avg": average, **new}
+
+
+@recipe
+def came(
+    lr: Scalar = 2e-4,
+    betas: tuple[Scalar, Scalar, Scalar] = (0.9, 0.999, 0.9999),
+    longest: Scalar = 1.0,
+    eps: Scalar = 1e-30,
+    eps2: Scalar = 1e-16,
+    weight_decay: Scalar = 0.0,
+) -> Chain:
+    """CAME: Adafactor with momentum, which counts less where the factored step is far from it.
+
+        u = g / sqrt(factored moment of g^2 + eps),    u <- u / max(1, rms(u) / longest),
+        m <- beta1 m + (1 - beta1) u,    direction = m / sqrt(factored moment of (u - m)^2 + eps2).
+
+    Start with lr = 0.0002, betas (0.9, 0.999, 0.9999) (the default).
+
+    Args:
+        lr: in [0, inf).
+        betas: of m, and of the two moments, each in [0, 1).
+        longest: in (0, inf).
+        eps, eps2: in [0, inf).
+        weight_decay: decoupled, in [0, inf).
+
+    Example:
+        >>> rule, weight = came(lr=0.1, betas=(0.5, 0.0, 0.0)), torch.zeros(1, 1)
+        >>> rule.step(weight, torch.tensor([[-4.0]]), rule.init(weight))[0]  # m and u - m are 0.5
+        tensor([[0.1000]])
+
+    Source: Luo et al. 2023, arXiv:2307.02047, Algorithm 2; yangluo7/CAME.
+    """
+    return chain(
+        FactoredScale(betas[1], eps=eps),
+        RmsLimit(longest),
+        Confidence(betas[0], betas[2], eps2),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+def _sums(x: Tensor, name: str) -> State:
+    """A factored moment's part of `x`: its sums, or itself if it has fewer than two dimensions.
+
+    Tensors of three dimensions and more are stacks of matrices, of their last two dimensions.
+    """
+    return {name: x} if x.ndim < 2 else {f"{name}_row": x.sum(-1), f"{name}_col": x.sum(-2)}
+
+
+def _start(zero: Tensor, name: str) -> State:
+    """The states of a factored moment; those that the shape does not need are empty."""
+    # (not `zero.flatten()[:0]`, which a tensor in uneven shards does not allow)
+    empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.new_full((0,), 0.0))
+    return empty | {key: _added_up(sums) for key, sums in _sums(zero, name).items()}
+
+
+def _added_up(x: Tensor) -> Tensor:
+    """Return a sharded tensor whole where each process holds only a summand of it."""
+    placements: tuple[Any, ...] = getattr(x, "placements", ())
+    return replicate(x) if any(each.is_partial() for each in placements) else x
+
+
+def _factored(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
+    """The average of `x` as the product of its sums, and the new states of that name."""
+    # So many entries add up to half of the largest number of the dtype at most.
+    x = x.clamp(max=torch.finfo(x.dtype).max / 2 / max(x.numel(), 1))
+    kept = {key: value for key, value in state.items() if key.startswith(name)}
+    new = {key: ema(state[key], sums, beta) for key, sums in _sums(x, name).items()}
+    if x.ndim < 2:
+        return new[name], kept | new
+    row, col = new[f"{name}_row"], new[f"{name}_col"]
+    return row[..., None] * (col / row.sum(-1, keepdim=True))[..., None, :], kept | new
+
+
+def _divide_by_root(direction: Tensor, moment: Tensor) -> Tensor:
+    """direction / sqrt(moment), and the direction itself where the moment is 0.
+
+    Where both a row and a column have had no gradient, as in an embedding's, the product of their
+    sums underflows, and the direction is 0.
+    """
+    length = safe_sqrt(moment)
+    return direction / torch.where(length == 0, 1, length)
+
+
+ROWS = View(0)
+
+
+@dataclass(frozen=True)
+class EigenbasisMoments(Rule):
+    """Adam in the eigenbasis of Shampoo's preconditioners; the first direction is 0:
+
+        L = average of G G^T,    R = average of G^T G,    Q_L, Q_R their eigenvectors,
+        V = average of (Q_L^T G Q_R)^2,    direction = Q_L (Q_L^T M Q_R / (sqrt(V) + eps)) Q_R^T,
+
+    with Adam's bias correction. The bases are eigenvectors of the first L and R, and are refreshed
+    after every k-th step by a power iteration: Q <- QR(L Q). A convolution is out x rest.
+
+    Args:
+        beta1, beta2: decay rates of M, and of V, L and R, in [0, 1).
+        eps: added to the root, in [0, inf).
+        every: k, in [1, inf).
+        one_sided: turn the smaller side alone, which takes less memory.
+
+    Raises:
+        ValueError: on `init`, when a weight has fewer than two dimensions.
+
+    Example:
+        >>> rule = EigenbasisMoments(0.0, 0.0)
+        >>> weight, state = torch.zeros(2, 2), rule.init(torch.zeros(2, 2))
+        >>> for _ in range(2):  # of one gradient again and again, its orthogonal factor
+        ...     weight, state = rule.step(weight, torch.tensor([[0.0, 3.0], [2.0, 0.0]]), state)
+        >>> weight.round(decimals=3)
+        tensor([[ 0., -1.],
+                [-1.,  0.]])
+
+    Source: Vyas et al. 2024 (SOAP), arXiv:2409.11321, Algorithm 3; nikhilvyas/SOAP.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta2: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+    every: Scalar = hyper("[1, inf)", 10)
+    one_sided: bool = False
+
+    state_names = (STEP_KEY, "exp_avg", "exp_avg_sq", "left", "right", "left_basis", "right_basis")
+
+    vectors = "refuse"
+
+    def init(self, weight: Tensor) -> State:
+        state = super().init(weight)
+        x = ROWS.rows(state["exp_avg"])
+        left, right = self._sides(x)
+        sides = {"left": (x @ x.mT)[:left], "right": (x.mT @ x)[:right]}
+        bases = {f"{name}_basis": side.clone() for name, side in sides.items()}
+        return {**state, "exp_avg": x, "exp_avg_sq": x.clone(), **sides, **bases}
+
+    def _sides(self, x: Tensor) -> tuple[int, int]:
+        """The rows of L and of R; 0 for a side that does not turn."""
+        m, n = x.shape
+        return (0 if self.one_sided and m > n else m), (0 if self.one_sided and m <= n else n)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        x, t = _matrix_of(update), state[STEP_KEY]
+        bases = state["left_basis"], state["right_basis"]
+        later = t > 1  # the first step takes the bases alone
+        average = torch.where(later, ema(state["exp_avg"], x, self.beta1), 0)
+        square = ema_of_square(state["exp_avg_sq"], _into(x, *bases), self.beta2)
+        square = torch.where(later, square, 0)
+        first, second = bias_corrections(torch.where(later, t - 1, 1), self.beta1, self.beta2)
+        length = safe_sqrt(square / cast_like(second, square)) + cast_like(self.eps, square)
+        scaled = _into(average, *bases) / cast_like(first, average) / length
+        scaled = torch.where(later, scaled, 0)
+        direction = _into(scaled, *(basis.mT for basis in bases))
+        new = {"exp_avg": average}
+        for name, gram, dim in (("left", x @ x.mT, 0), ("right", x.mT @ x, 1)):
+            side, basis = state[name], state[f"{name}_basis"]
+            if side.numel():
+                side = ema(side, gram, self.beta2)
+                basis, square = self._refreshed(side, basis, square, dim, t)
+            new |= {name: side, f"{name}_basis": basis}
+        direction = ROWS.from_rows(direction, update.weight)
+        return update.replace(direction=direction), new | {"exp_avg_sq": square}
+
+    def _refreshed(
+        self, side: Tensor, basis: Tensor, square: Tensor, dim: int, step: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The basis of a side after a step, and V in its order."""
+
+        def iterated() -> tuple[Tensor, Tensor]:
+            order = torch.argsort((basis * (side @ basis)).sum(0), descending=True)
+            turned = torch.linalg.qr(side @ basis[:, order])[0]
+            return turned.contiguous(), square.index_select(dim, order)
+
+        def first() -> tuple[Tensor, Tensor]:
+            vectors = eigh(side, type(self).__name__)[1].to(side)
+            return vectors.flip(1).contiguous(), square
+
+        # (contiguous, as a loaded state is: a product rounds by the layout of its factors)
+        kept = when((step > 1) & ((step - 1) % self.every == 0), iterated, (basis, square))
+        return when(step == 1, first, kept)
+
+
+@recipe
+def soap(
+    lr: Scalar = 3e-3,
+    betas: tuple[Scalar, Scalar] = (0.95, 0.95),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 1e-2,
+    every: int = 10,
+    one_sided: bool = False,
+) -> Chain:
+    """SOAP: Adam in the slowly turning eigenbasis of Shampoo's preconditioners.
+
+        direction = Q_L (Q_L^T M Q_R / (sqrt(V) + eps)) Q_R^T,    V = average of (Q_L^T G Q_R)^2,
+
+    Q_L and Q_R eigenvectors of averages of G G^T and G^T G. The first step takes those, and decays.
+    (The release has no decay in the first step, and decays behind a step, not before it.)
+    `"hyperball(soap)"` is SOAP on the hyperball.
+
+    Start with lr = 0.003, betas (0.95, 0.95) (the default).
+
+    Args:
+        lr: in [0, inf).
+        betas: decay rates of M, and of V and the preconditioners, each in [0, 1).
+        eps: in [0, inf).
+        weight_decay: decoupled, in [0, inf).
+        every: steps between refreshed bases, at least 1.
+        one_sided: turn the smaller side alone.
+
+    Example:
+        >>> rule, weight = soap(lr=0.1, betas=(0.0, 0.0), weight_decay=0.0), torch.zeros(2, 2)
+        >>> state, grad = rule.init(weight), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> for _ in range(2):
+        ...     weight, state = rule.step(weight, grad, state)
+        >>> weight.round(decimals=3)  # of one gradient alone, Muon's step
+        tensor([[ 0.0000, -0.1000],
+                [ 0.1000,  0.0000]])
+
+    Source: Vyas et al. 2024, arXiv:2409.11321, Algorithm 3; nikhilvyas/SOAP, of matrices.
+    """
+    return chain(
+        EigenbasisMoments(*betas, eps=eps, every=every, one_sided=one_sided),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@dataclass(frozen=True)
+class KroneckerRoots(Rule):
+    """Divide by the fourth roots of the sums of both second moments:
+
+        L^(-1/4) D R^(-1/4),    L = eps I + sum_t D_t D_t^T,    R = eps I + sum_t D_t^T D_t.
+
+    A convolution is out x rest.
+
+    Args:
+        eps: in (0, inf).
+        every: the steps between new roots, in [1, inf).
+
+    Raises:
+        ValueError: on `init`, when a weight has fewer than two dimensions.
+
+    Example:
+        >>> rule, weight = KroneckerRoots(1e-6), torch.zeros(2, 2)
+        >>> rule.step(weight, torch.diag(torch.tensor([4.0, 9.0])), rule.init(weight))[0].round()
+        tensor([[-1.,  0.],
+                [ 0., -1.]])
+
+    Source: Gupta et al. 2018 (Shampoo), arXiv:1802.09568, Algorithm 1.
+    """
+
+    eps: Scalar = hyper("(0, inf)", 1e-4)
+    every: Scalar = hyper("[1, inf)", 1)
+
+    state_names = (STEP_KEY, "left", "right", "left_root", "right_root")
+
+    vectors = "refuse"
+
+    def init(self, weight: Tensor) -> State:
+        x = torch.zeros_like(ROWS.rows(weight))
+        sides = {"left": x @ x.mT, "right": x.mT @ x}
+        return super().init(weight) | sides | {f"{k}_root": s.clone() for k, s in sides.items()}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        x = _matrix_of(update)
+        new = {
+            "left": _finite_sum(state["left"], x @ x.mT),
+            "right": _finite_sum(state["right"], x.mT @ x),
+        }
+        new["left_root"], new["right_root"] = when(
+            (state[STEP_KEY] - 1) % self.every == 0,
+            lambda: (self._root(new["left"]), self._root(new["right"])),
+            (state["left_root"], state["right_root"]),
+        )
+        direction = new["left_root"] @ x @ new["right_root"]
+        return update.replace(direction=ROWS.from_rows(direction, update.weight)), new
+
+    def _root(self, side: Tensor) -> Tensor:
+        """(side + eps I)^(-1/4)."""
+        values, vectors = eigh(side, type(self).__name__)
+        powers = (values.clamp(min=0) + cast_like(self.eps, values)) ** -0.25
+        return ((vectors * powers) @ vectors.mT).to(side)
+
+
+@recipe
+def shampoo(
+    lr: Scalar = 0.1,
+    momentum: Scalar = 0.0,
+    eps: Scalar = 1e-4,
+    weight_decay: Scalar = 0.0,
+    every: int = 1,
+) -> Chain:
+    """Shampoo: gradients divided by the fourth roots of both of their second moments.
+
+        W <- W - lr L^(-1/4) G R^(-1/4),    L = eps I + sum G G^T,    R = eps I + sum G^T G.
+
+    Start with lr = 0.1, momentum 0.9 (measured).
+
+    Args:
+        lr: in [0, inf).
+        momentum: of the directions, in [0, 1).
+        eps: in (0, inf).
+        weight_decay: decoupled, in [0, inf).
+        every: steps between new roots, at least 1.
+
+    Example:
+        >>> rule, weight = shampoo(lr=0.1), torch.zeros(2, 2)
+        >>> grad = torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=3)
+        tensor([[ 0.0000, -0.1000],
+                [ 0.1000,  0.0000]])
+
+    Source: Gupta et al. 2018, arXiv:1802.09568, Algorithm 1.
+    """
+    return chain(
+        KroneckerRoots(eps, every),
+        r.HeavyBall(momentum),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+def _matrix_of(update: Update) -> Tensor:
+    """Return the direction as a matrix whose Gram matrices are finite.
+
+    Entries so large that products of rows would overflow are scaled down, all by one factor: the
+    step divides by a root of the Gram matrices, so it is about as long as if they were not. That
+    is above 1e18 / size in float32, for a weight of so many entries.
+    """
+    x = ROWS.rows(update.direction)
+    if not x.numel():
+        return x
+    limit = torch.finfo(x.dtype).max ** 0.5 / (8 * x.numel())
+    largest = x.abs().amax()
+    # (a branch, since a copy would be laid out otherwise, by which products round)
+    return when(largest > limit, lambda: x * (limit / largest), x)
+
+
+def _into(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """left^T x right; an empty basis leaves its side alone."""
+    x = left.mT @ x if left.numel() else x
+    return x @ right if right.numel() else x
+
+
+def _finite_sum(total: Tensor, gram: Tensor) -> Tensor:
+    """total + gram, or the total as it was if the sum would overflow; a nan stays one."""
+    after = total + gram
+    return torch.where(after.isinf().any(), total, after)
