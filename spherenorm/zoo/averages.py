@@ -67,15 +67,15 @@ class WeightedSum(Rule):
 
 @recipe
 def aggmo(lr: Scalar = 0.1, betas: tuple[Scalar, Scalar, Scalar] = (0.0, 0.9, 0.99)) -> Chain:
-    """Aggregated momentum: the mean of heavy balls with several memories.
+    """Aggregated momentum: the mean of heavy balls with several decay rates.
 
         p_i <- beta_i p_i + g,    w <- w - lr mean_i p_i.
 
     Start with lr = 0.1, betas (0, 0.9, 0.99) (the default).
 
     Args:
-        lr: in [0, inf).
-        betas: of the heavy balls, each in [0, 1).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of the heavy balls, each in [0, 1).
 
     Example:
         >>> rule, weight = aggmo(lr=0.1, betas=(0.0, 0.5, 0.5)), torch.zeros(1)
@@ -86,6 +86,8 @@ def aggmo(lr: Scalar = 0.1, betas: tuple[Scalar, Scalar, Scalar] = (0.0, 0.9, 0.
         tensor([0.7000])
 
     Source: Lucas et al. 2019, arXiv:1804.00325.
+
+    `spherenorm code aggmo` prints it as plain torch.
     """
     return chain(
         WeightedSum(tuple(map(r.HeavyBall, betas)), (1 / len(betas),) * len(betas)),
@@ -104,10 +106,10 @@ def qhm(
     Start with lr = 1, momentum 0.999, nu 0.7 (the default).
 
     Args:
-        lr: in [0, inf).
-        momentum: in [0, 1).
+        lr: learning rate, in [0, inf).
+        momentum: decay rate of m, in [0, 1).
         nu: the share of the average, in [0, 1]; 0 is SGD.
-        weight_decay: of an L2 regularization, in [0, inf).
+        weight_decay: factor of the L2 term weight_decay w in the gradient, in [0, inf).
 
     Example:
         >>> rule, weight = qhm(lr=1.0, momentum=0.5, nu=0.5), torch.zeros(1)
@@ -115,6 +117,8 @@ def qhm(
         tensor([3.])
 
     Source: Ma and Yarats 2019, arXiv:1810.06801.
+
+    `spherenorm code qhm` prints it as plain torch.
     """
     check_number(nu, Interval.parse("[0, 1]"), "nu must be")
     return chain(
@@ -134,16 +138,21 @@ def ademamix(
 ) -> Chain:
     """AdEMAMix: AdamW with a second momentum that remembers tens of thousands of steps.
 
-        direction = (m1 / (1 - beta1^t) + alpha m2) / (sqrt(v / (1 - beta2^t)) + eps).
+        m1 <- beta1 m1 + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        m2 <- beta3 m2 + (1 - beta3) g,
+        u = (m1 / (1 - beta1^t) + alpha m2) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
+
+    In long runs beta3 and alpha should grow from beta1 and 0, which is up to the training loop.
 
     Start with lr = 0.002, betas (0.9, 0.999, 0.9999) (measured).
 
     Args:
-        lr, weight_decay: in [0, inf).
-        betas: of m1, of v, and of m2, each in [0, 1). Long runs want beta3, and alpha, to grow
-            from beta1 and from 0, which is left to the training loop.
-        alpha: the weight of m2, in [0, inf).
-        eps: in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m1, v and m2, each in [0, 1).
+        alpha: the factor of m2, in [0, inf).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = ademamix(lr=0.1, betas=(0.9, 0.999, 0.5)), torch.zeros(1)
@@ -151,6 +160,8 @@ def ademamix(
         tensor([0.2000])
 
     Source: Pagliardini et al. 2025, arXiv:2409.03137, Algorithm 1; apple/ml-ademamix.
+
+    `spherenorm code ademamix` prints it as plain torch.
     """
     check_number(alpha, Interval.parse("[0, inf)"), "alpha must be")
     fast = r.ExponentialAverage(betas[0], bias_correction=True)
@@ -203,17 +214,22 @@ def grokfast(
     alpha: Scalar = 0.98,
     lamb: Scalar = 2.0,
 ) -> Chain:
-    """Grokfast: AdamW of a gradient whose slow part is made larger.
+    """Grokfast: AdamW of a gradient whose slow part is amplified.
 
-        h <- alpha h + (1 - alpha) g, which starts at the first g;    AdamW of g + lamb h.
+        h <- alpha h + (1 - alpha) g, which starts at the first g,    g <- g + lamb h,
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
 
-    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr, weight_decay: in [0, inf).
-        betas, eps: as for `adamw`.
-        alpha: decay rate of the slow part, in [0, 1).
-        lamb: by which it is multiplied, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        alpha: decay rate of h, in [0, 1).
+        lamb: the factor of h, in [0, inf).
 
     Example:
         >>> rule, weight = grokfast(lr=0.1), torch.zeros(1)
@@ -221,6 +237,8 @@ def grokfast(
         tensor([-4.])
 
     Source: Lee et al. 2024, arXiv:2405.20233, Algorithm 2; ironjr/grokfast, gradfilter_ema.
+
+    `spherenorm code grokfast` prints it as plain torch.
     """
     return chain(
         SlowGradient(alpha, lamb),
@@ -290,19 +308,23 @@ class ScheduleFree(Rule):
 def schedulefree_sgd(
     lr: Scalar = 1.0, momentum: Scalar = 0.9, weight_decay: Scalar = 0.0, power: Scalar = 0.0
 ) -> Chain:
-    """Schedule-free SGD: an average of the iterates takes the place of a schedule.
+    """Schedule-free SGD: an average x of the iterates z takes the place of a schedule.
 
-    The model holds y, at which the gradient is taken; evaluate with `eval_weight`. A warmup of lr is
-    yours. See `zoo.rules.ScheduleFree` for the formula. A step makes y of z and x in the state:
-    call `optimizer.reset_averages()` after writing into the parameters.
+        z <- z - lr (g + weight_decay y),
+        x <- (1 - c) x + c z,    y <- (1 - beta) z + beta x,
+        c = s_t / (s_1 + ... + s_t),    s_t = t^power max(lr_1, ..., lr_t)^2,    beta = momentum.
+
+    The model holds y, at which the gradient is taken; evaluate with `eval_weight`, which is x. The
+    training loop does the warmup of lr. A step computes y from the states z and x: call
+    `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 1, momentum 0.9 (the default).
 
     Args:
-        lr: in [0, inf).
+        lr: learning rate, in [0, inf).
         momentum: where y lies between the iterate and the average, in [0, 1).
-        weight_decay: at y, in [0, inf).
-        power: of the step number in the average, in [0, inf).
+        weight_decay: factor of y in the step, in [0, inf).
+        power: exponent of the step count in the average, in [0, inf).
 
     Example:
         >>> rule, weight = schedulefree_sgd(lr=1.0), torch.zeros(1)
@@ -313,6 +335,8 @@ def schedulefree_sgd(
         tensor([2.])
 
     Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
+
+    `spherenorm code schedulefree_sgd` prints it as plain torch.
     """
     return chain(
         r.CoupledDecay(weight_decay),
@@ -329,18 +353,26 @@ def schedulefree_adamw(
     weight_decay: Scalar = 0.0,
     power: Scalar = 0.0,
 ) -> Chain:
-    """Schedule-free AdamW: Adam without its momentum, and with an average of the iterates.
+    """Schedule-free AdamW: Adam without momentum, and with an average x of the iterates z.
 
-    The model holds y, as for `schedulefree_sgd`; write into it as there.
+        v <- beta2 v + (1 - beta2) g^2,
+        z <- z - lr (g / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay y),
+        x <- (1 - c) x + c z,    y <- (1 - beta) z + beta x,
+        c = s_t / (s_1 + ... + s_t),    s_t = t^power max(lr_1, ..., lr_t)^2,    beta = beta1.
+
+    The model holds y, at which the gradient is taken; evaluate with `eval_weight`, which is x. The
+    training loop does the warmup of lr. A step computes y from the states z and x: call
+    `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.005, betas (0.9, 0.999) (measured).
 
     Args:
-        lr: in [0, inf).
-        betas: where y lies between the iterate and the average, and of the second moment, each
+        lr: learning rate, in [0, inf).
+        betas: where y lies between the iterate and the average, and the decay rate of v, each
             in [0, 1).
-        eps: in [0, inf).
-        weight_decay, power: as for `schedulefree_sgd`.
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of y in the step, in [0, inf).
+        power: exponent of the step count in the average, in [0, inf).
 
     Example:
         >>> rule, weight = schedulefree_adamw(lr=1.0), torch.zeros(1)
@@ -351,6 +383,8 @@ def schedulefree_adamw(
         tensor([2.])
 
     Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
+
+    `spherenorm code schedulefree_adamw` prints it as plain torch.
     """
     return chain(
         GradientScale(betas[1], eps),
@@ -369,19 +403,29 @@ def schedulefree_adamc(
     momentum: Scalar = 0.9,
     power: Scalar = 0.0,
 ) -> Chain:
-    """Schedule-free AdamC: Adam with its momentum, decay by lr^2, and an average of the iterates.
+    """Schedule-free AdamC: Adam with momentum, decay by lr^2, and an average x of the iterates z.
 
-    It is ScheduleFree+ without its Polyak step size, which needs the value of the loss. The model
-    holds y, as for `schedulefree_sgd`; write into it as there.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        z <- z - lr u - lr^2 weight_decay y,
+        x <- (1 - c) x + c z,    y <- (1 - beta) z + beta x,
+        c = s_t / (s_1 + ... + s_t),    s_t = t^power max(lr_1, ..., lr_t)^2,    beta = momentum.
+
+    It is ScheduleFree+ without its Polyak step size, which needs the value of the loss.
+
+    The model holds y, at which the gradient is taken; evaluate with `eval_weight`, which is x. The
+    training loop does the warmup of lr. A step computes y from the states z and x: call
+    `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.005, betas (0.9, 0.95) (measured).
 
     Args:
-        lr, eps: in [0, inf).
-        betas: decay rates of Adam's moments, each in [0, 1).
-        weight_decay: the iterate loses lr^2 weight_decay y, in [0, inf); 20 to 50 are usual.
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of lr^2 y in the step, in [0, inf); 20 to 50 are usual.
         momentum: where y lies between the iterate and the average, in [0, 1).
-        power: as for `schedulefree_sgd`.
+        power: exponent of the step count in the average, in [0, inf).
 
     Example:
         >>> rule, weight = schedulefree_adamc(lr=0.1, weight_decay=20.0), torch.ones(1)
@@ -390,6 +434,8 @@ def schedulefree_adamc(
 
     Source: Defazio 2026, arXiv:2605.19095; facebookresearch/schedule_free,
     adamc_schedulefree_plus_paper.py.
+
+    `spherenorm code schedulefree_adamc` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -452,18 +498,24 @@ def lookahead_adamw(
     alpha: Scalar = 0.5,
     every: int = 5,
 ) -> Chain:
-    """Lookahead around AdamW: every few steps, go back a part of the way.
+    """Lookahead around AdamW: after every k-th step, go back a part of the way.
 
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w),
         s <- s + alpha (w - s),    w <- s    after each `every` steps.
 
-    s is in the state: call `optimizer.reset_averages()` after writing into the parameters.
+    s is a state: call `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.002, betas (0.9, 0.999) (measured).
 
     Args:
-        lr, betas, eps, weight_decay: as for `adamw`.
-        alpha: the share of the way that is kept, in [0, 1].
-        every: at least 1.
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        alpha: the share of the way that remains, in [0, 1].
+        every: k, the number of steps, in [1, inf).
 
     Example:
         >>> rule, weight = lookahead_adamw(lr=0.1, weight_decay=0.0, every=2), torch.zeros(1)
@@ -474,6 +526,8 @@ def lookahead_adamw(
         tensor([0.1000])
 
     Source: Zhang et al. 2019, arXiv:1907.08610, Algorithm 1.
+
+    `spherenorm code lookahead_adamw` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -539,16 +593,24 @@ def emanesterov_adamw(
 ) -> Chain:
     """EMA-Nesterov around AdamW: gradients are taken ahead of the weight, along its trend.
 
-    The model holds the point ahead; evaluate with `eval_weight`. `zoo.rules.TrendLookahead` behind the
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w' = y - lr (u + weight_decay y),    m' <- memory m' + (1 - memory) (w' - w),
+        y <- w' + lookahead m'.
+
+    The model holds y; evaluate with `eval_weight`, which is w. `zoo.rules.TrendLookahead` after the
     step size of any chain does the same. The paper switches it off in warmup and at the end. Call
     `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.002, betas (0.9, 0.999) (measured).
 
     Args:
-        lr, betas, eps, weight_decay: as for `adamw`.
-        lookahead: how far ahead, in average steps, in [0, inf).
-        memory: decay rate of the average of steps, in [0, 1).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        lookahead: the distance ahead, in average steps, in [0, inf).
+        memory: decay rate of the average of steps m', in [0, 1).
 
     Example:
         >>> rule, weight = emanesterov_adamw(lr=0.1, weight_decay=0.0, memory=0.0), torch.zeros(1)
@@ -556,6 +618,8 @@ def emanesterov_adamw(
         tensor([0.1500])
 
     Source: Yau et al. 2026, arXiv:2605.25395; modded-nanogpt, track 3.
+
+    `spherenorm code emanesterov_adamw` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),

@@ -95,18 +95,21 @@ def prodigy(
     weight_decay: Scalar = 0.0,
     d0: Scalar = 1e-6,
 ) -> Chain:
-    """Prodigy: Adam that finds its own step size, an estimate of the distance to the solution.
+    """Prodigy: Adam with a step size of its own, an estimate d of the distance to the solution.
 
-    See `zoo.rules.ProdigyStep` for the formula. All weights share the estimate.
+        m <- beta1 m + (1 - beta1) d g,    v <- beta2 v + (1 - beta2) d^2 g^2,
+        w <- w - lr d (m / (sqrt(v) + d eps) + weight_decay w),
+        r <- b r + (1 - b) lr d^2 <g, w_0 - w>,    s <- b s + (1 - b) lr d^2 g,    b = sqrt(beta2),
+        d <- max(d, r / |s|_1),    sums over all weights, which share d and r.
 
     Start with lr = 1, betas (0.9, 0.999) (the default, which needs no tuning).
 
     Args:
-        lr: a factor, in [0, inf), for schedules; the same for all weights, but for 0.
-        betas: decay rates of the moments, each in [0, 1).
-        eps: in [0, inf).
-        weight_decay: in [0, inf).
-        d0: the first estimate, in (0, inf).
+        lr: a factor for schedules, in [0, inf); all weights with lr > 0 must have the same.
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, times d, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf).
+        d0: the first d, in (0, inf).
 
     Example:
         >>> rule, weight = prodigy(d0=0.01), torch.zeros(1)
@@ -183,17 +186,20 @@ class DAdaptation(Rule):
 
 @recipe
 def dadapt_sgd(lr: Scalar = 1.0, momentum: Scalar = 0.9, d0: Scalar = 1e-6) -> Chain:
-    """D-Adaptation of SGD: its step size is an estimate of the distance to the solution.
+    """D-Adaptation of SGD: its step size is an estimate d of the distance to the solution.
 
-    See `zoo.rules.DAdaptation` for the formula. All weights share the estimate. A step goes on from
-    weights in the state: call `optimizer.reset_averages()` after writing into the parameters.
+        l = lr d / |g_1|,    a <- a + l <g, s>,    s <- s + l g,    d <- max(d, 2 a / |s|),
+        w <- momentum w + (1 - momentum) (w_0 - s),
+
+    products and norms over all weights, which share a, d and |g_1|. A step continues from weights
+    in the state: call `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.3, momentum 0.9 (measured; the paper's is 1).
 
     Args:
-        lr: a factor, in [0, inf), for schedules; the same for all weights, but for 0.
+        lr: a factor for schedules, in [0, inf); all weights with lr > 0 must have the same.
         momentum: in [0, 1).
-        d0: the first estimate, in (0, inf).
+        d0: the first d, in (0, inf).
 
     Example:
         >>> rule, weight = dadapt_sgd(momentum=0.0, d0=0.01), torch.zeros(1)

@@ -95,14 +95,17 @@ def amsgrad(
 ) -> Chain:
     """AMSGrad: AdamW that divides by the largest second moment so far.
 
-        v_max <- max(v_max, v),
-        direction = (m / (1 - beta1^t)) / (sqrt(v_max / (1 - beta2^t)) + eps).
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,    v_max <- max(v_max, v),
+        u = (m / (1 - beta1^t)) / (sqrt(v_max / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
 
-    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: decoupled, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v_max, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = amsgrad(lr=0.1, betas=(0.0, 0.5)), torch.zeros(1)
@@ -110,6 +113,8 @@ def amsgrad(
         tensor([0.1000])
 
     Source: Reddi et al. 2018, arXiv:1904.09237, Algorithm 2, with bias correction, as torch.optim.
+
+    `spherenorm code amsgrad` prints it as plain torch.
     """
     return chain(
         r.ExponentialAverage(betas[0], bias_correction=True),
@@ -126,16 +131,19 @@ def laprop(
     eps: Scalar = 1e-15,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
-    """LaProp: the average of gradients that are divided first, where Adam divides the average.
+    """LaProp: average gradients that are divided before, where Adam divides the average.
 
+        v <- beta2 v + (1 - beta2) g^2,
         m <- beta1 m + (1 - beta1) g / (sqrt(v / (1 - beta2^t)) + eps),
-        direction = m / (1 - beta1^t).
+        w <- w - lr (m / (1 - beta1^t) + weight_decay w).
 
     Start with lr = 0.002, betas (0.9, 0.999) (measured).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: decoupled, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = laprop(lr=0.1), torch.zeros(2)
@@ -143,6 +151,8 @@ def laprop(
         tensor([ 0.1000, -0.1000])
 
     Source: Ziyin et al. 2020, arXiv:2002.04839.
+
+    `spherenorm code laprop` prints it as plain torch.
     """
     return chain(
         GradientScale(betas[1], eps),
@@ -162,16 +172,20 @@ def adam_mini(
 ) -> Chain:
     """Adam-mini: AdamW with one second moment for each block of a weight.
 
-        v <- beta2 v + (1 - beta2) mean(g^2) over a block.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) mean(g^2) over a block,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
 
     Blocks are the neurons of most matrices, the heads of queries and keys (`view="groups=8"`), and
-    the tokens of an embedding. Biases and gains have a block for each entry, as in Adam.
+    the tokens of an embedding. In biases and gains each entry is a block, as in Adam.
 
-    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: decoupled, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         view: splits a weight into its blocks.
 
     Example:
@@ -180,6 +194,8 @@ def adam_mini(
         tensor([[-0.0200, -0.1400]])
 
     Source: Zhang et al. 2024, arXiv:2406.16793; zyushun/Adam-mini.
+
+    `spherenorm code adam_mini` prints it as plain torch.
     """
     return chain(
         r.ExponentialAverage(betas[0], bias_correction=True),
@@ -236,17 +252,19 @@ def adabelief(
     eps: Scalar = 1e-16,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
-    """AdaBelief: Adam that divides by how far gradients are from their average.
+    """AdaBelief: Adam that divides by the deviation of gradients from their average.
 
-        s <- beta2 s + (1 - beta2) (g - m)^2 + eps,
-        direction = (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps).
+        m <- beta1 m + (1 - beta1) g,    s <- beta2 s + (1 - beta2) (g - m)^2 + eps,
+        u = (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
 
     Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr, betas: as for `adam`.
-        eps: in [0, inf).
-        weight_decay: decoupled, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and s, each in [0, 1).
+        eps: added to s and to its root, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = adabelief(lr=0.1, betas=(0.5, 0.5)), torch.zeros(1)
@@ -254,6 +272,8 @@ def adabelief(
         tensor([0.2000])
 
     Source: Zhuang et al. 2020, arXiv:2010.07468, Algorithm 2.
+
+    `spherenorm code adabelief` prints it as plain torch.
     """
     return chain(
         CenteredMoments(*betas, eps=eps),
@@ -307,19 +327,20 @@ def adopt(
     eps: Scalar = 1e-6,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
-    """ADOPT: converges with any beta2, since the second moment does not know the present gradient.
+    """ADOPT: converges with any beta2, since the second moment leaves out the present gradient.
 
-        m <- beta1 m + (1 - beta1) clip(g / max(sqrt(v), eps), (t - 1)^(1/4)),    w <- w - lr m,
-        v <- beta2 v + (1 - beta2) g^2.
+        m <- beta1 m + (1 - beta1) clip(g / max(sqrt(v), eps), (t - 1)^(1/4)),
+        w <- w - lr (m + weight_decay w),    v <- beta2 v + (1 - beta2) g^2.
 
-    The first step only takes v = g^2, and decays.
+    The first step only sets v = g^2, and decays.
 
     Start with lr = 0.001, betas (0.9, 0.9999) (the default).
 
     Args:
-        lr, betas: as for `adam`.
-        eps: in (0, inf).
-        weight_decay: decoupled, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: the minimum of the root of v, in (0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = adopt(lr=0.1, betas=(0.0, 0.9)), torch.zeros(1)
@@ -331,6 +352,8 @@ def adopt(
 
     Source: Taniguchi et al. 2024, arXiv:2411.02853, Algorithm 2; iShohei220/adopt, which does not
     decay in the first step.
+
+    `spherenorm code adopt` prints it as plain torch.
     """
     return chain(
         AdoptScale(betas[1], eps),
@@ -395,15 +418,19 @@ def adan(
 ) -> Chain:
     """Adan: Adam with Nesterov momentum in terms of the gradient's change, and proximal decay.
 
+        m <- beta1 m + (1 - beta1) g,    c = g - g_past,    v <- beta2 v + (1 - beta2) c,
+        n <- beta3 n + (1 - beta3) (g + beta2 c)^2,
         w <- (w - lr (m + beta2 v) / (sqrt(n) + eps)) / (1 + lr weight_decay),
 
-    m, v and n averages of g, of its change c, and of (g + beta2 c)^2.
+    with bias correction of m, v and n.
 
     Start with lr = 0.005, betas (0.98, 0.92, 0.99) (measured).
 
     Args:
-        lr, eps, weight_decay: in [0, inf).
+        lr: learning rate, in [0, inf).
         betas: decay rates of m, v and n, each in [0, 1).
+        eps: added to the root of n, in [0, inf).
+        weight_decay: in [0, inf).
 
     Example:
         >>> rule, weight = adan(lr=0.1, weight_decay=10.0), torch.ones(1)
@@ -411,6 +438,8 @@ def adan(
         tensor([0.5000])
 
     Source: Xie et al. 2022, arXiv:2208.06677, Algorithm 1; sail-sg/Adan.
+
+    `spherenorm code adan` prints it as plain torch.
     """
     check_number(lr, NON_NEGATIVE, "lr must be")
     check_number(weight_decay, NON_NEGATIVE, "weight_decay must be")
@@ -462,18 +491,23 @@ def mars_adamw(
     weight_decay: Scalar = 0.0,
     gamma: Scalar = 0.025,
 ) -> Chain:
-    """MARS with AdamW: the gradient is corrected by its change before the moments see it.
+    """MARS with AdamW: the gradient is corrected by its change before the moments average it.
 
-        c = g + gamma beta1 / (1 - beta1) (g - g_past);    AdamW of c / max(1, |c|).
+        c = g + gamma beta1 / (1 - beta1) (g - g_past),    g <- c / max(1, |c|),
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
 
     For matrices; the release steps biases and gains by AdamW.
 
     Start with lr = 0.003, betas (0.95, 0.99) (the default).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: in [0, inf).
-        gamma: of the correction, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        gamma: the strength of the correction, in [0, inf).
 
     Example:
         >>> rule, weight = mars_adamw(lr=0.1), torch.zeros(1)
@@ -481,6 +515,8 @@ def mars_adamw(
         tensor([0.1000])
 
     Source: Yuan et al. 2024, arXiv:2411.10438, Algorithm 2; AGI-Arena/MARS.
+
+    `spherenorm code mars_adamw` prints it as plain torch.
     """
     return chain(
         VarianceReduction(gamma, betas[0]),
@@ -499,15 +535,16 @@ def mars_lion(
 ) -> Chain:
     """MARS with signs: the sign of an average of gradients that are corrected by their change.
 
-        c = g + gamma momentum / (1 - momentum) (g - g_past),    m = average of c / max(1, |c|).
+        c = g + gamma momentum / (1 - momentum) (g - g_past),
+        m <- momentum m + (1 - momentum) c / max(1, |c|),    w <- w - lr (sign(m) + weight_decay w).
 
-    Start with lr = 0.001, momentum 0.95 (as `lion`).
+    Start with lr = 0.001, momentum 0.95 (measured for Lion; large models take a tenth).
 
     Args:
         lr: the step of each entry, in [0, inf).
         momentum: decay rate of m, in [0, 1).
-        weight_decay: in [0, inf).
-        gamma: of the correction, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        gamma: the strength of the correction, in [0, inf).
 
     Example:
         >>> rule, weight = mars_lion(lr=0.1), torch.zeros(2)
@@ -515,6 +552,8 @@ def mars_lion(
         tensor([-0.1000,  0.1000])
 
     Source: Yuan et al. 2024, arXiv:2411.10438, Algorithm 3; AGI-Arena/MARS.
+
+    `spherenorm code mars_lion` prints it as plain torch.
     """
     return chain(
         VarianceReduction(gamma, momentum),
@@ -532,15 +571,19 @@ def cautious_adamw(
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
-    """Cautious AdamW: entries whose step and gradient disagree stay, and the others make up.
+    """Cautious AdamW: entries whose step and gradient disagree do not move, the others move more.
 
-        direction u m / max(mean(m), 0.001),    m = 1 where u g > 0,    u of Adam.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        c = 1 where u g > 0, else 0,    w <- w - lr (u c / max(mean(c), 0.001) + weight_decay w).
 
-    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = cautious_adamw(lr=0.1), torch.zeros(2)
@@ -548,6 +591,8 @@ def cautious_adamw(
         tensor([0.2000, 0.0000])
 
     Source: Liang et al. 2024, arXiv:2411.16085, Algorithm 1; kyleliang919/C-Optim.
+
+    `spherenorm code cautious_adamw` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -561,14 +606,17 @@ def cautious_adamw(
 def cautious_lion(
     lr: Scalar = 1e-4, betas: tuple[Scalar, Scalar] = (0.9, 0.99), weight_decay: Scalar = 0.0
 ) -> Chain:
-    """Cautious Lion: entries whose step and gradient disagree stay, and the others make up.
+    """Cautious Lion: entries whose step and gradient disagree do not move, the others move more.
 
-        direction u m / max(mean(m), 0.001),    m = 1 where u g > 0,    u of Lion.
+        u = sign(beta1 m + (1 - beta1) g),    m <- beta2 m + (1 - beta2) g,
+        c = 1 where u g > 0, else 0,    w <- w - lr (u c / max(mean(c), 0.001) + weight_decay w).
 
-    Start with lr = 0.001, betas (0.9, 0.99) (as `lion`).
+    Start with lr = 0.001, betas (0.9, 0.99) (measured for Lion; large models take a tenth).
 
     Args:
-        lr, betas, weight_decay: as for `lion`.
+        lr: the step of each entry, in [0, inf).
+        betas: beta1 and beta2, each in [0, 1).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = cautious_lion(lr=0.1), torch.zeros(2)
@@ -576,6 +624,8 @@ def cautious_lion(
         tensor([-0.2000,  0.0000])
 
     Source: Liang et al. 2024, arXiv:2411.16085; kyleliang919/C-Optim.
+
+    `spherenorm code cautious_lion` prints it as plain torch.
     """
     return chain(
         r.InterpolatedAverage(*betas),
@@ -610,13 +660,19 @@ def grams(
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
-    """Grams: the size of Adam's step with the sign of the gradient, sign(g) |u|.
+    """Grams: the size of Adam's step with the sign of the gradient.
+
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (sign(g) |u| + weight_decay w).
 
     Start with lr = 0.003, betas (0.9, 0.999) (measured).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: decoupled, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = grams(lr=0.1), torch.zeros(1)
@@ -627,6 +683,8 @@ def grams(
         tensor([0.0531])
 
     Source: Cao et al. 2024, arXiv:2412.17107.
+
+    `spherenorm code grams` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -683,14 +741,18 @@ def stable_adamw(
 ) -> Chain:
     """StableAdamW: AdamW whose step, with its decay, shrinks while gradients are surprising.
 
-        lr / max(1, s),    s^2 = mean(g^2 / max(v / (1 - beta2^t), eps^2)), for each weight.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr / max(1, s) (u + weight_decay w),
+        s^2 = mean(g^2 / max(v / (1 - beta2^t), eps^2)) over the entries of a weight.
 
     Start with lr = 0.003, betas (0.9, 0.99) (measured).
 
     Args:
-        lr, betas: as for `adam`.
-        eps: in (0, inf).
-        weight_decay: in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, and its minimum in s, in (0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = stable_adamw(lr=0.1, betas=(0.0, 0.75), weight_decay=0.0), torch.zeros(1)
@@ -701,6 +763,8 @@ def stable_adamw(
         tensor([0.1000])
 
     Source: Wortsman et al. 2023, arXiv:2304.13013, Algorithm 2.
+
+    `spherenorm code stable_adamw` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -720,8 +784,8 @@ def signum(lr: Scalar = 1e-4, momentum: Scalar = 0.9, weight_decay: Scalar = 0.0
 
     Args:
         lr: the step of each entry, in [0, inf).
-        momentum: in [0, 1); 0 is signSGD.
-        weight_decay: in [0, inf).
+        momentum: decay rate of m, in [0, 1); 0 is signSGD.
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = signum(lr=0.1), torch.zeros(2)
@@ -729,6 +793,8 @@ def signum(lr: Scalar = 1e-4, momentum: Scalar = 0.9, weight_decay: Scalar = 0.0
         tensor([-0.1000,  0.1000])
 
     Source: Bernstein et al. 2018, arXiv:1802.04434, Algorithm 2.
+
+    `spherenorm code signum` prints it as plain torch.
     """
     return chain(
         r.ExponentialAverage(momentum),

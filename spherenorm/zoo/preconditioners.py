@@ -121,19 +121,22 @@ def adafactor(
 ) -> Chain:
     """Adafactor: a second moment in rows and columns, and steps relative to the weight.
 
-        u = g / sqrt(R C / sum(R)),    w <- w - lr max(eps2, rms(w)) u / max(1, rms(u) / longest),
+        u = g / sqrt(R C / sum(R)),
+        w <- w - lr (max(eps2, rms(w)) u / max(1, rms(u) / longest) + weight_decay w),
 
-    R and C averages of the sums of g^2 + eps, with a decay rate of 1 - t^-decay.
+    R and C averages of the sums of g^2 + eps over rows and columns, with a decay rate of 1 -
+    t^-decay.
 
     Start with lr = 0.02 (measured).
 
     Args:
-        lr: relative to the weight, in [0, inf). The paper's is min(0.01, 1 / sqrt(t)).
-        decay: in (0, inf).
-        longest: in (0, inf).
-        eps: in [0, inf).
-        eps2: the least size of a weight that counts, in (0, inf).
-        weight_decay: decoupled, in [0, inf).
+        lr: learning rate relative to the weight, in [0, inf). The paper's is min(0.01, 1 /
+            sqrt(t)).
+        decay: exponent in the decay rate, in (0, inf).
+        longest: the largest root mean square of u, in (0, inf).
+        eps: added to g^2, in [0, inf).
+        eps2: the minimum of rms(w), in (0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = adafactor(lr=0.1), 2 * torch.ones(2, 2)
@@ -142,6 +145,8 @@ def adafactor(
                 [1.8000, 1.8000]])
 
     Source: Shazeer and Stern 2018, arXiv:1804.04235, Algorithms 4 and 5.
+
+    `spherenorm code adafactor` prints it as plain torch.
     """
     return chain(
         FactoredScale(decay=decay, eps=eps),
@@ -201,19 +206,21 @@ def came(
     eps2: Scalar = 1e-16,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
-    """CAME: Adafactor with momentum, which counts less where the factored step is far from it.
+    """CAME: Adafactor with momentum, which counts less where the factored step differs from it.
 
         u = g / sqrt(factored moment of g^2 + eps),    u <- u / max(1, rms(u) / longest),
-        m <- beta1 m + (1 - beta1) u,    direction = m / sqrt(factored moment of (u - m)^2 + eps2).
+        m <- beta1 m + (1 - beta1) u,    d = m / sqrt(factored moment of (u - m)^2 + eps2),
+        w <- w - lr (d + weight_decay w).
 
     Start with lr = 0.0002, betas (0.9, 0.999, 0.9999) (the default).
 
     Args:
-        lr: in [0, inf).
-        betas: of m, and of the two moments, each in [0, 1).
-        longest: in (0, inf).
-        eps, eps2: in [0, inf).
-        weight_decay: decoupled, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and of the two moments, each in [0, 1).
+        longest: the largest root mean square of u, in (0, inf).
+        eps: added to g^2, in [0, inf).
+        eps2: added to (u - m)^2, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = came(lr=0.1, betas=(0.5, 0.0, 0.0)), torch.zeros(1, 1)
@@ -221,6 +228,8 @@ def came(
         tensor([[0.1000]])
 
     Source: Luo et al. 2023, arXiv:2307.02047, Algorithm 2; yangluo7/CAME.
+
+    `spherenorm code came` prints it as plain torch.
     """
     return chain(
         FactoredScale(betas[1], eps=eps),
@@ -383,21 +392,22 @@ def soap(
 ) -> Chain:
     """SOAP: Adam in the slowly turning eigenbasis of Shampoo's preconditioners.
 
-        direction = Q_L (Q_L^T M Q_R / (sqrt(V) + eps)) Q_R^T,    V = average of (Q_L^T G Q_R)^2,
+        d = Q_L (Q_L^T M Q_R / (sqrt(V) + eps)) Q_R^T,    V = average of (Q_L^T G Q_R)^2,
+        W <- W - lr (d + weight_decay W),
 
-    Q_L and Q_R eigenvectors of averages of G G^T and G^T G. The first step takes those, and decays.
-    (The release has no decay in the first step, and decays behind a step, not before it.)
-    `"hyperball(soap)"` is SOAP on the hyperball.
+    M an average of G, and Q_L and Q_R eigenvectors of averages of G G^T and G^T G. The first step
+    computes those, and decays. (The release does not decay in the first step, and decays after a
+    step, not before it.) `"hyperball(soap)"` is SOAP on the hyperball.
 
     Start with lr = 0.003, betas (0.95, 0.95) (the default).
 
     Args:
-        lr: in [0, inf).
+        lr: learning rate, in [0, inf).
         betas: decay rates of M, and of V and the preconditioners, each in [0, 1).
-        eps: in [0, inf).
-        weight_decay: decoupled, in [0, inf).
-        every: steps between refreshed bases, at least 1.
-        one_sided: turn the smaller side alone.
+        eps: added to the root of V, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        every: steps between two refreshes of the bases, in [1, inf).
+        one_sided: rotate only the smaller side.
 
     Example:
         >>> rule, weight = soap(lr=0.1, betas=(0.0, 0.0), weight_decay=0.0), torch.zeros(2, 2)
@@ -484,16 +494,17 @@ def shampoo(
 ) -> Chain:
     """Shampoo: gradients divided by the fourth roots of both of their second moments.
 
-        W <- W - lr L^(-1/4) G R^(-1/4),    L = eps I + sum G G^T,    R = eps I + sum G^T G.
+        L = eps I + sum G G^T,    R = eps I + sum G^T G,
+        P <- momentum P + L^(-1/4) G R^(-1/4),    W <- W - lr (P + weight_decay W).
 
     Start with lr = 0.1, momentum 0.9 (measured).
 
     Args:
-        lr: in [0, inf).
-        momentum: of the directions, in [0, 1).
-        eps: in (0, inf).
-        weight_decay: decoupled, in [0, inf).
-        every: steps between new roots, at least 1.
+        lr: learning rate, in [0, inf).
+        momentum: factor of the past P, in [0, 1).
+        eps: the first L and R, times I, in (0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        every: steps between two computations of the roots, in [1, inf).
 
     Example:
         >>> rule, weight = shampoo(lr=0.1), torch.zeros(2, 2)
