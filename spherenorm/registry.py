@@ -131,7 +131,7 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
 
 
 def is_builtin(function: Recipe) -> bool:
-    """Return True for the library's recipes, which are defined in `spherenorm.recipes` and the zoo."""
+    """Return True for the library's recipes: those in `spherenorm.recipes` and `spherenorm.zoo`."""
     packages = ("spherenorm.recipes.", "spherenorm.zoo.")
     return function.__module__.startswith(packages) and function not in _wrapped
 

@@ -1,4 +1,4 @@
-"""Adam and its variants, and other optimizers that precondition entry by entry."""
+"""Adam, its variants, and other optimizers that treat each entry separately."""
 
 from __future__ import annotations
 
@@ -186,10 +186,10 @@ def adamc(
 
     `spherenorm code adamc` prints it as plain torch.
     """
-    share: Scalar = 1.0 if max_lr is None else lr / _at_least(lr, max_lr)
+    relative_lr: Scalar = 1.0 if max_lr is None else lr / _check_max_lr(max_lr, lr)
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
-        r.DecoupledDecay(weight_decay * share),
+        r.DecoupledDecay(weight_decay * relative_lr),
         r.StepSize(lr),
     )
 
@@ -310,9 +310,15 @@ def rmsprop(
     )
 
 
-def _at_least(lr: Scalar, max_lr: Scalar) -> Scalar:
-    """`max_lr`, which is no smaller than `lr`, as far as both can be read."""
+def _check_max_lr(max_lr: Scalar, lr: Scalar) -> Scalar:
+    """Return `max_lr`, after a check that it is at least `lr` if both are Python numbers.
+
+    Raises:
+        ValueError: `max_lr` is smaller than `lr`, or 0.
+    """
     if isinstance(lr, Tensor) or isinstance(max_lr, Tensor) or 0 < max_lr >= lr:
         return max_lr
-    got = f"got max_lr={max_lr!r} and lr={lr!r}"
-    raise ValueError(f"adamc: max_lr must be the largest learning rate of a schedule, {got}")
+    raise ValueError(
+        "adamc: max_lr must be the largest learning rate of a schedule, "
+        f"got max_lr={max_lr!r} and lr={lr!r}"
+    )

@@ -308,12 +308,12 @@ def mdmuon(
 def gain_adam(
     lr: Scalar, betas: tuple[Scalar, Scalar], name: str = "gain", weight_decay: Scalar = 0.0
 ) -> Rule:
-    """AdamW of gains, whose states have `name` before them."""
+    """Return AdamW for gains; `name` is a prefix for the keys of its states."""
     adam = r.AdaptiveMoments(*betas, eps=1e-8, name=name)
     return chain(adam, r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
 def orthogonal_momentum(momentum: Scalar, nesterov: bool) -> Rule:
-    """Muon's momentum: an average, or what it will be if the gradient comes once more."""
-    read = momentum**2 if nesterov else momentum
-    return r.InterpolatedAverage(read, momentum, buffer="momentum_buffer")
+    """Return Muon's momentum: an average, with `nesterov` after a second step of one gradient."""
+    direction_decay = momentum**2 if nesterov else momentum
+    return r.InterpolatedAverage(direction_decay, momentum, buffer="momentum_buffer")

@@ -214,11 +214,11 @@ def lars(
 
 
 def torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False) -> list[Rule]:
-    """At momentum 0, torch.optim keeps no buffer and ignores the dampening."""
+    """Return the momentum of torch.optim, which at momentum 0 has no buffer and no dampening."""
     if is_zero(momentum):
         return []
     if isinstance(momentum, Tensor) and not is_zero(dampening):
-        # (of two Python numbers, or one and a truth value, torch would make a float32)
+        # torch.where makes a float32 of two Python numbers; the sum has the dtype of the momentum.
         dampening = torch.where(momentum == 0, 0, dampening + 0 * momentum)
     return [
         r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")

@@ -1,4 +1,4 @@
-"""Optimizers that hold the norm of a weight, or leave it to the rest of the step."""
+"""Optimizers that control the norm of a weight: on a sphere, or by projection of the step."""
 
 from __future__ import annotations
 
@@ -266,6 +266,6 @@ def orthograd(
 
 
 def _riemannian_gradient(nu: Scalar | None, alpha: Scalar, view: ViewLike) -> list[Rule]:
-    """Regularize, project onto the tangent space, clip."""
+    """Return the rules that regularize the gradient, project it onto the tangent space, clip it."""
     clip = [] if nu is None else [r.UnitClip(nu, view)]
     return [r.OrthogonalityRegularization(alpha, view), r.RadialProjection(view), *clip]

@@ -1,15 +1,16 @@
-"""The zoo: optimizers that other libraries have, each a chain of a few rules.
+"""Zoo: optimizers of other libraries, each a chain of a few rules.
 
     >>> rule = sn.zoo.adopt(lr=0.01)
     >>> sn.find_recipe("adopt") is sn.zoo.adopt
     True
     >>> optimizer = sn.optim.Adopt([torch.zeros(3, requires_grad=True)], lr=0.01)
 
-They are found, wrapped and run like `spherenorm.recipes`; `spherenorm.zoo.rules` has the rules that
-they need besides `spherenorm.rules`. Names of hyper-parameters are those of `spherenorm.recipes`,
-defaults those of the paper or of its release.
+Names, wrappers and optimizer classes work as for `spherenorm.recipes`. `spherenorm.zoo.rules` has
+the rules that the zoo adds to `spherenorm.rules`; each is defined beside the recipes that need it.
+Names of hyper-parameters are those of `spherenorm.recipes`; defaults are those of the paper or of
+its release.
 
-Schedule-free and lookahead optimizers step another weight than the one to evaluate with, which is
+The weights of schedule-free and lookahead optimizers are not the ones to evaluate with; those are
 `rule.eval_weight(weight, state)`.
 """
 

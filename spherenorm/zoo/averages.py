@@ -29,14 +29,14 @@ from spherenorm.zoo.moments import GradientScale
 
 @dataclass(frozen=True)
 class WeightedSum(Rule):
-    """The directions that several rules make of one, added: sum_i c_i rule_i(d).
+    """Add the directions of several rules: sum_i c_i rule_i(d).
 
     Args:
-        rules: applied side by side.
-        weights: c, a number for each.
+        rules: the rules, which all get the direction d.
+        weights: c_i, one number for each rule.
 
     Raises:
-        ValueError: there are not as many weights as rules.
+        ValueError: the number of weights is not that of the rules.
 
     Example:
         >>> rule = WeightedSum((sn.rules.StepSize(1.0), sn.rules.Sign()), (1.0, 5.0))
@@ -53,16 +53,19 @@ class WeightedSum(Rule):
         super().__post_init__()
         object.__setattr__(self, "weights", tuple(self.weights))
         if len(self.rules) != len(self.weights):
-            counts = f"{len(self.rules)} rules and {len(self.weights)} weights"
-            raise ValueError(f"WeightedSum: each rule needs a weight, got {counts}")
+            raise ValueError(
+                "WeightedSum: each rule needs a weight, "
+                f"got {len(self.rules)} rules and {len(self.weights)} weights"
+            )
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        total, new = torch.zeros_like(update.direction), dict[str, Tensor]()
+        total = torch.zeros_like(update.direction)
+        new_state: State = {}
         for index, weight in enumerate(self.weights):
-            after, changes = self.update_child(index, update, state)
-            total = total + cast_like(weight, total) * after.direction
-            new |= changes
-        return update.replace(direction=total), new
+            child_update, child_state = self.update_child(index, update, state)
+            total = total + cast_like(weight, total) * child_update.direction
+            new_state |= child_state
+        return update.replace(direction=total), new_state
 
 
 @recipe
@@ -176,13 +179,13 @@ def ademamix(
 
 @dataclass(frozen=True)
 class SlowGradient(Rule):
-    """Add a multiple of the gradient's average, which starts at the first gradient:
+    """Add a multiple of an average of the directions, which starts at the first direction:
 
         d_t + lamb h_t,    h_1 = d_1,    h_t = alpha h_{t-1} + (1 - alpha) d_t.
 
     Args:
         alpha: decay rate of the average, in [0, 1).
-        lamb: in [0, inf).
+        lamb: the factor of the average, in [0, inf).
 
     Example:
         >>> rule = SlowGradient(alpha=0.5, lamb=2.0)
@@ -250,7 +253,7 @@ def grokfast(
 
 @dataclass(frozen=True)
 class ScheduleFree(Rule):
-    """Steps of z, gradients at y, and an average x to evaluate with, in place of a schedule:
+    """Step z, take gradients at y, and evaluate at an average x, which replaces a schedule:
 
         z_t = z_{t-1} - d_t,    x_t = (1 - c_t) x_{t-1} + c_t z_t,
         y_t = (1 - beta) z_t + beta x_t,
@@ -259,9 +262,9 @@ class ScheduleFree(Rule):
     The model holds y.
 
     Args:
-        beta: in [0, 1).
-        lr: eta, the step size before it in the chain, in [0, inf).
-        power: of t, in [0, inf); above 0, late iterates count more.
+        beta: where y lies between z and x, in [0, 1).
+        lr: eta, the step size of the `StepSize` before it, in [0, inf).
+        power: exponent of t, in [0, inf); above 0, late iterates count more.
 
     Example:
         >>> rule = sn.chain(sn.rules.StepSize(1.0), ScheduleFree(0.5, 1.0))
@@ -282,21 +285,21 @@ class ScheduleFree(Rule):
 
     def init(self, weight: Tensor) -> State:
         zero = torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
-        numbers = {"largest_lr": zero, "share_sum": zero.clone()}
-        return super().init(weight) | {"z": weight, "x": weight, **numbers}
+        scalars = {"largest_lr": zero, "share_sum": zero.clone()}
+        return super().init(weight) | {"z": weight, "x": weight, **scalars}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        largest = torch.maximum(state["largest_lr"], self.lr + 0 * state["largest_lr"])
-        share = state[STEP_KEY] ** self.power * largest**2
-        total = state["share_sum"] + share
+        largest_lr = torch.maximum(state["largest_lr"], self.lr + 0 * state["largest_lr"])
+        share = state[STEP_KEY] ** self.power * largest_lr**2
+        share_sum = state["share_sum"] + share
         z = state["z"] - update.direction
-        x = ema(z, state["x"], cast_like(safe_divide(share, total), z))
+        x = ema(z, state["x"], cast_like(safe_divide(share, share_sum), z))
         y = ema(z, x, 1 - self.beta)
-        new = {"z": z, "x": x, "largest_lr": largest, "share_sum": total}
-        return update.replace(direction=update.weight - y), new
+        new_state = {"z": z, "x": x, "largest_lr": largest_lr, "share_sum": share_sum}
+        return update.replace(direction=update.weight - y), new_state
 
     def eval_weight(self, weight: Tensor, state: State) -> Tensor:
-        """x."""
+        """Return x."""
         return state["x"]
 
     def restart_averages(self, weight: Tensor, state: State) -> State:
@@ -447,13 +450,13 @@ def schedulefree_adamc(
 
 @dataclass(frozen=True)
 class Lookahead(Rule):
-    """Every k steps, the weight goes back to a point on the way from the last such point:
+    """After every k-th step, go back a part of the way since the last such step:
 
         s <- s + alpha (w - s),    w <- s.
 
     Args:
-        alpha: the share of the way that is kept, in [0, 1].
-        every: k, a whole number of at least 1.
+        alpha: the share of the way that remains, in [0, 1].
+        every: k, a whole number in [1, inf).
 
     Example:
         >>> rule = sn.chain(sn.rules.StepSize(1.0), Lookahead(0.5, 2))
@@ -475,14 +478,15 @@ class Lookahead(Rule):
         return super().init(weight) | {"slow": weight}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        slow, fast = state["slow"], update.weight - update.direction
-        now = state[STEP_KEY] % self.every == 0
-        slow = torch.where(now, ema(slow, fast, 1 - self.alpha), slow)
-        end = torch.where(now, slow, fast)
+        slow = state["slow"]
+        fast = update.weight - update.direction
+        goes_back = state[STEP_KEY] % self.every == 0
+        slow = torch.where(goes_back, ema(slow, fast, 1 - self.alpha), slow)
+        end = torch.where(goes_back, slow, fast)
         return update.replace(direction=update.weight - end), {"slow": slow}
 
     def eval_weight(self, weight: Tensor, state: State) -> Tensor:
-        """s."""
+        """Return s."""
         return state["slow"]
 
     def restart_averages(self, weight: Tensor, state: State) -> State:
@@ -539,7 +543,7 @@ def lookahead_adamw(
 
 @dataclass(frozen=True)
 class TrendLookahead(Rule):
-    """Nesterov's look ahead, along an average of the steps in place of the last one:
+    """Look ahead like Nesterov's momentum, but along an average of the steps:
 
         w_t = y_{t-1} - d_t,    m_t = gamma m_{t-1} + (1 - gamma) (w_t - w_{t-1}),
         y_t = w_t + beta m_t.
@@ -547,7 +551,7 @@ class TrendLookahead(Rule):
     The model holds y, at which the gradient is taken; `eval_weight` returns w.
 
     Args:
-        beta: how far ahead, in average steps, in [0, inf).
+        beta: the distance ahead, in average steps, in [0, inf).
         gamma: decay rate of the average, in [0, 1).
 
     Example:
@@ -575,7 +579,7 @@ class TrendLookahead(Rule):
         return update.replace(direction=update.weight - ahead), {"base": base, "trend": trend}
 
     def eval_weight(self, weight: Tensor, state: State) -> Tensor:
-        """w, without the look ahead."""
+        """Return w, the weight without the look ahead."""
         return state["base"]
 
     def restart_averages(self, weight: Tensor, state: State) -> State:

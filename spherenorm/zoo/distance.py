@@ -25,19 +25,21 @@ from spherenorm.rule import Chain, Rule, State, Update, chain
 
 @dataclass(frozen=True)
 class ProdigyStep(Rule):
-    """Adam's step, eta d_t times it, d the distance that gradients and the way so far show:
+    """Adam with the step size eta d_t, where d estimates the distance to the solution:
 
         r_t = b r_{t-1} + (1 - b) eta d_t^2 <g_t, w_0 - w_t>,    b = sqrt(beta2),
         s_t = b s_{t-1} + (1 - b) eta d_t^2 g_t,    d_{t+1} = max(d_t, r_t / |s_t|_1),
 
-    sums over all weights, which share d and r. Adam's moments are of d_t g_t, and eps is times d_t.
+    with sums over all weights, which share d and r. Adam's moments are those of d_t g_t, and d_t
+    multiplies eps.
 
     Args:
-        lr: eta, in [0, inf), one for all weights; those with 0 stand still and are not summed over.
+        lr: eta, in [0, inf), the same for all weights; those with 0 do not move, and are not part
+            of the sums.
         beta1, beta2: decay rates of the moments, in [0, 1).
-        eps: in [0, inf).
+        eps: added to the root of the second moment, times d_t, in [0, inf).
         d0: the first d, in (0, inf).
-        weight_decay: in [0, inf); w loses eta d_t weight_decay w.
+        weight_decay: decoupled decay, in [0, inf); w loses eta d_t weight_decay w.
 
     Example:
         >>> rule = ProdigyStep(1.0, 0.9, 0.999, d0=0.5)
@@ -60,29 +62,36 @@ class ProdigyStep(Rule):
     shared_fields = ("lr",)
 
     def init(self, weight: Tensor) -> State:
-        number = _number(weight)
-        return super().init(weight) | {"start": weight, "r": number, "d": number + self.d0}
+        zero = _zero_scalar(weight)
+        return super().init(weight) | {"start": weight, "r": zero, "d": zero + self.d0}
 
     def global_sum_terms(self, update: Update, state: State) -> Mapping[str, Tensor]:
-        along = (update.grad * (state["start"] - update.weight)).sum()
-        return {"prodigy_along": along, "prodigy_size": self._sum(update, state).abs().sum()}
+        product = (update.grad * (state["start"] - update.weight)).sum()
+        norm = self._next_s(update, state).abs().sum()
+        return {"prodigy_along": product, "prodigy_size": norm}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        d, entering = state["d"], cast_like(state["d"], update.grad) * update.grad
-        along = self.lr * d**2 * update.notes["prodigy_along"]
-        r = ema(state["r"], along, self.beta2**0.5)
-        m = ema(state["exp_avg"], entering, self.beta1)
-        v = ema_of_square(state["exp_avg_sq"], entering, self.beta2)
-        step = add_scaled(
-            m / (safe_sqrt(v) + cast_like(d * self.eps, v)), self.weight_decay, update.weight
-        )
+        d = state["d"]
+        incoming = cast_like(d, update.grad) * update.grad
+        progress = self.lr * d**2 * update.notes["prodigy_along"]
+        r = ema(state["r"], progress, self.beta2**0.5)
+        m = ema(state["exp_avg"], incoming, self.beta1)
+        v = ema_of_square(state["exp_avg_sq"], incoming, self.beta2)
+        adam_step = m / (safe_sqrt(v) + cast_like(d * self.eps, v))
+        step = add_scaled(adam_step, self.weight_decay, update.weight)
         direction = cast_like(self.lr * d, step) * step
-        later = torch.maximum(d, safe_divide(r, update.notes["prodigy_size"]))
-        new = {"start": state["start"], "s": self._sum(update, state), "r": r, "d": later}
-        return update.replace(direction=direction), new | {"exp_avg": m, "exp_avg_sq": v}
+        new_state = {
+            "start": state["start"],
+            "s": self._next_s(update, state),
+            "r": r,
+            "d": torch.maximum(d, safe_divide(r, update.notes["prodigy_size"])),
+            "exp_avg": m,
+            "exp_avg_sq": v,
+        }
+        return update.replace(direction=direction), new_state
 
-    def _sum(self, update: Update, state: State) -> Tensor:
-        """s_t."""
+    def _next_s(self, update: Update, state: State) -> Tensor:
+        """Return s_t."""
         grad = cast_like(self.lr * state["d"] ** 2, update.grad) * update.grad
         return ema(state["s"], grad, self.beta2**0.5)
 
@@ -126,15 +135,16 @@ def prodigy(
 
 @dataclass(frozen=True)
 class DAdaptation(Rule):
-    """SGD with the step size eta d_t / |g_1|, and momentum as an average of iterates:
+    """SGD with the step size eta d_t / |g_1|, and with momentum as an average of iterates:
 
         l_t = eta d_t / |g_1|,    s_t = s_{t-1} + l_t g_t,    a_t = a_{t-1} + l_t <g_t, s_{t-1}>,
         d_{t+1} = max(d_t, 2 a_t / |s_t|),    w <- momentum w + (1 - momentum) (w_0 - s_t),
 
-    norms and products over all weights, which share a, d and |g_1|.
+    with norms and products over all weights, which share a, d and |g_1|.
 
     Args:
-        lr: eta, in [0, inf), one for all weights; those with 0 stand still and are not summed over.
+        lr: eta, in [0, inf), the same for all weights; those with 0 do not move, and are not part
+            of the sums.
         momentum: in [0, 1).
         d0: the first d, in (0, inf).
 
@@ -156,28 +166,36 @@ class DAdaptation(Rule):
     shared_fields = ("lr",)
 
     def init(self, weight: Tensor) -> State:
-        number = _number(weight)
-        numbers = {"gain": number, "first_norm": number.clone(), "d": number + self.d0}
-        return super().init(weight) | {"start": weight, **numbers}
+        zero = _zero_scalar(weight)
+        scalars = {"gain": zero, "first_norm": zero.clone(), "d": zero + self.d0}
+        return super().init(weight) | {"start": weight, **scalars}
 
     def global_sum_terms(self, update: Update, state: State) -> Mapping[str, Tensor]:
         g, s = update.grad, state["s"]
-        sums = {"gg": (g * g).sum(), "gs": (g * s).sum(), "ss": (s * s).sum()}
-        return {f"dadaptation_{name}": value for name, value in sums.items()}
+        return {
+            "dadaptation_gg": (g * g).sum(),
+            "dadaptation_gs": (g * s).sum(),
+            "dadaptation_ss": (s * s).sum(),
+        }
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         gg, gs, ss = (update.notes[f"dadaptation_{name}"] for name in ("gg", "gs", "ss"))
-        d, first = state["d"], state["first_norm"]
-        first = torch.where(first > 0, first, safe_sqrt(gg))
-        rate = safe_divide(self.lr * d, first)
+        d, first_norm = state["d"], state["first_norm"]
+        first_norm = torch.where(first_norm > 0, first_norm, safe_sqrt(gg))
+        rate = safe_divide(self.lr * d, first_norm)
         gain = state["gain"] + rate * gs
-        length = safe_sqrt(ss + 2 * rate * gs + rate**2 * gg)
+        s_norm = safe_sqrt(ss + 2 * rate * gs + rate**2 * gg)
         s = add_scaled(state["s"], rate, update.grad)
         share = cast_like(1 - self.momentum, s)
         direction = share * (update.weight - (state["start"] - s))
-        later = torch.maximum(d, safe_divide(2 * gain, length))
-        new = {"start": state["start"], "s": s, "gain": gain, "first_norm": first, "d": later}
-        return update.replace(direction=direction), new
+        new_state = {
+            "start": state["start"],
+            "s": s,
+            "gain": gain,
+            "first_norm": first_norm,
+            "d": torch.maximum(d, safe_divide(2 * gain, s_norm)),
+        }
+        return update.replace(direction=direction), new_state
 
     def restart_averages(self, weight: Tensor, state: State) -> State:
         zeros = {key: torch.zeros_like(state[key]) for key in ("s", "gain")}
@@ -214,5 +232,6 @@ def dadapt_sgd(lr: Scalar = 1.0, momentum: Scalar = 0.9, d0: Scalar = 1e-6) -> C
     return chain(DAdaptation(lr, momentum, d0))
 
 
-def _number(weight: Tensor) -> Tensor:
+def _zero_scalar(weight: Tensor) -> Tensor:
+    """Return a 0-dim zero of the accumulation dtype, on the device of the weight."""
     return torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)

@@ -140,10 +140,9 @@ class RmsLength(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
-        length = cast_like(self.rms, direction) * self.view.size(direction) ** 0.5
-        scale = safe_divide(
-            length * torch.ones_like(self.view.total(direction)), self.view.norm(direction)
-        )
+        target_norm = cast_like(self.rms, direction) * self.view.size(direction) ** 0.5
+        target_norms = target_norm * torch.ones_like(self.view.total(direction))
+        scale = safe_divide(target_norms, self.view.norm(direction))
         return update.replace(direction=scale * direction), {}
 
 
@@ -199,12 +198,12 @@ def adamuon(
 
 @dataclass(frozen=True)
 class NuclearNorm(Rule):
-    """Scale the result of a rule by its product with the direction: <d, rule(d)> rule(d).
+    """Scale the direction of a rule by its product with the direction before: <d, rule(d)> rule(d).
 
-    Of an orthogonal factor, the product is the nuclear norm of the direction.
+    If the rule returns the orthogonal factor, the product is the nuclear norm of d.
 
     Args:
-        rule: orthogonalizes.
+        rule: a rule that orthogonalizes.
 
     Example:
         >>> rule = NuclearNorm(sn.rules.Orthogonalize("plain"))
@@ -218,9 +217,9 @@ class NuclearNorm(Rule):
     rule: Rule
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        after, new = self.update_child(0, update, state)
-        norm = (update.direction * after.direction).sum()
-        return update.replace(direction=norm * after.direction), new
+        factor, new_state = self.update_child(0, update, state)
+        nuclear_norm = (update.direction * factor.direction).sum()
+        return update.replace(direction=nuclear_norm * factor.direction), new_state
 
 
 @recipe
@@ -305,10 +304,10 @@ def rmnp(
 
 @dataclass(frozen=True)
 class Alternate(Rule):
-    """One of several rules at each step, beginning with the first.
+    """Run one of several rules at each step, in turn.
 
     Args:
-        rules: without states, which would miss the other steps.
+        rules: the rules, in order. They have no states, since a state would miss the other steps.
 
     Raises:
         ValueError: a rule has a state.
@@ -335,10 +334,11 @@ class Alternate(Rule):
                 raise ValueError(f"Alternate: {rule!r} has a state ({', '.join(rule.state_keys)})")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        direction, turn = update.direction, (state[STEP_KEY] - 1) % len(self.rules)
+        direction = update.direction
+        turn = (state[STEP_KEY] - 1) % len(self.rules)
         for index in range(len(self.rules)):
-            after, _ = self.update_child(index, update, state)
-            direction = torch.where(turn == index, after.direction, direction)
+            child_update, _ = self.update_child(index, update, state)
+            direction = torch.where(turn == index, child_update.direction, direction)
         return update.replace(direction=direction), {}
 
 
@@ -381,12 +381,12 @@ def mano(lr: Scalar = 1e-3, momentum: Scalar = 0.95, weight_decay: Scalar = 0.1)
 
 @dataclass(frozen=True)
 class PostStepDecay(Rule):
-    """Cautious decay of the end of a step, so that a rule that sets its norm does not undo it:
+    """Decay the end of a step cautiously, so that a rule that sets its norm cannot undo it:
 
         e = w - rule(d),    w <- e - share e where w d > 0.
 
     Args:
-        rule: ends the step.
+        rule: the rule that ends the step.
         share: eta lambda, in [0, inf).
 
     Example:
@@ -402,10 +402,10 @@ class PostStepDecay(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         shrinks = update.weight * update.direction > 0
-        after, new = self.update_child(0, update, state)
-        end = update.weight - after.direction
+        child_update, new_state = self.update_child(0, update, state)
+        end = update.weight - child_update.direction
         decay = torch.where(shrinks, cast_like(self.share, end) * end, 0)
-        return update.replace(direction=after.direction + decay), new
+        return update.replace(direction=child_update.direction + decay), new_state
 
 
 @recipe

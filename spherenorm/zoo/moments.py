@@ -29,16 +29,16 @@ NON_NEGATIVE = Interval.parse("[0, inf)")
 
 @dataclass(frozen=True)
 class GradientScale(Rule):
-    """Adam's preconditioner by itself, t counted from 1:
+    """Divide by the root of Adam's second moment; the first t is 1:
 
         v_t = beta v_{t-1} + (1 - beta) g_t^2,    d / (sqrt(v_t / (1 - beta^t)) + eps).
 
     Args:
         beta: decay rate of v, in [0, 1).
         eps: added to the root, in [0, inf).
-        largest: divide by the largest v so far.
-        view: one v for each unit of this view, of the mean square of its entries; None: one for
-            each entry.
+        largest: divide by the root of the largest v so far.
+        view: average the squares of the entries over the units of this view, with one v per unit;
+            None has one v per entry.
 
     Example:
         >>> rule = GradientScale(0.9, 0.0)
@@ -62,28 +62,30 @@ class GradientScale(Rule):
 
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
-        moments = {name: x for name, x in state.items() if name != STEP_KEY}
-        return state | {name: self._of_units(x) for name, x in moments.items()}
+        for name in state.keys() - {STEP_KEY}:
+            state[name] = self._unit_means(state[name])
+        return state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if self.view is None:
             square = ema_of_square(state["exp_avg_sq"], update.grad, self.beta)
         else:
-            square = without_overflow(self._of_units(update.grad**2))
-            square = ema(state["exp_avg_sq"], square, self.beta)
-        new = {"exp_avg_sq": square}
+            mean_square = without_overflow(self._unit_means(update.grad**2))
+            square = ema(state["exp_avg_sq"], mean_square, self.beta)
+        new_state = {"exp_avg_sq": square}
         if self.largest:
-            square = new["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], square)
-        share = bias_correction(self.beta, state[STEP_KEY])
-        length = safe_sqrt(square / cast_like(share, square)) + cast_like(self.eps, square)
-        return update.replace(direction=update.direction / length), new
+            square = torch.maximum(state["max_exp_avg_sq"], square)
+            new_state["max_exp_avg_sq"] = square
+        correction = bias_correction(self.beta, state[STEP_KEY])
+        root = safe_sqrt(square / cast_like(correction, square)) + cast_like(self.eps, square)
+        return update.replace(direction=update.direction / root), new_state
 
-    def _of_units(self, x: Tensor) -> Tensor:
-        """Means over the units of the view, if there is one."""
+    def _unit_means(self, x: Tensor) -> Tensor:
+        """Return the means over the units of the view, or x without a view."""
         if self.view is None:
             return x
-        units: View = self.view
-        return units.total(x) / max(units.size(x), 1)
+        unit_view: View = self.view
+        return unit_view.total(x) / max(unit_view.size(x), 1)
 
 
 @recipe
@@ -207,7 +209,7 @@ def adam_mini(
 
 @dataclass(frozen=True)
 class CenteredMoments(Rule):
-    """Adam's moments, of which the second is about the first, t counted from 1:
+    """Adam's moments with a second moment about the first one; the first t is 1:
 
         m_t = beta1 m_{t-1} + (1 - beta1) d_t
         s_t = beta2 s_{t-1} + (1 - beta2) (d_t - m_t)^2 + eps
@@ -238,11 +240,11 @@ class CenteredMoments(Rule):
         eps = cast_like(self.eps, average)
         variance = ema_of_square(state["exp_avg_var"], update.direction - average, self.beta2)
         variance = variance + eps
-        first, second = bias_corrections(state[STEP_KEY], self.beta1, self.beta2)
-        length = safe_sqrt(variance / cast_like(second, variance)) + eps
-        direction = average / cast_like(first, average) / length
-        new = {"exp_avg": average, "exp_avg_var": variance}
-        return update.replace(direction=direction), new
+        correction1, correction2 = bias_corrections(state[STEP_KEY], self.beta1, self.beta2)
+        root = safe_sqrt(variance / cast_like(correction2, variance)) + eps
+        direction = average / cast_like(correction1, average) / root
+        new_state = {"exp_avg": average, "exp_avg_var": variance}
+        return update.replace(direction=direction), new_state
 
 
 @recipe
@@ -284,14 +286,14 @@ def adabelief(
 
 @dataclass(frozen=True)
 class AdoptScale(Rule):
-    """Divide by the second moment of the steps before this one, and clip; the first direction is 0:
+    """Divide by the second moment of earlier steps, and clip; the first direction is 0:
 
         clip(d_t / max(sqrt(v_{t-1}), eps), (t - 1)^(1/4)),
         v_1 = d_1^2,    v_t = beta v_{t-1} + (1 - beta) d_t^2.
 
     Args:
         beta: decay rate of v, in [0, 1).
-        eps: the smallest root that is divided by, in (0, inf).
+        eps: the minimum of the root, in (0, inf).
 
     Example:
         >>> rule = AdoptScale(0.9, 1e-6)
@@ -310,13 +312,15 @@ class AdoptScale(Rule):
     state_names = (STEP_KEY, "exp_avg_sq")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        direction, square, past = update.direction, state["exp_avg_sq"], state[STEP_KEY] - 1
-        bound = (past**0.25).to(direction.dtype)
+        direction = update.direction
+        square = state["exp_avg_sq"]
+        earlier_steps = state[STEP_KEY] - 1
+        bound = (earlier_steps**0.25).to(direction.dtype)
         eps = cast_like(self.eps, square) * torch.ones_like(square)
         scaled = direction / torch.maximum(safe_sqrt(square), eps)
         scaled = torch.minimum(torch.maximum(scaled, -bound), bound)
-        later = ema_of_square(square, direction, self.beta)
-        square = torch.where(past > 0, later, direction**2)
+        average = ema_of_square(square, direction, self.beta)
+        square = torch.where(earlier_steps > 0, average, direction**2)
         return update.replace(direction=scaled), {"exp_avg_sq": square}
 
 
@@ -365,15 +369,16 @@ def adopt(
 
 @dataclass(frozen=True)
 class DifferenceMoments(Rule):
-    """Moments of the gradient and of its change, c_t = g_t - g_{t-1} with c_1 = 0:
+    """Average the gradient and its change, c_t = g_t - g_{t-1} with c_1 = 0:
 
         m = avg1(g),    v = avg2(c),    n = avg3((g + beta2 c)^2),
         direction = (m + beta2 v) / (sqrt(n) + eps),
 
-    averages with decay rates beta1, beta2, beta3, and bias correction.
+    where avg1, avg2 and avg3 are averages with decay rates beta1, beta2 and beta3, and with bias
+    correction.
 
     Args:
-        beta1, beta2, beta3: decay rates, in [0, 1).
+        beta1, beta2, beta3: decay rates of the averages, in [0, 1).
         eps: added to the root, in [0, inf).
 
     Example:
@@ -399,14 +404,12 @@ class DifferenceMoments(Rule):
         v = ema(state["exp_avg_diff"], change, self.beta2)
         ahead = add_scaled(grad, self.beta2, change)
         n = ema_of_square(state["exp_avg_sq"], ahead, self.beta3)
-        first, second, third = (
-            cast_like(share, m)
-            for share in bias_corrections(state[STEP_KEY], self.beta1, self.beta2, self.beta3)
-        )
-        numerator = m / first + cast_like(self.beta2, v) * (v / second)
-        direction = numerator / (safe_sqrt(n / third) + cast_like(self.eps, n))
-        new = {"exp_avg": m, "exp_avg_diff": v, "exp_avg_sq": n, "past_grad": grad}
-        return update.replace(direction=direction), new
+        corrections = bias_corrections(state[STEP_KEY], self.beta1, self.beta2, self.beta3)
+        m_correction, v_correction, n_correction = (cast_like(x, m) for x in corrections)
+        numerator = m / m_correction + cast_like(self.beta2, v) * (v / v_correction)
+        direction = numerator / (safe_sqrt(n / n_correction) + cast_like(self.eps, n))
+        new_state = {"exp_avg": m, "exp_avg_diff": v, "exp_avg_sq": n, "past_grad": grad}
+        return update.replace(direction=direction), new_state
 
 
 @recipe
@@ -452,13 +455,13 @@ def adan(
 
 @dataclass(frozen=True)
 class VarianceReduction(Rule):
-    """The gradient, corrected by its change, and no longer than 1, weight by weight:
+    """Correct the gradient by its change, and clip its norm at 1 for each weight:
 
         c_t = g_t + gamma beta / (1 - beta) (g_t - g_{t-1}),    c_t / max(1, |c_t|),    g_0 = 0.
 
     Args:
-        gamma: the strength, in [0, inf).
-        beta: of the average behind it, in [0, 1).
+        gamma: the strength of the correction, in [0, inf).
+        beta: decay rate of the average after this rule, in [0, 1).
 
     Example:
         >>> rule = VarianceReduction(gamma=0.1, beta=0.5)
@@ -478,8 +481,8 @@ class VarianceReduction(Rule):
         grad = update.direction
         strength = self.gamma * self.beta / (1 - self.beta)
         corrected = add_scaled(grad, strength, grad - state["past_grad"])
-        length = safe_sqrt((corrected * corrected).sum())
-        corrected = corrected / torch.where(length > 1, length, 1)
+        norm = safe_sqrt((corrected * corrected).sum())
+        corrected = corrected / torch.where(norm > 1, norm, 1)
         return update.replace(direction=corrected), {"past_grad": grad}
 
 
@@ -638,7 +641,7 @@ def cautious_lion(
 
 @dataclass(frozen=True)
 class GradientSign(Rule):
-    """The size of the direction with the sign of the gradient, entry by entry: |d| sign(g).
+    """Give each entry of the direction the sign of the gradient: |d| sign(g).
 
     Example:
         >>> update = Update(torch.zeros(2), torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 4.0]))
@@ -696,16 +699,16 @@ def grams(
 
 @dataclass(frozen=True)
 class SurpriseClip(Rule):
-    """Shorten the direction where gradients are larger than their second moment says:
+    """Shorten the direction if gradients are larger than their second moment predicts:
 
         d / max(1, s),    s^2 = mean(g^2 / max(v_t / (1 - beta^t), eps^2)).
 
     Args:
-        beta: decay rate of the moment v that an earlier rule notes, in [0, 1).
-        eps: in (0, inf).
+        beta: decay rate of v, the note "second_moment" of an earlier rule, in [0, 1).
+        eps: the minimum of the root of v, in (0, inf).
 
     Raises:
-        KeyError: on the first step, when no rule before it notes a second moment.
+        KeyError: on the first step, if no earlier rule notes a "second_moment".
 
     Example:
         >>> rule = sn.chain(sn.rules.AdaptiveMoments(0.0, 0.75), SurpriseClip(0.75))
@@ -726,8 +729,8 @@ class SurpriseClip(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         square = update.notes["second_moment"]
         expected = square / cast_like(bias_correction(self.beta, state[STEP_KEY]), square)
-        least = cast_like(self.eps, square) ** 2 * torch.ones_like(square)
-        surprise = safe_sqrt((update.grad**2 / torch.maximum(expected, least)).mean())
+        min_square = cast_like(self.eps, square) ** 2 * torch.ones_like(square)
+        surprise = safe_sqrt((update.grad**2 / torch.maximum(expected, min_square)).mean())
         direction = update.direction / torch.where(surprise > 1, surprise, 1)
         return update.replace(direction=direction), {}
 

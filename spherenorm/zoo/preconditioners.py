@@ -27,16 +27,16 @@ from spherenorm.views import View, replicate
 
 @dataclass(frozen=True)
 class FactoredScale(Rule):
-    """Divide by the root of a second moment that is kept as its sums R and C over rows and columns:
+    """Divide by the root of a second moment that is stored as sums R and C over rows and columns:
 
         R_t, C_t = averages of the sums of d_t^2 + eps,    d / sqrt(R C / sum(R)).
 
-    Weights of fewer than two dimensions have the moment itself.
+    For weights of fewer than two dimensions the moment itself is stored.
 
     Args:
         beta: decay rate of the averages, in [0, 1).
-        decay: c of a decay rate of 1 - t^-c instead, in (0, inf); None: beta.
-        eps: in [0, inf).
+        decay: exponent c of a decay rate of 1 - t^-c, in (0, inf); None takes `beta`.
+        eps: added to d^2, in [0, inf).
 
     Example:
         >>> rule = FactoredScale(decay=0.8)
@@ -55,19 +55,19 @@ class FactoredScale(Rule):
     state_names = (STEP_KEY, "square_row", "square_col", "square")
 
     def init(self, weight: Tensor) -> State:
-        return super().init(weight) | _start(torch.zeros_like(weight), "square")
+        return super().init(weight) | _initial_moment(torch.zeros_like(weight), "square")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
         beta = self.beta if self.decay is None else 1 - state[STEP_KEY] ** -self.decay
         square = direction**2 + cast_like(self.eps, direction)
-        moment, new = _factored(state, "square", square, beta)
-        return update.replace(direction=_divide_by_root(direction, moment)), new
+        moment, new_state = _factored_average(state, "square", square, beta)
+        return update.replace(direction=_divide_by_root(direction, moment)), new_state
 
 
 @dataclass(frozen=True)
 class RmsLimit(Rule):
-    """Shorten a direction to a root mean square of at most r: d / max(1, rms(d) / r).
+    """Clip the root mean square of the direction at r: d / max(1, rms(d) / r).
 
     Args:
         longest: r, in (0, inf).
@@ -90,10 +90,10 @@ class RmsLimit(Rule):
 
 @dataclass(frozen=True)
 class WeightRms(Rule):
-    """Multiply by the weight's root mean square, or by the least that counts: d max(least, rms(w)).
+    """Multiply by the weight's root mean square, or by a minimum: d max(min_rms, rms(w)).
 
     Args:
-        least: in (0, inf).
+        min_rms: in (0, inf).
 
     Example:
         >>> WeightRms().step(torch.tensor([3.0, -3.0]), torch.tensor([1.0, 0.0]), {})[0]
@@ -102,12 +102,12 @@ class WeightRms(Rule):
     Source: Shazeer and Stern 2018 (Adafactor), Algorithm 4.
     """
 
-    least: Scalar = hyper("(0, inf)", 1e-3)
+    min_rms: Scalar = hyper("(0, inf)", 1e-3)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        size = safe_sqrt((update.weight * update.weight).mean())
-        size = torch.maximum(size, cast_like(self.least, size) * torch.ones_like(size))
-        return update.replace(direction=size * update.direction), {}
+        rms = safe_sqrt((update.weight * update.weight).mean())
+        rms = torch.maximum(rms, cast_like(self.min_rms, rms) * torch.ones_like(rms))
+        return update.replace(direction=rms * update.direction), {}
 
 
 @recipe
@@ -159,17 +159,17 @@ def adafactor(
 
 @dataclass(frozen=True)
 class Confidence(Rule):
-    """An average whose entries count less where what enters it differs from it:
+    """Average the direction, and divide by the root mean square of its deviation from the average:
 
         m_t = beta1 m_{t-1} + (1 - beta1) d_t,    m_t / sqrt(U_t),
 
-    U the factored moment of (d_t - m_t)^2 + eps, as in `FactoredScale`. Weights of fewer than two
-    dimensions step by m.
+    where U is the factored moment of (d_t - m_t)^2 + eps, as in `FactoredScale`. For weights of
+    fewer than two dimensions the direction is m.
 
     Args:
         beta1: decay rate of the average, in [0, 1).
         beta3: decay rate of U, in [0, 1).
-        eps: in [0, inf).
+        eps: added to (d - m)^2, in [0, inf).
 
     Example:
         >>> rule = Confidence(0.5, 0.0)
@@ -187,14 +187,14 @@ class Confidence(Rule):
     state_names = ("exp_avg", "residual_row", "residual_col", "residual")
 
     def init(self, weight: Tensor) -> State:
-        return super().init(weight) | _start(torch.zeros_like(weight), "residual")
+        return super().init(weight) | _initial_moment(torch.zeros_like(weight), "residual")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         average = ema(state["exp_avg"], update.direction, self.beta1)
         square = (update.direction - average) ** 2 + cast_like(self.eps, average)
-        residual, new = _factored(state, "residual", square, self.beta3)
+        residual, new_state = _factored_average(state, "residual", square, self.beta3)
         direction = average if average.ndim < 2 else _divide_by_root(average, residual)
-        return update.replace(direction=direction), {"exp_avg": average, **new}
+        return update.replace(direction=direction), {"exp_avg": average, **new_state}
 
 
 @recipe
@@ -240,47 +240,58 @@ def came(
     )
 
 
-def _sums(x: Tensor, name: str) -> State:
-    """A factored moment's part of `x`: its sums, or itself if it has fewer than two dimensions.
+def _row_and_column_sums(x: Tensor, name: str) -> State:
+    """Return the sums of x over rows and columns, or x if it has fewer than two dimensions.
 
-    Tensors of three dimensions and more are stacks of matrices, of their last two dimensions.
+    A tensor of three or more dimensions is a stack of matrices, in its last two dimensions.
+
+    Args:
+        x: a tensor of the shape of the weight.
+        name: the prefix of the keys of the result.
     """
-    return {name: x} if x.ndim < 2 else {f"{name}_row": x.sum(-1), f"{name}_col": x.sum(-2)}
-
-
-def _start(zero: Tensor, name: str) -> State:
-    """The states of a factored moment; those that the shape does not need are empty."""
-    # (not `zero.flatten()[:0]`, which a tensor in uneven shards does not allow)
-    empty = dict.fromkeys((name, f"{name}_row", f"{name}_col"), zero.new_full((0,), 0.0))
-    return empty | {key: _added_up(sums) for key, sums in _sums(zero, name).items()}
-
-
-def _added_up(x: Tensor) -> Tensor:
-    """Return a sharded tensor whole where each process holds only a summand of it."""
-    placements: tuple[Any, ...] = getattr(x, "placements", ())
-    return replicate(x) if any(each.is_partial() for each in placements) else x
-
-
-def _factored(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
-    """The average of `x` as the product of its sums, and the new states of that name."""
-    # So many entries add up to half of the largest number of the dtype at most.
-    x = x.clamp(max=torch.finfo(x.dtype).max / 2 / max(x.numel(), 1))
-    kept = {key: value for key, value in state.items() if key.startswith(name)}
-    new = {key: ema(state[key], sums, beta) for key, sums in _sums(x, name).items()}
     if x.ndim < 2:
-        return new[name], kept | new
-    row, col = new[f"{name}_row"], new[f"{name}_col"]
-    return row[..., None] * (col / row.sum(-1, keepdim=True))[..., None, :], kept | new
+        return {name: x}
+    return {f"{name}_row": x.sum(-1), f"{name}_col": x.sum(-2)}
+
+
+def _initial_moment(zero: Tensor, name: str) -> State:
+    """Return the states of a factored moment; those that the shape does not need are empty."""
+    # `zero.flatten()[:0]` would be shorter, but fails for a tensor in uneven shards.
+    empty = zero.new_full((0,), 0.0)
+    state = {name: empty, f"{name}_row": empty, f"{name}_col": empty}
+    for key, sums in _row_and_column_sums(zero, name).items():
+        state[key] = _without_partial_sums(sums)
+    return state
+
+
+def _without_partial_sums(x: Tensor) -> Tensor:
+    """Return a sharded tensor whole if each process has only a term of a sum."""
+    placements: tuple[Any, ...] = getattr(x, "placements", ())
+    return replicate(x) if any(placement.is_partial() for placement in placements) else x
+
+
+def _factored_average(state: State, name: str, x: Tensor, beta: Scalar) -> tuple[Tensor, State]:
+    """Return the average of x, as the product of its row and column sums, and the new states."""
+    # The sum of all entries then is at most half of the largest number of the dtype.
+    x = x.clamp(max=torch.finfo(x.dtype).max / 2 / max(x.numel(), 1))
+    new_state = {key: value for key, value in state.items() if key.startswith(name)}
+    for key, sums in _row_and_column_sums(x, name).items():
+        new_state[key] = ema(state[key], sums, beta)
+    if x.ndim < 2:
+        return new_state[name], new_state
+    row, col = new_state[f"{name}_row"], new_state[f"{name}_col"]
+    average = row[..., None] * (col / row.sum(-1, keepdim=True))[..., None, :]
+    return average, new_state
 
 
 def _divide_by_root(direction: Tensor, moment: Tensor) -> Tensor:
-    """direction / sqrt(moment), and the direction itself where the moment is 0.
+    """Return direction / sqrt(moment), and the direction where the moment is 0.
 
-    Where both a row and a column have had no gradient, as in an embedding's, the product of their
-    sums underflows, and the direction is 0.
+    If neither a row nor a column has had a gradient, as in an embedding, the product of their sums
+    underflows, and the direction is 0.
     """
-    length = safe_sqrt(moment)
-    return direction / torch.where(length == 0, 1, length)
+    root = safe_sqrt(moment)
+    return direction / torch.where(root == 0, 1, root)
 
 
 ROWS = View(0)
@@ -288,27 +299,28 @@ ROWS = View(0)
 
 @dataclass(frozen=True)
 class EigenbasisMoments(Rule):
-    """Adam in the eigenbasis of Shampoo's preconditioners; the first direction is 0:
+    """Run Adam in the eigenbasis of Shampoo's preconditioners; the first direction is 0:
 
         L = average of G G^T,    R = average of G^T G,    Q_L, Q_R their eigenvectors,
         V = average of (Q_L^T G Q_R)^2,    direction = Q_L (Q_L^T M Q_R / (sqrt(V) + eps)) Q_R^T,
 
     with Adam's bias correction. The bases are eigenvectors of the first L and R, and are refreshed
-    after every k-th step by a power iteration: Q <- QR(L Q). A convolution is out x rest.
+    after every k-th step by a power iteration: Q <- QR(L Q). A convolution is a matrix of shape
+    (out, rest).
 
     Args:
         beta1, beta2: decay rates of M, and of V, L and R, in [0, 1).
         eps: added to the root, in [0, inf).
         every: k, in [1, inf).
-        one_sided: turn the smaller side alone, which takes less memory.
+        one_sided: rotate only the smaller side, which takes less memory.
 
     Raises:
-        ValueError: on `init`, when a weight has fewer than two dimensions.
+        ValueError: on `init`, if the weight has fewer than two dimensions.
 
     Example:
         >>> rule = EigenbasisMoments(0.0, 0.0)
         >>> weight, state = torch.zeros(2, 2), rule.init(torch.zeros(2, 2))
-        >>> for _ in range(2):  # of one gradient again and again, its orthogonal factor
+        >>> for _ in range(2):  # with a constant gradient, its orthogonal factor
         ...     weight, state = rule.step(weight, torch.tensor([[0.0, 3.0], [2.0, 0.0]]), state)
         >>> weight.round(decimals=3)
         tensor([[ 0., -1.],
@@ -330,55 +342,67 @@ class EigenbasisMoments(Rule):
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
         x = ROWS.rows(state["exp_avg"])
-        left, right = self._sides(x)
-        sides = {"left": (x @ x.mT)[:left], "right": (x.mT @ x)[:right]}
+        m, n = x.shape
+        # A side without a basis has an empty Gram matrix.
+        left_size = 0 if self.one_sided and m > n else m
+        right_size = 0 if self.one_sided and m <= n else n
+        sides = {"left": (x @ x.mT)[:left_size], "right": (x.mT @ x)[:right_size]}
         bases = {f"{name}_basis": side.clone() for name, side in sides.items()}
         return {**state, "exp_avg": x, "exp_avg_sq": x.clone(), **sides, **bases}
 
-    def _sides(self, x: Tensor) -> tuple[int, int]:
-        """The rows of L and of R; 0 for a side that does not turn."""
-        m, n = x.shape
-        return (0 if self.one_sided and m > n else m), (0 if self.one_sided and m <= n else n)
-
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        x, t = _matrix_of(update), state[STEP_KEY]
-        bases = state["left_basis"], state["right_basis"]
-        later = t > 1  # the first step takes the bases alone
-        average = torch.where(later, ema(state["exp_avg"], x, self.beta1), 0)
-        square = ema_of_square(state["exp_avg_sq"], _into(x, *bases), self.beta2)
-        square = torch.where(later, square, 0)
-        first, second = bias_corrections(torch.where(later, t - 1, 1), self.beta1, self.beta2)
-        length = safe_sqrt(square / cast_like(second, square)) + cast_like(self.eps, square)
-        scaled = _into(average, *bases) / cast_like(first, average) / length
-        scaled = torch.where(later, scaled, 0)
-        direction = _into(scaled, *(basis.mT for basis in bases))
-        new = {"exp_avg": average}
+        x, step = _bounded_matrix(update), state[STEP_KEY]
+        left_basis, right_basis = state["left_basis"], state["right_basis"]
+        has_bases = step > 1  # The first step only computes them.
+        average = torch.where(has_bases, ema(state["exp_avg"], x, self.beta1), 0)
+        rotated = _rotate(x, left_basis, right_basis)
+        square = ema_of_square(state["exp_avg_sq"], rotated, self.beta2)
+        square = torch.where(has_bases, square, 0)
+        moment_steps = torch.where(has_bases, step - 1, 1)
+        correction1, correction2 = bias_corrections(moment_steps, self.beta1, self.beta2)
+        root = safe_sqrt(square / cast_like(correction2, square)) + cast_like(self.eps, square)
+        rotated_average = _rotate(average, left_basis, right_basis)
+        scaled = rotated_average / cast_like(correction1, average) / root
+        scaled = torch.where(has_bases, scaled, 0)
+        direction = _rotate(scaled, left_basis.mT, right_basis.mT)
+        new_state = {"exp_avg": average}
         for name, gram, dim in (("left", x @ x.mT, 0), ("right", x.mT @ x, 1)):
             side, basis = state[name], state[f"{name}_basis"]
             if side.numel():
                 side = ema(side, gram, self.beta2)
-                basis, square = self._refreshed(side, basis, square, dim, t)
-            new |= {name: side, f"{name}_basis": basis}
+                basis, square = self._refresh_basis(side, basis, square, dim, step)
+            new_state[name] = side
+            new_state[f"{name}_basis"] = basis
+        new_state["exp_avg_sq"] = square
         direction = ROWS.from_rows(direction, update.weight)
-        return update.replace(direction=direction), new | {"exp_avg_sq": square}
+        return update.replace(direction=direction), new_state
 
-    def _refreshed(
+    def _refresh_basis(
         self, side: Tensor, basis: Tensor, square: Tensor, dim: int, step: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The basis of a side after a step, and V in its order."""
+        """Return the basis of a side after a step, and V in the order of its vectors.
 
-        def iterated() -> tuple[Tensor, Tensor]:
+        Args:
+            side: L or R.
+            basis: the basis before the step.
+            square: V.
+            dim: the dimension of V that belongs to the side.
+            step: the step count.
+        """
+
+        # Bases are contiguous, as loaded states are: the rounding of a product depends on layouts.
+        def power_iteration() -> tuple[Tensor, Tensor]:
             order = torch.argsort((basis * (side @ basis)).sum(0), descending=True)
-            turned = torch.linalg.qr(side @ basis[:, order])[0]
-            return turned.contiguous(), square.index_select(dim, order)
+            new_basis = torch.linalg.qr(side @ basis[:, order])[0]
+            return new_basis.contiguous(), square.index_select(dim, order)
 
-        def first() -> tuple[Tensor, Tensor]:
+        def eigenvectors() -> tuple[Tensor, Tensor]:
             vectors = eigh(side, type(self).__name__)[1].to(side)
             return vectors.flip(1).contiguous(), square
 
-        # (contiguous, as a loaded state is: a product rounds by the layout of its factors)
-        kept = when((step > 1) & ((step - 1) % self.every == 0), iterated, (basis, square))
-        return when(step == 1, first, kept)
+        is_due = (step > 1) & ((step - 1) % self.every == 0)
+        iterated = when(is_due, power_iteration, (basis, square))
+        return when(step == 1, eigenvectors, iterated)
 
 
 @recipe
@@ -429,18 +453,18 @@ def soap(
 
 @dataclass(frozen=True)
 class KroneckerRoots(Rule):
-    """Divide by the fourth roots of the sums of both second moments:
+    """Multiply by the inverse fourth roots of the sums of both second moments:
 
         L^(-1/4) D R^(-1/4),    L = eps I + sum_t D_t D_t^T,    R = eps I + sum_t D_t^T D_t.
 
-    A convolution is out x rest.
+    A convolution is a matrix of shape (out, rest).
 
     Args:
-        eps: in (0, inf).
-        every: the steps between new roots, in [1, inf).
+        eps: the factor of I, in (0, inf).
+        every: the number of steps between two computations of the roots, in [1, inf).
 
     Raises:
-        ValueError: on `init`, when a weight has fewer than two dimensions.
+        ValueError: on `init`, if the weight has fewer than two dimensions.
 
     Example:
         >>> rule, weight = KroneckerRoots(1e-6), torch.zeros(2, 2)
@@ -460,25 +484,30 @@ class KroneckerRoots(Rule):
 
     def init(self, weight: Tensor) -> State:
         x = torch.zeros_like(ROWS.rows(weight))
-        sides = {"left": x @ x.mT, "right": x.mT @ x}
-        return super().init(weight) | sides | {f"{k}_root": s.clone() for k, s in sides.items()}
+        left, right = x @ x.mT, x.mT @ x
+        roots = {"left_root": left.clone(), "right_root": right.clone()}
+        return super().init(weight) | {"left": left, "right": right, **roots}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        x = _matrix_of(update)
-        new = {
-            "left": _finite_sum(state["left"], x @ x.mT),
-            "right": _finite_sum(state["right"], x.mT @ x),
-        }
-        new["left_root"], new["right_root"] = when(
+        x = _bounded_matrix(update)
+        left = _add_if_finite(state["left"], x @ x.mT)
+        right = _add_if_finite(state["right"], x.mT @ x)
+        left_root, right_root = when(
             (state[STEP_KEY] - 1) % self.every == 0,
-            lambda: (self._root(new["left"]), self._root(new["right"])),
+            lambda: (self._inverse_fourth_root(left), self._inverse_fourth_root(right)),
             (state["left_root"], state["right_root"]),
         )
-        direction = new["left_root"] @ x @ new["right_root"]
-        return update.replace(direction=ROWS.from_rows(direction, update.weight)), new
+        direction = ROWS.from_rows(left_root @ x @ right_root, update.weight)
+        new_state = {
+            "left": left,
+            "right": right,
+            "left_root": left_root,
+            "right_root": right_root,
+        }
+        return update.replace(direction=direction), new_state
 
-    def _root(self, side: Tensor) -> Tensor:
-        """(side + eps I)^(-1/4)."""
+    def _inverse_fourth_root(self, side: Tensor) -> Tensor:
+        """Return (side + eps I)^(-1/4)."""
         values, vectors = eigh(side, type(self).__name__)
         powers = (values.clamp(min=0) + cast_like(self.eps, values)) ** -0.25
         return ((vectors * powers) @ vectors.mT).to(side)
@@ -523,29 +552,31 @@ def shampoo(
     )
 
 
-def _matrix_of(update: Update) -> Tensor:
+def _bounded_matrix(update: Update) -> Tensor:
     """Return the direction as a matrix whose Gram matrices are finite.
 
-    Entries so large that products of rows would overflow are scaled down, all by one factor: the
-    step divides by a root of the Gram matrices, so it is about as long as if they were not. That
-    is above 1e18 / size in float32, for a weight of so many entries.
+    If a product of rows would overflow, all entries are scaled by one factor: in float32, if an
+    entry is above 1e18 / (number of entries). The length of the step stays about the same, since
+    it is divided by a root of the Gram matrices.
     """
     x = ROWS.rows(update.direction)
     if not x.numel():
         return x
     limit = torch.finfo(x.dtype).max ** 0.5 / (8 * x.numel())
     largest = x.abs().amax()
-    # (a branch, since a copy would be laid out otherwise, by which products round)
+    # A branch, since `torch.where` may return another layout, on which the rounding of products
+    # depends.
     return when(largest > limit, lambda: x * (limit / largest), x)
 
 
-def _into(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """left^T x right; an empty basis leaves its side alone."""
-    x = left.mT @ x if left.numel() else x
+def _rotate(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Return left^T x right, without the factor of a side whose basis is empty."""
+    if left.numel():
+        x = left.mT @ x
     return x @ right if right.numel() else x
 
 
-def _finite_sum(total: Tensor, gram: Tensor) -> Tensor:
-    """total + gram, or the total as it was if the sum would overflow; a nan stays one."""
-    after = total + gram
-    return torch.where(after.isinf().any(), total, after)
+def _add_if_finite(total: Tensor, gram: Tensor) -> Tensor:
+    """Return total + gram, or the total if the sum would overflow; nan stays nan."""
+    new_total = total + gram
+    return torch.where(new_total.isinf().any(), total, new_total)
