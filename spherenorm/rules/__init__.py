@@ -1,4 +1,4 @@
-"""The update rules, one file per kind; a recipe is a chain of these.
+"""Update rules, one file per kind; a recipe is a chain of rules.
 
 See `spherenorm.Rule` to write your own.
 """

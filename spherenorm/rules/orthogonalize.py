@@ -18,6 +18,11 @@ from spherenorm.views import View, ViewLike, replicate
 Polynomial = tuple[float, float, float]
 """The coefficients (a, b, c) of a step of the iteration."""
 
+ADAMW_STEP_RMS = 0.2
+"""About the root mean square of AdamW's steps at a learning rate of 1.
+
+Source: Liu et al. 2025 (Moonlight), Section 2.2.
+"""
 POLAR_EXPRESS_SAFETY = 1.01
 """Polar Express divides its input by this factor before each step, against rounding errors."""
 _POLAR_EXPRESS: tuple[Polynomial, ...] = (
@@ -197,7 +202,7 @@ def _shape_factor(scale: str, m: int, n: int) -> float:
     if scale == "original":
         return math.sqrt(max(1, m / n))
     if scale == "match_rms_adamw":
-        return 0.2 * math.sqrt(max(m, n))
+        return ADAMW_STEP_RMS * math.sqrt(max(m, n))
     if scale == "aspect":
         return math.sqrt(max(m, n) / min(m, n))
     if scale == "spectral":

@@ -16,9 +16,18 @@ from spherenorm.numerics import (
 from spherenorm.recipes import muonh, orthogonal_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
+from spherenorm.rules.orthogonalize import ADAMW_STEP_RMS
 from spherenorm.views import ViewLike
 
 POSITIVE = Interval.parse("(0, inf)")
+REFERENCE_DEPTH = 8
+"""The number of layers for which the `lr` of `hyperp` is best."""
+REFERENCE_TOKENS = 9.5e9
+"""The number of tokens of a run for which the `lr` of `hyperp` is best."""
+REFERENCE_BATCH_TOKENS = 2**21
+"""The number of tokens of a batch for which the `lr` of `hyperp` is best."""
+TOKENS_EXPONENT = -0.32
+"""The exponent with which the best rate falls with the tokens of a run."""
 
 
 @recipe
@@ -135,7 +144,7 @@ class RmsLength(Rule):
     Source: Liu et al. 2025 (Moonlight), arXiv:2502.16982, Section 2.2.
     """
 
-    rms: Scalar = hyper("(0, inf)", 0.2)
+    rms: Scalar = hyper("(0, inf)", ADAMW_STEP_RMS)
     view: ViewLike = view("layer")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -190,7 +199,7 @@ def adamuon(
         r.Sign(),
         r.Orthogonalize(coefficients, precision=precision),
         r.RootMeanSquare(momentum, eps),
-        RmsLength(0.2),
+        RmsLength(ADAMW_STEP_RMS),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -370,7 +379,9 @@ def mano(lr: Scalar = 1e-3, momentum: Scalar = 0.95, weight_decay: Scalar = 0.1)
 
     `spherenorm code mano` prints it as plain torch.
     """
-    columns, rows = (chain(r.RadialProjection(v), RmsLength(0.2, v)) for v in ("dim=1", "channel"))
+    columns, rows = (
+        chain(r.RadialProjection(v), RmsLength(ADAMW_STEP_RMS, v)) for v in ("dim=1", "channel")
+    )
     return chain(
         r.HeavyBall(momentum, buffer="momentum_buffer"),
         Alternate((columns, rows)),
@@ -505,5 +516,8 @@ def hyperp(
     check_number(depth, POSITIVE, "depth must be")
     check_number(tokens, POSITIVE, "tokens must be")
     check_number(batch, POSITIVE, "batch must be")
-    rate = lr * (8 / depth) ** 0.5 * (tokens / 9.5e9) ** -0.32 * (batch / 2**21) ** 0.5
+    depth_factor = (REFERENCE_DEPTH / depth) ** 0.5
+    tokens_factor = (tokens / REFERENCE_TOKENS) ** TOKENS_EXPONENT
+    batch_factor = (batch / REFERENCE_BATCH_TOKENS) ** 0.5
+    rate = lr * depth_factor * tokens_factor * batch_factor
     return muonh(rate, momentum, nesterov, coefficients, precision)

@@ -295,6 +295,8 @@ def _divide_by_root(direction: Tensor, moment: Tensor) -> Tensor:
 
 
 ROWS = View(0)
+GRAM_HEADROOM = 8
+"""The factor by which entries stay below the bound at which a product of rows would overflow."""
 
 
 @dataclass(frozen=True)
@@ -562,7 +564,7 @@ def _bounded_matrix(update: Update) -> Tensor:
     x = ROWS.rows(update.direction)
     if not x.numel():
         return x
-    limit = torch.finfo(x.dtype).max ** 0.5 / (8 * x.numel())
+    limit = torch.finfo(x.dtype).max ** 0.5 / (GRAM_HEADROOM * x.numel())
     largest = x.abs().amax()
     # A branch, since `torch.where` may return another layout, on which the rounding of products
     # depends.

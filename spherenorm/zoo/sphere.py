@@ -1,4 +1,4 @@
-"""Optimizers that hold a norm, or a matrix on a manifold."""
+"""Optimizers whose weights have a fixed norm, or lie on a manifold of matrices."""
 
 from __future__ import annotations
 
