@@ -17,9 +17,7 @@ rule raises ValueError for a number outside its interval, such as a momentum of 
 from typing import TYPE_CHECKING
 
 from spherenorm.recipes.adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
-from spherenorm.recipes.matrix import gain_adam as gain_adam
 from spherenorm.recipes.matrix import mdmuon, muon, muonh, muown, normuon, scion
-from spherenorm.recipes.matrix import orthogonal_momentum as orthogonal_momentum
 from spherenorm.recipes.sgd import lars, sgd, sgdp, sgdw
 from spherenorm.recipes.sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
 from spherenorm.support import unknown_attribute

@@ -13,7 +13,7 @@ from spherenorm.numerics import (
     cast_like,
     safe_divide,
 )
-from spherenorm.recipes import muonh, orthogonal_momentum
+from spherenorm.recipes.matrix import muonh, orthogonal_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
 from spherenorm.rules.orthogonalize import ADAMW_STEP_RMS

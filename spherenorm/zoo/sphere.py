@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spherenorm import rules as r
 from spherenorm.numerics import Scalar
-from spherenorm.recipes import gain_adam, orthogonal_momentum
+from spherenorm.recipes.matrix import gain_adam, orthogonal_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import Chain, chain
 from spherenorm.views import ViewLike
