@@ -486,23 +486,23 @@ class KroneckerRoots(Rule):
 
     def init(self, weight: Tensor) -> State:
         x = torch.zeros_like(ROWS.rows(weight))
-        left, right = x @ x.mT, x.mT @ x
-        roots = {"left_root": left.clone(), "right_root": right.clone()}
-        return super().init(weight) | {"left": left, "right": right, **roots}
+        left_sum, right_sum = x @ x.mT, x.mT @ x
+        roots = {"left_root": left_sum.clone(), "right_root": right_sum.clone()}
+        return super().init(weight) | {"left": left_sum, "right": right_sum, **roots}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         x = _bounded_matrix(update)
-        left = _add_if_finite(state["left"], x @ x.mT)
-        right = _add_if_finite(state["right"], x.mT @ x)
+        left_sum = _add_if_finite(state["left"], x @ x.mT)
+        right_sum = _add_if_finite(state["right"], x.mT @ x)
         left_root, right_root = when(
             (state[STEP_KEY] - 1) % self.every == 0,
-            lambda: (self._inverse_fourth_root(left), self._inverse_fourth_root(right)),
+            lambda: (self._inverse_fourth_root(left_sum), self._inverse_fourth_root(right_sum)),
             (state["left_root"], state["right_root"]),
         )
         direction = ROWS.from_rows(left_root @ x @ right_root, update.weight)
         new_state = {
-            "left": left,
-            "right": right,
+            "left": left_sum,
+            "right": right_sum,
             "left_root": left_root,
             "right_root": right_root,
         }
@@ -571,11 +571,11 @@ def _bounded_matrix(update: Update) -> Tensor:
     return when(largest > limit, lambda: x * (limit / largest), x)
 
 
-def _rotate(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Return left^T x right, without the factor of a side whose basis is empty."""
-    if left.numel():
-        x = left.mT @ x
-    return x @ right if right.numel() else x
+def _rotate(x: Tensor, left_basis: Tensor, right_basis: Tensor) -> Tensor:
+    """Return left_basis^T x right_basis, without the factor of an empty basis."""
+    if left_basis.numel():
+        x = left_basis.mT @ x
+    return x @ right_basis if right_basis.numel() else x
 
 
 def _add_if_finite(total: Tensor, gram: Tensor) -> Tensor:
