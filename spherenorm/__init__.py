@@ -19,13 +19,13 @@ from spherenorm.compile import BackendError
 from spherenorm.explain import explain
 from spherenorm.export import ExportError, export
 from spherenorm.fields import Interval, choice, hyper, view, views
-from spherenorm.invariance import Invariance
 from spherenorm.manifolds import Euclidean, Manifold, Sphere, sphere_of
 from spherenorm.numerics import Scalar, when
 from spherenorm.optim import torch_optimizer
 from spherenorm.probes import probe
 from spherenorm.registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
 from spherenorm.rule import Chain, Rule, State, Update, chain
+from spherenorm.rules.invariance import Invariance
 from spherenorm.support import unknown_attribute
 from spherenorm.views import View, as_view
 

@@ -13,6 +13,7 @@ from docs.site import pictures
 from docs.site.docstring import arguments, cell, escaped, summary, to_markdown
 from docs.site.reference import target
 from spherenorm import Chain, Recipe, Rule, bind, find_recipe, recipe_names, rules
+from spherenorm.registry import is_builtin
 from spherenorm_theory import TraceError, norm_growth
 
 
@@ -29,8 +30,7 @@ def pages(pool: Executor) -> dict[str, str]:
 
 def library_recipes() -> list[str]:
     """Return the names of the recipes that the library defines."""
-    modules = ("spherenorm.recipes", "spherenorm.zoo")
-    return [name for name in recipe_names() if find_recipe(name).__module__.startswith(modules)]
+    return [name for name in recipe_names() if is_builtin(find_recipe(name))]
 
 
 def _index(names: list[str]) -> str:

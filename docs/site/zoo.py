@@ -14,7 +14,7 @@ from spherenorm import zoo
 
 PAGE = Path(__file__).parent.parent / "zoo.md"
 TABLE = re.compile(r"(?<=<!-- the table -->\n).*(?=<!-- its end -->)", re.DOTALL)
-_SOURCE = re.compile(r"^Source: (.*)", re.MULTILINE | re.DOTALL)
+_SOURCE = re.compile(r"^Source: (.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{5})")
 
 

@@ -61,7 +61,7 @@ class Meter:
         torch._foreach_copy_(self._before.unbind(), [plain(weight) for weight in self.weights])
         names, self._own_states = self._test.state_names, []
         for weight, state in zip(self.weights, states if names else (), strict=False):
-            own = self._test.by_units(
+            own = self._test.per_unit_state(
                 state if state.keys() >= set(names) else self._test.init(weight)
             )
             self._own_states.append({name: plain(own[name]).clone() for name in names})
@@ -134,7 +134,7 @@ class Meter:
 
         def decide(given: Sequence[Tensor], state: State, over: int | None) -> tuple[Tensor, ...]:
             units = [
-                UnitSums(view, self._sizes[view], self._counts[view], *x.unbind(), over=over)
+                UnitSums(view, self._sizes[view], self._counts[view], *x.unbind(), unit_dim=over)
                 for view, x in zip(test.views, given, strict=True)
             ]
             flags = test.decide(units, state)[0].flags

@@ -1,4 +1,4 @@
-"""Preconditioners: rules that scale the direction by a running second moment."""
+"""Adaptive step sizes: rules that divide the direction by the root of a second moment."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from spherenorm.views import ViewLike
 
 @dataclass(frozen=True)
 class AdaptiveMoments(Rule):
-    """Momentum and preconditioner of Adam, t counted from 1:
+    """Momentum and preconditioner of Adam; the first t is 1:
 
         m_t = beta1 m_{t-1} + (1 - beta1) d_t
         v_t = beta2 v_{t-1} + (1 - beta2) d_t^2
         direction = (m_t / (1 - beta1^t)) / (sqrt(v_t / (1 - beta2^t)) + eps)
 
-    With `nesterov` the numerator m_t is replaced by beta1 m_t + (1 - beta1) d_t, as in the released
-    AdamP: the whole numerator is preconditioned (its first step is then about 1.9 times the step
-    size).
+    With `nesterov` the numerator is beta1 m_t + (1 - beta1) d_t, as in the released AdamP: all of
+    it is preconditioned, and the first step is about 1.9 times the step size.
 
     Args:
         beta1, beta2: decay rates of the moments, in [0, 1).
         eps: added to the root of the second moment, in [0, inf).
         nesterov: look ahead by one averaged step.
-        bias_correction: False leaves out both divisions, as the AdamP paper's Algorithm 2 is
-            printed.
+        bias_correction: divide by 1 - beta^t; False leaves it out, as Algorithm 2 of the AdamP
+            paper does.
 
     Example:
         >>> rule = AdaptiveMoments(0.9, 0.999)
@@ -60,21 +59,22 @@ class AdaptiveMoments(Rule):
     tangent_names = ("exp_avg",)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, state[STEP_KEY]
-        average = ema(state["exp_avg"], entering, self.beta1)
-        square = ema_of_square(state["exp_avg_sq"], entering, self.beta2)
-        numerator = ema(average, entering, self.beta1) if self.nesterov else average
-        length = safe_sqrt(square)
+        incoming = update.direction
+        average = ema(state["exp_avg"], incoming, self.beta1)
+        square = ema_of_square(state["exp_avg_sq"], incoming, self.beta2)
+        numerator = ema(average, incoming, self.beta1) if self.nesterov else average
+        denominator = safe_sqrt(square)
         if self.bias_correction:
-            # Both divisions join the sum, which then is one operation.
-            first, second = bias_corrections(step, self.beta1, self.beta2)
-            length = affine(first / second**0.5, length, first * self.eps)
+            # Move both divisions into the sum with eps, which is one operation on the tensor.
+            correction1, correction2 = bias_corrections(state[STEP_KEY], self.beta1, self.beta2)
+            denominator = affine(
+                correction1 / correction2**0.5, denominator, correction1 * self.eps
+            )
         else:
-            length = length + cast_like(self.eps, length)
-        direction = numerator / length
+            denominator = denominator + cast_like(self.eps, denominator)
         notes = {**update.notes, "second_moment": square}
-        new = {"exp_avg": average, "exp_avg_sq": square}
-        return update.replace(direction=direction, notes=notes), new
+        new_state = {"exp_avg": average, "exp_avg_sq": square}
+        return update.replace(direction=numerator / denominator, notes=notes), new_state
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ class RootMeanSquare(Rule):
         v_t = alpha v_{t-1} + (1 - alpha) d_t^2
         direction = d_t / (sqrt(v_t) + eps)
 
-    The state has the names of torch.optim.RMSprop's, whose checkpoints count the steps.
+    States have the names of torch.optim.RMSprop. The rule does not need the step count, which is
+    there for the checkpoints of torch.optim.
 
     Args:
         alpha: decay rate of the second moment, in [0, 1).
@@ -107,30 +108,31 @@ class RootMeanSquare(Rule):
     @property
     def state_names(self) -> tuple[str, ...]:
         names = ("square_avg", "grad_avg") if self.centered else ("square_avg",)
-        return (STEP_KEY, *names)  # counted for the checkpoints of torch.optim alone
+        return (STEP_KEY, *names)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering = update.direction
-        square = ema_of_square(state["square_avg"], entering, self.alpha)
-        variance, new = square, {"square_avg": square}
+        incoming = update.direction
+        square = ema_of_square(state["square_avg"], incoming, self.alpha)
+        variance = square
+        new_state = {"square_avg": square}
         if self.centered:
-            mean = ema(state["grad_avg"], entering, self.alpha)
+            mean = ema(state["grad_avg"], incoming, self.alpha)
             variance = torch.addcmul(square, mean, mean, value=-1)
-            new["grad_avg"] = mean
-        direction = entering / (safe_sqrt(variance) + cast_like(self.eps, variance))
+            new_state["grad_avg"] = mean
+        direction = incoming / (safe_sqrt(variance) + cast_like(self.eps, variance))
         notes = {**update.notes, "second_moment": variance}
-        return update.replace(direction=direction, notes=notes), new
+        return update.replace(direction=direction, notes=notes), new_state
 
 
 @dataclass(frozen=True)
 class UnitMoments(Rule):
-    """Momentum and preconditioner of AdamG: Adam's moments with one v per unit, t counted from 1:
+    """Momentum and preconditioner of AdamG: Adam's moments with one v per unit; the first t is 1:
 
         m_t = beta1 m_{t-1} + (1 - beta1) d_t
         v_t = beta2 v_{t-1} + (1 - beta2) |d_t|^2
         direction = sqrt(1 - beta2^t) / (1 - beta1^t) m_t / sqrt(v_t + eps)
 
-    A scalar per unit leaves the direction of m_t, hence its tangency, alone.
+    One factor per unit does not turn m_t, so a tangent m_t gives a tangent direction.
 
     Args:
         beta1, beta2: decay rates of the moments, in [0, 1).
@@ -158,17 +160,20 @@ class UnitMoments(Rule):
         return {**state, "exp_avg_sq": torch.zeros_like(self.view.total(state["exp_avg"]))}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, state[STEP_KEY]
-        average = ema(state["exp_avg"], entering, self.beta1)
-        squared_norm = self.view.inner(entering, entering)
-        past = state["exp_avg_sq"]
-        if past.shape != squared_norm.shape:  # made for other units, against which it broadcasts
-            shapes = f"{tuple(squared_norm.shape)}, got {tuple(past.shape)}"
-            raise ValueError(f"UnitMoments: view {self.view} needs 'exp_avg_sq' of shape {shapes}")
-        square = ema(past, without_overflow(squared_norm), self.beta2)
-        first, second = bias_corrections(step, self.beta1, self.beta2)
-        correction = second**0.5 / first
+        incoming = update.direction
+        average = ema(state["exp_avg"], incoming, self.beta1)
+        squared_norm = self.view.inner(incoming, incoming)
+        past_square = state["exp_avg_sq"]
+        if past_square.shape != squared_norm.shape:
+            # A state of another view might broadcast, and give a wrong result.
+            raise ValueError(
+                f"UnitMoments: view {self.view} needs 'exp_avg_sq' of shape "
+                f"{tuple(squared_norm.shape)}, got {tuple(past_square.shape)}"
+            )
+        square = ema(past_square, without_overflow(squared_norm), self.beta2)
+        correction1, correction2 = bias_corrections(state[STEP_KEY], self.beta1, self.beta2)
+        correction = correction2**0.5 / correction1
         scale = cast_like(correction, square) / safe_sqrt(square + cast_like(self.eps, square))
         notes = {**update.notes, "second_moment": square}
-        new = {"exp_avg": average, "exp_avg_sq": square}
-        return update.replace(direction=scale * average, notes=notes), new
+        new_state = {"exp_avg": average, "exp_avg_sq": square}
+        return update.replace(direction=scale * average, notes=notes), new_state

@@ -1,31 +1,33 @@
-"""Update rules that the zoo adds to `spherenorm.rules`, one file per kind.
-
-Rules that end a step define `eval_weight`, the weight to evaluate with.
-"""
+"""The update rules that the zoo adds to `spherenorm.rules`."""
 
 from typing import TYPE_CHECKING
 
 from spherenorm.support import unknown_attribute
-from spherenorm.zoo.rules.averages import Lookahead, ScheduleFree, TrendLookahead
-from spherenorm.zoo.rules.combined import Alternate, WeightedSum
-from spherenorm.zoo.rules.distance import DAdaptation, ProdigyStep
-from spherenorm.zoo.rules.factored import Confidence, FactoredScale, RmsLimit, WeightRms
-from spherenorm.zoo.rules.matrices import (
-    EigenbasisMoments,
-    KroneckerRoots,
-    NuclearNorm,
-    PostStepDecay,
-    RmsLength,
+from spherenorm.zoo.averages import (
+    Lookahead,
+    ScheduleFree,
+    SlowGradient,
+    TrendLookahead,
+    WeightedSum,
 )
-from spherenorm.zoo.rules.moments import (
+from spherenorm.zoo.distance import DAdaptation, ProdigyStep
+from spherenorm.zoo.matrices import Alternate, NuclearNorm, PostStepDecay, RmsLength
+from spherenorm.zoo.moments import (
     AdoptScale,
     CenteredMoments,
     DifferenceMoments,
     GradientScale,
     GradientSign,
-    SlowGradient,
     SurpriseClip,
     VarianceReduction,
+)
+from spherenorm.zoo.preconditioners import (
+    Confidence,
+    EigenbasisMoments,
+    FactoredScale,
+    KroneckerRoots,
+    RmsLimit,
+    WeightRms,
 )
 
 __all__ = [
@@ -55,5 +57,5 @@ __all__ = [
     "WeightedSum",
 ]
 
-if not TYPE_CHECKING:  # which would take any name then
+if not TYPE_CHECKING:  # A type checker would accept any name with a module __getattr__.
     __getattr__ = unknown_attribute(__name__, __all__)
