@@ -13,7 +13,7 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm.probes import JSONLines, Measurement, Page, TensorBoard, WandB
-from spherenorm.probes.history import MOST, History
+from spherenorm.probes.page import MAX_POINTS, Trajectories
 
 FIRST = Measurement(1, "<w>", "channel", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "channel")
 
@@ -26,10 +26,10 @@ def course(steps, name="w", **of_step):
 
 
 def notes(*courses, equilibrium=None):
-    history = History(equilibrium)
+    trajectories = Trajectories(equilibrium)
     for each in courses:
-        history.add(each)
-    return {name: " ".join(found) for name, found in history.notes().items()}
+        trajectories.add(each)
+    return {name: " ".join(found) for name, found in trajectories.notes().items()}
 
 
 STEPS = range(1, 41)
@@ -45,6 +45,7 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abc"]  # as a schedule does
         (LOWERED, DIES, None, ""),
         ([], {"effective_step": lambda t: 0.0 if t > 30 else 0.1}, None, "effective step is 0"),
         ([], {"turn": lambda t: 1.0 if t == 1 else 0.1}, None, "10 times its median: a warm-up"),
+        ([], {"turn": lambda t: 1.0 if t == 1 else 0.0}, None, ""),  # a weight that stands still
         ([], GROWS, None, "grown 2.00-fold, .*projection"),
         ([], {**GROWS, "predicted": lambda t: 1.0}, None, "smaller steps"),  # it is projected
         ([], {**GROWS, "norm_before": lambda t: 2.0}, None, ""),
@@ -66,21 +67,21 @@ def page_text(folder):
 
 
 def test_a_course_is_bounded_and_keeps_its_ends():
-    history = History()
-    for step in range(1, 20 * MOST):
-        history.add(course([step]))
-        steps = [p.step for p in history.courses["w"].points]
-        assert len(steps) <= MOST + 1
+    trajectories = Trajectories()
+    for step in range(1, 20 * MAX_POINTS):
+        trajectories.add(course([step]))
+        steps = [p.step for p in trajectories.by_weight["w"].points]
+        assert len(steps) <= MAX_POINTS + 1
         assert (steps[0], steps[-1]) == (1, step)
     (gap,) = {b - a for a, b in pairwise(steps[:-1])}  # evenly thinned
     assert steps[-1] - steps[-2] <= gap
 
 
 def test_a_run_that_resumes_replaces_what_came_after():
-    history = History()
-    history.add(course(range(1, 11)))
-    history.add(course([5]))
-    assert [p.step for p in history.courses["w"].points] == [1, 2, 3, 4, 5]
+    trajectories = Trajectories()
+    trajectories.add(course(range(1, 11)))
+    trajectories.add(course([5]))
+    assert [p.step for p in trajectories.by_weight["w"].points] == [1, 2, 3, 4, 5]
 
 
 def test_a_page_is_whole_escaped_and_stops_renewing(tmp_path):
