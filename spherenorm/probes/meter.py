@@ -357,7 +357,7 @@ class Meter:
             step = steps[row_index // len(self._measured)]
             measured = self._measured[row_index % len(self._measured)]
             norm_before, norm, effective_step, turn, cosine, *shares = row
-            # The test puts each entry into one view at most, so that the first share decides.
+            # Report the first view, in the test's order, in which it found invariant units.
             view_index = next((i for i, share in enumerate(shares) if share > 0), None)
             measurement = Measurement(
                 step=step,
@@ -376,8 +376,8 @@ class Meter:
                 flags = torch.zeros(0, dtype=torch.bool)
                 if view_index is not None:
                     flags = unit_flags[view_index][row_index] > 0
-                units = Units(*unit_numbers[:, row_index].clone().unbind(), invariant=flags)
-                measurement = replace(measurement, units=units)
+                unit_values = [*unit_numbers[:, row_index].clone(), flags]
+                measurement = replace(measurement, units=Units(*unit_values))
             yield step, measured.index, measurement
 
 

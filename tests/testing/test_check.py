@@ -7,7 +7,7 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.testing import PROPERTIES, Finding, Report, check
+from spherenorm.testing import PROPERTIES, PromiseResult, Report, check
 from tests.harness import refuses
 from tests.harness.dishonest import DISHONEST, DISHONEST_APART, Honest, Notes
 
@@ -128,9 +128,9 @@ def test_a_dishonest_rule_is_found_compiled_or_sharded(name):
 def test_what_is_compiled_or_sharded_has_the_numbers_of_the_rules_own_code():
     report = check("sgdp", momentum=0.9, only=("compiled", "sharded"))
     assert [each.verdict for each in report] == ["holds", "holds"], report
-    (finding,) = check(clipped, only=("compiled",))
-    assert finding.verdict == "refused"
-    assert "Clip" in finding.why
+    (result,) = check(clipped, only=("compiled",))
+    assert result.verdict == "refused"
+    assert "Clip" in result.why
 
 
 def test_refused_shapes_are_named():
@@ -143,9 +143,9 @@ def test_refused_shapes_are_named():
         def init(self, weight):
             raise ValueError("no weight is right")
 
-    (finding,) = check(lambda lr=0.1: sn.chain(Nothing(), r.StepSize(lr)), only=("shapes",))
-    assert finding.verdict == "fails"
-    assert "no weight is right" in finding.why
+    (result,) = check(lambda lr=0.1: sn.chain(Nothing(), r.StepSize(lr)), only=("shapes",))
+    assert result.verdict == "fails"
+    assert "no weight is right" in result.why
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
@@ -164,7 +164,7 @@ def test_nothing_is_compared_once_a_foundation_fails(promise):
     assert promise in report["vmap"].why
 
 
-def test_a_report_is_a_table_of_findings():
+def test_a_report_is_a_table_of_promises():
     report = check(honest, beta=0.5, only=("finite", "pure"))
     assert isinstance(report, Report)
     assert [each.name for each in report] == ["pure", "finite"], "in the order of PROPERTIES"
@@ -174,8 +174,8 @@ def test_a_report_is_a_table_of_findings():
     assert head == report.recipe
     assert columns.split() == ["promise", "verdict", "why"]
     assert [line.split()[:2] for line in lines] == [["pure", "holds"], ["finite", "holds"]]
-    failed = Finding("pure", "fails", "because")
-    mixed = Report("mine", (failed, Finding("law", "refused", "no law")))
+    failed = PromiseResult("pure", "fails", "because")
+    mixed = Report("mine", (failed, PromiseResult("law", "refused", "no law")))
     assert not mixed.passed
     assert mixed.failed == (failed,)
     assert Report("mine", mixed.findings[1:]).passed
@@ -193,14 +193,17 @@ def test_wrong_requests_are_refused():
 
 
 def test_a_promise_of_ones_own(monkeypatch):
-    def small(subject):
-        weight, _ = subject.run(subject.rule(), subject.weight((4, 3)), 1)
-        assert torch.equal(weight, subject.weight((4, 3))), "a step is large"
+    def small(under_test):
+        weight = under_test.make_weight((4, 3))
+        new_weight, _ = under_test.run(under_test.make_rule(), weight, 1)
+        assert torch.equal(new_weight, weight), "a step is large"
         return "steps of 0"
 
     monkeypatch.setitem(PROPERTIES, "small", small)
-    assert check("sgd", lr=0.0, only=("small",))["small"] == Finding("small", "holds", "steps of 0")
-    assert check("sgd", only=("small",))["small"] == Finding("small", "fails", "a step is large")
+    holds = check("sgd", lr=0.0, only=("small",))["small"]
+    assert holds == PromiseResult("small", "holds", "steps of 0")
+    fails = check("sgd", only=("small",))["small"]
+    assert fails == PromiseResult("small", "fails", "a step is large")
 
 
 def undecayed(lr=0.1, weight_decay=0.1):
@@ -216,9 +219,9 @@ def decayed_behind(lr=0.1, weight_decay=0.0):
     [(undecayed, "lr acts nowhere"), (decayed_behind, "lr = 0 (and {'weight_decay': 0.5}) moves")],
 )
 def test_a_chain_without_a_step_size_or_with_decay_behind_it_is_found(recipe, sentence):
-    (finding,) = check(recipe, only=("acts",))
-    assert finding.verdict == "fails"
-    assert sentence in finding.why
+    (result,) = check(recipe, only=("acts",))
+    assert result.verdict == "fails"
+    assert sentence in result.why
 
 
 def test_a_number_that_another_switches_on_acts():
@@ -235,5 +238,5 @@ WRAPPED = (
 
 @pytest.mark.parametrize("name", [*sn.recipe_names(), *WRAPPED])
 def test_every_number_of_a_recipe_acts_and_a_rate_of_zero_moves_nothing(name):
-    (finding,) = check(name, only=("acts",))
-    assert finding.verdict == "holds", finding.why
+    (result,) = check(name, only=("acts",))
+    assert result.verdict == "holds", result.why
