@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from spherenorm import metrics
 from spherenorm.audit.audit import Audit, audit
-from spherenorm.audit.model import unwrap
+from spherenorm.audit.audited_model import unwrap
 from spherenorm.audit.roles import MATRIX_ROLES, ROLES, Role, RoleName, format_shape
 from spherenorm.audit.verdict import Verdict
 from spherenorm.manifolds import Sphere, sphere_of

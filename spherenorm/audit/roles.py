@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from spherenorm.audit.model import AuditedModel, Point, find_tensors, unwrap
+from spherenorm.audit.audited_model import AuditedModel, Point, find_tensors, unwrap
 from spherenorm.support import columns
 
 RoleName = Literal[

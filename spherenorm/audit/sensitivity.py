@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm.audit.model import AuditedModel, Point, pair_with_noise
+from spherenorm.audit.audited_model import AuditedModel, Point, pair_with_noise
 from spherenorm.views import View
 
 _NUDGE = 1e-3
