@@ -27,9 +27,9 @@ def course(steps, name="w", **of_step):
 
 def notes(*courses, equilibrium=None):
     trajectories = Trajectories(equilibrium)
-    for each in courses:
-        trajectories.add(each)
-    return {name: " ".join(found) for name, found in trajectories.notes().items()}
+    for measurements in courses:
+        trajectories.add(measurements)
+    return {name: " ".join(sentences) for name, sentences in trajectories.notes().items()}
 
 
 STEPS = range(1, 41)
@@ -56,10 +56,11 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abc"]  # as a schedule does
 )
 def test_what_goes_wrong_is_named_and_only_there(others, of_step, turn, said):
     courses = [*others, course(STEPS, "w", **of_step)]
-    found = notes(*courses, equilibrium=turn)
-    assert list(found) == ["w"] * bool(said)
-    assert re.search(said, found.get("w", ""))
-    assert not notes(*(each[:7] for each in courses), equilibrium=turn)  # too few points
+    notes_by_weight = notes(*courses, equilibrium=turn)
+    assert list(notes_by_weight) == ["w"] * bool(said)
+    assert re.search(said, notes_by_weight.get("w", ""))
+    too_few = [measurements[:7] for measurements in courses]
+    assert not notes(*too_few, equilibrium=turn)
 
 
 def page_text(folder):
@@ -137,7 +138,7 @@ def test_wandb_gets_the_finite_numbers_over_a_step_of_their_own():
     run = Run()
     WandB(run)([FIRST, replace(FIRST, weight="b", norm=math.inf), replace(FIRST, step=2)])
     assert run.metrics["norm/*"] == "probe/step"
-    assert [each["probe/step"] for each in run.logged] == [1, 2]
+    assert [entries["probe/step"] for entries in run.logged] == [1, 2]
     assert run.logged[0]["norm/<w>"] == 1.0
     assert "turn/b" in run.logged[0]
     assert "norm/b" not in run.logged[0]
@@ -161,7 +162,7 @@ BLOCKS = [
     ],
     [replace(FIRST, step=20, norm=2.0)],
 ]
-PLAIN = [each.plain() for block in BLOCKS for each in block]
+PLAIN = [measurement.plain() for block in BLOCKS for measurement in block]
 
 
 def lines_of(folder):
@@ -195,11 +196,11 @@ def test_tensorboard(tmp_path):
     write = TensorBoard(tmp_path)
     for block in BLOCKS:
         write(block)
-    found = accumulator.EventAccumulator(str(tmp_path))
-    found.Reload()
-    norms = [(event.step, event.value) for event in found.Scalars("norm/<w>")]
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    norms = [(event.step, event.value) for event in events.Scalars("norm/<w>")]
     assert norms == [(10, 1.0), (20, 2.0)]
-    tags = found.Tags()["scalars"]
+    tags = events.Tags()["scalars"]
     assert "cosine/b" in tags
     assert "norm/b" not in tags  # it is infinite
     assert not any(tag.startswith(("step", "view", "weight")) for tag in tags)
@@ -241,4 +242,4 @@ def test_a_sink_that_fails_costs_no_step_and_no_block(failing):
         probe.close()
     step = 7
     probe.flush()
-    assert [each.step for each in kept] == [1, 2, 3, 4, 5]
+    assert [measurement.step for measurement in kept] == [1, 2, 3, 4, 5]

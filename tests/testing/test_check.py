@@ -21,19 +21,19 @@ class Factored(sn.Rule):
     state_names = ("rows", "columns")
 
     def init(self, weight):
-        whole = weight.new_zeros(weight.shape)
-        both = (whole.sum(1), whole.sum(0)) if weight.ndim == 2 else (whole, whole.sum())
-        return dict(zip(self.state_names, both, strict=True))
+        moment = weight.new_zeros(weight.shape)
+        moments = (moment.sum(1), moment.sum(0)) if weight.ndim == 2 else (moment, moment.sum())
+        return dict(zip(self.state_names, moments, strict=True))
 
     def update(self, update, state):
         square = update.grad**2 + 1e-30
-        both = (square.sum(1), square.sum(0)) if square.ndim == 2 else (square, square.sum())
+        moments = (square.sum(1), square.sum(0)) if square.ndim == 2 else (square, square.sum())
         rows, columns = (
             self.beta * old + (1 - self.beta) * now
-            for old, now in zip(state.values(), both, strict=True)
+            for old, now in zip(state.values(), moments, strict=True)
         )
-        whole = rows[:, None] * columns / rows.sum() if square.ndim == 2 else rows
-        return replace(update, direction=update.direction / whole.sqrt()), {
+        moment = rows[:, None] * columns / rows.sum() if square.ndim == 2 else rows
+        return replace(update, direction=update.direction / moment.sqrt()), {
             "rows": rows,
             "columns": columns,
         }
@@ -65,8 +65,8 @@ def factored(lr=0.01, betas=(0.8, 0.9)):
 
 
 def clipped(lr=0.1, momentum=0.9, weight_decay=0.01):
-    moved = r.HeavyBall(momentum), r.DecoupledDecay(weight_decay)
-    return sn.chain(Clip(), *moved, r.StepSize(lr))
+    rules = r.HeavyBall(momentum), r.DecoupledDecay(weight_decay)
+    return sn.chain(Clip(), *rules, r.StepSize(lr))
 
 
 def matrices(lr=0.1):
@@ -96,12 +96,14 @@ def honest(lr=0.1, beta=0.9):
 def test_honest_recipes_pass(recipe):
     report = check(recipe, only=FAST)
     assert report.passed, report
-    assert [(each.name, each.verdict) for each in report] == [(name, "holds") for name in FAST]
+    assert [(result.name, result.verdict) for result in report] == [
+        (name, "holds") for name in FAST
+    ]
 
 
 def assert_found(row, promises):
     report = check(row.recipe, only=promises)
-    assert [each.name for each in report.failed] == [row.promise], report
+    assert [result.name for result in report.failed] == [row.promise], report
     why = report[row.promise].why
     assert row.argument in why, report
     assert row.rule.__name__ in why or not row.named, report
@@ -127,7 +129,7 @@ def test_a_dishonest_rule_is_found_compiled_or_sharded(name):
 
 def test_what_is_compiled_or_sharded_has_the_numbers_of_the_rules_own_code():
     report = check("sgdp", momentum=0.9, only=("compiled", "sharded"))
-    assert [each.verdict for each in report] == ["holds", "holds"], report
+    assert [result.verdict for result in report] == ["holds", "holds"], report
     (result,) = check(clipped, only=("compiled",))
     assert result.verdict == "refused"
     assert "Clip" in result.why
@@ -160,14 +162,14 @@ def test_every_number_is_swept(kind):
 def test_nothing_is_compared_once_a_foundation_fails(promise):
     broken = next(row for row in DISHONEST.values() if row.promise == promise)
     report = check(broken.recipe, only=(promise, "vmap", "resumes"))
-    assert [each.verdict for each in report] == ["fails", "refused", "refused"]
+    assert [result.verdict for result in report] == ["fails", "refused", "refused"]
     assert promise in report["vmap"].why
 
 
 def test_a_report_is_a_table_of_promises():
     report = check(honest, beta=0.5, only=("finite", "pure"))
     assert isinstance(report, Report)
-    assert [each.name for each in report] == ["pure", "finite"], "in the order of PROPERTIES"
+    assert [result.name for result in report] == ["pure", "finite"], "in the order of PROPERTIES"
     assert report["finite"] == report.findings[1]
     assert report.recipe.endswith(":honest")
     head, columns, *lines = str(report).splitlines()
