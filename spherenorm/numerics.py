@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import (
-    _disable_current_modes,
-    _get_current_dispatch_mode_stack,
-)
+
+from spherenorm import torch_internals
+from spherenorm.torch_internals import in_functorch_transform, pytree
 
 T = TypeVar("T")
 
@@ -104,8 +102,8 @@ def eigh(matrix: Tensor, whose: str) -> tuple[Tensor, Tensor]:
     matrix = matrix.double() if has_float64 else matrix.cpu().double()
     try:
         values, vectors = torch.linalg.eigh(matrix)
-    except torch._C._LinAlgError as error:
-        raise torch._C._LinAlgError(
+    except torch.linalg.LinAlgError as error:
+        raise torch.linalg.LinAlgError(
             f"{whose}: no eigenvectors of a second moment of shape {tuple(matrix.shape)}, since "
             "a gradient was inf or nan, or the iteration did not converge; skip steps whose "
             f"gradients are not finite ({error})"
@@ -141,7 +139,7 @@ def _computes_in_float64(device: torch.device) -> bool:
         return False
     try:
         # Outside of FakeTensorMode and the like, in which every device seems to have all dtypes.
-        with _disable_current_modes():
+        with torch_internals.disable_dispatch_modes():
             torch.zeros((), dtype=torch.float64, device=device).add(1)
     except (TypeError, RuntimeError):
         return False
@@ -171,7 +169,9 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     A step is a function of its arguments: autocast around it would round the products of Muon or
     SOAP to half precision.
     """
-    if not torch._C._is_any_autocast_enabled():  # meta tensors, say, have no autocast to ask about
+    if (
+        not torch_internals.is_any_autocast_enabled()
+    ):  # meta tensors, say, have no autocast to ask about
         return _NO_CHANGE
     try:
         enabled = torch.is_autocast_enabled(device.type)
@@ -214,8 +214,9 @@ def cast_like_checked(old: Tensor, new: Any, whose: str, what: str) -> Tensor:
 def shares_memory(x: Tensor, y: Tensor) -> bool:
     """True if one is a view of the other, as far as known: of values under torch.compile, if one
     is the other."""
-    alias = torch._C._is_alias_of  # type: ignore[attr-defined]
-    return x is y if torch.compiler.is_compiling() else alias(x, y)
+    if torch.compiler.is_compiling():
+        return x is y
+    return torch_internals.is_alias(x, y)
 
 
 def is_steppable(dtype: torch.dtype) -> bool:
@@ -347,9 +348,9 @@ def derivatives_are_taken(x: Tensor) -> bool:
     Formulas that only serve derivatives cost operations, which kernels and laws need not have.
     """
     # (Derivatives in forward mode are taken under `no_grad` too. Of compiled code we cannot know.)
-    if torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling() or torch_internals.in_forward_mode():
         return True
-    return torch.is_grad_enabled() and (x.requires_grad or _is_transformed())
+    return torch.is_grad_enabled() and (x.requires_grad or in_functorch_transform())
 
 
 def readable_without_sync(x: Tensor) -> bool:
@@ -362,14 +363,9 @@ def readable_without_sync(x: Tensor) -> bool:
         and type(x) is Tensor
         and x.is_cpu
         and not x.requires_grad
-        and not _is_transformed()
-        and not torch._C._len_torch_dispatch_stack()
+        and not in_functorch_transform()
+        and not torch_internals.count_dispatch_modes()
     )
-
-
-def _is_transformed() -> bool:
-    """True within a transform of torch.func, such as vmap."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
@@ -403,11 +399,10 @@ def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
 
 def is_concrete(condition: Tensor) -> bool:
     """True if the value may decide what runs: it is one, and no recorder is at work."""
-    if torch.compiler.is_compiling() or condition.is_meta or _get_current_dispatch_mode_stack():
+    if torch.compiler.is_compiling() or condition.is_meta or torch_internals.dispatch_modes():
         return False
-    functorch: Any = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(condition):
-        if functorch.is_batchedtensor(condition):
+    while torch_internals.is_functorch_tensor(condition):
+        if torch_internals.is_batched(condition):
             return False
-        condition = functorch.get_unwrapped(condition)
+        condition = torch_internals.unwrap_functorch(condition)
     return True

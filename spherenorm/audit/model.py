@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm.audit.precise import LARGEST_EPS, PreciseMode
+from spherenorm.torch_internals import is_dynamo_imported
 
 _PERIOD = 131_071
 """Noise repeats after so many numbers, since drawing one takes ten times as long as copying it. A
@@ -121,8 +122,9 @@ class Subject:
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
         mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, self._known, self._callers)
-        imported = "torch._dynamo" in sys.modules  # an import of seconds; else nothing is compiled
-        eager: Any = torch.compiler.set_stance("force_eager") if imported else nullcontext()
+        eager: Any = (
+            torch.compiler.set_stance("force_eager") if is_dynamo_imported() else nullcontext()
+        )
         try:
             with _seeded(point.seed), eager, _checkpoints_as_plain_calls(), mode:
                 yield mode

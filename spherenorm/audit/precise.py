@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from spherenorm.torch_internals import count_dispatch_modes
+
 EPS_LIMIT = 1e-10
 """The eps of normalizations is multiplied by this to see what holds up to it."""
 LARGEST_EPS = 1e-2
@@ -148,7 +150,7 @@ def _is_slow(x: Tensor, weight: Tensor, *rest: Any) -> bool:
     if not simple or not x.is_cpu or x.dtype is not torch.float64:
         return False
     few = x.numel() * weight[0, 0].numel() <= weight.numel()
-    return few and torch._C._len_torch_dispatch_stack() == 0
+    return few and count_dispatch_modes() == 0
 
 
 def _convolved(

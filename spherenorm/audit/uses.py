@@ -14,9 +14,9 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from spherenorm.torch_internals import TorchDispatchMode, pytree
 
 RoleName = Literal[
     "matrix",

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from spherenorm.export.words import NoWordError, Text, of_shape, word
 from spherenorm.manifolds import Manifold
 from spherenorm.record import Call, Recorder, Value
 from spherenorm.registry import Recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule
+from spherenorm.torch_internals import pytree
 
 LINE = 96
 """The longest line of a function's body before it is indented."""

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_leaves, tree_map
 
 from spherenorm.compile import RuleKey
 from spherenorm.functional.parameters import Params, init, step
 from spherenorm.numerics import as_number, to_accumulation_dtype, without_autocast
 from spherenorm.registry import Bound, Recipe, bind, is_builtin
 from spherenorm.rule import State
+from spherenorm.torch_internals import pytree
 
 TRACED_FROM = 8
 """Steps from which on a trace, which costs about as much as ten steps, is worth while."""
@@ -103,7 +103,7 @@ def sweep(
     device = _device_of(params)
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
-    count = len(tree_leaves(points)[0])
+    count = len(pytree.tree_leaves(points)[0])
     weights = {name: w.expand(count, *w.shape).clone() for name, w in params.items()}
     start = _vmapped(lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None))
     moved = _points_on(device, points)
@@ -121,7 +121,7 @@ def sweep(
             weights, state, value, recorded = take_step(now, weights, state, batch)
             losses.append(value)
             records.append(recorded)
-    stacked = tree_map(lambda *x: torch.stack(x), *records) if record else None
+    stacked = pytree.tree_map(lambda *x: torch.stack(x), *records) if record else None
     return Sweep(weights, torch.stack(losses), stacked)
 
 
@@ -148,7 +148,7 @@ def _points_on(device: torch.device, points: Points) -> Points:
             else values.to(device)
         )
 
-    return tree_map(move, points)  # type: ignore[no-any-return]
+    return pytree.tree_map(move, points)  # type: ignore[no-any-return]
 
 
 def _step_of_all(
@@ -239,7 +239,7 @@ def _bind_points(
         both = f"both among the hyper_parameters and fixed to {fixed[name]!r}"
         raise ValueError(f"{name} is {both}")
     points = {name: _as_points(name, value) for name, value in swept.items()}
-    leaves = [(name, leaf) for name, value in points.items() for leaf in tree_leaves(value)]
+    leaves = [(name, leaf) for name, value in points.items() for leaf in pytree.tree_leaves(value)]
     _require_common_length("hyper_parameters", leaves)
     _refuse_outside(bound, points)
     return bound, points
@@ -249,7 +249,7 @@ def _refuse_outside(bound: Bound, points: Points) -> None:
     """Raise a ValueError if a hyper-parameter of a point lies outside its interval."""
     # Intervals are convex, and nan is the extreme of what holds it.
     for extreme in (torch.amin, torch.amax):
-        point = tree_map(lambda v, extreme=extreme: float(extreme(v)), points)
+        point = pytree.tree_map(lambda v, extreme=extreme: float(extreme(v)), points)
         bound.replace(**point).rule  # noqa: B018  (it raises)
 
 

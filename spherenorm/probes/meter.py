@@ -13,6 +13,7 @@ from spherenorm.probes.measurement import Measurement, Units
 from spherenorm.probes.weights import Watched
 from spherenorm.rule import State
 from spherenorm.rules import AccumulatedInvarianceTest, ScaleInvarianceTest, UnitSums
+from spherenorm.torch_internals import copy_tensors, write_count
 from spherenorm.unit_measures import chord, cosine_of, norm_and_angle
 from spherenorm.views import View, replicate
 
@@ -58,7 +59,7 @@ class Meter:
 
     def keep(self, states: Sequence[State]) -> None:
         """Keep what the step is about to change: the weights, and the `states` of their test."""
-        torch._foreach_copy_(self._before.unbind(), [plain(weight) for weight in self.weights])
+        copy_tensors(self._before.unbind(), [plain(weight) for weight in self.weights])
         names, self._own_states = self._test.state_names, []
         for weight, state in zip(self.weights, states if names else (), strict=False):
             own = self._test.by_units(
@@ -76,7 +77,7 @@ class Meter:
             grad, self._gradients[i] = weight.grad, None
             if grad is not None:
                 kept = grad.clone() if self._copies_gradients[i] else grad
-                self._gradients[i] = grad, grad._version, kept
+                self._gradients[i] = grad, write_count(grad), kept
 
     def sum(self) -> None:
         """Keep the inner products of the step that has been taken."""
@@ -91,7 +92,7 @@ class Meter:
         kept, self._gradients[index] = self._gradients[index], None
         if kept is not None:
             grad, version, values = kept
-            written = grad._version != version
+            written = write_count(grad) != version
             lost, self._copies_gradients[index] = written and values is grad, written
             if not lost:
                 return plain(values)
@@ -224,7 +225,7 @@ def _products(
 def _of_part(w: Sequence[Tensor], after: Sequence[Tensor], g: Sequence[Tensor]) -> Tensor:
     shape, device = (3, len(w), *w[0].shape), w[0].device
     vectors = torch.empty(shape, dtype=accumulation_dtype(device), device=device)
-    torch._foreach_copy_(vectors.flatten(0, 1).unbind(), [*w, *after, *g])
+    copy_tensors(vectors.flatten(0, 1).unbind(), [*w, *after, *g])
     vectors[1].sub_(vectors[0])
     matrices = vectors.flatten(3).flatten(1, 2).transpose(0, 1)
     ww, wd, wg, _, dd, _, _, _, gg = torch.bmm(matrices, matrices.mT).flatten(1).unbind(1)

@@ -13,16 +13,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.recipes import sgdp
-from spherenorm.registry import Recipe
-from spherenorm.registry import _wrapped as wrapped_recipes
+from spherenorm.registry import Recipe, wrapper_call
 from spherenorm.rule import State, trial_state
 from spherenorm.testing.subject import STEPS, RefusedError, Subject, apart, named
 from spherenorm.testing.writes import writes_of
+from spherenorm.torch_internals import pytree
 
 ROUNDING = 1e-10
 """Of float64, through the cancellations of a projection."""
@@ -149,8 +148,8 @@ SMALLEST_ACTION = 1e-9
 def _unused_by_design(subject: Subject) -> tuple[str, ...]:
     """The names of `UNUSED` of the recipe, and of the recipes within a wrapped one."""
     recipe, names = subject.bound.recipe, UNUSED.get(subject.bound.recipe, ())
-    while recipe in wrapped_recipes:
-        _, recipe = wrapped_recipes[recipe]
+    while call := wrapper_call(recipe):
+        recipe = call.inner
         names += UNUSED.get(recipe, ())
         if "weight_decay" not in subject.bound.hyper_parameters:  # the wrapper steps it without
             names += ("wd_ratio",)
@@ -275,7 +274,7 @@ def _weights_in_a_batch(subject: Subject, weight: Tensor, grad: Tensor, state: S
     with named(f"vmap over weights of shape {tuple(weight.shape)}"):
         further, later = rule.step(weight, grad, state)
         pairs = [(weight, grad, state), (further, subject.grad(further, 3), later)]
-        batch = tree_map(lambda *both: torch.stack(both), *pairs)
+        batch = pytree.tree_map(lambda *both: torch.stack(both), *pairs)
         moved, new = torch.vmap(rule.step)(*batch)
         ones = [rule.step(*each) for each in pairs]
     for i, one in enumerate(ones):

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from spherenorm.annotations import signature_of
 from spherenorm.rule import Rule, Update
+from spherenorm.torch_internals import pytree
 
 ARGUMENTS = {
     "init": ("weight",),
@@ -76,7 +76,7 @@ def _tensors(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
             found |= {f"the state {key!r}": x for key, x in value.items()}
         else:
             found[f"the {label}"] = value
-    leaves = {what: tree_leaves(x) for what, x in found.items()}
+    leaves = {what: pytree.tree_leaves(x) for what, x in found.items()}
     return {
         what if len(each) == 1 else f"{what}, {i}": x
         for what, each in leaves.items()
