@@ -175,7 +175,7 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
         return _NO_CHANGE
     try:
         enabled = torch.is_autocast_enabled(device.type)
-    except RuntimeError:
+    except RuntimeError:  # the device has no autocast, as meta has none
         return _NO_CHANGE
     return torch.autocast(device.type, enabled=False) if enabled else _NO_CHANGE
 
