@@ -29,7 +29,7 @@ Example:
 
 
 def as_number(value: Any) -> Any:
-    """A number of another type, such as numpy's or a Fraction, as a Python int or float.
+    """Return a number of another type, such as numpy's or a Fraction, as a Python int or float.
 
     A rule then computes with it in double: 1 - np.float32(0.9) has single precision. Tuples and
     lists are searched. Arrays, and the sequences of configuration tools, become tuples; anything
@@ -38,14 +38,15 @@ def as_number(value: Any) -> Any:
     Raises:
         ValueError: a number is too large for a float.
     """
+    if type(value) in (float, bool, str):
+        return value  # instance checks of abstract classes take longer than the rest of this
     if type(value) in (tuple, list):
         return type(value)(map(as_number, value))
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, tuple)):
         return tuple(map(as_number, value))
-    plain = type(value) in (float, bool) or isinstance(value, Enum)
-    if plain or not isinstance(value, Real):
+    if type(value) in (float, bool) or isinstance(value, Enum) or not isinstance(value, Real):
         return value
     try:
         number = float(value)
@@ -102,8 +103,8 @@ def eigh(matrix: Tensor, whose: str) -> tuple[Tensor, Tensor]:
     matrix = matrix.double() if has_float64 else matrix.cpu().double()
     try:
         values, vectors = torch.linalg.eigh(matrix)
-    except torch.linalg.LinAlgError as error:
-        raise torch.linalg.LinAlgError(
+    except torch_internals.LinAlgError as error:
+        raise torch_internals.LinAlgError(
             f"{whose}: no eigenvectors of a second moment of shape {tuple(matrix.shape)}, since "
             "a gradient was inf or nan, or the iteration did not converge; skip steps whose "
             f"gradients are not finite ({error})"
@@ -216,7 +217,7 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
     is the other."""
     if torch.compiler.is_compiling():
         return x is y
-    return torch_internals.is_alias(x, y)
+    return bool(torch_internals.is_alias(x, y))
 
 
 def is_steppable(dtype: torch.dtype) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _LinAlgError as LinAlgError
 from torch._ops import OpOverload
 from torch.optim import Optimizer
 from torch.overrides import _get_current_function_mode_stack as function_modes
@@ -23,6 +24,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as dis
 
 __all__ = [
     "DeviceContext",
+    "LinAlgError",
     "OpOverload",
     "TorchDispatchMode",
     "copy_tensors",

@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from spherenorm.metrics import chord, cosine_from_products, norm_and_angle
 from spherenorm.numerics import accumulation_dtype, compute_dtype
 from spherenorm.probes.measurement import Measurement, Units
 from spherenorm.probes.weights import Watched
 from spherenorm.rule import State
 from spherenorm.rules import AccumulatedInvarianceTest, ScaleInvarianceTest, UnitSums
 from spherenorm.torch_internals import copy_tensors, write_count
-from spherenorm.unit_measures import chord, cosine_of, norm_and_angle
 from spherenorm.views import View, replicate
 
 MOST_ENTRIES = {"cpu": 2**17, "cuda": 2**21}
@@ -236,4 +236,6 @@ def _numbers(products: Tensor) -> Tensor:
     """The numbers of each unit, from `norm_before` to `cosine`, shape (5, steps, units)."""
     ww, wd, wg, dd, gg = products
     norm_after, angle = norm_and_angle(ww, wd, dd)
-    return torch.stack([ww.sqrt(), norm_after, chord(angle), angle, cosine_of(wg, ww, gg)])
+    return torch.stack(
+        [ww.sqrt(), norm_after, chord(angle), angle, cosine_from_products(wg, ww, gg)]
+    )
