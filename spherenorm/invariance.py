@@ -79,7 +79,7 @@ class Invariance:
         along = weight * x
         coefficient: Scalar = 0.0
         for view, flag, squared_norm in claims:
-            share = safe_divide(view.total(along), squared_norm)
+            share = safe_divide(view.unit_sums(along), squared_norm)
             coefficient = share if flag is None else torch.where(flag, share, coefficient)
         assert isinstance(coefficient, Tensor)
         projected = torch.addcmul(x, -removed(coefficient), weight)

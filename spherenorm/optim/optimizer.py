@@ -307,7 +307,7 @@ def _init_with_arguments_of(recipe: Recipe) -> Callable[..., None]:
 
 
 def unwrap(optimizer: Any) -> Any:
-    """Return the innermost `.optimizer` of a scheduler, or of Accelerate's and Lightning's wrappers.
+    """Return the innermost `.optimizer` of a scheduler, or of a wrapper such as Accelerate's.
 
     A wrapper's class may derive from the wrapped one or from `Optimizer` without being made as
     one, so a wrapper is told by what it holds.

@@ -90,7 +90,7 @@ class AccumulatedInvarianceTest(InvarianceTest):
     def init(self, weight: Tensor) -> State:
         zeros = super().init(weight)  # in the working precision
         return {
-            name: torch.zeros_like(view.total(zeros[name]))
+            name: torch.zeros_like(view.unit_sums(zeros[name]))
             for view in self.views
             for name in _names(view)
         }

@@ -107,7 +107,7 @@ class InvarianceTest(Rule):
 def sums_of(views: Sequence[View], weight: Tensor, grad: Tensor) -> list[UnitSums]:
     """The sums of a weight and its gradient, for each view."""
     products = weight * weight, grad * grad, weight * grad
-    totals = [[view.total(product) for view in views] for product in products]
+    totals = [[view.unit_sums(product) for view in views] for product in products]
     sums = []
     for view, *of_units in zip(views, *totals, strict=True):
         size = max(view.size(weight), 1)

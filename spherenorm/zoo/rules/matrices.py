@@ -227,7 +227,7 @@ class RmsLength(Rule):
         direction = update.direction
         length = cast_like(self.rms, direction) * self.view.size(direction) ** 0.5
         scale = safe_divide(
-            length * torch.ones_like(self.view.total(direction)), self.view.norm(direction)
+            length * torch.ones_like(self.view.unit_sums(direction)), self.view.norm(direction)
         )
         return update.replace(direction=scale * direction), {}
 

@@ -79,7 +79,7 @@ class GradientScale(Rule):
         if self.view is None:
             return x
         units: View = self.view
-        return units.total(x) / max(units.size(x), 1)
+        return units.unit_sums(x) / max(units.size(x), 1)
 
 
 @dataclass(frozen=True)
