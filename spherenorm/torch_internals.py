@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _LinAlgError as LinAlgError
+from torch._C import _LinAlgError as LinAlgError  # type: ignore[attr-defined]
 from torch._ops import OpOverload
 from torch.optim import Optimizer
 from torch.overrides import _get_current_function_mode_stack as function_modes
