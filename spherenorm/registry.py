@@ -41,7 +41,7 @@ class _Wrapper(NamedTuple):
 
 
 class WrapperCall(NamedTuple):
-    """How a wrapped recipe was made: by the wrapper of this name, from this inner recipe."""
+    """The origin of a wrapped recipe: the wrapper's name, and the inner recipe."""
 
     wrapper_name: str
     inner: Recipe

@@ -151,8 +151,8 @@ def _saved_recipe(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
     candidates = recipes_named(str(saved.get("recipe")))
     if len(candidates) != 1 or candidates[0] is recipe:
         return None
-    (other,) = candidates
-    return bind(other, **{name: saved[name] for name in defaults_of(other) if name in saved})
+    (saved_by,) = candidates
+    return bind(saved_by, **{name: saved[name] for name in defaults_of(saved_by) if name in saved})
 
 
 def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:

@@ -279,14 +279,14 @@ def check_shared_fields(rules: Iterable[Rule]) -> None:
         for owner in rule.walk():
             for name in owner.shared_fields:
                 value = getattr(owner, name)
-                first = first_values.setdefault((type(owner), name), value)
-                if value is first or _is_zero(value):
+                first_value = first_values.setdefault((type(owner), name), value)
+                if value is first_value or _is_zero(value):
                     continue
-                if _is_zero(first):
+                if _is_zero(first_value):
                     first_values[type(owner), name] = value
-                elif value != first:
+                elif value != first_value:
                     raise ValueError(
-                        f"{type(owner).__name__}: {name} is {_format_number(first)} in one "
+                        f"{type(owner).__name__}: {name} is {_format_number(first_value)} in one "
                         f"param_group and {_format_number(value)} in another, and all weights "
                         f"share one estimate; give all groups the same {name}, or 0 to those that "
                         "are to stand still"
