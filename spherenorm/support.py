@@ -72,7 +72,7 @@ def unknown_attribute(module: str, names: Sequence[str]) -> Callable[[str], Any]
     Example:
         >>> sn.optim.AdmaP
         Traceback (most recent call last):
-        AttributeError: module 'spherenorm.optim' has no attribute 'AdmaP'; did you mean AdamP?
+        AttributeError: module 'spherenorm.optim' has no attribute 'AdmaP'; did you mean AdamP or Adan or Adam?
     """
 
     def refuse(name: str) -> Any:
