@@ -70,9 +70,9 @@ def unknown_attribute(module: str, names: Sequence[str]) -> Callable[[str], Any]
     """Return the `__getattr__` of a public module, whose error suggests the nearest names.
 
     Example:
-        >>> sn.optim.AdmaP
+        >>> sn.optim.Prodigi
         Traceback (most recent call last):
-        AttributeError: module 'spherenorm.optim' has no attribute 'AdmaP'; did you mean AdamP or Adan or Adam?
+        AttributeError: module 'spherenorm.optim' has no attribute 'Prodigi'; did you mean Prodigy?
     """
 
     def refuse(name: str) -> Any:
