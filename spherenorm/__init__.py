@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from spherenorm import (
+    contrib,
     functional,
     metrics,
     optim,
@@ -50,6 +51,7 @@ __all__ = [
     "bind",
     "chain",
     "choice",
+    "contrib",
     "explain",
     "export",
     "find_recipe",

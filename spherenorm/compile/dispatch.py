@@ -8,9 +8,6 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Parameter
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from spherenorm.compile.backends import BackendError, Group, Work
 from spherenorm.compile.key import ZOO_RULES, RuleKey
@@ -20,6 +17,7 @@ from spherenorm.compile.plan import GroupPaths, Plan
 from spherenorm.compile.shards import compare, part_of
 from spherenorm.rule import InPlaceError, State
 from spherenorm.rules import Orthogonalize
+from spherenorm.torch_internals import DeviceContext, dispatch_modes, function_modes, write_count
 
 MOST_RULES = 32
 """Rules of different keys that are recorded for each group of an optimizer. A rule with a field
@@ -168,9 +166,9 @@ class Dispatcher:
         rule = each.rule_on(weight.device)
         kind = each.key.rest, weight.shape, weight.dtype
         given = () if kind in self._proven else (weight, grad, *state.values())
-        before = [0 if x.is_inference() else x._version for x in given]
+        before = [*map(write_count, given)]
         result = rule.step(weight, grad, state, each.group.sums)
-        if before != [0 if x.is_inference() else x._version for x in given]:
+        if before != [*map(write_count, given)]:
             tell = "run spherenorm.testing.check on its recipe, which names the rule and argument"
             raise InPlaceError(f"{type(rule).__name__} writes into what it is given; {tell}")
         if len(self._proven) >= MOST_RULES**2:  # a rule keeps changing
@@ -233,6 +231,6 @@ def _stacks(each: GroupPaths, own: Sequence[tuple[Work, Path]]) -> Iterator[list
 
 def _modes() -> list[str]:
     """The modes that change what torch's functions do; a default device is none of these."""
-    modes = [*_get_current_function_mode_stack()]  # type: ignore[no-untyped-call]
-    modes += _get_current_dispatch_mode_stack()
+    modes = [*function_modes()]  # type: ignore[no-untyped-call]
+    modes += dispatch_modes()
     return [type(mode).__name__ for mode in modes if not isinstance(mode, DeviceContext)]

@@ -21,6 +21,7 @@ from spherenorm.compile.backends import Work
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
 from spherenorm.compile.shards import add_up
 from spherenorm.numerics import Scalar, compute_dtype, without_autocast
+from spherenorm.torch_internals import copy_tensors
 
 SCALAR, ROW, FULL = Extent
 HOST = -1
@@ -297,7 +298,7 @@ def _write(
         full = node.extent is FULL
         old += tensors
         new += [_in_shape(x, w.weight) if full else x.view(y.shape) for x, y, w in parts]
-    torch._foreach_copy_(old, new)
+    copy_tensors(old, new)
 
 
 class _Step:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from spherenorm.compile.graph import Extent, GrowingGraph, Node, StepGraph
 from spherenorm.compile.key import RuleKey, UnsupportedRuleError
@@ -21,6 +20,7 @@ from spherenorm.numerics import compute_dtype
 from spherenorm.operations import OPERATIONS, of_overload
 from spherenorm.record import Call, Recorder, RecordError, Value
 from spherenorm.rule import Rule
+from spherenorm.torch_internals import OpOverload
 
 UNCHANGED = {"_to_copy", "detach", "alias", "clone", "lift_fresh_copy"}
 """Operations of aten that give the entries they take, perhaps in another dtype."""

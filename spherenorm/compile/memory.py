@@ -13,6 +13,7 @@ from torch import Tensor
 from spherenorm.compile.backends import Group, Work
 from spherenorm.compile.shards import PLAIN
 from spherenorm.rule import State
+from spherenorm.torch_internals import copy_tensors
 
 
 class Layout:
@@ -218,7 +219,7 @@ class Writes:
             else:
                 target.copy_(value)
         for targets, values in kinds.values():
-            torch._foreach_copy_(targets, values)
+            copy_tensors(targets, values)
         for state, name, value in self._replaced:
             state[name] = value
 
