@@ -20,7 +20,7 @@ from benchmarks._contenders import parameters
 from benchmarks._measure import peak_memory_of
 from benchmarks._shapes import SETS
 from spherenorm import optim
-from spherenorm.compile.cpp import kernels_built
+from spherenorm.compile.kernel import kernels_built
 
 
 def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks._shapes import SETS, Shape
 from spherenorm import find_recipe
-from spherenorm.compile import RuleKey, Work
-from spherenorm.compile.horizontal import Horizontal
-from spherenorm.compile.lower import lower
+from spherenorm.compile import RuleKey, WeightStep
+from spherenorm.compile.batched import WeightBatch
+from spherenorm.compile.trace import trace
 
 WAITING = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal")
 """Operations for which the host waits."""
@@ -66,19 +66,19 @@ def launches(recipe: str, shapes: Iterable[Shape], **hyper_parameters: Any) -> L
     """The operations of a step of weights of such shapes on a GPU, which need not be there."""
     key = RuleKey.of(find_recipe(recipe)(**hyper_parameters))
     kinds: dict[Any, list[Shape]] = {}
-    graphs = {shape: lower(key, shape, torch.float32) for shape in set(shapes)}
+    graphs = {shape: trace(key, shape, torch.float32) for shape in set(shapes)}
     for shape in shapes:
         kinds.setdefault(graphs[shape].structure, []).append(shape)
     counted = Launches()
     with FakeTensorMode(), torch.no_grad():
         for members in kinds.values():
             weights = [torch.empty(shape, device="cuda") for shape in members]
-            works = [Work(w, torch.empty_like(w), key.rule.init(w)) for w in weights]
+            works = [WeightStep(w, torch.empty_like(w), key.rule.init(w)) for w in weights]
             literals = np.array([graphs[shape].literals for shape in members])
-            batch = Horizontal(graphs[members[0]], literals, works)
-            batch.run(works, key.numbers)  # which makes its program
+            batch = WeightBatch(graphs[members[0]], literals, works)
+            batch.run(works, key.scalars)  # which makes its program
             with counted:
-                batch.run(works, key.numbers)
+                batch.run(works, key.scalars)
     return counted
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from spherenorm.compile import BackendError, Group, Work
+from spherenorm.compile import GroupStep, WeightStep
 from spherenorm.numerics import can_never_be_stepped
 from spherenorm.optim import RecipeOptimizer, unwrap
 from spherenorm.rule import trial_state
@@ -27,7 +27,7 @@ class Line:
         backend: what the group asks for.
         shape, dtype, device: of the weights.
         state_bytes: of the states of one of the weights, as far as this process holds them.
-        path: "rule" (its own code), "C++ kernel", "horizontal", or "stack" (own code under vmap);
+        path: "rule" (its own code), "C++ kernel", "batched", or "stack" (own code under vmap);
             "error" if the next step would raise.
         reason: for the path.
     """
@@ -116,17 +116,14 @@ def explain(optimizer: Any) -> Explanation:
         )
     optimizer = found
     groups = [_group(optimizer, group) for group in optimizer.param_groups]
-    works = [(index, work) for index, group in enumerate(groups) for work in group.works]
+    works = [(index, work) for index, group in enumerate(groups) for work in group.weights]
     counts: Counter[Line] = Counter()
     for (index, work), path in zip(works, optimizer._dispatcher.paths(groups), strict=True):
-        name, reason = (
-            ("error", str(path)) if isinstance(path, BackendError) else (path.name, path.reason)
-        )
         weight, group = work.weight, optimizer.param_groups[index]
         dtype = str(weight.dtype).removeprefix("torch.")
         held = sum(_here(value).nbytes for value in work.state.values())
         kind = (tuple(weight.shape), dtype, str(weight.device), held)
-        counts[Line(index, group["recipe"], group["backend"], *kind, name, reason)] += 1
+        counts[Line(index, group["recipe"], group["backend"], *kind, path.name, path.reason)] += 1
     return Explanation(counts)
 
 
@@ -136,7 +133,7 @@ def _here(value: torch.Tensor) -> torch.Tensor:
     return value.to_local() if sharded else value  # type: ignore[attr-defined]
 
 
-def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> Group:
+def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> GroupStep:
     """The group as the next step has it, with a gradient and a state for each weight."""
     rule = optimizer.rule_of(group)
     works = []
@@ -149,5 +146,5 @@ def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> Group:
         # (as a step would, which copies what a rule may begin with: the weight itself)
         state = dict(old) if fits else {name: value.clone() for name, value in fresh.items()}
         grad = weight.detach().clone() if weight.grad is None else weight.grad
-        works.append(Work(weight, grad, state))
-    return Group(rule, group["backend"], works)
+        works.append(WeightStep(weight, grad, state))
+    return GroupStep(rule, group["backend"], works)

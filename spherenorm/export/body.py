@@ -49,11 +49,11 @@ class Trace:
     ) -> None:
         self.shape = shape
         self.owner: dict[int, Any] = {}
-        recorder = Recorder(read=lambda call: self.owner.update({id(call): _rule_of_stack()}))
+        recorder = Recorder(on_call=lambda call: self.owner.update({id(call): _rule_of_stack()}))
         weight, grad = drawn(shape, 1), drawn(shape, 2)
         self.names = {
-            recorder.enter(weight): Text("weight", shape=weight.shape, shared=True),
-            recorder.enter(grad): Text("grad", shape=grad.shape, shared=True),
+            recorder.add_input(weight): Text("weight", shape=weight.shape, shared=True),
+            recorder.add_input(grad): Text("grad", shape=grad.shape, shared=True),
         }
         self.arguments: dict[str, list[str]] = {}
         for name in numbers:
@@ -65,14 +65,14 @@ class Trace:
             )
             self.arguments[name] = texts
             for text, each in zip(texts, parts, strict=True):
-                self.names[recorder.enter(each)] = Text(text, True, each.shape)
+                self.names[recorder.add_input(each)] = Text(text, True, each.shape)
         with torch.no_grad(), recorder:
             rule = recipe(**tensors)
             first = rule.init(weight)
         held = {key: value.clone() for key, value in first.items()}
         for key, value in held.items():
             host, text = key == STEP_KEY, f'state["{key}"]'
-            self.names[recorder.enter(value)] = Text(text, host, value.shape, shared=True)
+            self.names[recorder.add_input(value)] = Text(text, host, value.shape, shared=True)
         begun = recorder.values(first)
         with torch.no_grad(), recorder:
             moved, new = rule.step(weight, grad, held)

@@ -15,7 +15,7 @@ from torch import Tensor
 from spherenorm.export.body import Body, Trace, drawn
 from spherenorm.export.text import KINDS, Head, Kind, written
 from spherenorm.export.words import NoWordError
-from spherenorm.record import RecordError
+from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
 
 STEPS = 4
@@ -96,7 +96,7 @@ class Written:
                 Trace(bound.recipe, self.tensors, self.numbers, shape) for shape in kind.shapes
             ]
             start, step = Body(traces, "start").lines(), Body(traces, "step").lines()
-        except (NoWordError, RecordError) as error:
+        except (NoWordError, Unsupported) as error:
             raise ExportError(f"{self.bound.name}: {error} has no word in an export") from error
         head = "\n\ndef {}_{}(weight, {}group):\n"
         return "\n".join(

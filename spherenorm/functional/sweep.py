@@ -222,12 +222,12 @@ def _identity(bound: Bound, points: Points) -> Any:
 
     def numbers(point: Points) -> list[Tensor]:
         keys.append(RuleKey.of(bound.replace(**point).rule))
-        return [torch.as_tensor(n, dtype=torch.float64) for n in keys[-1].numbers]
+        return [torch.as_tensor(n, dtype=torch.float64) for n in keys[-1].scalars]
 
     of_points = vmap(numbers)(points)
     (key,) = keys
-    known = not key.foreign and key.refusal is None
-    return (key.rest, [x.numpy(force=True).tobytes() for x in of_points]) if known else None
+    known = not key.foreign and key.unsupported_because is None
+    return (key.structure, [x.numpy(force=True).tobytes() for x in of_points]) if known else None
 
 
 def _bind_points(

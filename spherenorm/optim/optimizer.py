@@ -155,13 +155,13 @@ class RecipeOptimizer(Evaluated):
             groups, new = gather(self.param_groups, rules, self.state)
         old = {weight: self.state[weight] for weight in new if weight in self.state}
         self.state.update(new)  # before a weight moves, which an interrupt may stop half-way
-        self._dispatcher.moving = False
+        self._dispatcher.may_have_written = False
         try:
             groups = with_sums(groups)
             self._dispatcher.step(groups)
             spread_shared(self.param_groups, groups, self.state)
         except BaseException as error:
-            if not self._dispatcher.moving:
+            if not self._dispatcher.may_have_written:
                 for weight in new:
                     del self.state[weight]
                 self.state.update(old)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm.compile import Group, RuleKey, Work
+from spherenorm.compile import GroupStep, RuleKey, WeightStep
 from spherenorm.global_sums import sum_over_weights
 from spherenorm.registry import Bound
 from spherenorm.rule import Rule, State, first_update, initial_state
@@ -82,7 +82,7 @@ def _adds_states(bound: Bound, places: Iterable[Place]) -> bool:
 
 def gather(
     param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: States
-) -> tuple[list[Group], dict[Tensor, State]]:
+) -> tuple[list[GroupStep], dict[Tensor, State]]:
     """Return the weights to step, and new states for some, which are kept if the step succeeds.
 
     A weight that joins late has the states that all weights share from the others.
@@ -100,23 +100,23 @@ def gather(
                 old, fresh = state or {}, initial_state(rule, weight)
                 state = {key: old[key] if key in old else x.clone() for key, x in fresh.items()}
                 new[weight] = state
-            works.append(Work(weight, -weight.grad if group["maximize"] else weight.grad, state))
-        groups.append(Group(rule, group["backend"], works))
+            works.append(WeightStep(weight, -weight.grad if group["maximize"] else weight.grad, state))
+        groups.append(GroupStep(rule, group["backend"], works))
     if new and any(rule.needs_global_sums for rule in rules):
         _join(param_groups, groups, states, new)
     return groups, new
 
 
-def with_sums(groups: Sequence[Group]) -> list[Group]:
+def with_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:
     """Return the groups with the sums over all weights of what their rules measure."""
     if not any(group.rule.needs_global_sums for group in groups):
         return [*groups]
     sums = sum_over_weights(
         (key.rule_on(w.weight.device), first_update(key.rule, w.weight, w.grad, w.state), w.state)
         for key, g in ((RuleKey.of(g.rule), g) for g in _participants(groups))
-        for w in g.works
+        for w in g.weights
     )
-    return [replace(group, sums=sums) for group in groups]
+    return [replace(group, global_sums=sums) for group in groups]
 
 
 def check_shared_fields(rules: Iterable[Rule]) -> None:
@@ -144,17 +144,17 @@ def check_shared_fields(rules: Iterable[Rule]) -> None:
 
 
 def spread_shared(
-    param_groups: Sequence[Mapping[str, Any]], groups: Sequence[Group], states: States
+    param_groups: Sequence[Mapping[str, Any]], groups: Sequence[GroupStep], states: States
 ) -> None:
     """After a step, copy shared states to the weights that took no part in it."""
     for owner in _owners(groups):
         source = next(
-            (g for g in _participants(groups) if owner in g.rule.shared_keys and g.works), None
+            (g for g in _participants(groups) if owner in g.rule.shared_keys and g.weights), None
         )
         if source is None:
             continue
-        stepped = {id(work.state) for work in source.works}
-        values = [source.works[0].state[key] for key in source.rule.shared_keys[owner]]
+        stepped = {id(work.state) for work in source.weights}
+        values = [source.weights[0].state[key] for key in source.rule.shared_keys[owner]]
         for params, group in zip(param_groups, groups, strict=True):
             keys = group.rule.shared_keys.get(owner, ())
             for weight in params["params"] if keys else ():
@@ -183,7 +183,7 @@ def reconcile_shared(rules_and_states: Sequence[tuple[Rule, State]]) -> None:
 
 def _join(
     param_groups: Sequence[Mapping[str, Any]],
-    groups: Sequence[Group],
+    groups: Sequence[GroupStep],
     states: States,
     new: Mapping[Tensor, State],
 ) -> None:
@@ -200,24 +200,24 @@ def _join(
             [work.state[key] for key in group.rule.shared_keys[owner]]
             for group in _participants(groups)
             if owner in group.rule.shared_keys
-            for work in group.works
+            for work in group.weights
         ]
         values = next(iter(held or fresh), [])
         for group in groups if values else ():
-            for work in group.works if owner in group.rule.shared_keys else ():
+            for work in group.weights if owner in group.rule.shared_keys else ():
                 if work.weight in new:
                     for key, value in zip(group.rule.shared_keys[owner], values, strict=True):
                         work.state[key] = value.to(work.state[key], copy=True)
 
 
-def _owners(groups: Sequence[Group]) -> set[str]:
+def _owners(groups: Sequence[GroupStep]) -> set[str]:
     """The classes of rules with states that all weights share."""
     return {owner for g in groups if g.rule.needs_global_sums for owner in g.rule.shared_keys}
 
 
-def _participants(groups: Sequence[Group]) -> list[Group]:
+def _participants(groups: Sequence[GroupStep]) -> list[GroupStep]:
     """The groups that shared states depend on: those that step, unless none does."""
-    groups = [group for group in groups if group.works]
+    groups = [group for group in groups if group.weights]
     if len(groups) < 2:
         return groups
     return [group for group in groups if _takes_part(group.rule)] or groups

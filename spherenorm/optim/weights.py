@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from spherenorm.compile import refusal
+from spherenorm.compile import why_not_steppable
 from spherenorm.numerics import can_never_be_stepped, refuse_unless_real
 from spherenorm.rule import Rule, State, trial_state
 
@@ -78,12 +78,12 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
         return  # before any name is made, which takes longer
     for name, weight in chain.from_iterable(named(param_groups)):
         _refuse_flattened(name, weight)
-        if weight.grad is not None and (said := refusal(weight, weight.grad)):
+        if weight.grad is not None and (said := why_not_steppable(weight, weight.grad)):
             raise (TypeError if weight.grad.is_sparse else ValueError)(f"{name} {said}")
 
 
 def _is_plain(weight: Tensor) -> bool:
-    """True of nearly all weights; `refusal` decides on the others."""
+    """True of nearly all weights; `why_not_steppable` decides on the others."""
     grad = weight.grad
     odd = grad is not None and (grad.is_sparse or grad.shape != weight.shape)
     odd = odd or weight.is_inference() or 0 in weight.stride()
