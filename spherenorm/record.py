@@ -50,7 +50,7 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One operation.
+    """An operation that ran.
 
     Attributes:
         function: the overload of aten.

@@ -63,7 +63,7 @@ class BatchedExecutor:
 
     def __init__(self, graph: StepGraph, literals: Array) -> None:
         self.graph, self.literals = graph, literals
-        self._structure = graph.structure
+        self._structure: Hashable = graph.structure
 
     @property
     def batch_key(self) -> Hashable:
@@ -161,7 +161,7 @@ class WeightBatch:
 
 
 class Instruction:
-    """One operation of a program.
+    """An operation of a program.
 
     Attributes:
         slot: the slot of its result.
@@ -276,7 +276,7 @@ class Program:
     def _reader(self, n: Node) -> Callable[[Sequence[WeightStep]], Tensor]:
         dtype = self.batch.compute_dtype
 
-        def read(weights: Sequence[WeightStep]) -> Tensor:
+        def gather(weights: Sequence[WeightStep]) -> Tensor:
             if n.op == "state":
                 tensors = [w.state[n.detail] for w in weights]
             else:
@@ -286,7 +286,7 @@ class Program:
             flat = [_flatten(x, w.weight) for x, w in zip(tensors, weights, strict=True)]
             return torch.cat(flat).to(dtype)
 
-        return read
+        return gather
 
     def _reduce(self, n: Node, argument: int) -> None:
         """Sum blocks of entries, rows of blocks, and weights of rows; in double from blocks on."""

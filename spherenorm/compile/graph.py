@@ -34,7 +34,7 @@ class Extent(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Node:
-    """One value of the step.
+    """A value of the step.
 
     Attributes:
         index: the index in the graph; its arguments have smaller ones.
@@ -243,7 +243,7 @@ class GraphBuilder:
         return {operator.index(d) % ndim for d in dims or ()} or set(range(ndim))
 
 
-METHODS_OF_ATEN = {
+METHODS_OF_ATEN: dict[str, Callable[..., Node]] = {
     name: getattr(GraphBuilder, name)
     for name in (
         *("scalar_tensor", "full", "full_like", "add", "sub", "addcmul", "pow"),

@@ -109,15 +109,24 @@ class Executor(Protocol):
         name: as `explain` shows it.
         literals: numbers of the graph that may differ from shape to shape.
         max_batch_entries: entries of weights that one batch may have; None for any number.
+        batch_key: the same for executors whose weights can step in one batch.
     """
 
-    name: str
-    literals: Array
-    max_batch_entries: int | None
+    @property
+    def name(self) -> str:
+        """See the attributes of the class."""
+
+    @property
+    def literals(self) -> Array:
+        """See the attributes of the class."""
+
+    @property
+    def max_batch_entries(self) -> int | None:
+        """See the attributes of the class."""
 
     @property
     def batch_key(self) -> Hashable:
-        """The same for executors whose weights can step in one batch."""
+        """See the attributes of the class."""
 
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> Batch:
         """Make a batch; `literals` has a row for each weight."""

@@ -310,7 +310,7 @@ def _run_compiler(command: Sequence[str], folder: Path | None) -> str:
     """
     name = command[0]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             errors="replace", timeout=COMPILE_TIMEOUT_S, check=False,
         )  # fmt: skip
@@ -318,11 +318,11 @@ def _run_compiler(command: Sequence[str], folder: Path | None) -> str:
         raise Unsupported(f"{name} has not ended after {COMPILE_TIMEOUT_S:g} s") from error
     except OSError as error:
         raise Unsupported(f"{name} cannot be run: {error.strerror}") from error
-    if done.returncode < 0:
-        raise Unsupported(f"{name} was ended by signal {-done.returncode}")
-    if done.returncode:
-        raise Unsupported(f"{name} refused the kernel: {_first_error(done.stderr)}")
-    return done.stdout
+    if process.returncode < 0:
+        raise Unsupported(f"{name} was ended by signal {-process.returncode}")
+    if process.returncode:
+        raise Unsupported(f"{name} refused the kernel: {_first_error(process.stderr)}")
+    return process.stdout
 
 
 def _first_error(text: str) -> str:

@@ -26,28 +26,28 @@ class MemoryLayout:
     """
 
     def __init__(self, weights: Sequence[WeightStep]) -> None:
-        self._names, written, grads = _split_tensors(weights)
-        self._addresses, self._kinds = _addresses(written), _kinds(weights, [*written, *grads])
+        self._names, targets, grads = _split_tensors(weights)
+        self._addresses, self._kinds = _addresses(targets), _kinds(weights, [*targets, *grads])
         self.grad_addresses = _addresses(grads)
 
     def still_valid(self, weights: Sequence[WeightStep]) -> bool:
         """Return whether nothing has changed but the addresses of gradients, which are updated."""
-        names, written, grads = _split_tensors(weights)
-        if names != self._names or _addresses(written) != self._addresses:
+        names, targets, grads = _split_tensors(weights)
+        if names != self._names or _addresses(targets) != self._addresses:
             return False
-        if _kinds(weights, [*written, *grads]) != self._kinds:
+        if _kinds(weights, [*targets, *grads]) != self._kinds:
             return False
         addresses = _addresses(grads)
         grads_moved, self.grad_addresses = addresses != self.grad_addresses, addresses
-        return not (grads_moved and _overlaps([*written, *grads]).any())
+        return not (grads_moved and _overlaps([*targets, *grads]).any())
 
 
 def _split_tensors(weights: Sequence[WeightStep]) -> tuple[list[str], list[Tensor], list[Tensor]]:
     """Return the names of all states, the tensors that a step writes, and the gradients."""
     states = [step.state for step in weights]
     values = chain.from_iterable(state.values() for state in states)
-    written = [*(step.weight for step in weights), *values]
-    return [*chain.from_iterable(states)], written, [step.grad for step in weights]
+    targets = [*(step.weight for step in weights), *values]
+    return [*chain.from_iterable(states)], targets, [step.grad for step in weights]
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:
@@ -199,27 +199,27 @@ class PendingWrites:
             replace_states: put each state in new memory, since the old one overlaps other tensors.
         """
         weight, state = step.weight, step.state
-        written = [_storage_id(x) for x in (weight, *state.values())]
+        target_ids = [_storage_id(x) for x in (weight, *state.values())]
         for name, result in new_state.items():
             old = state[name]
             value = _redistribute_like(old, result)
             if replace_states or not _can_write(old, value):
                 self._replaced_states.append((state, name, value.clone()))
             elif value is not old:
-                self._add_write(old, value, written)
-        self._add_write(weight, _redistribute_like(weight, new_weight), written)
+                self._add_write(old, value, target_ids)
+        self._add_write(weight, _redistribute_like(weight, new_weight), target_ids)
 
-    def _add_write(self, target: Tensor, value: Tensor, written: Sequence[int]) -> None:
+    def _add_write(self, target: Tensor, value: Tensor, target_ids: Sequence[int]) -> None:
         """Add a write; a value that lies in memory that is written to is copied first."""
         self._targets.append(target)
-        self._values.append(value.clone() if _storage_id(value) in written else value)
+        self._values.append(value.clone() if _storage_id(value) in target_ids else value)
 
     def write_back(self) -> None:
         """Write everything, tensors of equal devices and dtypes by one operation."""
         batches: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
         for target, value in zip(self._targets, self._values, strict=True):
-            plain = type(target) in PLAIN_TENSORS and type(value) in PLAIN_TENSORS
-            if plain and not target.is_neg():  # which torch does not take in lists
+            are_plain = type(target) in PLAIN_TENSORS and type(value) in PLAIN_TENSORS
+            if are_plain and not target.is_neg():  # which torch does not take in lists
                 key = target.device, target.dtype, value.device, value.dtype
                 targets, values = batches.setdefault(key, ([], []))
                 targets.append(target)

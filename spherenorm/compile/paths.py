@@ -66,7 +66,7 @@ def error_path(key: RuleKey, step: WeightStep, reason: str) -> Path:
 
 @dataclass(frozen=True)
 class _WeightKind:
-    """What an executor depends on beside the rule and the shape.
+    """The part of an executor's kind that is neither rule nor shape.
 
     Attributes:
         dtype, device: of the weight.
@@ -164,8 +164,8 @@ def _require_stack(key: RuleKey, step: WeightStep, reason: str) -> None:
         Unsupported: it does not; or the weight is no plain tensor.
     """
     weight = step.weight
-    plain = type(weight) in PLAIN_TENSORS and type(step.grad) is Tensor
-    if step.sharded is not None or not plain:
+    is_plain = type(weight) in PLAIN_TENSORS and type(step.grad) is Tensor
+    if step.sharded is not None or not is_plain:
         raise Unsupported(reason)
     shape = tuple(weight.shape)
     rule = key.with_visible_steps().rule

@@ -9,7 +9,7 @@ not in the key.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from types import NoneType
@@ -40,7 +40,7 @@ MAX_REPR = 80
 
 
 class FieldKind(NamedTuple):
-    """How a field's numbers are read.
+    """Which numbers of a field are hyper-parameters, beside floats other than 0.
 
     Attributes:
         zero_is_ordinary: a schedule takes the number through 0, so that 0 is a number, too.
@@ -166,10 +166,10 @@ class _Reader:
 
 
 @functools.cache
-def _field_kinds(cls: type) -> tuple[tuple[str, FieldKind], ...]:
+def _field_kinds(cls: Hashable) -> tuple[tuple[str, FieldKind], ...]:
     return tuple(
         (f.name, FieldKind(f.metadata.get("zero_is_ordinary", False), "interval" in f.metadata))
-        for f in fields(cls)
+        for f in fields(cls)  # type: ignore[arg-type]
     )
 
 

@@ -264,8 +264,8 @@ class _Plan:
         self._paths = [keyed.paths for keyed in keyed_groups]
         self.batches = [[*_make_batches(keyed)] for keyed in keyed_groups]
         weights = [step for keyed in keyed_groups for step in keyed.group.weights]
-        written = [x for step in weights for x in (step.weight, *step.state.values())]
-        lasts = not any(overlaps) and all(type(x) in PLAIN_TENSORS for x in written)
+        targets = [x for step in weights for x in (step.weight, *step.state.values())]
+        lasts = not any(overlaps) and all(type(x) in PLAIN_TENSORS for x in targets)
         self._layout = MemoryLayout(weights) if lasts else None
 
     def still_valid(self, keyed_groups: Sequence[_KeyedGroup]) -> bool:
@@ -355,8 +355,8 @@ def _stacks(
     stacks: dict[Any, list[WeightStep]] = {}
     for i, (step, path) in enumerate(weights):
         kind: Any = i
-        plain = type(step.weight) in PLAIN_TENSORS and type(step.grad) is Tensor
-        if plain and step.sharded is None and (stack_products or path.name == "stack"):
+        is_plain = type(step.weight) in PLAIN_TENSORS and type(step.grad) is Tensor
+        if is_plain and step.sharded is None and (stack_products or path.name == "stack"):
             kinds_of_tensors = ((x.shape, x.dtype, x.device) for x in step.tensors())
             kind = (*step.state, *kinds_of_tensors)
         stacks.setdefault(kind, []).append(step.sharded or step)

@@ -23,7 +23,7 @@ IndexedNodes = tuple[tuple[int, Node], ...]
 
 @dataclass(frozen=True)
 class Loop:
-    """One loop over the entries of a row, and what is computed before it.
+    """A loop over the entries of a row, and what is computed before it.
 
     Attributes:
         rows: values per row that are computed or read before the loop. Sums over the row among
@@ -47,7 +47,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Pass:
-    """One walk over a weight.
+    """A walk over a weight.
 
     Attributes:
         reductions: over the whole tensor; none in the last pass.

@@ -7,7 +7,7 @@ definition of its step.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -200,7 +200,7 @@ class Lowering:
             if option not in STORAGE_OPTIONS and value is not None
         }
         if name in METHODS_OF_ATEN:
-            method = functools.partial(METHODS_OF_ATEN[name], self.builder)
+            method: Callable[..., Node] = functools.partial(METHODS_OF_ATEN[name], self.builder)
         elif row is not None and row.accepts(len(call.arguments), options):
             method = functools.partial(self.builder.apply, row)
             options.pop("alpha", None)  # which is 1

@@ -100,7 +100,9 @@ def gather(
                 old, fresh = state or {}, initial_state(rule, weight)
                 state = {key: old[key] if key in old else x.clone() for key, x in fresh.items()}
                 new[weight] = state
-            works.append(WeightStep(weight, -weight.grad if group["maximize"] else weight.grad, state))
+            works.append(
+                WeightStep(weight, -weight.grad if group["maximize"] else weight.grad, state)
+            )
         groups.append(GroupStep(rule, group["backend"], works))
     if new and any(rule.needs_global_sums for rule in rules):
         _join(param_groups, groups, states, new)
