@@ -12,7 +12,7 @@ import torch
 from spherenorm import registry
 
 ROOT = Path(__file__).parents[2]
-READMES = [ROOT / name / "README.md" for name in ("", "theory", "experiments")]
+READMES = [ROOT / name / "README.md" for name in ("", "theory", "experiments", "spherenorm/compile")]
 PAGES = [*READMES, *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = ("integrations.md",)  # its sections run one by one: test_a_section_runs
 WITH_CODE = [
