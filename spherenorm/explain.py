@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from spherenorm.compile import GroupStep, WeightStep
-from spherenorm.numerics import can_never_be_stepped
+from spherenorm.compare_paths import groups_at_next_step
 from spherenorm.optim import RecipeOptimizer, unwrap
-from spherenorm.rule import trial_state
 from spherenorm.support import columns
 
 
@@ -115,7 +113,7 @@ def explain(optimizer: Any) -> Explanation:
             "of a wrapper, pass the optimizer within (its .optimizer)"
         )
     optimizer = found
-    groups = [_group(optimizer, group) for group in optimizer.param_groups]
+    groups = groups_at_next_step(optimizer)
     works = [(index, work) for index, group in enumerate(groups) for work in group.weights]
     counts: Counter[Line] = Counter()
     for (index, work), path in zip(works, optimizer._dispatcher.paths(groups), strict=True):
@@ -131,20 +129,3 @@ def _here(value: torch.Tensor) -> torch.Tensor:
     """The part of a tensor, which may be sharded, that this process holds."""
     sharded = hasattr(value, "device_mesh")
     return value.to_local() if sharded else value  # type: ignore[attr-defined]
-
-
-def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> GroupStep:
-    """The group as the next step has it, with a gradient and a state for each weight."""
-    rule = optimizer.rule_of(group)
-    works = []
-    for weight in group["params"]:
-        if can_never_be_stepped(weight):
-            continue
-        old = optimizer.state.get(weight, {})
-        fits = old.keys() == set(rule.state_keys)
-        fresh = {} if fits else trial_state(rule, weight)
-        # (as a step would, which copies what a rule may begin with: the weight itself)
-        state = dict(old) if fits else {name: value.clone() for name, value in fresh.items()}
-        grad = weight.detach().clone() if weight.grad is None else weight.grad
-        works.append(WeightStep(weight, grad, state))
-    return GroupStep(rule, group["backend"], works)

@@ -28,7 +28,7 @@ from spherenorm.compile.interface import (
 from spherenorm.compile.memory import why_not_steppable
 from spherenorm.compile.paths import BATCHED_DEVICES
 from spherenorm.compile.rule_key import RuleKey
-from spherenorm.compile.run import Dispatcher
+from spherenorm.compile.run import Dispatcher, compare_with_own_code
 
 __all__ = [
     "BACKENDS",
@@ -39,6 +39,7 @@ __all__ = [
     "Path",
     "RuleKey",
     "WeightStep",
+    "compare_with_own_code",
     "require_backend",
     "why_not_steppable",
 ]

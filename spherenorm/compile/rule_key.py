@@ -137,7 +137,7 @@ class _Reader:
             self.scalars.append(value if isinstance(value, Tensor) else float(value))
             self.is_step_size.append(kind.zero_is_ordinary)
             return ("scalar", value.dtype if isinstance(value, Tensor) else float)
-        cls = type(value)
+        cls: Any = type(value)
         if cls in CONSTANT_TYPES:
             return (cls, repr(value) if cls is float else value)  # 0.0 is not -0.0
         if cls in (tuple, list):
@@ -174,7 +174,7 @@ def _field_kinds(cls: Hashable) -> tuple[tuple[str, FieldKind], ...]:
 
 
 def _attributes_beside_fields(value: Any) -> list[str]:
-    cls = type(value)
+    cls: Any = type(value)
     declared = {name for name, _ in _field_kinds(cls)}
     return sorted(
         name
@@ -218,8 +218,9 @@ def _replace_scalars(
     if not _has_fields(value):
         return value
     # Without __post_init__, whose checks read values, which a tensor on "meta" does not have.
-    replaced = object.__new__(type(value))
-    for name, field_kind in _field_kinds(type(value)):
+    cls: Any = type(value)
+    replaced = object.__new__(cls)
+    for name, field_kind in _field_kinds(cls):
         new_value = _replace_scalars(getattr(value, name), scalars, field_kind)
         object.__setattr__(replaced, name, new_value)
     return replaced

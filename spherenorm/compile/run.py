@@ -377,6 +377,68 @@ def _multiplies_in_full_precision(key: RuleKey) -> bool:
     return not any(type(rule) in ZOO_RULES for rule in rules)
 
 
+@dataclass(frozen=True)
+class StepComparison:
+    """One step of a weight on its path, compared with one by the rule's own code.
+
+    Attributes:
+        step: the largest change of an entry of the weight, by the rule's own code.
+        differences: the largest difference of an entry, by tensor: "weight" and each state.
+    """
+
+    step: float
+    differences: dict[str, float]
+
+
+def compare_with_own_code(group: GroupStep, step: WeightStep, path: Path) -> StepComparison | None:
+    """Step copies of a weight on a path and by the rule's own code.
+
+    Args:
+        group: whose rule steps the weight.
+        step: of the weight, whose tensors do not change; in any dtype.
+        path: of the weight; one of another dtype takes the executor for this dtype.
+
+    Returns:
+        The comparison; None if no step on this path is possible in this dtype and this process.
+    """
+    key = RuleKey.of(group.rule)
+    if path.name == "error" or type(step.weight) not in PLAIN_TENSORS:
+        return None
+    copy = WeightStep(
+        step.weight.detach().clone(),
+        step.grad.clone(),
+        {name: value.clone() for name, value in step.state.items()},
+    )
+    rule = key.rule_on(step.weight.device)
+    expected, expected_state = rule.step(
+        step.weight.detach(), step.grad, step.state, group.global_sums
+    )
+    if path.executor is not None:
+        twin = choose_path(key, group.backend, copy)
+        if twin.executor is None or twin.name != path.name:
+            return None
+        batch = twin.executor.bind([copy], twin.executor.literals[None])
+        batch.run([copy], key.scalars)
+        weight, state = copy.weight, copy.state
+    elif path.name == "stack":
+        weight, state = step_stack(rule, [copy, copy], group.global_sums)[0]
+    else:
+        weight, state = rule.step(copy.weight, copy.grad, copy.state, group.global_sums)
+    differences = {"weight": _largest_difference(weight, expected)}
+    for name, value in expected_state.items():
+        differences[name] = _largest_difference(state[name], value)
+    return StepComparison(_largest_difference(expected, step.weight.detach()), differences)
+
+
+def _largest_difference(a: Tensor, b: Tensor) -> float:
+    """Return the largest difference of an entry; equal infinities and nans differ by 0."""
+    a, b = a.cpu().double(), b.cpu().double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    if not a.numel():
+        return 0.0
+    return float((a - b).abs().where(~same, 0.0).max())
+
+
 def _versions(step: WeightStep) -> list[int]:
     """Return torch's counts of writes to the arguments of a step."""
     return [0 if x.is_inference() else x._version for x in step.tensors()]
