@@ -70,6 +70,8 @@ class BatchedExecutor:
         """The structure of the graph."""
         return self._structure
 
+    program = batch_key
+
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> WeightBatch:
         """Make the index vectors of weights."""
         return WeightBatch(self.graph, literals, weights)

@@ -110,6 +110,7 @@ class Executor(Protocol):
         literals: numbers of the graph that may differ from shape to shape.
         max_batch_entries: entries of weights that one batch may have; None for any number.
         batch_key: the same for executors whose weights can step in one batch.
+        program: the same for executors that compute the same, perhaps in another dtype.
     """
 
     @property
@@ -126,6 +127,10 @@ class Executor(Protocol):
 
     @property
     def batch_key(self) -> Hashable:
+        """See the attributes of the class."""
+
+    @property
+    def program(self) -> Hashable:
         """See the attributes of the class."""
 
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> Batch:

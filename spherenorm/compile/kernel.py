@@ -111,6 +111,11 @@ class KernelExecutor:
         """The kernel."""
         return self.kernel
 
+    @property
+    def program(self) -> Hashable:
+        """The source, which does not name the types."""
+        return self.kernel.source
+
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> KernelBatch:
         """Make the table of weights."""
         return KernelBatch(self.kernel, literals, weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from spherenorm.compile.verify import (
     find_mismatch,
     small_shape,
     verify_executor,
+    verify_storage,
 )
 from spherenorm.numerics import accumulation_dtype
 from spherenorm.record import Unsupported
@@ -31,6 +32,7 @@ from spherenorm.rule import Rule, State
 
 BATCHED_DEVICES = {"cuda"}
 """Types of devices whose weights step batched; sharded weights do so on every device."""
+HALF_PRECISION = (torch.bfloat16, torch.float16)
 
 
 def choose_path(key: RuleKey, backend: str, step: WeightStep) -> Path:
@@ -155,6 +157,13 @@ def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _Wei
     if small_executor.batch_key == executor.batch_key:
         executor, shape = small_executor, small
     verify_executor(executor, key, shape, kind.dtype, kind.device)
+    if kind.dtype not in HALF_PRECISION:
+        return
+    # In half precision rounding hides small faults, which the same program shows on float32.
+    twin = _build_executor(key, shape, replace(kind, dtype=torch.float32))
+    if twin.program == executor.program:
+        verify_executor(twin, key, shape, torch.float32, kind.device)
+        verify_storage(executor, twin, key, shape, kind.dtype, kind.device)
 
 
 def _require_stack(key: RuleKey, step: WeightStep, reason: str) -> None:
