@@ -122,7 +122,7 @@ def test_a_batched_operation_that_is_off_by_two_percent_moves_no_weight(
 
     off = {**batched._TORCH_FUNCTIONS, operation: wrong}
     monkeypatch.setattr(batched, "_TORCH_FUNCTIONS", off)
-    cls = sn.torch_optimizer(new_recipe(r.AdaptiveMoments(0.9, 0.99, 1e-8)), "Off")
+    cls = optimizer_of(r.AdaptiveMoments(0.9, 0.99, 1e-8), rule({}, "0.5 * d")())
     weight = drawn([(4, 3)])[0].to(dtype).requires_grad_()
     weight.grad = drawn([(4, 3)], seed=1)[0].to(dtype)
     before = weight.detach().clone()
