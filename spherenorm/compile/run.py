@@ -379,7 +379,7 @@ def _multiplies_in_full_precision(key: RuleKey) -> bool:
 
 @dataclass(frozen=True)
 class StepComparison:
-    """One step of a weight on its path, compared with one by the rule's own code.
+    """The difference between a step on a weight's path and one by the rule's own code.
 
     Attributes:
         step: the largest change of an entry of the weight, by the rule's own code.
