@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: optimizers, probes, the engine of experiments; facts of the machine."""
+"""Time optimizers, probes and the engine of experiments: `python -m benchmarks`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 import typer
 from rich.console import Console
 
-from benchmarks._first import first_steps
-from benchmarks._groups import mixed_groups
-from benchmarks._launches import launch_table
-from benchmarks._measure import CLOCKS, MALLOC, fix_malloc, machine
-from benchmarks._shapes import SETS
-from benchmarks._sharded import sharded_step
-from benchmarks._steps import scaling, step_times
-from benchmarks._sweep import sweep_throughput
-from benchmarks._training import probe_overhead, training_time
+from benchmarks.first import first_steps
+from benchmarks.groups import mixed_groups
+from benchmarks.launches import launch_table
+from benchmarks.measure import CLOCKS, MALLOC, fix_malloc, machine
+from benchmarks.shapes import SETS
+from benchmarks.sharded import sharded_step
+from benchmarks.steps import scaling, step_times
+from benchmarks.sweep import sweep_throughput
+from benchmarks.training import probe_overhead, training_time
 from spherenorm.support import atomic_write
 
 console = Console(width=max(100, Console().width))
@@ -30,36 +30,42 @@ SECTIONS = (
     *("sharded", "engine", "store"),
 )
 MALLOC_HELP = (
-    "default: glibc's, whatever the environment says; "
-    "resident: freed memory is kept, so that temporaries cost no page faults."
+    "default: glibc's settings, whatever the environment says; "
+    "resident: the process keeps freed memory, so that temporaries cost no page faults."
 )
 
 
 @app.command()
 def main(
     sections: Annotated[
-        str, typer.Option(help=f"Comma-separated, of {', '.join(SECTIONS)}.")
+        str, typer.Option(help=f"Comma-separated sections: {', '.join(SECTIONS)}.")
     ] = ",".join(SECTIONS[:-3]),
     sets: Annotated[
-        str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")
+        str, typer.Option(help=f"Comma-separated parameter sets: {', '.join(SETS)}; or all.")
     ] = "small-resnet,small-gpt,many-small,resnet18,resnet50",
     rounds: Annotated[
         int, typer.Option(min=1, help="Timed rounds; each runs every contender once.")
     ] = 15,
     largest: Annotated[
         float,
-        typer.Option(help="Most weights in the scaling section (up to 1e9, at 16 bytes each)."),
+        typer.Option(
+            help="Maximum number of weights in the scaling section (up to 1e9, at 16 bytes each)."
+        ),
     ] = 3e7,
     device: Annotated[str, typer.Option()] = "cpu",
     malloc: Annotated[str, typer.Option(help=MALLOC_HELP)] = "default",
     clock: Annotated[
-        str, typer.Option(help="Of the step section: wall, or process on a busy CPU, all threads.")
+        str,
+        typer.Option(
+            help="Clock of the step section: wall, or process (all threads) on a busy CPU."
+        ),
     ] = "wall",
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
 ) -> None:
     """Time the optimizers and print a table for each section."""
-    chosen, names = sections.split(","), list(SETS) if sets == "all" else sets.split(",")
-    _require_known("--sections", chosen, SECTIONS)
+    chosen_sections = sections.split(",")
+    names = list(SETS) if sets == "all" else sets.split(",")
+    _require_known("--sections", chosen_sections, SECTIONS)
     _require_known("--sets", names, tuple(SETS))
     _require_known("--malloc", [malloc], tuple(MALLOC))
     _require_known("--clock", [clock], tuple(CLOCKS))
@@ -68,43 +74,43 @@ def main(
     facts = {**machine(device), "clock": clock}
     console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
     results: dict[str, Any] = {"machine": facts}
-    if "step" in chosen:
+    if "step" in chosen_sections:
         results["step"] = {
             name: step_times(name, rounds, device, console, CLOCKS[clock]) for name in names
         }
-    if "groups" in chosen:
+    if "groups" in chosen_sections:
         results["groups"] = mixed_groups(rounds, device, console)
-    if "launches" in chosen:
+    if "launches" in chosen_sections:
         results["launches"] = {name: launch_table(name, console) for name in names}
-    if "first" in chosen:
+    if "first" in chosen_sections:
         results["first"] = {name: first_steps(name, device, console) for name in names}
-    if "scaling" in chosen:
+    if "scaling" in chosen_sections:
         results["scaling"] = scaling(rounds, largest, device, console)
-    if "sweep" in chosen:
+    if "sweep" in chosen_sections:
         results["sweep"] = sweep_throughput(device, console)
-    if "training" in chosen:
+    if "training" in chosen_sections:
         results["training"] = training_time(rounds, device, console)
-    if "probe" in chosen:
+    if "probe" in chosen_sections:
         results["probe"] = probe_overhead(rounds, device, console)
-    if "sharded" in chosen:
+    if "sharded" in chosen_sections:
         results["sharded"] = {name: sharded_step(name, rounds, console) for name in names}
-    if "engine" in chosen:
-        from benchmarks._engine import engine_overhead  # needs the extra experiments
+    if "engine" in chosen_sections:
+        from benchmarks.engine import engine_overhead  # imports the extra `experiments`
 
         results["engine"] = engine_overhead(4 * rounds, device, console)
-    if "store" in chosen:
-        from benchmarks._engine import large_store
+    if "store" in chosen_sections:
+        from benchmarks.engine import large_store
 
         results["store"] = large_store(console)
     if out is not None:
         atomic_write(out, json.dumps(results, indent=1))
 
 
-def _require_known(option: str, given: Sequence[str], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
+def _require_known(option: str, names: Sequence[str], choices: Sequence[str]) -> None:
+    for name in names:
+        if name not in choices:
             raise typer.BadParameter(
-                f"{name!r} is not one of {', '.join(known)}", param_hint=option
+                f"{name!r} is not one of {', '.join(choices)}", param_hint=option
             )
 
 

@@ -1,4 +1,4 @@
-"""Draws docs/norm-growth.png from the demo's runs, with Chromium.
+"""Draw docs/norm-growth.png from the runs of the demo, with Chromium.
 
 After `make demo`: python -m docs.norm_growth [RUNS].
 """
@@ -24,22 +24,22 @@ def main(runs: str = "runs") -> None:
     if chromium is None:
         raise SystemExit("needs chromium or google-chrome on the path")
     store = Store(runs)
-    found = sections(store, read_requests(store)[0], {"t1"})
-    if not found:
+    sections_of_t1 = sections(store, read_requests(store)[0], {"t1"})
+    if not sections_of_t1:
         raise SystemExit(f"{runs} holds no t1: spherenorm run t1 --out {runs}")
-    study, results = found[0].study, found[0].results
+    study, results = sections_of_t1[0].study, sections_of_t1[0].results
     parts: list[str] = []
     for title, picture in zip(TITLES, study.pictures(results), strict=False):
         figure = picture.figure
         style = {"template": "plotly_white", "margin": {"t": 50}}
         figure.update_layout(title=title, width=WIDTH, height=HEIGHT, **style)
-        hidden = {"displayModeBar": False}
-        parts.append(figure.to_html(full_html=False, include_plotlyjs=not parts, config=hidden))
-    _photograph(chromium, "".join(parts), Path(__file__).with_name("norm-growth.png"))
+        config = {"displayModeBar": False}
+        parts.append(figure.to_html(full_html=False, include_plotlyjs=not parts, config=config))
+    _take_screenshot(chromium, "".join(parts), Path(__file__).with_name("norm-growth.png"))
 
 
-def _photograph(chromium: str, body: str, image: Path) -> None:
-    """Draw HTML in a browser without a window, and keep a picture of it."""
+def _take_screenshot(chromium: str, body: str, image: Path) -> None:
+    """Write a picture of HTML in a headless browser."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "page.html")
         page.write_text(f'<body style="margin: 0; display: flex">{body}</body>', encoding="utf-8")

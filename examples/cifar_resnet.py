@@ -81,8 +81,8 @@ def digits():
     return (images[500:], labels[500:]), (images[:500], labels[:500])
 
 
-def moved(images, by, generator):
-    """The images, all moved alike by at most `by` pixels."""
+def shift(images, by, generator):
+    """Shift all images alike by at most `by` pixels."""
     top, left = torch.randint(2 * by + 1, (2,), generator=generator).tolist()
     return pad(images, (by,) * 4)[:, :, top:, left:][:, :, : images.shape[2], : images.shape[3]]
 
@@ -96,7 +96,7 @@ def train(model, optimizer, data, epochs, batch, move, probe_to):
             for chosen in torch.randperm(len(data[0]), generator=generator).split(batch):
                 if len(chosen) < batch:
                     continue
-                images = moved(data[0][chosen], move, generator)
+                images = shift(data[0][chosen], move, generator)
                 optimizer.zero_grad()
                 cross_entropy(model(images), data[1][chosen]).backward()
                 optimizer.step()
@@ -106,8 +106,8 @@ def train(model, optimizer, data, epochs, batch, move, probe_to):
 def accuracy(model, data):
     model.eval()
     with torch.no_grad():
-        said = torch.cat([model(images).argmax(1) for images in data[0].split(500)])
-    return 100 * (said == data[1]).double().mean().item()
+        predictions = torch.cat([model(images).argmax(1) for images in data[0].split(500)])
+    return 100 * (predictions == data[1]).double().mean().item()
 
 
 def main(options):
@@ -120,10 +120,10 @@ def main(options):
     if options.tiny:
         data, epochs = (data[0][:128], data[1][:128]), 1
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    data, test = ([part.to(device) for part in each] for each in (data, test))
+    data, test = ([part.to(device) for part in split] for split in (data, test))
 
-    found = sn.audit(resnet(*shape).to(device), data[0][:32])
-    print(f"{found.share:.0%} of the parameters are scale-invariant")
+    audit = sn.audit(resnet(*shape).to(device), data[0][:32])
+    print(f"{audit.share:.0%} of the parameters are scale-invariant")
     print("optimizer  seed   accuracy   norm of convolutions       turn per step, midway")
     for name, make in (("AdamW", torch.optim.AdamW), ("AdamP", sn.optim.AdamP)):
         for seed in range(1 if options.tiny else options.seeds):

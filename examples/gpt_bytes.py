@@ -47,7 +47,7 @@ class Block(nn.Module):
             layer(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
-        q, k = (rms_norm(each, each.shape[-1:]) for each in (q, k))
+        q, k = (rms_norm(x, x.shape[-1:]) for x in (q, k))
         y = scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).flatten(-2))
         return x + self.down(relu(self.up(self.norm2(x))) ** 2)
@@ -95,7 +95,7 @@ def optimizer_of(model, decay):
         batch,
         sn.bind("averaged(muon)", lr=0.02, decay=decay),
         rest=sn.bind("averaged(adamw)", lr=3e-3, decay=decay),
-        overrides={each.name: head for each in roles if each.role == "head"},
+        overrides={x.name: head for x in roles if x.role == "head"},
     )
     return groups, groups.optimizer()
 

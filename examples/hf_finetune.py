@@ -138,8 +138,8 @@ def run(kind, options):
             callbacks=[PrintNorms()],
         )
         trainer.train()
-        found = trainer.evaluate()
-    print(f"{kind}: accuracy {100 * found['eval_accuracy']:.1f} %, loss {found['eval_loss']:.3f}")
+        result = trainer.evaluate()
+    print(f"{kind}: accuracy {100 * result['eval_accuracy']:.1f} %, loss {result['eval_loss']:.3f}")
 
 
 if __name__ == "__main__":

@@ -98,19 +98,20 @@ def run(seed, steps, data, held_out, Hidden=None, width=256):
     torch.manual_seed(seed)
     model = Model(width)
     hidden = [p for p in model.hidden.parameters() if p.ndim == 2] if Hidden else []
-    rest = [p for p in model.parameters() if not any(p is each for each in hidden)]
+    rest = [p for p in model.parameters() if not any(p is weight for weight in hidden)]
     optimizers = [torch.optim.AdamW(rest, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.01)]
     if Hidden:
         optimizers.append(Hidden(hidden, lr=0.03))
     schedules = [
-        torch.optim.lr_scheduler.LinearLR(each, 1.0, 0.0, total_iters=steps) for each in optimizers
+        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
+        for optimizer in optimizers
     ]
     for _ in range(steps):
         inputs, targets = batch_of(data, BATCH, None)
         model.zero_grad()
         cross_entropy(model(inputs), targets).backward()
-        for each in (*optimizers, *schedules):
-            each.step()
+        for optimizer_or_schedule in (*optimizers, *schedules):
+            optimizer_or_schedule.step()
     with torch.no_grad():
         inputs, targets = batch_of(held_out, 16384, torch.Generator().manual_seed(0))
         return cross_entropy(model(inputs), targets).item()

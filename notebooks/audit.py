@@ -37,8 +37,8 @@ resnet = nn.Sequential(
     *(Block(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)),
 )
 images = torch.randn(64, 1, 8, 8)
-found = sn.audit(resnet, images)
-print(found)
+audit = sn.audit(resnet, images)
+print(audit)
 
 # %% [markdown]
 # The three convolutions are invariant, filter by filter: AdamP and SGDP change how they train. The
@@ -71,8 +71,8 @@ class Layer(nn.Module):
 
 gpt = nn.Sequential(nn.Embedding(64, 16), Layer(16, 2), nn.LayerNorm(16), nn.Linear(16, 64))
 tokens = torch.randint(64, (8, 12))
-found = sn.audit(gpt, tokens)
-print(found)
+audit = sn.audit(gpt, tokens)
+print(audit)
 
 # %% [markdown]
 # Queries and keys are invariant in their heads (`groups=2`). The rest needs norm control of

@@ -44,7 +44,7 @@ def projected(lr=0.1, momentum=0.9, weight_decay=0.01):
 
 weight, grad = torch.randn(3, 4), torch.randn(3, 4)
 rule = projected(lr=0.1)
-moved, state = rule.step(weight, grad, rule.init(weight))  # pure: nothing is written to
+new_weight, state = rule.step(weight, grad, rule.init(weight))  # pure: nothing is written to
 print({name: tuple(value.shape) for name, value in state.items()})
 
 # %% [markdown]
@@ -82,9 +82,9 @@ figure, axes = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
 for axis, recipe in zip(axes, (plain, projected), strict=True):
     result = check(recipe, "toy-3d", steps=60, lr=0.5)
     assert result.passed
-    (name, found), *_ = result.weights.items()
-    axis.plot(found.predicted.mean(1) ** 0.5, label="law")
-    axis.plot(found.measured.mean(1) ** 0.5, "k:", label="run")
+    (name, norms), *_ = result.weights.items()
+    axis.plot(norms.predicted.mean(1) ** 0.5, label="law")
+    axis.plot(norms.measured.mean(1) ** 0.5, "k:", label="run")
     axis.set(title=f"|w|, {recipe.__name__}", xlabel="step")
 _ = axes[0].legend()
 

@@ -20,13 +20,13 @@ from spherenorm.compile import BackendError
 from spherenorm.explain import explain
 from spherenorm.export import ExportError, export
 from spherenorm.fields import Interval, choice, hyper, view, views
-from spherenorm.invariance import Invariance
 from spherenorm.manifolds import Euclidean, Manifold, Sphere, sphere_of
 from spherenorm.numerics import Scalar, when
 from spherenorm.optim import torch_optimizer
 from spherenorm.probes import probe
 from spherenorm.registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
 from spherenorm.rule import Chain, Rule, State, Update, chain
+from spherenorm.rules.invariance import Invariance
 from spherenorm.support import unknown_attribute
 from spherenorm.views import View, as_view
 
@@ -77,7 +77,7 @@ __all__ = [
     "wrappers",
     "zoo",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if not TYPE_CHECKING:  # which would take any name then
     __getattr__ = unknown_attribute(__name__, __all__)

@@ -1,4 +1,4 @@
-"""`explain`: the path that each weight of an optimizer takes, and why."""
+"""Explain which path each weight of an optimizer takes at its next step, and why."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from spherenorm.support import columns
 
 
 @dataclass(frozen=True)
-class Line:
-    """Weights of one kind in one param_group, which take one path.
+class PathRow:
+    """Weights of one shape in one param_group that take one path.
 
     Attributes:
         group: the index of the param_group.
-        recipe: its recipe's name.
-        backend: what the group asks for.
-        shape, dtype, device: of the weights.
-        state_bytes: of the states of one of the weights, as far as this process holds them.
-        path: "rule" (its own code), "C++ kernel", "batched", or "stack" (own code under vmap);
-            "error" if the next step would raise.
-        reason: for the path.
+        recipe: the name of the group's recipe.
+        backend: the backend that the group asks for.
+        shape, dtype, device: the shape, dtype and device of the weights.
+        state_bytes: bytes of the states of one weight; of a sharded one, those in this process.
+        path: "rule" (the rule's own code), "C++ kernel", "batched", or "stack" (the rule's own
+            code under vmap); "error" if the next step would raise.
+        reason: why the weights take this path.
     """
 
     group: int
@@ -46,36 +46,36 @@ class Explanation:
     """The paths of an optimizer's weights; prints as a table.
 
     Attributes:
-        counts: how many weights each line stands for.
+        counts: the number of weights of each row.
     """
 
-    counts: Counter[Line]
+    counts: Counter[PathRow]
 
     @property
     def state_bytes(self) -> int:
-        """Of the states of all weights."""
-        return sum(count * line.state_bytes for line, count in self.counts.items())
+        """Total bytes of the states of all weights."""
+        return sum(count * row.state_bytes for row, count in self.counts.items())
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[PathRow]:
         return iter(self.counts)
 
     def __str__(self) -> str:
         head = ("group", "recipe", "backend", "weights", "dtype", "device", "bytes/entry")
-        rows = [
+        cells = [
             (
-                str(line.group),
-                line.recipe,
-                line.backend,
-                f"{count} x {line.shape}",
-                line.dtype,
-                line.device,
-                f"{line.state_bytes / max(math.prod(line.shape), 1):.1f}",
-                line.path,
-                line.reason,
+                str(row.group),
+                row.recipe,
+                row.backend,
+                f"{count} x {row.shape}",
+                row.dtype,
+                row.device,
+                f"{row.state_bytes / max(math.prod(row.shape), 1):.1f}",
+                row.path,
+                row.reason,
             )
-            for line, count in self.counts.items()
+            for row, count in self.counts.items()
         ]
-        return columns([(*head, "path", "why"), *rows])
+        return columns([(*head, "path", "why"), *cells])
 
     __repr__ = __str__
 
@@ -84,13 +84,13 @@ class Explanation:
 def explain(optimizer: Any) -> Explanation:
     """Tell which path each weight of `optimizer` takes at its next step, and why.
 
-    The paths are made, as the step would make them, so that with `backend="compiled"` this takes
+    The paths are built as the step would build them, so that with `backend="compiled"` this takes
     seconds once. No weight, gradient or state changes. Frozen weights of integers, which no step
-    can move, have no line.
+    can move, have no row.
 
     Args:
-        optimizer: made by `torch_optimizer`, or one of `spherenorm.optim`; or a wrapper that holds
-            such a one as `.optimizer`, as Accelerate's and Lightning's do.
+        optimizer: an optimizer of `torch_optimizer` or `spherenorm.optim`, or a wrapper that holds
+            one as `.optimizer`, as Accelerate's and Lightning's do.
 
     Returns:
         A table of groups, shapes, bytes of states for each entry of a weight, paths and reasons, to
@@ -106,26 +106,34 @@ def explain(optimizer: Any) -> Explanation:
         0      adamp   auto     2 x (8, 4)  float32  cpu     8.2          C++ kernel  recorded; ...
         0      adamp   auto     1 x (8,)    float32  cpu     9.0          C++ kernel  recorded; ...
     """
-    found = unwrap(optimizer)
-    if not isinstance(found, RecipeOptimizer):
+    unwrapped = unwrap(optimizer)
+    if not isinstance(unwrapped, RecipeOptimizer):
         raise TypeError(
             f"explain takes an optimizer of spherenorm, got {type(optimizer).__name__}; "
             "of a wrapper, pass the optimizer within (its .optimizer)"
         )
-    optimizer = found
-    groups = groups_at_next_step(optimizer)
-    works = [(index, work) for index, group in enumerate(groups) for work in group.weights]
-    counts: Counter[Line] = Counter()
-    for (index, work), path in zip(works, optimizer._dispatcher.paths(groups), strict=True):
-        weight, group = work.weight, optimizer.param_groups[index]
-        dtype = str(weight.dtype).removeprefix("torch.")
-        held = sum(_here(value).nbytes for value in work.state.values())
-        kind = (tuple(weight.shape), dtype, str(weight.device), held)
-        counts[Line(index, group["recipe"], group["backend"], *kind, path.name, path.reason)] += 1
+    groups = groups_at_next_step(unwrapped)
+    steps = [(index, step) for index, group in enumerate(groups) for step in group.weights]
+    paths = unwrapped._dispatcher.paths(groups)
+    counts: Counter[PathRow] = Counter()
+    for (index, step), path in zip(steps, paths, strict=True):
+        group, weight = unwrapped.param_groups[index], step.weight
+        row = PathRow(
+            group=index,
+            recipe=group["recipe"],
+            backend=group["backend"],
+            shape=tuple(weight.shape),
+            dtype=str(weight.dtype).removeprefix("torch."),
+            device=str(weight.device),
+            state_bytes=sum(_local_bytes(value) for value in step.state.values()),
+            path=path.name,
+            reason=path.reason,
+        )
+        counts[row] += 1
     return Explanation(counts)
 
 
-def _here(value: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor, which may be sharded, that this process holds."""
-    sharded = hasattr(value, "device_mesh")
-    return value.to_local() if sharded else value  # type: ignore[attr-defined]
+def _local_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor that this process holds, which may be one shard of it."""
+    is_sharded = hasattr(tensor, "device_mesh")
+    return tensor.to_local().nbytes if is_sharded else tensor.nbytes  # type: ignore[attr-defined]

@@ -131,9 +131,9 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
 
 
 def is_builtin(function: Recipe) -> bool:
-    """True for the library's recipes."""
-    own = ("spherenorm.recipes", "spherenorm.zoo")
-    return function.__module__ in own and function not in _wrapped
+    """Return True for the library's recipes: those in `spherenorm.recipes` and `spherenorm.zoo`."""
+    packages = ("spherenorm.recipes.", "spherenorm.zoo.")
+    return function.__module__.startswith(packages) and function not in _wrapped
 
 
 def recipe_names() -> list[str]:

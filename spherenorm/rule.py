@@ -36,7 +36,7 @@ from spherenorm.numerics import (
 from spherenorm.support import did_you_mean
 
 if TYPE_CHECKING:
-    from spherenorm.invariance import Invariance
+    from spherenorm.rules.invariance import Invariance
 
 State = dict[str, Tensor]
 """The state of one weight tensor, by name.

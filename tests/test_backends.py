@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks._launches import launches
-from benchmarks._shapes import SETS
+from benchmarks.launches import count_launches
+from benchmarks.shapes import SETS
 from spherenorm import find_recipe, optim
 from tests.compile.twins import Twins, drawn
 from tests.compile.written import optimizer_of, rule
@@ -37,10 +37,10 @@ MOST = {"adamp": 200, "adamw": 50, "lion": 20}
 def test_a_step_on_a_gpu_launches_little_and_waits_for_nothing(recipe):
     """Of a stage of ResNet-50, on a GPU that need not be there; however many weights there are."""
     shapes = SETS["resnet50"]()[:30]
-    counted = launches(recipe, shapes)
+    counted = count_launches(recipe, shapes)
     assert counted.waits == []
     assert sum(counted.counts.values()) <= MOST[recipe]
-    assert launches(recipe, 2 * shapes).counts == counted.counts
+    assert count_launches(recipe, 2 * shapes).counts == counted.counts
 
 
 @pytest.mark.parametrize("backend", ["auto", "rule"])

@@ -1,4 +1,4 @@
-"""Docstrings of this repository as Markdown."""
+"""Convert the docstrings of this repository to Markdown."""
 
 from __future__ import annotations
 
@@ -11,44 +11,50 @@ SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Warns", "Yields")
 _SECTION = re.compile(rf"^({'|'.join(SECTIONS)}|Examples?):\n((?:[ ]{{4}}.*\n|\n)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^(\*{0,2}\w[\w, *.]*): (.*(?:\n(?: +.*)?$)*)", re.MULTILINE)
 _CODE = re.compile(r"(`[^`]+`|(?<!\S)\*{1,2}\w[^*]*[\w.]\*{1,2}(?!\w))")
-"""Code, and *emphasis* of a docstring's own: these stay."""
+"""Code and *emphasis*, which mean the same in Markdown."""
 _SPECIAL = re.compile(r"([*<\[\]$~])|(?<!\w)_|_(?!\w)")
 
 
 def to_markdown(thing: Any) -> str:
-    """The docstring of a class, a function or a module."""
+    """Convert the docstring of a class, a function or a module."""
     return text_to_markdown(inspect.getdoc(thing) or "")
 
 
 def text_to_markdown(text: str) -> str:
-    """A docstring without its indentation."""
+    """Convert a docstring that is not indented."""
     text += "\n"
-    parts, at = [], 0
-    for found in _SECTION.finditer(text):
-        parts += [_prose(text[at : found.start()]), _section(found[1], textwrap.dedent(found[2]))]
-        at = found.end()
-    return "\n\n".join(part for part in [*parts, _prose(text[at:])] if part) + "\n"
+    parts, position = [], 0
+    for section in _SECTION.finditer(text):
+        parts.append(_prose(text[position : section.start()]))
+        parts.append(_section(section[1], textwrap.dedent(section[2])))
+        position = section.end()
+    parts.append(_prose(text[position:]))
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def arguments(text: str) -> dict[str, str]:
-    """The arguments that a docstring has, and what it says of each."""
-    sections = [found[2] for found in _SECTION.finditer(text + "\n") if found[1] == "Args"]
-    entries = [each for text in sections for each in _ENTRY.findall(textwrap.dedent(text))]
-    return {name: " ".join(said.split()) for names, said in entries for name in names.split(", ")}
+    """Return the descriptions of the arguments in a docstring, by name."""
+    descriptions = {}
+    for section in _SECTION.finditer(text + "\n"):
+        if section[1] != "Args":
+            continue
+        for names, description in _ENTRY.findall(textwrap.dedent(section[2])):
+            descriptions |= dict.fromkeys(names.split(", "), " ".join(description.split()))
+    return descriptions
 
 
 def summary(thing: Any) -> str:
-    """The first paragraph, on one line, and the formula that is indented below it if it ends so."""
-    first, _, rest = (inspect.getdoc(thing) or "").partition("\n\n")
-    line = " ".join(first.split())
+    """Return the first paragraph on one line; after a colon, with the formula below it."""
+    paragraph, _, text = (inspect.getdoc(thing) or "").partition("\n\n")
+    line = " ".join(paragraph.split())
     if line.endswith(":"):
-        block = rest.partition("\n\n")[0]
-        line += " " + "; ".join(f"`{each.strip()}`" for each in block.splitlines())
+        formulas = text.partition("\n\n")[0].splitlines()
+        line += " " + "; ".join(f"`{formula.strip()}`" for formula in formulas)
     return escaped(line)
 
 
 def escaped(text: str) -> str:
-    """Prose whose signs mean themselves in Markdown; `code` stays."""
+    """Escape the characters of prose that Markdown would interpret, except in `code`."""
     parts = _CODE.split(text)
     return "".join(
         part if index % 2 else _SPECIAL.sub(lambda m: "\\" + m[0], part)
@@ -57,22 +63,23 @@ def escaped(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Markdown for a cell of a table, where a bar would begin the next cell."""
+    """Escape bars, which end a cell of a table."""
     return text.replace("|", "\\|")
 
 
 def _prose(text: str) -> str:
-    """Paragraphs; what is indented is code as it stands, and so is a table."""
-    found = []
+    """Convert paragraphs; indented blocks become code, and tables stay as they are."""
+    parts = []
     for block in re.split(r"\n\s*\n", text.strip("\n")):
-        if block.startswith("    ") or block.lstrip().startswith("|"):
-            code = block.startswith("    ")
-            found.append(f"```text\n{textwrap.dedent(block)}\n```" if code else block)
+        if block.startswith("    "):
+            parts.append(f"```text\n{textwrap.dedent(block)}\n```")
+        elif block.startswith("|"):
+            parts.append(block)
         elif block.startswith("Source:"):
-            found.append("*Source:* " + escaped(block.removeprefix("Source:").strip()))
+            parts.append("*Source:* " + escaped(block.removeprefix("Source:").strip()))
         elif block.strip():
-            found.append(escaped(block))
-    return "\n\n".join(found)
+            parts.append(escaped(block))
+    return "\n\n".join(parts)
 
 
 def _section(name: str, text: str) -> str:
@@ -81,5 +88,5 @@ def _section(name: str, text: str) -> str:
     entries = _ENTRY.findall(text)
     if not entries:
         return f"**{name}**: {escaped(' '.join(text.split()))}"
-    lines = [f"- `{names}`: {escaped(' '.join(said.split()))}" for names, said in entries]
+    lines = [f"- `{names}`: {escaped(' '.join(text.split()))}" for names, text in entries]
     return f"**{name}**\n\n" + "\n".join(lines)

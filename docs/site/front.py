@@ -1,4 +1,4 @@
-"""The front page's picture, recipe, law and number, from the code."""
+"""Generate the picture, recipe, law and number of the front page from the code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sgdp_nesterov(lr=0.1, momentum=0.9, weight_decay=0.0, delta=0.1, wd_ratio=0.
 
 
 def pages() -> dict[str, str]:
-    """The generated parts of the front page by file name."""
+    """Return the generated parts of the front page, by file name."""
     return {
         "front/recipe.py": inspect.getsource(sgdp_nesterov),
         "front/law.txt": law(),
@@ -40,7 +40,7 @@ def pages() -> dict[str, str]:
 
 
 def law() -> str:
-    """The law of the recipe, a line for each sentence: a browser folds them."""
+    """Return the law of the recipe with one line for each sentence."""
     text = str(norm_growth(sgdp_nesterov).proposition()).replace(f"{__name__}:", "")
     folded = re.compile(r"^((?:Setting|Assume|Status)\..*)\n +", re.MULTILINE)
     while folded.search(text):
@@ -49,28 +49,28 @@ def law() -> str:
 
 
 def number() -> str:
-    """The growth of |w|^2 with momentum, over the squares of its steps: Corollary 2.3."""
+    """Return the ratio of growths of |w|^2 with and without its radial part: Corollary 2.3."""
     ratio = growth_ratio("sgd", weight_decay=0.0)
     (beta,) = ratio.free_symbols
-    grown = ratio.subs(beta, sp.Rational(MOMENTUM))
+    growth = ratio.subs(beta, sp.Rational(MOMENTUM))
     if norm_growth(sgdp_nesterov, weight_decay=0.0).cross != 0:
         raise ValueError("the recipe of the front page has a cross term")
     return (
-        f'<p class="number"><b>{grown} : 1</b> So much more does |w|² grow under SGD with a '
+        f'<p class="number"><b>{growth} : 1</b> So much more does |w|² grow under SGD with a '
         f"momentum of {float(sp.Rational(MOMENTUM))} than with the radial part removed, for steps "
         "of the same length.</p>\n"
     )
 
 
 def sphere() -> str:
-    """A weight on its sphere, and a step that is split into a radial and a tangential part."""
+    """Draw a weight on its sphere, and a step with its radial and tangential parts."""
     angle, radial, tangential = math.radians(58), 62.0, 118.0
     w = _at(RADIUS, angle)
     out = (math.cos(angle), -math.sin(angle))  # y points down on a page
     side = (-math.sin(angle), -math.cos(angle))
     outer = (w[0] + radial * out[0], w[1] + radial * out[1])
     along = (w[0] + tangential * side[0], w[1] + tangential * side[1])
-    moved = (outer[0] + tangential * side[0], outer[1] + tangential * side[1])
+    new_weight = (outer[0] + tangential * side[0], outer[1] + tangential * side[1])
     turn = math.atan2(tangential, RADIUS)
     landed = _at(RADIUS, angle + turn)
     short = _at(RADIUS, angle + math.atan2(tangential, RADIUS + radial))
@@ -82,19 +82,21 @@ def sphere() -> str:
         f'<path class="turn" d="{_arc(64, angle, angle + turn)}"/>',
         _line("weight", ORIGIN, w),
         _line("thin", ORIGIN, landed),
-        _line("thin", ORIGIN, moved),
-        _line("thin dashed", along, moved),
-        _line("thin dashed", outer, moved),
-        _line("step", w, moved),
+        _line("thin", ORIGIN, new_weight),
+        _line("thin dashed", along, new_weight),
+        _line("thin dashed", outer, new_weight),
+        _line("step", w, new_weight),
         _line("radial", w, outer),
         _line("tangential", w, along),
-        *(_dot(*each) for each in ((w, "weight"), (landed, "tangential"), (short, "step"))),
+        _dot(w, "weight"),
+        _dot(landed, "tangential"),
+        _dot(short, "step"),
         _text(w, "w", 16, 16, "weight"),
         _text(outer, "radial part", 10, -4, "radial"),
         _text(outer, "lengthens w", 10, 11, "radial"),
         _text(along, "tangential part", -14, 18, "tangential", "end"),
         _text(along, "turns w", -14, 33, "tangential", "end"),
-        _text(moved, "step", 2, -8, "step", "middle"),
+        _text(new_weight, "step", 2, -8, "step", "middle"),
         _text(_at(74, angle + turn / 2), "turn", 0, -4, "turn", "middle"),
     ]
     label = "A weight on its sphere; its step has a radial part, outward, and a tangential part"

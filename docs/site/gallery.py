@@ -1,4 +1,4 @@
-"""The gallery: a page per registered recipe, and the table of rules, from the code."""
+"""Generate the gallery, with a page for each recipe, and the table of rules."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from docs.site import pictures
 from docs.site.docstring import arguments, cell, escaped, summary, to_markdown
 from docs.site.reference import target
 from spherenorm import Chain, Recipe, Rule, bind, find_recipe, recipe_names, rules
+from spherenorm.registry import is_builtin
 from spherenorm_theory import TraceError, norm_growth
 
 
 def pages(pool: Executor) -> dict[str, str]:
-    """The pages by file name, made by the pool's processes."""
+    """Return the pages by file name; the processes of a pool make them."""
     names = library_recipes()
-    pictures.train("sgd")  # which every picture shows: the processes begin with it
-    found = {f"gallery/{n}.md": page for n, page in zip(names, pool.map(_page, names), strict=True)}
-    found["gallery/index.md"] = _index(names)
-    found["rules-table.md"] = _rules()
-    return found
+    pictures.train("sgd")  # every picture shows it: forked processes have it in their cache
+    texts = pool.map(_page, names)
+    pages = {f"gallery/{name}.md": text for name, text in zip(names, texts, strict=True)}
+    pages["gallery/index.md"] = _index(names)
+    pages["rules-table.md"] = _rules()
+    return pages
 
 
 def library_recipes() -> list[str]:
-    """The names of the library's own recipes."""
-    own = ("spherenorm.recipes", "spherenorm.zoo")
-    return [name for name in recipe_names() if find_recipe(name).__module__.startswith(own)]
+    """Return the names of the recipes that the library defines."""
+    return [name for name in recipe_names() if is_builtin(find_recipe(name))]
 
 
 def _index(names: list[str]) -> str:
@@ -82,24 +83,24 @@ lowest; a momentum is 0.9. Dashed: SGD with momentum 0.9, chosen alike.
 
 def _picture(name: str) -> str:
     try:
-        course = pictures.train(name)
+        run = pictures.train(name)
     except ValueError as error:
         shape = tuple(pictures.digits().start.shape)
         return f"It refuses a weight of shape {shape}: {escaped(str(error))}."
-    said = f"Here the learning rate is {course.lr:g}."
-    return f"{said}\n\n{pictures.figure(course, pictures.train('sgd'))}"
+    figure = pictures.figure(run, pictures.train("sgd"))
+    return f"Here the learning rate is {run.lr:g}.\n\n{figure}"
 
 
 def _without_args(text: str) -> str:
-    """A docstring without its arguments, which have a table here."""
-    before, mark, rest = text.partition("**Args**\n\n")
-    return before + (rest.partition("\n\n")[2] if mark else "")
+    """Remove the arguments from a docstring; the page shows them in a table."""
+    before, heading, after = text.partition("**Args**\n\n")
+    return before + (after.partition("\n\n")[2] if heading else "")
 
 
 def _meaning(argument: str, recipe: Recipe) -> str:
-    """A cell with what the recipe's docstring says of an argument."""
-    found = arguments(inspect.getdoc(recipe) or "")
-    return cell(escaped(found.get(argument, "")))
+    """Return the description of an argument in the docstring of its recipe."""
+    descriptions = arguments(inspect.getdoc(recipe) or "")
+    return cell(escaped(descriptions.get(argument, "")))
 
 
 def _law(name: str) -> str:
@@ -133,13 +134,16 @@ def _public_rules() -> Iterator[tuple[str, type[Rule]]]:
 
 
 def _fields(cls: type[Rule]) -> str:
-    own = [f for f in dataclasses.fields(cls) if f.name != "name" and f.init]
-    shown = [f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}" for f in own]
-    return f"`{', '.join(shown)}`" if shown else ""
+    arguments_of_init = []
+    for field in dataclasses.fields(cls):
+        if field.name != "name" and field.init:
+            default = "" if field.default is dataclasses.MISSING else f"={field.default!r}"
+            arguments_of_init.append(f"{field.name}{default}")
+    return f"`{', '.join(arguments_of_init)}`" if arguments_of_init else ""
 
 
 def _states(cls: type[Rule]) -> str:
-    """The names of the state, of an instance that a recipe has, or of one at plain numbers."""
+    """Return the names of the states of a rule, which is made with 0.5 for required fields."""
     required = [
         f
         for f in dataclasses.fields(cls)
@@ -148,6 +152,6 @@ def _states(cls: type[Rule]) -> str:
     values: dict[str, Any] = {f.name: Chain(()) if f.name == "rule" else 0.5 for f in required}
     try:
         names = cls(**values).state_keys
-    except Exception:  # of a class that is no rule by itself
+    except Exception:  # a base class, or a rule that needs other arguments
         return ""
     return html.escape(", ".join(f"`{n}`" for n in names))

@@ -1,6 +1,6 @@
-"""The table of laws in docs/theory.md, from the code of each recipe: a minute of work.
+"""Write the table of laws in docs/theory.md, derived from each recipe in about a minute.
 
-python -m docs.site.laws        # write it anew
+python -m docs.site.laws
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMES = sorted({*recipes.__all__, *zoo.__all__} - {"rules"})
 
 
 def row(name: str) -> str:
-    """A recipe with the decay and the growth of its law, or the reason why it has none."""
+    """Return a row with the decay and growth of a recipe's law, or the reason why it has none."""
     try:
         law = norm_growth(find_recipe(name))
     except TraceError as error:
@@ -30,11 +30,11 @@ def row(name: str) -> str:
     return f"| `{name}` | {cell(escaped(decay))} | {cell(escaped(describe_growth(law)))} |\n"
 
 
-def written(page: str) -> str:
-    """The page with the table as it is now."""
+def with_table(page: str) -> str:
+    """Return a page with its table replaced by the current one."""
     rows = ["| recipe | decay | growth |\n|---|---|---|\n", *map(row, NAMES)]
     return TABLE.sub(lambda _: "".join(rows), page)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers show without a script and without a network."""
+"""Write formulas as MathML, which browsers show without a script and offline."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def _block(writer: Any, node: Any) -> None:
 
 
 def _lines(latex: str) -> list[str]:
-    """The lines of an `aligned` block; latex2mathml does not align."""
+    """Split an `aligned` block into lines, because latex2mathml cannot align them."""
     inner = _ALIGNED.sub("", latex)
     return [line.replace("&", "").strip() for line in inner.split("\\\\") if line.strip()]

@@ -1,4 +1,4 @@
-"""The notebooks: scripts in notebooks/, run and kept with their outputs.
+"""Run the scripts in notebooks/ and write them as notebooks with their outputs.
 
 python -m docs.site.notebooks [FOLDER]        # FOLDER/*.ipynb, by default build/notebooks
 """
@@ -25,18 +25,18 @@ PICTURE, TEXT = "image/svg+xml", "text/plain"
 
 
 def run(path: Path) -> Any:
-    """The notebook of a script in percent format, run in a folder of its own.
+    """Run a script in percent format as a notebook, in a temporary folder.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raises.
     """
     notebook = jupytext.read(path)
-    first = {"PYTHONPATH": PACKAGES, "PATH": [Path(sys.executable).parent]}
+    prepended = {"PYTHONPATH": PACKAGES, "PATH": [Path(sys.executable).parent]}
     env = {
         name: os.pathsep.join([*map(str, paths), os.environ.get(name, "")])
-        for name, paths in first.items()
+        for name, paths in prepended.items()
     }
-    # A kernel says FORCE_COLOR, and has no terminal: a command would draw its progress in vain.
+    # A kernel sets FORCE_COLOR but has no terminal, so commands must not draw progress bars.
     env = {**os.environ, **env, "OMP_NUM_THREADS": "1", "TTY_COMPATIBLE": "0"}
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(
@@ -53,7 +53,7 @@ def run(path: Path) -> Any:
 
 
 def pages(path: Path) -> dict[str, str]:
-    """A script's notebook, and its page in Markdown, by file name."""
+    """Return the notebook of a script, and its page in Markdown, by file name."""
     notebook = run(path)
     link = f"[As a notebook]({path.stem}.ipynb), of `notebooks/{path.name}`."
     head, *cells = (part for cell in notebook.cells for part in _markdown(cell))
@@ -65,7 +65,7 @@ def pages(path: Path) -> dict[str, str]:
 
 
 def _markdown(cell: Any) -> Iterator[str]:
-    """A cell, and each of its outputs."""
+    """Yield a cell and its outputs as Markdown."""
     if cell.cell_type == "markdown":
         yield cell.source
         return

@@ -1,4 +1,4 @@
-"""Runs of a recipe on digits, and pictures of them in the colors of the page."""
+"""Train a recipe on digits, and draw the norms and effective steps as SVG."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from spherenorm.recipes import sgd
 
 STEPS = 50
 LAST = 20
-"""Steps at the end of a run whose losses are compared."""
+"""Steps at the end of a run, over which the loss is averaged to choose the learning rate."""
 BATCH = 64
 RATES = (1e-3, 1e-2, 1e-1)
 RATES_SHOWN = "1e-3, 1e-2, 1e-1"
-WIDTH, HEIGHT, LEFT, BELOW = 330, 170, 52, 26
+WIDTH, HEIGHT, LEFT_MARGIN, BOTTOM_MARGIN = 330, 170, 52, 26
 PREFERRED = {"momentum": 0.9}
-"""Hyper-parameters of the pictures where a recipe has them: a default of 0 has no momentum."""
+"""Hyper-parameters of all recipes that have them, in the place of their defaults."""
 
 
-class Course(NamedTuple):
-    """A run of a recipe: the norms and effective steps, as means over units."""
+class Run(NamedTuple):
+    """A run of a recipe: norms and effective steps at each step, as means over units."""
 
     name: str
     lr: float
@@ -37,8 +37,8 @@ class Problem(NamedTuple):
     """A weight to train.
 
     Attributes:
-        start: with a norm of 1 in each row.
-        loss: of the weight, at a step.
+        start: the initial weight, whose rows have norm 1.
+        loss: a function from the weight and the number of a step to the loss.
     """
 
     start: torch.Tensor
@@ -47,28 +47,30 @@ class Problem(NamedTuple):
 
 @functools.cache
 def digits() -> Problem:
-    """32 units before a batch normalization, which read 8 x 8 digits; what follows is fixed."""
+    """Return a problem with 32 units on 8 x 8 digits, a batch normalization and a fixed head."""
     images, labels = map(torch.from_numpy, load_digits(return_X_y=True))
     images, head = images / 16, _rows(10, 32) * math.sqrt(32)
 
     def loss(weight: torch.Tensor, step: int) -> torch.Tensor:
         batch = torch.arange(step * BATCH, (step + 1) * BATCH) % len(images)
-        hidden = torch.nn.functional.batch_norm(images[batch] @ weight.T, None, None, training=True)
-        return torch.nn.functional.cross_entropy(hidden.relu() @ head.T, labels[batch])
+        activations = torch.nn.functional.batch_norm(
+            images[batch] @ weight.T, None, None, training=True
+        )
+        return torch.nn.functional.cross_entropy(activations.relu() @ head.T, labels[batch])
 
     return Problem(_rows(32, 64), loss)
 
 
 def _rows(units: int, entries: int) -> torch.Tensor:
-    """Random rows of norm 1, in float64."""
+    """Return random rows of norm 1 in float64."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(units, entries, dtype=torch.float64, generator=generator)
     return weight / weight.norm(dim=1, keepdim=True)
 
 
 @functools.cache
-def train(name: str) -> Course:
-    """The run at the learning rate whose mean loss over the last steps is lowest.
+def train(name: str) -> Run:
+    """Return the run at the learning rate whose mean loss over the last steps is lowest.
 
     Raises:
         ValueError: the recipe refuses the weight.
@@ -77,37 +79,37 @@ def train(name: str) -> Course:
     return min(runs, key=lambda run: run[0] if math.isfinite(run[0]) else math.inf)[1]
 
 
-def _run(name: str, lr: float, problem: Problem) -> tuple[float, Course]:
+def _run(name: str, lr: float, problem: Problem) -> tuple[float, Run]:
     recipe = sgd if name == "sgd" else find_recipe(name)
-    known = bind(recipe).defaults
-    given = {key: value for key, value in {**PREFERRED, "lr": lr}.items() if key in known}
-    rule, weight = bind(recipe, **given).rule, problem.start
+    defaults = bind(recipe).defaults
+    settings = {key: value for key, value in {**PREFERRED, "lr": lr}.items() if key in defaults}
+    rule, weight = bind(recipe, **settings).rule, problem.start
     state = rule.init(weight)
     losses, norms, steps = [], [], []
     for step in range(STEPS):
         grad, loss = torch.func.grad_and_value(problem.loss)(weight, step)
-        moved, state = rule.step(weight, grad, state)
+        new_weight, state = rule.step(weight, grad, state)
         losses.append(loss.item())
-        norms.append(metrics.norm(moved).mean().item())
-        steps.append(metrics.effective_step(weight, moved).mean().item())
-        weight = moved
-    return sum(losses[-LAST:]) / LAST, Course(name, lr, norms, steps)
+        norms.append(metrics.norm(new_weight).mean().item())
+        steps.append(metrics.effective_step(weight, new_weight).mean().item())
+        weight = new_weight
+    return sum(losses[-LAST:]) / LAST, Run(name, lr, norms, steps)
 
 
-def figure(course: Course, beside: Course) -> str:
-    """Norm and effective step over the steps, with another run dashed."""
+def figure(run: Run, baseline: Run) -> str:
+    """Draw norm and effective step over the steps, with the baseline dashed."""
     panels = (
-        _panel("norm", course.norm, beside.norm, log=False),
-        _panel("effective step", course.effective_step, beside.effective_step, log=True),
+        _panel("norm", run.norm, baseline.norm, log=False),
+        _panel("effective step", run.effective_step, baseline.effective_step, log=True),
     )
     return f'<div class="curves">{"".join(panels)}</div>'
 
 
-def _panel(title: str, values: list[float], others: list[float], log: bool) -> str:
+def _panel(title: str, values: list[float], baseline: list[float], log: bool) -> str:
     scale = (lambda y: math.log10(max(y, 1e-12))) if log else (lambda y: y)
-    shown = [[scale(y) for y in each if math.isfinite(y)] for each in (values, others)]
-    known = [y for each in shown for y in each]
-    low, high = min(known), max(known)
+    heights = [scale(y) for y in values if math.isfinite(y)]
+    baseline_heights = [scale(y) for y in baseline if math.isfinite(y)]
+    low, high = min(heights + baseline_heights), max(heights + baseline_heights)
     pad = 0.06 * ((high - low) or 1.0)
     low, high = low - pad, high + pad
 
@@ -116,14 +118,14 @@ def _panel(title: str, values: list[float], others: list[float], log: bool) -> s
         return f'<path class="{kind}" d="M{" L".join(spots)}"/>'
 
     ticks = "".join(
-        f'<text x="{LEFT - 6}" y="{_y(y, low, high):.1f}" class="y">{_label(y, log)}</text>'
+        f'<text x="{LEFT_MARGIN - 6}" y="{_y(y, low, high):.1f}" class="y">{_label(y, log)}</text>'
         for y in (low + pad, high - pad)
     )
     return (
         f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">'
-        f'<path class="frame" d="M{LEFT} 4 V{HEIGHT - BELOW} H{WIDTH - 4}"/>{ticks}'
+        f'<path class="frame" d="M{LEFT_MARGIN} 4 V{HEIGHT - BOTTOM_MARGIN} H{WIDTH - 4}"/>{ticks}'
         f'<text x="{WIDTH - 4}" y="{HEIGHT - 8}" class="x">step {STEPS}</text>'
-        f"{path(shown[1], 'other')}{path(shown[0], 'own')}</svg>"
+        f"{path(baseline_heights, 'other')}{path(heights, 'own')}</svg>"
         f"<figcaption>{title}</figcaption></figure>"
     )
 
@@ -133,8 +135,8 @@ def _label(y: float, log: bool) -> str:
 
 
 def _x(index: int) -> float:
-    return LEFT + (WIDTH - LEFT - 4) * index / (STEPS - 1)
+    return LEFT_MARGIN + (WIDTH - LEFT_MARGIN - 4) * index / (STEPS - 1)
 
 
 def _y(value: float, low: float, high: float) -> float:
-    return 4 + (HEIGHT - BELOW - 4) * (high - value) / (high - low)
+    return 4 + (HEIGHT - BOTTOM_MARGIN - 4) * (high - value) / (high - low)

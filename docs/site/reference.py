@@ -1,4 +1,4 @@
-"""The API reference: a page per module, with every public name."""
+"""Generate the API reference: a page for each module, with every public name."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from docs.site.docstring import text_to_markdown, to_markdown
 
 MODULES = {
-    "spherenorm": "Nouns of the library, and what takes a model or an optimizer.",
-    "spherenorm.optim": "Optimizers, and classes of them from recipes.",
+    "spherenorm": "The most used classes and functions.",
+    "spherenorm.optim": "Optimizers for torch, one class for each recipe.",
     "spherenorm.recipes": "Recipes: functions from hyper-parameters to a rule.",
     "spherenorm.zoo": "Recipes that other libraries have.",
     "spherenorm.rules": "Update rules.",
@@ -25,11 +25,11 @@ MODULES = {
     "spherenorm.probes": "Measurements while any loop trains.",
     "spherenorm.audit": "Scale-invariant weights of a model, and groups for an optimizer.",
     "spherenorm.metrics": "Norms and angles of two tensors.",
-    "spherenorm.testing": "The promises of a rule, tried on yours.",
+    "spherenorm.testing": "Tests of a rule or recipe of your own.",
     "spherenorm_theory": "Laws, proofs and checks (extra `theory`).",
     "spherenorm_theory.report": "Laws as text and LaTeX (extra `theory`).",
 }
-"""The modules with public names; one that is itself a public name has a page of its own."""
+"""The modules with public names, with a description of each."""
 
 
 class UndocumentedError(Exception):
@@ -37,7 +37,7 @@ class UndocumentedError(Exception):
 
 
 def pages() -> dict[str, str]:
-    """The pages by file name.
+    """Return the pages by file name.
 
     Raises:
         UndocumentedError: a public name has no docstring.
@@ -45,18 +45,18 @@ def pages() -> dict[str, str]:
     missing = [name for name, thing in public().items() if not docstring(name, thing)]
     if missing:
         raise UndocumentedError(f"public names without a docstring: {', '.join(missing)}")
-    found = {f"reference/{module}.md": _page(module) for module in MODULES}
+    pages = {f"reference/{module}.md": _page(module) for module in MODULES}
     links = "".join(f"| [{m}]({m}.md) | {what} |\n" for m, what in MODULES.items())
     tree = "\n".join(MODULES)
-    found["reference/index.md"] = (
+    pages["reference/index.md"] = (
         "# Reference\n\nEvery public name, from its docstring. The examples run in the tests.\n\n"
         f"| module | |\n|---|---|\n{links}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
     )
-    return found
+    return pages
 
 
 def public() -> dict[str, Any]:
-    """Every public name with its module's, and what it stands for; modules are pages."""
+    """Return every public object that is not a module, by its qualified name."""
     return {
         f"{module}.{name}": thing
         for module in MODULES
@@ -66,7 +66,7 @@ def public() -> dict[str, Any]:
 
 
 def docstring(name: str, thing: Any) -> str:
-    """The docstring of a public name; of a value, the string below its assignment."""
+    """Return the docstring of a public name; for a constant, the string below its assignment."""
     if inspect.isclass(thing) or inspect.isroutine(thing):
         return inspect.getdoc(thing) or ""
     package, last = name.partition(".")[0], name.rpartition(".")[2]
@@ -75,7 +75,7 @@ def docstring(name: str, thing: Any) -> str:
 
 @functools.cache
 def _below_assignments(package: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     folder = Path(*importlib.import_module(package).__path__)
     for path in sorted(folder.rglob("*.py")):
         body = ast.parse(path.read_text(encoding="utf-8")).body
@@ -84,38 +84,39 @@ def _below_assignments(package: str) -> dict[str, str]:
             match after:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     names = [t.id for t in targets if isinstance(t, ast.Name)]
-                    found |= dict.fromkeys(names, inspect.cleandoc(text))
-    return found
+                    docstrings |= dict.fromkeys(names, inspect.cleandoc(text))
+    return docstrings
 
 
 def _page(module: str) -> str:
-    found = importlib.import_module(module)
+    imported = importlib.import_module(module)
     names = [n for n in public() if n.rpartition(".")[0] == module]
-    parts = [f"# {module}\n\n{to_markdown(found)}"]
+    parts = [f"# {module}\n\n{to_markdown(imported)}"]
     for name in names:
-        last, thing = name.rpartition(".")[2], getattr(found, name.rpartition(".")[2])
+        last = name.rpartition(".")[2]
+        thing = getattr(imported, last)
         home = _home(name, thing)
         if home:
             parts.append(f"## {last}\n\nSee [{home}](#{target(home, thing)}).\n")
             continue
         head = f"({target(name, thing)})=\n## {last}\n\n{_signature(last, thing)}"
         parts.append(head + text_to_markdown(docstring(name, thing)))
-        parts += [_method(last, *each) for each in _methods(thing)]
+        parts += [_method(last, method, value) for method, value in _methods(thing)]
     return "\n".join(parts)
 
 
 def target(name: str, thing: Any) -> str:
-    """The anchor of a name; those of `Chain` and `chain` differ by more than their case."""
+    """Return the anchor of a name; those of `Chain` and `chain` must differ in more than case."""
     kind = "class" if inspect.isclass(thing) else "def" if inspect.isroutine(thing) else "value"
     return f"{kind}-{name}"
 
 
 def _home(name: str, thing: Any) -> str | None:
-    """The name of the same thing in the module whose subject it is, if that is another one."""
+    """Return the name of an object in its home module, if that is another module."""
     if not name.startswith("spherenorm.") or name.count(".") > 1:
         return None
-    same = (n for n, other in public().items() if other is thing and n.count(".") > 1)
-    return next(same, None)
+    aliases = (n for n, value in public().items() if value is thing and n.count(".") > 1)
+    return next(aliases, None)
 
 
 def _signature(name: str, thing: Any) -> str:
@@ -125,25 +126,23 @@ def _signature(name: str, thing: Any) -> str:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    shown = signature.replace(parameters=bare, return_annotation=signature.empty)
-    text = re.sub(
-        r"<(?:[^<>]|<[^<>]*>)* at 0x[0-9a-f]+>", "...", str(shown)
-    )  # an address says nothing
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    signature = signature.replace(parameters=parameters, return_annotation=signature.empty)
+    text = re.sub(r"<(?:[^<>]|<[^<>]*>)* at 0x[0-9a-f]+>", "...", str(signature))
     kind = "class " if inspect.isclass(thing) else ""
     return f"```python\n{kind}{name}{text}\n```\n\n"
 
 
 def _methods(thing: Any) -> list[tuple[str, Any]]:
-    """The documented public methods and properties that a class itself defines."""
-    own = vars(thing).items() if inspect.isclass(thing) else ()
+    """Return the documented public methods and properties that a class itself defines."""
+    attributes = vars(thing).items() if inspect.isclass(thing) else ()
     kinds = (property, staticmethod, classmethod, functools.cached_property)
     return [
         (name, value)
-        for name, value in own
+        for name, value in attributes
         if not name.startswith("_")
         and (inspect.isfunction(value) or isinstance(value, kinds))
-        and value.__doc__  # of its own: what it inherits stands at the class that has it
+        and value.__doc__
         and name != "recipe"
     ]
 

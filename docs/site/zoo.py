@@ -1,6 +1,6 @@
-"""The table of docs/zoo.md, from the code.
+"""Write the table of recipes in docs/zoo.md.
 
-python -m docs.site.zoo        # write it anew
+python -m docs.site.zoo
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from spherenorm import zoo
 
 PAGE = Path(__file__).parent.parent / "zoo.md"
 TABLE = re.compile(r"(?<=<!-- the table -->\n).*(?=<!-- its end -->)", re.DOTALL)
-_SOURCE = re.compile(r"^Source: (.*)", re.MULTILINE | re.DOTALL)
+_SOURCE = re.compile(r"^Source: (.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{5})")
 
 
 def table() -> str:
-    """Name, one line and source of each recipe, in the order of the alphabet."""
+    """Return a table of recipes in alphabetical order, with summaries and sources."""
     rows = ["| recipe | | source |\n|---|---|---|\n"]
     for name in zoo.__all__:
         recipe = getattr(zoo, name)
@@ -29,15 +29,15 @@ def table() -> str:
 
 
 def _source(recipe: object) -> str:
-    found = _SOURCE.search(inspect.getdoc(recipe) or "")
-    text = escaped(" ".join(found[1].split()).rstrip(".")) if found else ""
+    source = _SOURCE.search(inspect.getdoc(recipe) or "")
+    text = escaped(" ".join(source[1].split()).rstrip(".")) if source else ""
     return cell(_ARXIV.sub(r"[\1](https://arxiv.org/abs/\1)", text))
 
 
-def written(page: str) -> str:
-    """The page with the table as it is now."""
+def with_table(page: str) -> str:
+    """Return a page with its table replaced by the current one."""
     return TABLE.sub(lambda _: table(), page)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

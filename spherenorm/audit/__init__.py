@@ -1,13 +1,14 @@
-"""The audit of a model: which of its weights are scale-invariant, and what follows for optimizers.
+"""The audit of a model: which of its weights are scale-invariant, and groups for an optimizer.
 
-`_model` is the model as a function of a point, `_sensitivity` the measure, `_verdict` its
-reading, `_scaling` the check of both, `_roles` the parts that parameters play, `_param_groups` the
-groups for an optimizer.
+- `audit.py`: `audit` collects evidence at several points and prints as a table.
+- `audited_model.py`: the model as a function of a point; `precision.py`: its precision and eps.
+- `sensitivity.py`: gradients and scaled weights at one point; `verdict.py`: what they mean.
+- `roles.py`: the role of each parameter, by the operations that use it.
+- `param_groups.py`: a recipe for each parameter.
 """
 
-from spherenorm.audit.audit import audit
+from spherenorm.audit.audit import Audit, audit
 from spherenorm.audit.param_groups import Assignment, ParamGroups, param_groups
-from spherenorm.audit.report import Audit
 from spherenorm.audit.roles import Role, Roles, roles
 from spherenorm.audit.verdict import Finding, Verdict
 

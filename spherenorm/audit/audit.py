@@ -2,29 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from spherenorm.audit.model import Point, Subject, tensors_of, unwrap
-from spherenorm.audit.precise import EPS_LIMIT
-from spherenorm.audit.report import Audit
-from spherenorm.audit.roles import measured_roles
-from spherenorm.audit.scaling import fails_scaling_check
-from spherenorm.audit.sensitivity import Measured, measure
-from spherenorm.audit.uses import Uses
-from spherenorm.audit.verdict import Evidence, Verdict, dims_of, judge
+from spherenorm.audit.audited_model import AuditedModel, Point, find_tensors, unwrap
+from spherenorm.audit.precision import SMALL_EPS_FACTOR
+from spherenorm.audit.roles import Roles, UseTracer, format_shape, roles_from_uses
+from spherenorm.audit.sensitivity import (
+    InnerProducts,
+    Sensitivity,
+    find_scaling_failures,
+    measure_sensitivity,
+)
+from spherenorm.audit.verdict import Finding, Verdict, WeightEvidence, dims_of_views, judge
+from spherenorm.support import columns
 from spherenorm.views import View, ViewLike, as_view
 
-_FEWEST_POINTS, _MOST_POINTS = 2, 8
-"""Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
-_MANY_UNITS = 16
-"""So many units show the share of an eps in one random direction of the outputs."""
-_CLEARLY = 1e-5
-"""A move by this share is not made by an eps alone, which is 1e10 times smaller."""
+_MIN_JITTERED_POINTS = 2
+_MAX_JITTERED_POINTS = 8
+"""More points than the minimum are measured until two show each weight, and one shows each unit."""
+_MIN_UNITS_FOR_ONE_DIRECTION = 16
+"""With this many units, one random direction of the outputs is enough to show the share of eps."""
+_MIN_RELATIVE_CHANGE = 1e-5
+"""A relative change by this much is not made by an eps alone, which is 1e10 times smaller."""
+_JITTER_SIZES = ((1.0, 1.0), (1.0, 0.0), (0.3, 0.0), (0.1, 0.0))
+"""Sizes of the jitter of parameters and batch, tried until the model gives finite outputs."""
+
+
+@dataclass(frozen=True)
+class Audit(Sequence[Finding]):
+    """The findings of `audit`, one for each weight in the model's order; prints as a table.
+
+    Attributes:
+        findings: findings on the weights of two or more dimensions that take a gradient.
+        skipped: for each other parameter, by name, the reason why it was skipped: "frozen", "0-d",
+            "1-d", "complex", "empty".
+        doubts: sentences that say why the findings may be wrong.
+        parameters: number of entries of all parameters.
+        roles: the role of each parameter; see `roles`.
+
+    Example:
+        >>> layers = torch.nn.Linear(4, 3, bias=False), torch.nn.BatchNorm1d(3)
+        >>> result = sn.audit(torch.nn.Sequential(*layers), torch.randn(32, 4))
+        >>> len(result), result[0].name, f"{result.share:.2f}"
+        (1, '0.weight', '0.67')
+    """
+
+    findings: tuple[Finding, ...]
+    skipped: dict[str, str]
+    doubts: tuple[str, ...]
+    parameters: int
+    roles: Roles
+
+    @property
+    def share(self) -> float:
+        """The scale-invariant share of all parameters (the paper: 95.5 % of a ResNet-18)."""
+        invariant = sum(math.prod(f.shape) for f in self.findings if f.view is not None)
+        return invariant / max(self.parameters, 1)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.findings[index]
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the audit as numbers, strings, lists and dicts for JSON; nan becomes None."""
+        entries: dict[str, Any] = _without_nan({"share": self.share, **asdict(self)})
+        return entries
+
+    def __str__(self) -> str:
+        rows = [("weight", "shape", "verdict", "view", "statistic", "elsewhere", "why")]
+        for finding in self:
+            row = (
+                finding.name,
+                format_shape(finding.shape),
+                str(finding.verdict),
+                finding.view or "",
+                _format_statistic(finding.here),
+                _format_statistic(finding.elsewhere),
+                finding.reason,
+            )
+            rows.append(row)
+        lines = [columns(rows), ""]
+        lines.append(f"{100 * self.share:.1f} % of {self.parameters:,} parameters scale-invariant")
+        if self.skipped:
+            counts = Counter(self.skipped.values())
+            lines.append("skipped: " + ", ".join(f"{n} {reason}" for reason, n in counts.items()))
+        lines.extend(f"doubtful: {doubt}" for doubt in self.doubts)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _format_statistic(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.1g}"
+
+
+def _without_nan(value: Any) -> Any:
+    """Return nested lists and dicts with None for nan and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def audit(
@@ -45,57 +135,62 @@ def audit(
         sqrt(dim(w)) |<w, g>| / (|w| |g|),   g the gradient of <r, f>, r random,
 
     0 for an invariant unit and about 1 for a random direction, however little the weight matters.
-    It is taken at the model's own point, and at points where the other parameters (zeros too) and
-    the batch are jittered; each time with every eps that a normalization adds, or that is added to
-    a tensor, made 1e10 times smaller. So a weight is told apart that is invariant up to eps,
-    or only while a bias is 0. What passes is scaled by random factors, which must not change the
-    outputs.
+    It is measured at the model's own point, and at points where the other parameters (zeros too)
+    and the batch are jittered; each time with every eps that a normalization adds, or that is added
+    to a tensor, made 1e10 times smaller. So the audit tells apart a weight that is invariant up to
+    eps, or only while a bias is 0. The weights that pass are scaled by random factors, which must
+    not change the outputs.
 
     The model is copied and runs in its present mode (train or eval), in `dtype` throughout. The
-    caller's model, batch and random states stay as they are. A hook that is a function runs, too:
-    what it writes to variables of its own stays there.
+    caller's model, batch and random states stay as they are. Hooks that are functions run, too;
+    what they write to variables outside of the model is not undone.
 
     Args:
-        model: any module; dropout and the like draw the same random numbers in paired passes.
+        model: any module; dropout and the like draw the same random numbers in passes that are
+            compared.
         batch: a tensor, a tuple or list of the model's arguments, or a mapping of its keyword
-            arguments; nested as they may be. It should be large enough that batch statistics vary.
-        views: one or several, tried in order where they fit; the first that holds is reported. None
-            tries all dimensions (not those of a kernel), all groups of equal size, and the layer.
+            arguments; nested at will. It should be large enough that batch statistics vary.
+        views: one or several, tried in order where they fit; the first in which the weight is
+            invariant is reported. None tries all dimensions (not those of a kernel), all groups of
+            equal size, and the layer.
         loss: a function of the model's output; None takes all real tensors in the output.
-        tolerance: of the statistic at the model's own eps, above which it is "up to eps".
-        dtype: `torch.float32` for a model that cannot compute in float64.
-        seed: of the jitter, and of the model's own random numbers.
+        tolerance: the statistic at the model's own eps above which a weight is "up to eps".
+        dtype: dtype of the arithmetic: `torch.float32` for a model that cannot run in float64.
+        seed: seed for the jitter, and for the model's own random numbers.
 
     Returns:
         The findings, in the model's order; prints as a table.
 
     Raises:
-        ValueError: the output has no finite entry, which tells nothing; the model cannot be
-            copied, has parameters that share memory, does not run in `dtype`, has lazy
-            parameters or ones on the meta device, or checkpoints by a function of its own (that
-            of torch is read as a plain call).
+        ValueError: the output has no finite entry; the model cannot be copied, has parameters that
+            share memory, does not run in `dtype`, has lazy parameters or parameters on the meta
+            device, or checkpoints by a function of its own (torch's is run as a plain call).
         TypeError: `model` is no module; `dtype` is neither float64 nor float32.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
-        >>> [(each.name, str(each.verdict), each.view) for each in audit(model, torch.randn(32, 4))]
+        >>> [(w.name, str(w.verdict), w.view) for w in audit(model, torch.randn(32, 4))]
         [('0.weight', 'invariant', 'channel'), ('2.weight', 'not invariant', None)]
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if dtype not in (torch.float64, torch.float32):
         raise TypeError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
-    asked = [views] if isinstance(views, str | View) else views
-    wanted = None if asked is None else [as_view(view) for view in asked]
+    requested_views: list[View] | None = None
+    if views is not None:
+        view_list = [views] if isinstance(views, str | View) else views
+        requested_views = [as_view(view) for view in view_list]
     model = unwrap(model)
-    skipped = _skipped(model)
+    skipped = _skipped_parameters(model)
     names = [name for name, _ in model.named_parameters() if name not in skipped]
     exact = 64 * torch.finfo(dtype).eps ** 0.5
     with torch.inference_mode(False), torch.enable_grad():
-        subject = Subject(model, batch, loss, dtype)
-        uses = Uses(subject.parameters, tensors_of(subject.batch))
+        audited = AuditedModel(model, batch, loss, dtype)
+        tracer = UseTracer(audited.parameters, find_tensors(audited.batch))
         try:
-            evidence, nearby = _gather(subject, names, wanted, exact, seed, uses)
+            evidence, check_point = collect_evidence(
+                audited, names, requested_views, exact, seed, tracer
+            )
         except (RuntimeError, TypeError) as error:
             if "checkpoint" in str(error).lower():
                 raise ValueError(
@@ -109,128 +204,174 @@ def audit(
                     " dtype=torch.float32"
                 ) from error
             raise
-        findings = [judge(name, evidence[name], wanted, exact, tolerance) for name in names]
-        found = {each.name: as_view(each.view) for each in findings if each.view is not None}
-        wrong = fails_scaling_check(subject, nearby, found)
-    why = "scaling it changes the outputs, though its gradient is tangential"
-    findings = [
-        replace(each, verdict=Verdict.NOT_INVARIANT, view=None, reason=why)
-        if each.name in wrong
-        else each
-        for each in findings
-    ]
-    total = sum(parameter.numel() for parameter in model.parameters())
-    roles = measured_roles(model, uses)
-    return Audit(tuple(findings), skipped, tuple(subject.doubts), total, roles)
+        findings = [
+            judge(name, evidence[name], requested_views, exact, tolerance) for name in names
+        ]
+        invariant_views = {f.name: as_view(f.view) for f in findings if f.view is not None}
+        failures = find_scaling_failures(audited, check_point, invariant_views)
+    for index, finding in enumerate(findings):
+        if finding.name in failures:
+            findings[index] = replace(
+                finding,
+                verdict=Verdict.NOT_INVARIANT,
+                view=None,
+                reason="scaling it changes the outputs, though its gradient is tangential",
+            )
+    return Audit(
+        tuple(findings),
+        skipped,
+        tuple(audited.caveats),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        roles=roles_from_uses(model, tracer),
+    )
 
 
-def _skipped(model: nn.Module) -> dict[str, str]:
-    """The parameters that are not audited, and why.
+def _skipped_parameters(model: nn.Module) -> dict[str, str]:
+    """Return the parameters that are not audited, by name, and why.
 
     Raises:
-        ValueError: one has no shape, or no values.
+        ValueError: a parameter has no shape, or no values.
     """
-    found = {}
+    skipped = {}
     for name, weight in model.named_parameters():
         if nn.parameter.is_lazy(weight):
             raise ValueError(f"{name} has no shape yet: run the model on a batch before the audit")
         if weight.is_meta:
             raise ValueError(f"{name} is on the meta device, without values: move the model first")
         if not weight.requires_grad:
-            found[name] = "frozen"
+            skipped[name] = "frozen"
         elif weight.is_complex():
-            found[name] = "complex"
+            skipped[name] = "complex"
         elif weight.ndim < 2:
-            found[name] = f"{weight.ndim}-d"
+            skipped[name] = f"{weight.ndim}-d"
         elif not weight.numel():
-            found[name] = "empty"
-    return found
+            skipped[name] = "empty"
+    return skipped
 
 
-def _gather(
-    subject: Subject,
+def collect_evidence(
+    model: AuditedModel,
     names: Sequence[str],
     views: Sequence[View] | None,
     exact: float,
     seed: int,
-    watch: Uses,
-) -> tuple[dict[str, Evidence], Measured]:
-    """The sensitivities at the own point and at jittered ones, and a point for the scaling check.
+    tracer: UseTracer,
+) -> tuple[dict[str, WeightEvidence], Sensitivity]:
+    """Measure the sensitivity at the model's own point and at jittered ones.
 
-    That is the first jittered point, or else the own one.
+    Jittered points are measured only if the own point shows candidates, and the model's own eps
+    only if it can matter.
+
+    Args:
+        model: the model.
+        names: names of the weights.
+        views: the views to try; None tries all.
+        exact: the statistic up to which a unit is invariant.
+        seed: seed for the jitter and the model's random numbers.
+        tracer: records the uses of parameters in the first pass.
+
+    Returns:
+        The evidence on each weight, and the sensitivity at the point where scaling is checked: the
+        first jittered point, or else the model's own.
 
     Raises:
-        ValueError: nothing finite is at the own point.
+        ValueError: no output, or no gradient, is finite at the model's own point.
     """
-    dims = {name: dims_of(subject.parameters[name].shape, views) for name in names}
-    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact, watch=watch)
+    dims = {name: dims_of_views(model.parameters[name].shape, views) for name in names}
+    own_point = Point(seed, eps_factor=SMALL_EPS_FACTOR)
+    limit = measure_sensitivity(model, own_point, dims, exact, tracer=tracer)
     directions = 2
     if limit is not None:
-        evidence = {name: Evidence(sums) for name, sums in limit.sums[0].items()}
-        counts = [each.candidates(views, exact) for each in evidence.values()]
-        if not any(counts) and _acts_clearly(limit):
+        evidence = {name: WeightEvidence(products) for name, products in limit.products[0].items()}
+        counts = [weight.count_candidates(views, exact) for weight in evidence.values()]
+        if not any(counts) and _acts_without_eps(limit):
             return evidence, limit
-        # The share of an eps may be small in one random direction for some units, not for many.
-        directions = 1 if min(filter(None, counts), default=0) >= _MANY_UNITS else 2
-        dims = {name: list(limit.sums[0][name].along) for name in dims}
-    own = measure(subject, Point(seed), dims, 0.0, near=limit, directions=directions) or limit
-    if own is None:
+        # Eps may have a small share in one random direction for some units, but not for many.
+        fewest_units = min((count for count in counts if count), default=0)
+        directions = 1 if fewest_units >= _MIN_UNITS_FOR_ONE_DIRECTION else 2
+        dims = {name: list(limit.products[0][name].by_dim) for name in dims}
+    with_eps = measure_sensitivity(
+        model, Point(seed), dims, 0.0, same_point=limit, directions=directions
+    )
+    here = with_eps or limit
+    if here is None:
         raise ValueError(
             "the model's output on this batch, or its gradient, is not finite; the audit needs one"
             " finite entry"
         )
-    nearby, plain = list[Measured](), list[Measured]()
-
-    def known() -> dict[str, Evidence]:
-        first = (limit or own).sums[0]
-        others = [own.sums, [x.sums[0] for x in nearby], [x.sums[0] for x in plain]]
-        return {n: Evidence(first[n], *([x[n] for x in sums] for sums in others)) for n in names}
-
-    evidence = known()
-    if any(each.candidates(views, exact) for each in evidence.values()):
-        while len(nearby) < _FEWEST_POINTS or not all(each.suffices for each in evidence.values()):
-            if len(nearby) == _MOST_POINTS:
+    jittered: list[Sensitivity] = []
+    evidence = _combine_evidence(names, limit, here, jittered)
+    if any(weight.count_candidates(views, exact) for weight in evidence.values()):
+        while len(jittered) < _MAX_JITTERED_POINTS:
+            enough = all(weight.is_sufficient for weight in evidence.values())
+            if len(jittered) >= _MIN_JITTERED_POINTS and enough:
                 break
-            found = _measure_nearby(subject, seed + len(nearby) + 1, EPS_LIMIT, dims, exact)
-            if found is None:
-                subject.doubts["the model gives no finite output when its parameters move"] = None
+            sensitivity = _measure_jittered(
+                model, seed + len(jittered) + 1, SMALL_EPS_FACTOR, dims, exact
+            )
+            if sensitivity is None:
+                model.caveats["the model gives no finite output when its parameters move"] = None
                 break
-            nearby.append(found)
-            evidence = known()
-    if nearby and not all(each.tells_here for each in evidence.values()):
-        with_eps = _measure_nearby(subject, seed + 1, 1.0, dims, 0.0)
-        plain += [with_eps] if with_eps is not None else []
-    return known(), nearby[0] if nearby else limit or own
+            jittered.append(sensitivity)
+            evidence = _combine_evidence(names, limit, here, jittered)
+    jittered_with_eps = None
+    if jittered and not all(weight.is_conclusive_here for weight in evidence.values()):
+        jittered_with_eps = _measure_jittered(model, seed + 1, 1.0, dims, 0.0)
+    evidence = _combine_evidence(names, limit, here, jittered, jittered_with_eps)
+    return evidence, jittered[0] if jittered else limit or here
 
 
-def _acts_clearly(limit: Measured) -> bool:
-    """True if no weight acts through an eps alone: all are seen in its limit, as outputs are."""
-    pairs = zip(limit.outputs, limit.units, strict=True)
-    moving = any(bool((unit > _CLEARLY * x.abs()).any()) for x, unit in pairs)
-    seen = [sums.sensitivity for sums in limit.sums[0].values()]
-    return moving and min(seen, default=0.0) > _CLEARLY * max(seen, default=0.0)
+def _combine_evidence(
+    names: Sequence[str],
+    limit: Sensitivity | None,
+    here: Sensitivity,
+    jittered: Sequence[Sensitivity],
+    jittered_with_eps: Sensitivity | None = None,
+) -> dict[str, WeightEvidence]:
+    """Return the evidence on each weight from all points; see `WeightEvidence`."""
+    with_eps: list[dict[str, InnerProducts]] = []
+    if jittered_with_eps is not None:
+        with_eps.append(jittered_with_eps.products[0])
+    return {
+        name: WeightEvidence(
+            (limit or here).products[0][name],
+            here=[products[name] for products in here.products],
+            elsewhere=[point.products[0][name] for point in jittered],
+            elsewhere_with_eps=[products[name] for products in with_eps],
+        )
+        for name in names
+    }
 
 
-def _measure_nearby(
-    subject: Subject, seed: int, eps_factor: float, dims: dict[str, list[int]], exact: float
-) -> Measured | None:
-    """Measure at a jittered point, as near as it must be for the model to take it."""
-    for jitter, batch_jitter in ((1.0, 1.0), (1.0, 0.0), (0.3, 0.0), (0.1, 0.0)):
+def _acts_without_eps(limit: Sensitivity) -> bool:
+    """Return True if the outputs, and all weights, clearly act in the limit of eps."""
+    pairs = zip(limit.outputs, limit.output_scales, strict=True)
+    moves = any(bool((scale > _MIN_RELATIVE_CHANGE * x.abs()).any()) for x, scale in pairs)
+    sensitivities = [products.sensitivity for products in limit.products[0].values()]
+    smallest = min(sensitivities, default=0.0)
+    return moves and smallest > _MIN_RELATIVE_CHANGE * max(sensitivities, default=0.0)
+
+
+def _measure_jittered(
+    model: AuditedModel, seed: int, eps_factor: float, dims: dict[str, list[int]], exact: float
+) -> Sensitivity | None:
+    """Measure at a jittered point, with the largest jitter that the model takes; None if none."""
+    for jitter, batch_jitter in _JITTER_SIZES:
         point = Point(seed, jitter, batch_jitter, eps_factor)
         try:
-            found = measure(subject, point, dims, exact)
-        except Exception:  # jittered values may be outside of what the model takes
+            sensitivity = measure_sensitivity(model, point, dims, exact)
+        except Exception:  # Jittered values may be outside of what the model takes.
             continue
-        if found is not None:
-            return found
+        if sensitivity is not None:
+            return sensitivity
     return None
 
 
 def _runs_in_float32(model: nn.Module, batch: Any, loss: Any, names: Sequence[str]) -> bool:
-    """True if a forward and a backward pass succeed in float32."""
+    """Return True if a forward and a backward pass succeed in float32."""
     try:
-        subject = Subject(model, batch, loss, torch.float32)
-        measure(subject, Point(), {name: [0] for name in names}, 0.0)
+        audited = AuditedModel(model, batch, loss, torch.float32)
+        measure_sensitivity(audited, Point(), {name: [0] for name in names}, 0.0)
     except Exception:
         return False
     return True

@@ -1,27 +1,41 @@
-"""`param_groups`: from the audit of a model to the groups of an optimizer."""
+"""`param_groups`: from the audit of a model to the groups of an optimizer.
+
+For each parameter there is a `Decision` (its role and view, by the audit or by an override of the
+user), and `RecipeAssigner` chooses the recipe that suits it. Parameters of equal recipe, treatment
+and entries share a group.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from spherenorm.audit.audit import audit
-from spherenorm.audit.model import unwrap
-from spherenorm.audit.recipes import Override, Recipes, bound_of, wanted_of
-from spherenorm.audit.report import Audit
-from spherenorm.audit.roles import size
-from spherenorm.audit.uses import RoleName
-from spherenorm.manifolds import Sphere
+from spherenorm import metrics
+from spherenorm.audit.audit import Audit, audit
+from spherenorm.audit.audited_model import unwrap
+from spherenorm.audit.roles import MATRIX_ROLES, ROLES, Role, RoleName, format_shape
+from spherenorm.audit.verdict import Verdict
+from spherenorm.manifolds import Sphere, sphere_of
 from spherenorm.numerics import can_never_be_stepped
 from spherenorm.optim import GroupsOfRecipe, RecipeOptimizer, torch_optimizer
 from spherenorm.registry import Bound, Recipe, bind
-from spherenorm.support import columns
-from spherenorm.views import View
+from spherenorm.rule import Rule
+from spherenorm.rules import (
+    FixedNorm,
+    InvarianceTest,
+    NormalizedUpdate,
+    OrthogonalityRegularization,
+    Orthogonalize,
+    RadialProjection,
+)
+from spherenorm.support import columns, did_you_mean
+from spherenorm.views import View, ViewLike, as_view
 
 PRESETS: dict[str, tuple[Bound, Bound]] = {
     # Jordan et al. 2024 (Muon): 0.02 for matrices.
@@ -29,29 +43,38 @@ PRESETS: dict[str, tuple[Bound, Bound]] = {
     # Wen et al. 2026 (Hyperball), arXiv:2606.16899: a matrix turns by about lr.
     "hyperball": (bind("hyperball(adam)", lr=0.02), bind("adamw", lr=1e-3)),
 }
-"""The recipes of hidden matrices and of the rest, with their rates, by a name for both."""
+"""For each preset, the recipe of hidden matrices and the recipe of the rest, with their rates."""
+
+EUCLIDEAN = "euclidean"
+_MIN_RELATIVE_NORM = 0.1
+"""A weight with a unit below this share of `smallest_norm`, such as a pruned channel, is not put on
+a sphere."""
 
 Kind = Literal["invariant", "weights", "vectors"]
 KINDS: tuple[Kind, ...] = ("invariant", "weights", "vectors")
 
+Override = ViewLike | Mapping[str, Any]
+"""A view; a role; "euclidean"; or entries of a param_group, of which "as" may be one of these, and
+"recipe" the recipe of the weight."""
+
 
 @dataclass(frozen=True)
 class Assignment:
-    """One parameter's place.
+    """The group of one parameter, and how its recipe treats it.
 
     Attributes:
-        name, shape: the parameter's.
-        group: the index of its group; None if it is left out, since no optimizer can step it.
+        name, shape: name and shape of the parameter.
+        group: index of its group; None if it is left out, because no optimizer can step it.
         treatment: "sphere", "projected", "euclidean", or "left out".
-        view: in which it counts as scale-invariant; None if in none.
-        role: that it plays in the model; see `roles`.
-        reason: for the treatment, and for the role.
+        view: the view in which it counts as scale-invariant; None if in none.
+        role: its role in the model; see `roles`.
+        reason: the reason for the role and the treatment, in words.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
         >>> groups = param_groups(model, torch.randn(32, 4), "adamp")
-        >>> first = groups.assignments[0]
-        >>> first.name, first.group, first.treatment, first.view
+        >>> weight = groups.assignments[0]
+        >>> weight.name, weight.group, weight.treatment, weight.view
         ('0.weight', 0, 'projected', 'channel')
     """
 
@@ -65,15 +88,15 @@ class Assignment:
 
 
 class ParamGroups(GroupsOfRecipe):
-    """The groups for an optimizer, as it takes them; prints as a table.
+    """The param_groups for an optimizer, which takes them as its first argument; prints as a table.
 
-    A group has the entries that were given or decided; the optimizer's arguments are those of the
-    others where the group names no recipe. The table shows every number.
+    A group has the entries that were given or decided. A group without a recipe takes the
+    optimizer's arguments for all others. The table shows every hyper-parameter.
 
     Attributes:
-        assignments: one for each parameter, in the model's order.
-        audit: the audit behind them.
-        recipe: the recipe of the groups that name none, which the optimizer has.
+        assignments: one `Assignment` for each parameter, in the model's order.
+        audit: the audit from which the groups were made.
+        recipe: the recipe of the groups that name none, which is the optimizer's.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -92,11 +115,12 @@ class ParamGroups(GroupsOfRecipe):
         defaults: Mapping[str, Mapping[str, Any]],
     ) -> None:
         super().__init__(groups, recipe)
-        self.assignments, self.audit = tuple(assignments), audit
+        self.assignments = tuple(assignments)
+        self.audit = audit
         self._defaults = defaults
 
     def optimizer(self) -> RecipeOptimizer:
-        """The optimizer of these groups.
+        """Return the optimizer of these groups.
 
         Example:
             >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -108,18 +132,25 @@ class ParamGroups(GroupsOfRecipe):
 
     def __str__(self) -> str:
         rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
-        for each in self.assignments:
-            group_index = "-" if each.group is None else str(each.group)
-            place = (group_index, each.role, each.treatment, each.view or "")
-            rows.append((each.name, size(each.shape), *place, each.reason))
+        for assignment in self.assignments:
+            row = (
+                assignment.name,
+                format_shape(assignment.shape),
+                "-" if assignment.group is None else str(assignment.group),
+                assignment.role,
+                assignment.treatment,
+                assignment.view or "",
+                assignment.reason,
+            )
+            rows.append(row)
         lines = [columns(rows), ""]
         for index, group in enumerate(self):
-            name = group.get("recipe", self.recipe)
-            numbers = {**self._defaults.get(name, {}), **group}
-            named = {"recipe": name, **numbers}
-            entries = (f"{name}={value!r}" for name, value in named.items() if name != "params")
-            lines.append(f"group {index}: {len(group['params'])} parameters, {', '.join(entries)}")
-        return "\n".join([*lines, *(f"doubtful: {doubt}" for doubt in self.audit.doubts)])
+            recipe = group.get("recipe", self.recipe)
+            entries = {"recipe": recipe, **self._defaults.get(recipe, {}), **group}
+            settings = ", ".join(f"{key}={x!r}" for key, x in entries.items() if key != "params")
+            lines.append(f"group {index}: {len(group['params'])} parameters, {settings}")
+        lines.extend(f"doubtful: {doubt}" for doubt in self.audit.doubts)
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -135,10 +166,11 @@ def param_groups(
     smallest_norm: float = 0.1,
     **hyper_parameters: Any,
 ) -> ParamGroups:
-    """The param_groups of a model for a recipe, from an audit of which weights are invariant.
+    """Make the param_groups of a model for a recipe, from an audit of which weights are invariant.
 
-    A recipe that keeps norms is given the invariant weights, in their views; one for matrices the
-    hidden ones; any other all. What is left gets `rest`, and so does what a recipe refuses:
+    A recipe that keeps norms gets the invariant weights, in their views; a recipe for matrices the
+    hidden ones; any other recipe all. All other parameters get `rest`, and so does what a recipe
+    refuses:
 
     - on the sphere (sgdg, adamg), where they are **put here**: w becomes w / |w| in each unit. Not
       those that are invariant up to eps only, unless `overrides` or `tolerance` say so. Weights of
@@ -155,7 +187,8 @@ def param_groups(
     take that away, so they leave a weight alone whose units are smaller than `smallest_norm`.
 
     Args:
-        model: is audited in its present mode. Its weights change only for a recipe on the sphere.
+        model: the model; it is audited in its present mode. Its weights change only for a recipe on
+            the sphere.
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments;
             or the `audit` of this model, such as one with a loss, or of a larger tolerance: that
             puts weights on the sphere that are invariant up to eps, by which the outputs change.
@@ -165,9 +198,9 @@ def param_groups(
         rest: the recipe of what `recipe` does not suit; None: Nesterov SGD with lr 0.01 and
             momentum 0.9 (Cho and Lee's choice) beside a recipe that is always on a sphere or
             projects always, none beside one for matrices, and `recipe` itself otherwise.
-        decay: the weight decay: of all parameters, or by kind: "invariant"; "weights", the others
-            of two or more dimensions; "vectors", biases and gains. None, or a kind that is not
-            named: as the recipe has it.
+        decay: the weight decay of all parameters, or a mapping by kind: "invariant"; "weights", the
+            others of two or more dimensions; "vectors", biases and gains. None, or a kind that is
+            not in the mapping, leaves the recipe's own.
         overrides: by name or pattern, such as "blocks.*.qkv.weight": a view in which the weight
             counts as invariant; a role; "euclidean"; or a mapping of entries for its group, such
             as {"lr": 0.1}, in which "as" may be one of the former, and "recipe" its recipe. Later
@@ -176,8 +209,9 @@ def param_groups(
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
             are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
             tenth of it is put on a sphere.
-        **hyper_parameters: of `recipe`. Those that are not given are left open: the optimizer's
-            call may give them, `sn.optim.Muon(groups, lr=1e-2)`, a preset's rate too.
+        **hyper_parameters: hyper-parameters of `recipe`. Those that are not given are left open:
+            the optimizer's call may give them, `sn.optim.Muon(groups, lr=1e-2)`, a preset's rate
+            too.
 
     Returns:
         The groups; print them to see the reason for each parameter. Frozen weights of a type in
@@ -186,80 +220,90 @@ def param_groups(
     Raises:
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
             override that matches nothing or does not fit; a recipe that tests for invariance and
-            has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too;
-            as `audit`. Nothing changes then.
+            has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; or an
+            error of `audit`. Nothing changes then.
 
     Example:
         >>> layers = nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1)
         >>> groups = param_groups(nn.Sequential(*layers), torch.randn(32, 4), "sgdg", lr=0.1)
-        >>> [(each.name, each.treatment) for each in groups.assignments[:2]]
+        >>> [(w.name, w.treatment) for w in groups.assignments[:2]]
         [('0.weight', 'sphere'), ('1.weight', 'euclidean')]
         >>> optimizer = sn.optim.SGDG(groups)
 
     Source: Cho and Lee 2017, for `rest`; Jordan et al. 2024 (Muon) and Wen et al. 2026 (Hyperball),
     arXiv:2606.16899, for the presets.
     """
-    preset_names = frozenset[str]()
-    if isinstance(recipe, str):
-        recipe, usual = _find_preset(recipe)
-        rest = usual if rest is None else rest
-        preset_names = recipe.given.difference(hyper_parameters)
-    main = bound_of(recipe, hyper_parameters)
-    left = None if rest is None else bound_of(rest, {})
-    recipes = Recipes(main, left, smallest_norm)
+    main, fallback, preset_names = _bind_recipes(recipe, rest, hyper_parameters)
+    assigner = RecipeAssigner(main, fallback, smallest_norm)
     model = unwrap(model)
     parameters = dict(model.named_parameters())
-    audited = batch if isinstance(batch, Audit) else audit(model, batch)
-    wanted = wanted_of(parameters, audited, overrides or {})
+    model_audit = batch if isinstance(batch, Audit) else audit(model, batch)
+    decisions = make_decisions(parameters, model_audit, overrides or {})
+
     groups: dict[Hashable, dict[str, Any]] = {}
-    preset_names_of: dict[Hashable, frozenset[str]] = {}
+    preset_names_by_group: dict[Hashable, frozenset[str]] = {}
     defaults = {main.name: main.defaults}
-    assignments, on_sphere = [], []
+    assignments = []
+    weights_on_sphere = []
     for name, weight in parameters.items():
-        role, shape = wanted[name].role, tuple(weight.shape)
+        decision = decisions[name]
+        role = decision.role
+        shape = tuple(weight.shape)
         if can_never_be_stepped(weight):
             reason = f"{role.reason}; frozen, of {weight.dtype}, which no optimizer can step"
             assignments.append(Assignment(name, shape, None, "left out", None, role.role, reason))
             continue
         try:
-            bound, treatment, view, why = recipes.assign(weight, wanted[name])
-            given = {**_decay_of(decay, weight, view, bound), **wanted[name].entries}
-            bound = bound_of(bound, given)
+            bound, treatment, view, why = assigner.assign(weight, decision)
+            given_entries = {**_decay_entry(decay, weight, view, bound), **decision.entries}
+            bound = _bind_checked(bound, given_entries)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from error
         entries = {key: x for key, x in bound.hyper_parameters.items() if key in bound.given}
-        from_preset = preset_names.difference(given)
-        if bound.recipe is not main.recipe or wanted[name].recipe is not None:
-            from_preset = frozenset()
+        group_preset_names = frozenset[str]()
         if bound.recipe is not main.recipe:
             entries = {"recipe": bound.name, **entries}
+        elif decision.recipe is None:
+            group_preset_names = preset_names.difference(given_entries)
         defaults[bound.name] = bound.defaults
-        key = (treatment, from_preset, *(_told_apart(item) for item in entries.items()))
-        groups.setdefault(key, {"params": [], **entries})["params"].append(weight)
-        preset_names_of[key] = from_preset
-        units = None if view is None else str(view)
+        group_key = (treatment, group_preset_names, *map(_entry_key, entries.items()))
+        groups.setdefault(group_key, {"params": [], **entries})["params"].append(weight)
+        preset_names_by_group[group_key] = group_preset_names
+        index = list(groups).index(group_key)
+        view_name = None if view is None else str(view)
         reason = why if why.startswith(role.reason) else f"{role.reason}; {why}"
-        index = list(groups).index(key)
-        assignments.append(Assignment(name, shape, index, treatment, units, role.role, reason))
+        assignments.append(Assignment(name, shape, index, treatment, view_name, role.role, reason))
         if treatment == "sphere" and view is not None:
-            on_sphere.append((weight, view))
+            weights_on_sphere.append((weight, view))
 
-    with torch.no_grad():
-        for weight, unit in on_sphere:
-            weight.copy_(Sphere(unit).normalize(weight))
-    stale = [n for n, x in model.named_buffers() if n.endswith("running_var") and (x != 1).any()]
-    if on_sphere and stale:
-        warnings.warn(
-            f"{stale[0]} and the like do not fit the weights on the sphere: run some batches in"
-            " training mode before you evaluate",
-            stacklevel=2,
-        )
-    from_presets = [(group, preset_names_of[key]) for key, group in groups.items()]
-    return ParamGroups(from_presets, assignments, audited, main.name, defaults)
+    if weights_on_sphere:
+        _put_on_sphere(weights_on_sphere)
+        _warn_of_running_statistics(model)
+    groups_with_presets = [(group, preset_names_by_group[key]) for key, group in groups.items()]
+    return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults)
+
+
+def _bind_recipes(
+    recipe: str | Recipe | Bound,
+    rest: str | Recipe | Bound | None,
+    hyper_parameters: Mapping[str, Any],
+) -> tuple[Bound, Bound | None, frozenset[str]]:
+    """Return the main recipe, the rest, and the hyper-parameters that a preset has set.
+
+    Raises:
+        ValueError: there is no such recipe or preset, or a hyper-parameter does not fit.
+    """
+    preset_names = frozenset[str]()
+    if isinstance(recipe, str):
+        recipe, preset_rest = _find_preset(recipe)
+        rest = preset_rest if rest is None else rest
+        preset_names = recipe.given.difference(hyper_parameters)
+    main = _bind_checked(recipe, hyper_parameters)
+    return main, None if rest is None else _bind_checked(rest, {}), preset_names
 
 
 def _find_preset(name: str) -> tuple[Bound, Bound | None]:
-    """Return a preset's recipes, or the recipe of this name and no other.
+    """Return a preset's two recipes, or the recipe of this name and None.
 
     Raises:
         ValueError: it is neither a recipe nor a preset.
@@ -275,24 +319,317 @@ def _find_preset(name: str) -> tuple[Bound, Bound | None]:
         raise ValueError(f"{error}, nor a preset: {presets}") from None
 
 
-def _told_apart(entry: tuple[str, Any]) -> Hashable:
-    """A key of a hyper-parameter; tensors are told apart, as each may change by itself."""
+def _entry_key(entry: tuple[str, Any]) -> Hashable:
+    """Return a key of a group's entry; tensors are keyed by id, since each may change by itself."""
     name, value = entry
-    return name, id(value) if isinstance(value, torch.Tensor) else repr(value)
+    return name, id(value) if isinstance(value, Tensor) else repr(value)
 
 
-def _decay_of(
-    decay: float | Mapping[Kind, float] | None,
-    weight: torch.Tensor,
-    view: View | None,
-    bound: Bound,
+def _decay_entry(
+    decay: float | Mapping[Kind, float] | None, weight: Tensor, view: View | None, bound: Bound
 ) -> dict[str, float]:
-    """The entry of a group that the user's decay makes."""
-    kind: Kind = "invariant" if view else "weights" if weight.ndim > 1 else "vectors"
+    """Return the weight decay of a weight's group as an entry; empty to leave the recipe's own."""
     if isinstance(decay, Mapping):
-        if unknown := [name for name in decay if name not in KINDS]:
+        unknown = [name for name in decay if name not in KINDS]
+        if unknown:
             raise ValueError(f"decay must name {', '.join(KINDS)}, got {unknown[0]!r}")
+        kind: Kind = "invariant" if view else "weights" if weight.ndim > 1 else "vectors"
         decay = decay.get(kind)
         if decay and "weight_decay" not in bound.defaults:
             raise ValueError(f"decay: recipe {bound.name!r} of {kind} parameters has none")
-    return {} if decay is None or "weight_decay" not in bound.defaults else {"weight_decay": decay}
+    if decay is None or "weight_decay" not in bound.defaults:
+        return {}
+    return {"weight_decay": decay}
+
+
+@torch.no_grad()
+def _put_on_sphere(weights: Sequence[tuple[Tensor, View]]) -> None:
+    """Divide each unit of these weights by its norm, in place."""
+    for weight, view in weights:
+        weight.copy_(Sphere(view).normalize(weight))
+
+
+def _warn_of_running_statistics(model: nn.Module) -> None:
+    """Warn of running variances, which do not follow weights that were put on a sphere."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("running_var") and (buffer != 1).any():
+            warnings.warn(
+                f"{name} and the like do not fit the weights on the sphere: run some batches in"
+                " training mode before you evaluate",
+                stacklevel=3,
+            )
+            return
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The role and view of one parameter, by the audit or by an override of the user.
+
+    Attributes:
+        role: its role in the model.
+        view: the view in which it counts as scale-invariant; None if in none.
+        reason: the reason for the view, in words.
+        up_to_eps: True if it is invariant in the limit of eps only.
+        view_is_override: True if the user has chosen the view, or that there is none.
+        entries: entries of its param_group that the user has set.
+        recipe: the recipe that the user has set; None if he has not.
+    """
+
+    role: Role
+    view: View | None
+    reason: str
+    up_to_eps: bool = False
+    view_is_override: bool = False
+    entries: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Bound | None = None
+
+    def apply_override(self, override: Override, weight: Tensor) -> Decision:
+        """Return the decision with an override in place of the audit's word.
+
+        Raises:
+            ValueError: a view does not fit the weight; there is no such recipe.
+        """
+        entries = dict(override) if isinstance(override, Mapping) else {"as": override}
+        view_or_role = entries.pop("as", None)
+        recipe = entries.pop("recipe", None)
+        decision = replace(self, entries={**self.entries, **entries})
+        if recipe is not None:
+            decision = replace(decision, recipe=_without_test(_bind_checked(recipe, {})))
+        if view_or_role is None:
+            return decision
+        if view_or_role in ROLES:
+            return replace(
+                decision, role=replace(self.role, role=view_or_role, reason="as you say")
+            )
+        view = None if view_or_role == EUCLIDEAN else as_view(view_or_role)
+        if view is not None:
+            view.size(torch.empty(weight.shape, device="meta"))  # Raises if it does not fit.
+        return replace(
+            decision, view=view, reason="as you say", view_is_override=True, up_to_eps=False
+        )
+
+
+def make_decisions(
+    parameters: Mapping[str, Tensor], model_audit: Audit, overrides: Mapping[str, Override]
+) -> dict[str, Decision]:
+    """Return the decision on each parameter, by name.
+
+    Raises:
+        ValueError: the audit is of another model; a pattern matches no parameter; a view does not
+            fit a weight.
+    """
+    audited_shapes = {role.name: role.shape for role in model_audit.roles}
+    if audited_shapes != {name: tuple(weight.shape) for name, weight in parameters.items()}:
+        raise ValueError("the audit is of another model: its parameters have other names or shapes")
+    decisions = {}
+    for role in model_audit.roles:
+        decisions[role.name] = Decision(role, None, model_audit.skipped.get(role.name, ""))
+    for finding in model_audit:
+        decisions[finding.name] = Decision(
+            decisions[finding.name].role,
+            None if finding.view is None else as_view(finding.view),
+            f"{finding.verdict}: {finding.reason}",
+            up_to_eps=finding.verdict is Verdict.UP_TO_EPS,
+        )
+    for pattern, override in overrides.items():
+        names = fnmatch.filter(parameters, pattern)
+        if not names:
+            hint = did_you_mean(pattern, parameters, "it takes * for any letters")
+            raise ValueError(f"overrides: no parameter is named {pattern!r}; {hint}")
+        for name in names:
+            try:
+                decisions[name] = decisions[name].apply_override(override, parameters[name])
+            except ValueError as error:
+                raise ValueError(
+                    f"overrides: {name}: {error} (or {EUCLIDEAN!r}, or a role: {', '.join(ROLES)})"
+                ) from error
+    return decisions
+
+
+class AssignedRecipe(NamedTuple):
+    """The recipe of one parameter, bound to its view, with the treatment and the reason."""
+
+    bound: Bound
+    treatment: str
+    view: View | None
+    reason: str
+
+
+class RecipeAssigner:
+    """The recipes of an optimizer, and which of them suits a parameter.
+
+    Args:
+        main: the recipe that the user asked for.
+        fallback: the recipe of weights that `main` does not suit; None takes the usual one beside
+            `main`, see `param_groups`.
+        smallest_norm: weights with smaller units are Euclidean if `main` keeps norms.
+
+    Raises:
+        ValueError: a recipe has a test whose views cannot be set; `smallest_norm` is negative.
+    """
+
+    def __init__(self, main: Bound, fallback: Bound | None, smallest_norm: float) -> None:
+        if not smallest_norm >= 0:
+            raise ValueError(f"smallest_norm must be in [0, ∞), got {smallest_norm!r}")
+        _without_test(main)  # Raises if the test's views cannot be set.
+        self._main = main
+        self._smallest_norm = smallest_norm
+        self._is_for_matrices = _is_for_matrices(main.rule)
+        rules = list(main.rule.walk())
+        sphere = sphere_of(main.rule)
+        self._on_sphere = sphere is not None
+        # The view that the recipe projects in, or keeps on the sphere, without a test.
+        self._fixed_view = None if sphere is None else sphere.view
+        if sphere is None:
+            projections = [rule for rule in rules if isinstance(rule, RadialProjection)]
+            self._fixed_view = next((rule.view for rule in projections if rule.view), None)
+        self._keeps_norms = self._fixed_view is not None or "views" in main.defaults
+        if fallback is None and not self._is_for_matrices:
+            fallback = main
+            if self._fixed_view is not None:
+                fallback = bind("sgd", lr=0.01, momentum=0.9, nesterov=True)
+        self._fallback = None if fallback is None else _without_test(fallback)
+        # Units that outnumber their entries cannot be orthogonal, and a term that asks for it would
+        # compete with the loss for good. So an `alpha` that the user did not choose is 0 there.
+        regularizes = any(isinstance(rule, OrthogonalityRegularization) for rule in rules)
+        alpha_is_default = "alpha" not in main.given and main.defaults.get("alpha", 0) != 0
+        self._chooses_alpha = regularizes and alpha_is_default
+
+    def assign(self, weight: Tensor, decision: Decision) -> AssignedRecipe:
+        """Return the recipe of a weight.
+
+        Raises:
+            ValueError: all recipes refuse the weight.
+        """
+        if decision.recipe is not None:
+            decision.recipe.rule.init(weight.detach())  # Raises if the rule refuses the weight.
+            reason = "the recipe is your choice"
+            return AssignedRecipe(decision.recipe, EUCLIDEAN, decision.view, reason)
+        try:
+            assigned = self._assign_main(weight, decision)
+            assigned.bound.rule.init(weight.detach())
+            return assigned
+        except ValueError as error:
+            objection = f"{self._main.name}: {error}"
+        try:
+            if self._fallback is None:
+                raise ValueError("there is no rest")
+            self._fallback.rule.init(weight.detach())
+        except ValueError as error:
+            raise ValueError(f'{objection}; {error}; give a rest, such as rest="adamw"') from error
+        if self._is_for_matrices:
+            return AssignedRecipe(self._fallback, EUCLIDEAN, decision.view, objection)
+        return AssignedRecipe(self._fallback, EUCLIDEAN, None, f"{decision.reason}; {objection}")
+
+    def _assign_main(self, weight: Tensor, decision: Decision) -> AssignedRecipe:
+        """Return the main recipe, bound to suit a weight.
+
+        Raises:
+            ValueError: it does not suit the weight.
+        """
+        main, view, reason = self._main, decision.view, decision.reason
+        if decision.view_is_override and view is None:
+            raise ValueError("the weight is Euclidean, as you say")
+        if self._is_for_matrices:
+            return AssignedRecipe(self._bind_to_matrix(decision), EUCLIDEAN, view, reason)
+        if not self._keeps_norms:
+            return AssignedRecipe(main, EUCLIDEAN, view, reason)
+        if view is None:
+            raise ValueError("it keeps the norms of invariant weights alone")
+        self._refuse_norms(weight, decision, view)
+        if self._fixed_view is None:
+            return AssignedRecipe(main.replace(views=(str(view),)), "projected", view, reason)
+        bound = main.replace(view=str(view)) if "view" in main.defaults else main
+        if self._chooses_alpha:
+            unit_size = max(view.size(weight), 1)
+            n_units = weight.numel() // unit_size
+            if n_units > unit_size:
+                bound = bound.replace(alpha=0)
+                reason += f"; alpha=0: {n_units} units of {unit_size} entries cannot be orthogonal"
+            else:
+                bound = bound.replace(alpha=main.defaults["alpha"])
+        treatment = "sphere" if self._on_sphere else "projected"
+        return AssignedRecipe(bound, treatment, view, reason)
+
+    def _bind_to_matrix(self, decision: Decision) -> Bound:
+        """Return the recipe for matrices; each expert of a stack is a matrix by itself.
+
+        Raises:
+            ValueError: the weight is no matrix, or the recipe takes no view.
+        """
+        role = decision.role.role
+        if role not in MATRIX_ROLES:
+            raise ValueError(f"it is for hidden matrices, not {role}")
+        view_name = str(decision.view) if decision.view_is_override else None
+        if view_name is None and role == "experts":
+            view_name = "channel"
+        if view_name is None:
+            return self._main
+        if "view" not in self._main.defaults:
+            raise ValueError(f"it takes no view, such as {view_name}")
+        return self._main.replace(view=view_name)
+
+    def _refuse_norms(self, weight: Tensor, decision: Decision, view: View) -> None:
+        """Refuse an invariant weight whose norms should change, or whose view the recipe lacks.
+
+        Raises:
+            ValueError: it is such a weight.
+        """
+        view_is_fixed = self._fixed_view is not None and "view" not in self._main.defaults
+        if view_is_fixed and view != self._fixed_view:
+            raise ValueError(f"the recipe's view is {self._fixed_view}")
+        if self._on_sphere and decision.up_to_eps:
+            raise ValueError(
+                f"on the sphere it would change the outputs; an override {str(view)!r}, or a larger"
+                " tolerance, puts it there"
+            )
+        norms = metrics.norm(weight.detach(), view)
+        min_norm = float(norms.min()) if norms.numel() else 0.0
+        median_norm = float(norms.median()) if norms.numel() else 0.0
+        if self._on_sphere and min_norm == 0:
+            raise ValueError("a zero unit cannot move on a sphere")
+        if decision.view_is_override:
+            return
+        if median_norm < self._smallest_norm:
+            raise ValueError(
+                f"norm {median_norm:.2g}: so small that plain steps are to find its scale"
+            )
+        if self._on_sphere and min_norm < _MIN_RELATIVE_NORM * self._smallest_norm:
+            raise ValueError(
+                f"a unit of norm {min_norm:.2g}, which an eps may outweigh, would be as large as"
+                " all"
+            )
+
+
+def _bind_checked(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:
+    """Return a recipe with these hyper-parameters, after building its rule once for its errors."""
+    bound = recipe if isinstance(recipe, Bound) else bind(recipe)
+    bound = bound.replace(**hyper_parameters)
+    bound.rule  # noqa: B018  (a property, which raises)
+    return bound
+
+
+def _is_for_matrices(rule: Rule) -> bool:
+    """Return True for a rule that orthogonalizes, holds a norm, or makes steps of length 1."""
+    for part in rule.walk():
+        if isinstance(part, Orthogonalize | FixedNorm):
+            return True
+        if isinstance(part, NormalizedUpdate) and part.length == "one":
+            return True
+    return False
+
+
+def _without_test(bound: Bound) -> Bound:
+    """Return the recipe without its test for invariance, so that it projects nothing.
+
+    Raises:
+        ValueError: it has a test whose views cannot be set.
+    """
+    if "views" in bound.defaults:
+        bound = bound.replace(views=())
+    if any(isinstance(rule, InvarianceTest) and rule.views for rule in bound.rule.walk()):
+        raise ValueError(
+            f"recipe {bound.name!r} tests views that cannot be set, so that it might project"
+            " weights that are not invariant; give it a hyper-parameter views"
+        )
+    return bound

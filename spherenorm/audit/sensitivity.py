@@ -1,233 +1,422 @@
-"""Radial and tangential sensitivity of a model's outputs to its weights."""
+"""Sensitivity of a model's outputs to the norm of each weight, by gradients and by scaling.
+
+`measure_sensitivity` takes gradients at one point: <w, g> is the radial sensitivity of a unit, and
+|w| |g| the largest sensitivity of all directions. `find_scaling_failures` scales the weights that
+the gradients call invariant, which must not change the outputs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from spherenorm.audit.model import Point, Subject
+from spherenorm.audit.audited_model import AuditedModel, Point, pair_with_noise
 from spherenorm.views import View
 
 _NUDGE = 1e-3
-"""The jitter of all parameters that shows how much an output moves with them."""
-_LEAST_UNIT = 1e-5
-"""The least unit of an output that may be constant up to rounding, as a share of the largest."""
-_TINY = 32
-"""A jitter that shows rounding, in units of it."""
-_RELATIVE_ROUNDING = 1e-13
-"""Units less sensitive than this share of the weight's most sensitive one are ignored."""
+"""Jitter of all parameters that shows how much an output changes with them."""
+_MIN_RELATIVE_SCALE = 1e-5
+"""Smallest scale of an output that may be constant up to rounding, as a share of the largest."""
+_ROUNDING_JITTER = 32
+"""Jitter that shows rounding, in units of the dtype's eps."""
+_MIN_RELATIVE_SENSITIVITY = 1e-13
+"""Units less sensitive than this share of the weight's most sensitive unit are ignored."""
+
+_MAX_CHANGE_OF_ONE = 1e-5
+"""Largest change of an output when one weight is scaled, in units of its change when it turns."""
+_MAX_CHANGE_OF_ALL = 1e-6
+"""The same limit when all weights are scaled or turn. It is smaller, since a weight of a small
+branch hardly shows beside the others."""
+_MAX_ROUNDINGS = 64
+"""Changes of an output up to this number of the dtype's eps count as rounding."""
+_MAX_CHANGE_BY_EPS = 1e-9
+"""Changes of an output up to this share of its scale count as what a tiny eps leaves."""
+_SINGLE_WEIGHT_EPS_FACTOR = 1e-6
+"""Further factor on every eps where weights are scaled one by one."""
+_MAX_DOUBLINGS = 6
+"""Units are scaled by factors of 8 to 64, up and down, because a norm may be bounded on one side.
+Larger factors would show what is left of an eps, and in float32 all rounding."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
-    """<w, g>, |w|^2 and |g|^2 of one weight, for g the gradient of the outputs in one direction.
+class InnerProducts:
+    """<w, g>, |w|^2 and |g|^2 of one weight w, for the gradient g of the outputs in one direction.
 
     Attributes:
-        shape: of the weight.
-        along: for a dimension, the three sums at each of its indices, shape (3, length).
+        shape: shape of the weight.
+        by_dim: for a dimension, the three sums at each of its indices, shape (3, length).
     """
 
     shape: torch.Size
-    along: Mapping[int, Tensor]
-    _known: dict[View, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    by_dim: Mapping[int, Tensor]
+    _cache: dict[View, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, weight: Tensor, grad: Tensor, dims: Sequence[int], exact: float) -> Sums:
-        """The sums of a weight of two or more dimensions.
+    def compute(
+        cls, weight: Tensor, grad: Tensor, dims: Sequence[int], exact: float
+    ) -> InnerProducts:
+        """Compute the sums of a weight of two or more dimensions.
 
         Args:
-            weight, grad: of one shape.
-            dims: at whose indices to sum, 0 among them. If all units of dimension 0 are
-                invariant, the others are left out: no view of them is finer.
-            exact: the statistic below which a unit is invariant.
+            weight, grad: tensors of one shape.
+            dims: the dimensions at whose indices to sum, 0 among them. If all units of dimension 0
+                are invariant, the others are left out, because no view of them is finer.
+            exact: the statistic up to which a unit is invariant.
         """
         pairs = (weight, grad), (weight, weight), (grad, grad)
-        # (<a, b> at each index of dimension 0, without memory for a * b)
+        # bmm sums <a, b> at each index of dimension 0 without memory for a * b.
         rows = [torch.bmm(a.flatten(1)[:, None], b.flatten(1)[:, :, None]) for a, b in pairs]
         finest = cls(weight.shape, {0: torch.stack([x.flatten() for x in rows]).cpu()})
-        statistic, shows = finest.statistic(View(0))
-        if len(dims) == 1 or (shows.any() and bool((statistic[shows] <= exact).all())):
+        statistic, is_sensitive = finest.statistic(View(0))
+        if len(dims) == 1:
             return finest
-        rest = {dim: [d for d in range(weight.ndim) if d != dim] for dim in dims if dim}
-        space = torch.empty_like(weight)
-        products = (torch.mul(a, b, out=space) for a, b in pairs)
-        totals = [[product.sum(others) for others in rest.values()] for product in products]
-        along = [torch.stack(each).cpu() for each in zip(*totals, strict=True)]
-        return cls(weight.shape, {**finest.along, **dict(zip(rest, along, strict=True))})
+        if is_sensitive.any() and bool((statistic[is_sensitive] <= exact).all()):
+            return finest
+        summed_dims = {dim: [d for d in range(weight.ndim) if d != dim] for dim in dims if dim}
+        buffer = torch.empty_like(weight)
+        sums: dict[int, list[Tensor]] = {dim: [] for dim in summed_dims}
+        for a, b in pairs:
+            product = torch.mul(a, b, out=buffer)
+            for dim, over in summed_dims.items():
+                sums[dim].append(product.sum(over))
+        coarser = {dim: torch.stack(values).cpu() for dim, values in sums.items()}
+        return cls(weight.shape, {**finest.by_dim, **coarser})
 
     @property
     def sensitivity(self) -> float:
-        """|w| |g|: the change of the outputs when the weight turns by one radian at most."""
-        _, weight, grad = next(iter(self.along.values())).sum(1).tolist()
-        return math.sqrt(weight * grad) if math.isfinite(weight * grad) else math.inf
+        """|w| |g|: the largest change of the outputs when the weight turns by one radian."""
+        _, squared_norm, squared_grad = next(iter(self.by_dim.values())).sum(1).tolist()
+        product = squared_norm * squared_grad
+        return math.sqrt(product) if math.isfinite(product) else math.inf
 
     def statistic(self, view: View) -> tuple[Tensor, Tensor]:
-        """sqrt(dim(w)) |cos(w, g)| of each unit, and the units that show anything.
+        """Return sqrt(dim(w)) |cos(w, g)| of each unit, and which units are sensitive at all.
 
-        A scale-invariant unit has 0 up to rounding, and one that shows nothing has 0; a random
-        direction has about 1.
+        The statistic of a scale-invariant unit is 0 up to rounding, and that of a random direction
+        about 1. A unit that is not sensitive has the statistic 0.
         """
-        if view not in self._known:
-            self._known[view] = self._statistic(view)
-        return self._known[view]
+        if view not in self._cache:
+            self._cache[view] = self._compute_statistic(view)
+        return self._cache[view]
 
-    def _statistic(self, view: View) -> tuple[Tensor, Tensor]:
+    def _compute_statistic(self, view: View) -> tuple[Tensor, Tensor]:
         dim = 0 if view.dim is None else view.dim % len(self.shape)
-        if dim not in self.along:  # left out
+        if dim not in self.by_dim:  # `compute` has left it out.
             count = view.groups or self.shape[dim]
             return torch.zeros(count), torch.zeros(count, dtype=torch.bool)
-        product, weight, grad = view.of_indices(self.along[dim])
-        sensitivity = weight.sqrt() * grad.sqrt()
-        shows = sensitivity > _RELATIVE_ROUNDING * sensitivity.max()
-        size = math.prod(self.shape) / len(product)
-        return torch.where(shows, math.sqrt(size) * product.abs() / sensitivity, 0), shows
+        product, squared_norm, squared_grad = view.sums_of_index_groups(self.by_dim[dim])
+        sensitivity = squared_norm.sqrt() * squared_grad.sqrt()
+        is_sensitive = sensitivity > _MIN_RELATIVE_SENSITIVITY * sensitivity.max()
+        unit_size = math.prod(self.shape) / len(product)
+        statistic = math.sqrt(unit_size) * product.abs() / sensitivity
+        return torch.where(is_sensitive, statistic, 0), is_sensitive
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The outputs and sums that were measured at one point.
+class Sensitivity:
+    """The sensitivity of a model at one point.
 
     Attributes:
-        point: the place.
-        sums: of each weight, for each random direction.
-        outputs: there.
-        units: the unit of each entry of the outputs: how much it moves with the parameters.
+        point: the point.
+        products: for each random direction of the outputs, the inner products of each weight.
+        outputs: the outputs at the point.
+        output_scales: for each entry of the outputs, how much it changes with the parameters.
     """
 
     point: Point
-    sums: list[dict[str, Sums]]
+    products: list[dict[str, InnerProducts]]
     outputs: list[Tensor]
-    units: list[Tensor]
+    output_scales: list[Tensor]
 
 
-def measure(
-    subject: Subject,
+def measure_sensitivity(
+    model: AuditedModel,
     point: Point,
     dims: Mapping[str, Sequence[int]],
     exact: float,
     *,
-    near: Measured | None = None,
+    same_point: Sensitivity | None = None,
     directions: int = 1,
-    watch: Any = None,
-) -> Measured | None:
-    """The sensitivity at one point of <r, outputs>, with random r, to the named weights.
+    tracer: Any = None,
+) -> Sensitivity | None:
+    """Measure the sensitivity of <r, outputs>, with random r, to weights at one point.
 
-    Each entry of the outputs counts in units of how much it moves with the parameters. So neither
+    Each entry of the outputs is divided by how much it changes with the parameters. So neither
     a mask, such as -1e9, nor a large scale hides other entries, of the same output or of another.
 
     Args:
-        subject: the model.
-        point: the place.
-        dims: for each weight, the dimensions that may count units.
-        exact: see `Sums.of`.
-        near: measured at the same place, with another eps: its units are taken.
-        directions: the number of random r.
-        watch: a context for the first pass; see `Subject.outputs`.
+        model: the model.
+        point: the point.
+        dims: for each weight, by name, the dimensions that may count units.
+        exact: the statistic up to which a unit is invariant; see `InnerProducts.compute`.
+        same_point: the sensitivity at the same point with another eps, to reuse its output scales.
+        directions: number of random r.
+        tracer: a context for the first pass; see `AuditedModel.outputs_at`.
 
     Returns:
-        None if no entry of the outputs is finite, or a gradient is not.
+        The sensitivity; None if no entry of the outputs is finite, or a gradient is not.
     """
-    moved = None if near else subject.outputs(replace(point, nudge=_NUDGE), watch=watch)
-    subject.place(point)
-    with subject.evaluation(point) as mode:
-        outputs = subject.run(point, mode)
-    plain = [x.detach() for x in outputs]
-    if outputs and not any(bool(x.isfinite().any()) for x in plain):
+    nudged_outputs: list[Tensor] = []
+    if same_point is None:
+        nudged_outputs = model.outputs_at(replace(point, nudge=_NUDGE), tracer=tracer)
+    model.move_to(point)
+    with model.evaluation(point) as mode:
+        outputs = model.forward(point, mode)
+    values = [x.detach() for x in outputs]
+    if outputs and not any(bool(x.isfinite().any()) for x in values):
         return None
-    units = near.units if near else []
-    if moved is not None or shapes_of(units) != shapes_of(plain):
-        units = _units_of(subject, point, plain, moved or [])
-    every = []
-    for number in range(directions):
-        tested = _in_random_direction(outputs, units, point.seed + 1 + number, subject.dtype)
-        weights = [subject.parameters[name] for name in dims]
+    scales = [] if same_point is None else same_point.output_scales
+    if same_point is None or shapes_of(scales) != shapes_of(values):
+        scales = _measure_output_scales(model, point, values, nudged_outputs)
+    products_by_direction = []
+    for index in range(directions):
+        scalar = _project_on_random_direction(outputs, scales, point.seed + 1 + index, model.dtype)
+        weights = [model.parameters[name] for name in dims]
         grads: Sequence[Tensor | None] = [None] * len(weights)
-        if tested.requires_grad and weights:
-            with subject.evaluation(point):
-                grads = _gradients(tested, weights, keep=number + 1 < directions)
-        sums = {}
-        for (name, by), weight, grad in zip(dims.items(), weights, grads, strict=True):
-            dense = torch.zeros_like(weight) if grad is None else grad.to_dense()
-            sums[name] = Sums.of(weight.detach(), dense, by, exact)
-        if not all(math.isfinite(each.sensitivity) for each in sums.values()):
+        if scalar.requires_grad and weights:
+            with model.evaluation(point):
+                grads = _gradients(scalar, weights, retain_graph=index + 1 < directions)
+        products = {}
+        for name, weight, grad in zip(dims, weights, grads, strict=True):
+            dense_grad = torch.zeros_like(weight) if grad is None else grad.to_dense()
+            products[name] = InnerProducts.compute(weight.detach(), dense_grad, dims[name], exact)
+        if not all(math.isfinite(x.sensitivity) for x in products.values()):
             return None
-        every.append(sums)
-    return Measured(point, every, plain, units)
+        products_by_direction.append(products)
+    return Sensitivity(point, products_by_direction, values, scales)
 
 
-def _gradients(scalar: Tensor, weights: Sequence[Tensor], keep: bool) -> Sequence[Tensor | None]:
-    """`torch.autograd.grad`, within which a function mode stays on.
+def _gradients(
+    scalar: Tensor, weights: Sequence[Tensor], retain_graph: bool
+) -> Sequence[Tensor | None]:
+    """Return the gradients as `torch.autograd.grad` does, but with function modes left on.
 
-    torch switches it off in its own; a checkpoint would repeat its forward pass with another eps.
+    `torch.autograd.grad` switches function modes off, and a checkpoint would repeat its forward
+    pass with another eps.
     """
     engine = torch.autograd.Variable._execution_engine
-    given = (scalar,), (torch.ones_like(scalar),), keep, False, tuple(weights)
-    found: Sequence[Tensor | None] = engine.run_backward(
-        *given, allow_unreachable=True, accumulate_grad=False
+    grads: Sequence[Tensor | None] = engine.run_backward(
+        (scalar,),
+        (torch.ones_like(scalar),),
+        retain_graph,
+        False,  # create_graph
+        tuple(weights),
+        allow_unreachable=True,
+        accumulate_grad=False,
     )
-    return found
+    return grads
 
 
-def _in_random_direction(
-    outputs: Sequence[Tensor], units: Sequence[Tensor], seed: int, dtype: torch.dtype
+def _project_on_random_direction(
+    outputs: Sequence[Tensor], scales: Sequence[Tensor], seed: int, dtype: torch.dtype
 ) -> Tensor:
-    """<r, outputs> with a random r, over the finite entries, each in its unit."""
+    """Return <r, outputs / scales> over the finite entries, with a random r."""
     generator = torch.Generator().manual_seed(seed)
     total = torch.zeros((), dtype=dtype)
-    for x, unit in zip(outputs, units, strict=True):
-        if x.requires_grad:
-            finite = x.isfinite()
-            if not finite.all():
-                x, unit = x[finite], unit[finite]  # noqa: PLW2901
-            noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(unit)
-            total = total.to(x) + (noise / unit * x).sum()
+    for output, scale in zip(outputs, scales, strict=True):
+        if not output.requires_grad:
+            continue
+        x, x_scale = output, scale
+        finite = output.isfinite()
+        if not finite.all():
+            x, x_scale = output[finite], scale[finite]
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x_scale)
+        total = total.to(x) + (noise / x_scale * x).sum()
     return total
 
 
 def shapes_of(outputs: Sequence[Tensor]) -> list[torch.Size]:
-    """Their shapes, which may depend on values, as those of a selection do."""
+    """Return the shapes of outputs, which may depend on values, as those of a selection do."""
     return [x.shape for x in outputs]
 
 
-def _units_of(
-    subject: Subject, point: Point, outputs: Sequence[Tensor], nudged: Sequence[Tensor]
+def _measure_output_scales(
+    model: AuditedModel, point: Point, outputs: Sequence[Tensor], nudged_outputs: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The units of the outputs at a point, at which the subject is, by those next to it.
+    """Return how much each entry of the outputs changes with the parameters, as a derivative.
 
-    What is constant up to rounding does not count as much as the others; a tiny jitter tells it, by
-    cancellation too, from what moves clearly, though far less than others.
+    An entry that is constant up to rounding gets at least `_MIN_RELATIVE_SCALE` of the largest
+    scale. An entry that changes by less, but clearly by more than rounding, keeps its own scale; a
+    jitter of the size of rounding tells the two apart, also where cancellation enlarges rounding.
+
+    Args:
+        model: the model, which is at `point` before and after.
+        point: the point.
+        outputs: the outputs at the point.
+        nudged_outputs: the outputs when all parameters move by `_NUDGE`.
     """
-    moves = _moves(outputs, nudged)
-    largest = max((float(move.max()) for move in moves), default=0.0) / _NUDGE
-    units = [(move / _NUDGE).clamp(min=_LEAST_UNIT * largest or 1.0) for move in moves]
-    eps = torch.finfo(subject.dtype).eps
-    # Clear is the middle of what a smooth output shows, a nudge in units of the tiny jitter, and of
-    # what rounding alone does, 1.
-    clear = math.sqrt(_NUDGE / (_TINY * eps))
+    changes = _absolute_changes(outputs, nudged_outputs)
+    largest_scale = max((float(change.max()) for change in changes), default=0.0) / _NUDGE
+    min_scale = _MIN_RELATIVE_SCALE * largest_scale or 1.0
+    scales = [(change / _NUDGE).clamp(min=min_scale) for change in changes]
+    eps = torch.finfo(model.dtype).eps
+    # The geometric mean of the change of a smooth output, a nudge in units of the rounding jitter,
+    # and the change by rounding alone, 1.
+    clear_factor = math.sqrt(_NUDGE / (_ROUNDING_JITTER * eps))
 
-    def small(roundings: Sequence[Tensor]) -> list[Tensor]:
-        """The entries that move clearly, by less than the least unit."""
-        every = zip(moves, roundings, units, strict=True)
-        return [(move > clear * x) & (move / _NUDGE < unit) for move, x, unit in every]
+    def find_small_but_clear(roundings: Sequence[Tensor]) -> list[Tensor]:
+        """Mark the entries that change clearly, by less than the smallest scale."""
+        return [
+            (change > clear_factor * rounding) & (change / _NUDGE < scale)
+            for change, rounding, scale in zip(changes, roundings, scales, strict=True)
+        ]
 
+    if shapes_of(outputs) != shapes_of(nudged_outputs):
+        return scales
     roundings = [eps * x.abs() for x in outputs]
-    if shapes_of(outputs) == shapes_of(nudged) and any(map(Tensor.any, small(roundings))):
-        noise = _moves(outputs, subject.outputs(replace(point, nudge=_TINY * eps)))
-        subject.place(point)  # to the last bit, so that the graph still holds
-        own = small([torch.maximum(*pair) for pair in zip(roundings, noise, strict=True)])
-        every = zip(own, moves, units, strict=True)
-        units = [torch.where(clearly, move / _NUDGE, unit) for clearly, move, unit in every]
-    return units
+    if not any(map(Tensor.any, find_small_but_clear(roundings))):
+        return scales
+    tiny_nudge = replace(point, nudge=_ROUNDING_JITTER * eps)
+    noises = _absolute_changes(outputs, model.outputs_at(tiny_nudge))
+    model.move_to(point)  # Restore all bits, so that the graph of the outputs is still valid.
+    roundings = [torch.maximum(*pair) for pair in zip(roundings, noises, strict=True)]
+    return [
+        torch.where(is_clear, change / _NUDGE, scale)
+        for is_clear, change, scale in zip(
+            find_small_but_clear(roundings), changes, scales, strict=True
+        )
+    ]
 
 
-def _moves(outputs: Sequence[Tensor], nearby: Sequence[Tensor]) -> list[Tensor]:
-    """The moves of all entries; their sizes, if there are not as many nearby."""
+def _absolute_changes(outputs: Sequence[Tensor], nearby: Sequence[Tensor]) -> list[Tensor]:
+    """Return |x - y| of all entries, or |x| if the two have other shapes; 0 if it is not finite."""
     if shapes_of(outputs) != shapes_of(nearby):
         nearby = [torch.zeros_like(x) for x in outputs]
     pairs = zip(outputs, nearby, strict=True)
-    return [(x - near).abs().nan_to_num(0.0, 0.0) for x, near in pairs]
+    return [(x - y).abs().nan_to_num(0.0, 0.0) for x, y in pairs]
+
+
+def find_scaling_failures(
+    model: AuditedModel, sensitivity: Sensitivity, views: Mapping[str, View]
+) -> list[str]:
+    """Return the weights whose scaling changes the outputs, though their gradients are tangential.
+
+    This finds what gradients hide: custom backward passes, and detached parts of a weight. All
+    weights are scaled at once; only if this changes the outputs is each scaled alone.
+
+    Args:
+        model: the model.
+        sensitivity: the sensitivity at the point of the check.
+        views: for each weight, the view in which its gradients are tangential.
+    """
+    point = sensitivity.point
+    scales = sensitivity.output_scales
+    outputs = _replace_non_finite(sensitivity.outputs)
+    if not views:
+        return []
+    if _invariant_under_scaling(model, point, outputs, scales, views, _MAX_CHANGE_OF_ALL):
+        return []
+    repeated = _replace_non_finite(model.outputs_at(point))
+    repeatable = [
+        _is_within(x, y, _MAX_CHANGE_BY_EPS * scale)
+        for x, y, scale in zip(outputs, repeated, scales, strict=True)
+    ]
+    if not all(repeatable):
+        model.caveats[
+            "the model's passes differ by themselves, as with a counter or a random generator of"
+            " its own: no outputs that differ show whether scaling a weight changes them"
+        ] = None
+        # An infinite scale makes every change of an output count as none.
+        scales = [
+            scale if is_repeatable else scale * torch.inf
+            for scale, is_repeatable in zip(scales, repeatable, strict=True)
+        ]
+    # Eps has a large share in a small branch, and units that shrink by 64 would show it.
+    if point.eps_factor < 1:
+        point = replace(point, eps_factor=point.eps_factor * _SINGLE_WEIGHT_EPS_FACTOR)
+        outputs = _replace_non_finite(model.outputs_at(point))
+    return [
+        name
+        for name, view in views.items()
+        if not _invariant_under_scaling(
+            model, point, outputs, scales, {name: view}, _MAX_CHANGE_OF_ONE
+        )
+    ]
+
+
+def _invariant_under_scaling(
+    model: AuditedModel,
+    point: Point,
+    outputs: list[Tensor],
+    scales: list[Tensor],
+    views: Mapping[str, View],
+    tolerance: float,
+) -> bool:
+    """Return True if scaling these weights changes each output far less than turning them does.
+
+    Changes are compared with how much an output changes with the parameters, and not with its
+    size: beside a mask's -1e9, or a constant, no change would show.
+
+    Args:
+        model: the model.
+        point: the point.
+        outputs: the outputs there.
+        scales: how much each entry of the outputs changes with the parameters.
+        views: the view of each weight that is scaled.
+        tolerance: the largest change, in units of the change when the weights turn.
+    """
+
+    def outputs_after(change: Callable[[], None]) -> list[Tensor] | None:
+        """Return the outputs, or None if the model refuses the change or the shapes differ."""
+        try:
+            changed = _replace_non_finite(model.outputs_at(point, change))
+        except Exception:  # A model that bounds a norm may raise anything.
+            return None
+        return changed if shapes_of(changed) == shapes_of(outputs) else None
+
+    def unchanged(changed: list[Tensor], shares: list[float]) -> bool:
+        tensors = zip(outputs, changed, scales, shares, strict=True)
+        return all(_is_within(x, y, share * scale) for x, y, scale, share in tensors)
+
+    enlarged = outputs_after(partial(_scale, model, point, views, 1))
+    shrunk = outputs_after(partial(_scale, model, point, views, -1))
+    if enlarged is None or shrunk is None:
+        return False
+    scaled_outputs = [enlarged, shrunk]
+    if all(unchanged(changed, [_MAX_CHANGE_BY_EPS] * len(scales)) for changed in scaled_outputs):
+        return True
+    turned_outputs = outputs_after(partial(_turn, model, point, views))
+    if turned_outputs is None:
+        turned_outputs = [x + scale for x, scale in zip(outputs, scales, strict=True)]
+    shares = []
+    for x, turned, scale in zip(outputs, turned_outputs, scales, strict=True):
+        change_by_turn = float(((x - turned) / scale).abs().max())
+        shares.append(max(tolerance * change_by_turn, _MAX_CHANGE_BY_EPS))
+    return all(unchanged(changed, shares) for changed in scaled_outputs)
+
+
+def _is_within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
+    """Return True if each entry changes by at most what is allowed, and rounding."""
+    rounding = _MAX_ROUNDINGS * torch.finfo(x.dtype).eps * x.abs()
+    return bool(((x - y).abs() <= allowed + rounding).all())
+
+
+def _turn(model: AuditedModel, point: Point, names: Mapping[str, View]) -> None:
+    """Turn weights by at most about a tenth of a radian."""
+    values = [model.parameters[name].data for name in names]
+    for _, piece, noise in pair_with_noise(values, point.seed + 2):
+        piece.addcmul_(piece, noise, value=0.1)
+
+
+def _scale(model: AuditedModel, point: Point, views: Mapping[str, View], sign: int) -> None:
+    """Multiply each unit by a random factor of 8 to 64, or divide it by the factor if sign is -1.
+
+    All units grow, or all shrink, so that each threshold that a norm may cross is crossed.
+    """
+    generator = torch.Generator().manual_seed(point.seed)
+    for name, view in views.items():
+        value = model.parameters[name].data
+        n_units = value.numel() // view.size(value)
+        exponents = (1 + torch.rand(n_units, generator=generator).to(value)) / 2  # in [0.5, 1]
+        value.mul_(view.expand(2 ** (sign * _MAX_DOUBLINGS * exponents), value))
+
+
+def _replace_non_finite(outputs: list[Tensor]) -> list[Tensor]:
+    """Return the outputs with 0 for nan and infinities."""
+    return [x.nan_to_num(0.0, 0.0, 0.0) for x in outputs]

@@ -1,16 +1,19 @@
-"""Export: the step of a recipe as one file of plain torch, printed from its record.
+"""Export: write the step of a recipe as one file of plain torch.
 
-The recipe runs on tensors in the place of its numbers, so that the record has its own arithmetic,
-too. What depends on hyper-parameters and the counter alone is printed as Python's arithmetic, and
-numbers that differ between three shapes as functions of the shape. Before the text is given away it
-has run beside the rule, with the same steps.
+The recipe runs with tensors in the place of its hyper-parameters, so that the recorder sees their
+arithmetic too, and each recorded operation is printed as Python. What depends on hyper-parameters
+and the step count alone becomes arithmetic of Python numbers; numbers that differ between shapes
+become functions of the shape. The file is compared with the rule before it is returned.
+
+`expressions.py` prints one operation, `functions.py` the functions of one step, and `file.py` the
+whole file.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from spherenorm.export.file import ExportError, Written
+from spherenorm.export.file import ExportedFile, ExportError
 from spherenorm.optim import torch_optimizer
 from spherenorm.registry import Recipe, bind
 
@@ -18,22 +21,22 @@ __all__ = ["ExportError", "export"]
 
 
 def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) -> str:
-    """The source of an optimizer that takes a recipe's steps and needs nothing but torch.
+    """Return the source of an optimizer that takes a recipe's steps and needs only torch.
 
-    Its hyper-parameters are those of the recipe that are numbers, in `param_groups` as usual; the
-    other arguments (views, strings, True and False) are decided when the file is written. A step of
-    entries alone is on lists of weights, by torch's `_foreach_` operations. The text has run beside
-    the rule, on weights of all kinds, before it is returned.
+    The numeric hyper-parameters of the recipe are arguments of the class and entries of its
+    `param_groups`; the other ones (views, strings, booleans) are fixed when the file is written.
+    The file is for reading and vendoring: it steps one weight after another. Before it is returned,
+    it has taken the same steps as the rule on weights of every kind of shape.
 
     Args:
-        recipe: a recipe, its name, or `module:function`.
-        name: of the class; by default the recipe's in CamelCase.
-        **settings: hyper-parameters; the numbers become the class's defaults.
+        recipe: a recipe, its name, or "module:function".
+        name: the name of the class; by default the recipe's name in CamelCase.
+        **settings: hyper-parameters; numbers become the defaults of the class.
 
     Raises:
-        ExportError: the step measures all weights at once, draws random numbers, or has an
-            operation without a word, which the message names; or the text differs from the rule.
-        ValueError: there is no such recipe or hyper-parameter; `name` is no name of a class.
+        ExportError: the step needs sums over all weights, draws random numbers, or has an operation
+            that cannot be printed, which the message names; or the file differs from the rule.
+        ValueError: there is no such recipe or hyper-parameter, or `name` is not an identifier.
 
     Example:
         >>> text = sn.export("lion", lr=1e-3)
@@ -44,8 +47,7 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
         raise ValueError(f"name must be that of a class, got {name!r}")
     bound = bind(recipe, **settings)
     if bound.rule.needs_global_sums:
-        raise ExportError(f"{bound.name} measures all weights of an optimizer at once")
-    written = Written(bound, name or torch_optimizer(bound.recipe).__name__)
-    text = written.text()
-    written.hold(text)
-    return text
+        raise ExportError(f"{bound.name} needs sums over all weights of an optimizer")
+    file = ExportedFile(bound, name or torch_optimizer(bound.recipe).__name__)
+    file.verify()
+    return file.text()

@@ -1,4 +1,9 @@
-"""The file that `export` writes: one text for each kind of weights, held against the rule."""
+"""The file that `export` returns: a class, and functions for each kind of weight shapes.
+
+Weights are flattened to matrices or vectors. A recipe may step a square, a tall or a one-row matrix
+by other operations than a wide one, so each kind of shape (`KINDS`) may have functions of its own.
+Kinds with the same steps share functions.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +12,19 @@ import itertools
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from spherenorm.export.body import Body, Trace, drawn
-from spherenorm.export.text import KINDS, Head, Kind, written
-from spherenorm.export.words import NoWordError
+from spherenorm.export.expressions import UnsupportedOpError
+from spherenorm.export.functions import FunctionWriter, Trace, join_items, random_tensor
 from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
 
-STEPS = 4
-NEAR = 1e-12
-"""The difference from the rule that is rounding, of the largest entry of a weight or of a step."""
-WRONG = (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError)
-"""The errors of a text that is not right for a weight."""
-
 
 class ExportError(ValueError):
-    """The step of a recipe has no text in plain torch.
+    """The step of a recipe cannot be written in plain torch.
 
     Example:
         >>> class Noisy(sn.Rule):
@@ -36,203 +34,351 @@ class ExportError(ValueError):
         ...     sn.export(lambda lr=0.1: sn.chain(Noisy(), rules.StepSize(lr)), "Noise")
         ... except sn.ExportError as error:
         ...     print(str(error).split(": ")[-1])
-        randn_like has no word in an export
+        randn_like cannot be exported
     """
 
 
-OTHERS = ((4, 4), (), (4, 3, 2, 2), (3, 5, 1, 1))
-"""Shapes beside those of the kinds on which the whole file is held against the rule."""
+class Kind(NamedTuple):
+    """A kind of weight shapes; a weight is of the first kind in `KINDS` whose condition is true.
+
+    Attributes:
+        name: a part of the names of the functions.
+        condition: an expression of `weight`, which is flattened to two dimensions or one.
+        fallback: the kind whose functions are taken if they step this kind as the rule does.
+        shapes: the shapes at which a recipe is recorded.
+    """
+
+    name: str
+    condition: str
+    fallback: str | None
+    shapes: tuple[tuple[int, ...], ...]
 
 
-class Written:
-    """The text of one recipe's optimizer."""
+KINDS = (
+    Kind("number", "weight.shape == (1,)", "vector", ((1,),) * 3),
+    Kind("vector", "weight.ndim == 1", None, ((7,), (11,), (13,))),
+    Kind("entry", "weight.shape == (1, 1)", "row", ((1, 1),) * 3),
+    Kind("column", "weight.shape[1] == 1", "tall", ((7, 1), (11, 1), (13, 1))),
+    Kind("row", "weight.shape[0] == 1", "matrix", ((1, 7), (1, 11), (1, 13))),
+    Kind("square", "weight.shape[0] == weight.shape[1]", "matrix", ((7, 7), (11, 11), (13, 13))),
+    Kind("tall", "weight.shape[0] > weight.shape[1]", "matrix", ((11, 7), (13, 5), (17, 3))),
+    Kind("matrix", "True", None, ((7, 11), (5, 13), (3, 17))),
+)
+OTHER_SHAPES = ((4, 4), (), (4, 3, 2, 2), (3, 5, 1, 1))
+"""Shapes, beside those of the kinds, on which the whole file is compared with the rule."""
+N_STEPS = 4
+"""Steps of each comparison; `_gradient` has as many kinds of gradients."""
+ROUNDING = 1e-12
+"""The largest difference in float64 that counts as rounding, relative to the largest entry."""
+STEP_ERRORS = (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError)
+"""What functions raise that were written for another kind of shapes."""
+
+
+class ExportedFile:
+    """The file of one recipe.
+
+    Args:
+        bound: the recipe with its hyper-parameters.
+        name: the name of the class.
+
+    Raises:
+        ExportError: an operation of the step cannot be printed.
+    """
 
     def __init__(self, bound: Bound, name: str) -> None:
         self.bound, self.name = bound, name
-        self.numbers, self.tensors = _as_tensors(bound)
-        self.bounds = [bound, *_changed(bound, self.numbers)]
-        """The settings at which the text is held against the rule."""
+        self.numeric, self._traced_arguments = _numbers_as_tensors(bound)
+        self.settings = [bound, *_with_other_numbers(bound, self.numeric)]
+        """The hyper-parameters at which functions are compared with the rule."""
         self.functions: dict[str, str] = {}
-        """The text of each kind that has one of its own."""
-        self.owner: dict[str, str] = {}
-        """By kind, the kind whose text it takes."""
-        for kind in reversed(KINDS):  # the general ones first
-            self.owner[kind.name] = self._owner_of(kind)
+        """The text of the functions, by the kind for which they were written."""
+        self.functions_of: dict[str, str | None] = {}
+        """By kind, the kind whose functions step it; None if the rule refuses its weights."""
+        for kind in reversed(KINDS):  # a fallback comes after the kinds that name it
+            self.functions_of[kind.name] = self._choose_functions(kind)
         if not self.functions:
             shape = KINDS[-1].shapes[0]
             raise ExportError(f"{bound.name} refuses all recorded shapes, such as {shape}")
-        self.flat = True
-        """Weights of more than two dimensions are stepped as matrices."""
-        self.flat = all(self._same(self.text(), s) for s in OTHERS if len(s) > 2 and self._takes(s))
+        self.flattens = True
+        """Weights of more than two dimensions are stepped as matrices, and not refused."""
+        self.flattens = all(
+            self._file_takes_steps(self.text(), shape)
+            for shape in OTHER_SHAPES
+            if len(shape) > 2 and self._rule_accepts(shape)
+        )
 
-    def _takes(self, shape: tuple[int, ...]) -> bool:
-        """True if the rule steps weights of this shape."""
+    def _rule_accepts(self, shape: tuple[int, ...]) -> bool:
         try:
-            self.bound.rule.init(drawn(shape, 0))
+            self.bound.rule.init(random_tensor(shape, 0))
         except ValueError:
             return False
         return True
 
-    def _owner_of(self, kind: Kind) -> str:
-        """The kind whose text steps this one, which is written if there is none; "" if the rule
-        refuses such weights."""
-        if not self._takes(kind.shapes[0]):
-            return ""
-        within = kind.within and self.owner[kind.within]
-        if within and kind.name != "tall" and self._steps(kind, within):
-            return within
-        text = self._function(kind)
-        for other, known in self.functions.items():
-            if text == known.replace(f"_{other}(", f"_{kind.name}("):
-                return other
+    def _choose_functions(self, kind: Kind) -> str | None:
+        """Return the kind whose functions step `kind`; they are written if there are none."""
+        if not self._rule_accepts(kind.shapes[0]):
+            return None
+        fallback = self.functions_of[kind.fallback] if kind.fallback else None
+        # Functions for wide matrices may be right for tall ones but slow: rules that
+        # orthogonalize transpose a tall matrix, for smaller products.
+        if fallback and kind.name != "tall" and self._functions_take_steps(fallback, kind):
+            return fallback
+        text = self._write_functions(kind)
+        for other_kind, other_text in self.functions.items():
+            if text == other_text.replace(f"_{other_kind}(", f"_{kind.name}("):
+                return other_kind
         self.functions[kind.name] = text
         return kind.name
 
-    def _function(self, kind: Kind) -> str:
-        """The two functions of a kind, one of which makes the first state."""
-        bound = self.bound
+    def _write_functions(self, kind: Kind) -> str:
+        """Return the text of two functions, one for the initial state and one for a step."""
+        recipe, arguments = self.bound.recipe, self._traced_arguments
         try:
-            traces = [
-                Trace(bound.recipe, self.tensors, self.numbers, shape) for shape in kind.shapes
-            ]
-            start, step = Body(traces, "start").lines(), Body(traces, "step").lines()
-        except (NoWordError, Unsupported) as error:
-            raise ExportError(f"{self.bound.name}: {error} has no word in an export") from error
-        head = "\n\ndef {}_{}(weight, {}group):\n"
-        return "\n".join(
-            head.format(what, kind.name, inputs) + textwrap.indent("\n".join(lines), " " * 4)
-            for what, inputs, lines in (("start", "", start), ("step", "grad, state, ", step))
+            traces = [Trace(recipe, arguments, self.numeric, shape) for shape in kind.shapes]
+            init = FunctionWriter(traces, "init").body()
+            step = FunctionWriter(traces, "step").body()
+        except UnsupportedOpError as error:
+            raise ExportError(f"{self.bound.name}: {error} cannot be exported") from error
+        except Unsupported as error:
+            raise ExportError(f"{self.bound.name} cannot be exported: {error}") from error
+        init_body = textwrap.indent("\n".join(init), " " * 4)
+        step_body = textwrap.indent("\n".join(step), " " * 4)
+        return (
+            f"\n\ndef init_{kind.name}(weight, group):\n{init_body}\n"
+            f"\n\ndef step_{kind.name}(weight, grad, state, group):\n{step_body}"
         )
 
-    def _steps(self, kind: Kind, other: str) -> bool:
-        """True if another kind's text takes the rule's steps for the shapes of this kind."""
-        space: dict[str, Any] = {"torch": torch, "math": math}
-        exec(self.functions[other], space)
-        for bound, (number, shape) in itertools.product(self.bounds, enumerate(kind.shapes)):
-            weight = first = theirs = drawn(shape, number)
+    def _functions_take_steps(self, functions: str, kind: Kind) -> bool:
+        """Return True if the functions of one kind take the rule's steps for another kind."""
+        namespace: dict[str, Any] = {"torch": torch, "math": math}
+        exec(self.functions[functions], namespace)
+        init, step = namespace[f"init_{functions}"], namespace[f"step_{functions}"]
+        for bound, (seed, shape) in itertools.product(self.settings, enumerate(kind.shapes)):
+            weight = rule_weight = start = random_tensor(shape, seed)
             group, rule = dict(bound.hyper_parameters), bound.rule
             try:
-                state, held = space[f"start_{other}"](weight, group), rule.init(weight)
-                for step in range(STEPS):
-                    grad = _gradient(theirs, step)
-                    weight, new = space[f"step_{other}"](weight, grad, state, group)
-                    state = {**state, **new}
-                    theirs, held = rule.step(theirs, grad, held)
-            except WRONG:
+                state, rule_state = init(weight, group), rule.init(weight)
+                for t in range(N_STEPS):
+                    grad = _gradient(rule_weight, t)
+                    weight, new_state = step(weight, grad, state, group)
+                    state = {**state, **new_state}
+                    rule_weight, rule_state = rule.step(rule_weight, grad, rule_state)
+            except STEP_ERRORS:
                 return False
-            if not _near(weight, theirs, first):
+            if not _equal_up_to_rounding(weight, rule_weight, start):
+                return False
+        return True
+
+    def verify(self) -> None:
+        """Compare the whole file with the rule, at shapes of every kind.
+
+        Raises:
+            ExportError: the file takes other steps than the rule.
+        """
+        text = self.text()
+        for shape in [*OTHER_SHAPES, *(shape for kind in KINDS for shape in kind.shapes)]:
+            if not self._rule_accepts(shape) or (len(shape) > 2 and not self.flattens):
+                continue
+            if shape == () and not self.functions_of["number"]:
+                continue  # the file steps a scalar as a vector, which the rule refuses
+            if not self._file_takes_steps(text, shape):
+                raise ExportError(f"{self.bound.name}: the file differs for a weight of {shape}")
+
+    def _file_takes_steps(self, text: str, shape: tuple[int, ...]) -> bool:
+        """Return True if the optimizer class of a file takes the rule's steps."""
+        namespace: dict[str, Any] = {"__name__": self.name}
+        exec(compile(text, f"<export of {self.bound.name}>", "exec"), namespace)
+        for bound in self.settings:
+            weight = random_tensor(shape, 3).requires_grad_()
+            numbers = {key: _to_python(bound.hyper_parameters[key]) for key in self.numeric}
+            optimizer, rule = namespace[self.name]([weight], **numbers), bound.rule
+            rule_weight = start = weight.detach().clone()
+            state = rule.init(rule_weight)
+            for t in range(N_STEPS):
+                weight.grad = _gradient(rule_weight, t)
+                try:
+                    optimizer.step()
+                except STEP_ERRORS:
+                    return False
+                rule_weight, state = rule.step(rule_weight, weight.grad, state)
+            if not _equal_up_to_rounding(weight.detach(), rule_weight, start):
                 return False
         return True
 
     def text(self) -> str:
-        given, taken = self.bound.hyper_parameters, self.numbers
+        """Return the source of the file."""
+        settings = self.bound.hyper_parameters
+        functions = "\n".join(self.functions.values()) + "\n"
         summary = (inspect.getdoc(self.bound.recipe) or "").partition("\n")[0]
-        fixed = ", ".join(f"{k}={x!r}" for k, x in given.items() if k not in taken)
-        return written(
-            Head(
-                self.name,
-                f"{summary} Written from the recipe {self.bound.name} of spherenorm.",
-                fixed and f"Decided: {fixed}.",
-                {name: _plain(given[name]) for name in taken},
-            ),
-            self.functions,
-            self.owner,
-            self.flat,
+        origin = f"{summary} Written from the recipe {self.bound.name} of spherenorm."
+        shapes = "Weights of more than two dimensions are matrices of len(weight) rows."
+        if not self.flattens:
+            shapes = "Weights of more than two dimensions are refused."
+        paragraphs = [origin, f"{shapes} Half precision is computed in float32."]
+        fixed = [f"{key}={value!r}" for key, value in settings.items() if key not in self.numeric]
+        if fixed:
+            paragraphs.append(f"Fixed: {', '.join(fixed)}.")
+        defaults = {key: _to_python(settings[key]) for key in self.numeric}
+        arguments = [f"{key}={value!r}" for key, value in defaults.items()]
+        entries = [f'"{key}": {key}' for key in defaults]
+        return TEMPLATE.format(
+            name=self.name,
+            description="\n\n".join(textwrap.fill(text, 100) for text in paragraphs),
+            imports="import math\n\n" if "math." in functions else "",
+            init=join_items("    def __init__(", ["self", "params", *arguments], "):"),
+            defaults=join_items("        defaults = {", entries, "}"),
+            refusal="" if self.flattens else REFUSAL_OF_MANY_DIMENSIONS,
+            choice=self._choice_of_functions(),
+            functions=functions,
         )
 
-    def hold(self, text: str) -> None:
-        """Run the file beside the rule; weights of more than two dimensions that it steps otherwise
-        are refused by it from then on.
-
-        Raises:
-            ExportError: it differs from the rule.
-        """
-        for shape in [*OTHERS, *(shape for kind in KINDS for shape in kind.shapes)]:
-            if not self._takes(shape) or (not shape and not self.owner["number"]):
-                continue  # of a number the file makes a vector, which it may refuse
-            if (self.flat or len(shape) < 3) and not self._same(text, shape):
-                raise ExportError(f"{self.bound.name}: the text differs for a weight of {shape}")
-
-    def _same(self, text: str, shape: tuple[int, ...]) -> bool:
-        space: dict[str, Any] = {"__name__": self.name}
-        exec(compile(text, f"<export of {self.bound.name}>", "exec"), space)
-        for bound in self.bounds:
-            ours = drawn(shape, 3).requires_grad_()
-            given = {key: _plain(bound.hyper_parameters[key]) for key in self.numbers}
-            optimizer, rule = space[self.name]([ours], **given), bound.rule
-            theirs = first = ours.detach().clone()
-            state = rule.init(theirs)
-            for step in range(STEPS):
-                ours.grad = _gradient(theirs, step)
-                try:
-                    optimizer.step()
-                except WRONG:
-                    return False
-                theirs, state = rule.step(theirs, ours.grad, state)
-            if not _near(ours.detach(), theirs, first):
-                return False
-        return True
+    def _choice_of_functions(self) -> str:
+        """Return the body of `functions_for(weight)`."""
+        branches = []
+        for kind in KINDS:
+            owner = self.functions_of[kind.name]
+            if kind.fallback is None or owner != self.functions_of[kind.fallback]:
+                action = f"return init_{owner}, step_{owner}" if owner else REFUSAL
+                branches.append((kind.condition, action))
+        *branches, (_, last_action) = branches
+        while branches and branches[-1][1] == last_action:
+            branches.pop()
+        lines = [f"if {condition}:\n    {action}" for condition, action in branches]
+        return textwrap.indent("\n".join([*lines, last_action]), " " * 4)
 
 
-def _plain(value: Any) -> Any:
+TEMPLATE = '''"""{name}, an optimizer of plain torch.
+
+{description}
+"""
+
+{imports}import torch
+
+
+class {name}(torch.optim.Optimizer):
+{init}
+{defaults}
+        super().__init__(params, defaults)
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        # torch casts states to the dtype of the weight: restore the saved ones.
+        indices = [i for group in state_dict["param_groups"] for i in group["params"]]
+        params = [p for group in self.param_groups for p in group["params"]]
+        for i, p in zip(indices, params):
+            for key, value in state_dict["state"].get(i, {{}}).items():
+                if isinstance(value, torch.Tensor):
+                    self.state[p][key] = value.to(p.device, copy=True)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and p.numel():
+                    step_weight(p, self.state[p], group)
+        return loss
+
+
+def step_weight(p, state, group):
+    if p.is_complex():
+        raise TypeError("no step for a complex weight")
+    weight, grad = (x.flatten(1) if x.ndim > 1 else x.reshape(-1) for x in (p, p.grad)){refusal}
+    if p.dtype in (torch.bfloat16, torch.float16):
+        weight, grad = weight.float(), grad.float()
+    init, step = functions_for(weight)
+    if not state:
+        state.update(init(weight, group))
+    new_weight, new_state = step(weight, grad, state, group)
+    state.update(new_state)
+    p.copy_(new_weight.reshape(p.shape))
+
+
+def functions_for(weight):
+{choice}
+{functions}'''
+
+REFUSAL = 'raise ValueError(f"no step for a weight of shape {tuple(weight.shape)}")'
+REFUSAL_OF_MANY_DIMENSIONS = """
+    if p.ndim > 2:
+        raise ValueError(f"no step for a weight of shape {tuple(p.shape)}")"""
+
+
+# Hyper-parameters
+
+
+def _to_python(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.item()
-    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
+    return tuple(map(_to_python, value)) if isinstance(value, tuple | list) else value
 
 
-def _as_tensors(bound: Bound) -> tuple[list[str], dict[str, Any]]:
-    """The hyper-parameters that are numbers, by name, and all of them, with tensors for these."""
-    numbers, tensors = [], dict(bound.hyper_parameters)
+def _to_tensor(value: Any) -> Any:
+    """Return a 0-dim tensor for a number, a tuple of them for several, None for other values."""
+    if isinstance(value, tuple | list):
+        tensors = tuple(_to_tensor(item) for item in value)
+        return tensors if tensors and None not in tensors else None
+    if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
+        return None
+    return torch.as_tensor(value, dtype=torch.float64).clone()
+
+
+def _numbers_as_tensors(bound: Bound) -> tuple[list[str], dict[str, Any]]:
+    """Return the names of numeric hyper-parameters, and all of them with tensors for numbers."""
+    names, arguments = [], dict(bound.hyper_parameters)
     for name, value in bound.hyper_parameters.items():
-        if not (made := _tensor_of(value)):
+        tensor = _to_tensor(value)
+        if tensor is None:
             continue
-        try:  # a recipe may count with one, or decide by it
-            bound.replace(**{name: made[0]}).rule.init(torch.ones(3, 4))
-        except (TypeError, ValueError, RuntimeError):
-            continue
-        numbers.append(name)
-        tensors[name] = made[0]
-    return numbers, tensors
-
-
-def _changed(bound: Bound, numbers: Sequence[str]) -> list[Bound]:
-    """The recipe with each number changed, if it takes that; there is no number that is 0 then."""
-
-    def other(value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return tuple(map(other, value))
-        return 0.9 * _plain(value) if value else 0.01
-
-    changed = bound
-    for name in numbers:
         try:
-            changed.replace(**{name: other(changed.hyper_parameters[name])}).rule  # noqa: B018
+            bound.replace(**{name: tensor}).rule.init(torch.ones(3, 4))
+        except (TypeError, ValueError, RuntimeError):
+            continue  # the recipe counts or branches by the number, which is then fixed
+        names.append(name)
+        arguments[name] = tensor
+    return names, arguments
+
+
+def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:
+    """Return the recipe with other numbers, none of them 0; [] if it accepts no others."""
+
+    def other_number(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple(map(other_number, value))
+        return 0.9 * _to_python(value) if value else 0.01
+
+    result = bound
+    for name in names:
+        try:
+            candidate = result.replace(**{name: other_number(result.hyper_parameters[name])})
+            candidate.rule  # noqa: B018  # builds the rule, which checks the number
         except ValueError:
             continue
-        changed = changed.replace(**{name: other(changed.hyper_parameters[name])})
-    return [changed] if changed is not bound else []
+        result = candidate
+    return [result] if result is not bound else []
 
 
-def _tensor_of(value: Any) -> list[Any]:
-    if isinstance(value, tuple | list):
-        made = [_tensor_of(each) for each in value]
-        return [tuple(each for (each,) in made)] if value and all(made) else []
-    number = isinstance(value, int | float | Tensor) and not isinstance(value, bool)
-    return [torch.as_tensor(value, dtype=torch.float64).clone()] if number else []
+# Comparisons
 
 
 def _gradient(weight: Tensor, step: int) -> Tensor:
-    """Radial in part, tangential row by row, tangential as a whole, radial, by turns."""
-    x = drawn(tuple(weight.shape), 100 + step)
+    """Return a gradient that scale-invariance tests pass at some steps and fail at others.
+
+    Its radial part vanishes in each row at step 1, and in the whole weight at step 2.
+    """
+    grad = random_tensor(tuple(weight.shape), 100 + step)
     dims = tuple(range(1, weight.ndim))
     if step % 4 == 1 and dims:
-        inner = (x * weight).sum(dims, keepdim=True)
-        return x - weight * inner / weight.square().sum(dims, keepdim=True)
+        inner = (grad * weight).sum(dims, keepdim=True)
+        return grad - weight * inner / weight.square().sum(dims, keepdim=True)
     if step % 4 == 2 and dims and weight.numel() > 1:
-        return x - weight * (x * weight).sum() / weight.square().sum()
-    return x + weight / 2
+        return grad - weight * (grad * weight).sum() / weight.square().sum()
+    return grad + weight / 2
 
 
-def _near(ours: Tensor, theirs: Tensor, first: Tensor) -> bool:
-    size = max(first.abs().max().item(), theirs.abs().max().item(), 1.0)
-    return bool((ours - theirs).abs().max() <= NEAR * size)
+def _equal_up_to_rounding(weight: Tensor, rule_weight: Tensor, start: Tensor) -> bool:
+    scale = max(start.abs().max().item(), rule_weight.abs().max().item(), 1.0)
+    return bool((weight - rule_weight).abs().max() <= ROUNDING * scale)

@@ -1,238 +1,464 @@
-"""`Meter`: the numbers of alike weights at some steps, of the inner products of their units."""
+"""`Meter`: the measurements of similar weights, from the inner products of their units.
+
+`find_weights` lists the weights of an optimizer that a probe measures, `make_meters` makes a
+`Meter` for those of one shape, view and test.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import Optimizer
 
-from spherenorm.numerics import accumulation_dtype, compute_dtype
+from spherenorm.manifolds import sphere_of
+from spherenorm.numerics import accumulation_dtype, can_never_be_stepped, compute_dtype
+from spherenorm.optim import RecipeOptimizer
 from spherenorm.probes.measurement import Measurement, Units
-from spherenorm.probes.weights import Watched
-from spherenorm.rule import State
-from spherenorm.rules import AccumulatedInvarianceTest, ScaleInvarianceTest, UnitSums
+from spherenorm.rule import Rule, State
+from spherenorm.rules import (
+    AccumulatedInvarianceTest,
+    InvarianceTest,
+    ScaleInvarianceTest,
+    UnitSums,
+)
+from spherenorm.support import did_you_mean
 from spherenorm.unit_measures import chord, cosine_of, norm_and_angle
-from spherenorm.views import View, replicate
+from spherenorm.views import View, ViewLike, as_view, replicate
 
-MOST_ENTRIES = {"cpu": 2**17, "cuda": 2**21}
-"""Entries that are summed at once: few calls, and little memory; on a CPU, what its caches hold."""
+MAX_ENTRIES = {"cpu": 2**17, "cuda": 2**21}
+"""Entries that are summed at once, by device: few calls, and little memory; on a CPU, what its
+caches hold."""
 
-OF_SEVERAL = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decide
-"""Decisions that take the units of several weights at once; others get one weight at a time."""
+BATCHED_DECISIONS = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decide
+"""The `decide` methods that take the units of several weights at once; others run under vmap."""
+
+MeasuredViews = ViewLike | Mapping[str, ViewLike | None] | None
+"""The view that is measured, for all weights or by name; see `probe`."""
+
+
+class GroupRule(NamedTuple):
+    """The rule of a param_group, if it has one, and its test; without a test, the paper's."""
+
+    rule: Rule | None
+    test: InvarianceTest
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredWeight:
+    """A weight that is measured.
+
+    Attributes:
+        weight: the parameter.
+        name: its name in measurements.
+        view: the view that splits it into the units that are measured.
+        test: the test that decides which of its units are scale-invariant.
+        index: its index among the measured weights.
+    """
+
+    weight: Tensor
+    name: str
+    view: View
+    test: InvarianceTest
+    index: int
+
+
+def find_weights(
+    optimizer: Optimizer,
+    group_rules: Sequence[GroupRule],
+    names: Mapping[Tensor, str],
+    views: MeasuredViews,
+) -> list[MeasuredWeight]:
+    """Return the weights of two or more dimensions that the optimizer has now.
+
+    Args:
+        optimizer: the optimizer.
+        group_rules: the rule and test of each of its groups, from `group_rules_of`.
+        names: names of the model's parameters.
+        views: the view that is measured, for all weights or by name.
+
+    Raises:
+        TypeError: a weight is complex.
+        ValueError: a view has no units in a weight.
+    """
+    weights: list[MeasuredWeight] = []
+    for group_index, weight, name in _named_weights(optimizer, names):
+        rule, test = group_rules[group_index]
+        view = _view_of(views, name, rule, test)
+        if weight.ndim < 2 or not weight.numel() or view is None or can_never_be_stepped(weight):
+            continue
+        if not weight.is_floating_point():
+            raise TypeError(f"weight {name!r} must be real and floating-point, got {weight.dtype}")
+        for used_view in (view, *test.views):
+            try:
+                used_view.size(weight)
+            except ValueError as error:
+                raise ValueError(f"weight {name!r}: {error}") from error
+        weights.append(MeasuredWeight(weight, name, view, test, len(weights)))
+    return weights
+
+
+def layout_key(optimizer: Optimizer, group_rules: Sequence[GroupRule]) -> Hashable:
+    """Return a value that changes when other weights are measured, or in another way.
+
+    It tells weights apart by their id, so the weights must be kept alive as long as the value. A
+    tensor among the hyper-parameters of a test may have changed in place, so that it makes a new
+    value each time.
+    """
+    key: list[Hashable] = []
+    for group, (rule, test) in zip(optimizer.param_groups, group_rules, strict=True):
+        settings = [getattr(test, test_field.name) for test_field in fields(test)]
+        settings = [object() if isinstance(x, Tensor) else x for x in settings]
+        key.append((sphere_of(rule), type(test), *settings, *group.get("param_names", ())))
+        key += [(id(p), p.shape, p.dtype, p.device) for p in group["params"]]
+    return tuple(key)
+
+
+def check_names(optimizer: Optimizer, names: Mapping[Tensor, str], views: MeasuredViews) -> None:
+    """Refuse views of weights that neither the optimizer nor the model has.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
+    if not isinstance(views, Mapping):
+        return
+    weight_names = [name for _, _, name in _named_weights(optimizer, names)]
+    known_names = dict.fromkeys([*weight_names, *names.values()])
+    for name in views:
+        if name not in known_names:
+            raise ValueError(
+                f"views: no weight is named {name!r}; {did_you_mean(name, known_names)}"
+            )
+
+
+def group_rules_of(optimizer: Optimizer) -> list[GroupRule]:
+    """Return the rule and the test of each group."""
+    if not isinstance(optimizer, RecipeOptimizer):
+        return [GroupRule(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
+    rules = [optimizer.rule_of(group) for group in optimizer.param_groups]
+    return [GroupRule(rule, _test_of(rule)) for rule in rules]
+
+
+def _test_of(rule: Rule) -> InvarianceTest:
+    tests = (part for part in rule.walk() if isinstance(part, InvarianceTest))
+    return next(tests, ScaleInvarianceTest())
+
+
+def _named_weights(
+    optimizer: Optimizer, names: Mapping[Tensor, str]
+) -> Iterator[tuple[int, Tensor, str]]:
+    """Yield (index of its group, weight, name) for each parameter of the optimizer.
+
+    The name is the model's, or else the optimizer's, or else the index of the parameter.
+    """
+    index = 0
+    for group_index, group in enumerate(optimizer.param_groups):
+        group_names = group.get("param_names", [None] * len(group["params"]))
+        for weight, name in zip(group["params"], group_names, strict=True):
+            yield group_index, weight, names.get(weight) or name or str(index)
+            index += 1
+
+
+def _view_of(
+    views: MeasuredViews, name: str, rule: Rule | None, test: InvarianceTest
+) -> View | None:
+    """Return the view that is measured; None if the weight is left out.
+
+    It is the user's view, or else that of the manifold, or else the first that is tested.
+    """
+    if isinstance(views, Mapping):
+        if name in views:
+            view = views[name]
+            return None if view is None else as_view(view)
+    elif views is not None:
+        return as_view(views)
+    sphere = sphere_of(rule)
+    if sphere is not None:
+        return as_view(sphere.view)
+    return as_view(test.views[0]) if test.views else View()
 
 
 class Meter:
-    """Measures weights of one shape, view and test, without a word to the host.
+    """Measures weights of one shape, view and test without waiting for the device.
 
-    A measured step costs a copy of the weights and one batch of matrix products. The numbers of
-    several steps are made of these together, by `table`.
+    A measured step costs a copy of the weights and one batch of matrix products. `make_table`
+    computes the numbers of several steps together, and `read_table` makes measurements of them on
+    the host.
 
     Args:
-        those: the weights.
-        by_unit: report each unit, too.
+        measured: the weights.
+        by_unit: whether to report each unit, too.
+
+    Attributes:
+        weights: the parameters.
     """
 
-    def __init__(self, those: Sequence[Watched], by_unit: bool) -> None:
-        self.those, self._by_unit = those, by_unit
-        self.weights = [each.weight for each in those]
-        first = those[0]
-        self._view, self._test, weight = first.view, first.test, first.weight
+    def __init__(self, measured: Sequence[MeasuredWeight], by_unit: bool) -> None:
+        self.weights = [x.weight for x in measured]
+        self._measured = measured
+        self._by_unit = by_unit
+        self._view = measured[0].view
+        self._test = measured[0].test
+        weight = self.weights[0]
         views = list(dict.fromkeys((self._view, *self._test.views)))
-        self._sizes = {view: view.size(weight) for view in views}
-        self._counts = {view: weight.numel() // self._sizes[view] for view in views}
-        own = {view: 0 if view.dim is None else view.dim % weight.ndim for view in views}
-        if own.keys() - {View(None)}:  # of the whole weight, any dimension serves
-            serves = next(dim for view, dim in own.items() if view.dim is not None)
-            own |= {view: serves for view in views if view.dim is None}
-        self._dims = own
-        self._before = torch.empty(
-            len(those), *weight.shape, dtype=weight.dtype, device=weight.device
+        self._unit_sizes = {view: view.size(weight) for view in views}
+        self._n_units = {view: weight.numel() // self._unit_sizes[view] for view in views}
+        # The sum over a whole weight can be taken along any dimension that another view needs.
+        dims = [view.dim % weight.ndim for view in views if view.dim is not None]
+        layer_dim = dims[0] if dims else 0
+        self._dims = {
+            view: layer_dim if view.dim is None else view.dim % weight.ndim for view in views
+        }
+        self._weights_before = torch.empty(
+            len(measured), *weight.shape, dtype=weight.dtype, device=weight.device
         )
-        self._gradients: list[tuple[Tensor, int, Tensor] | None] = [None] * len(those)
-        self._copies_gradients = [True] * len(those)
-        self._own_states = list[State]()
-        self._sums: list[dict[int, Tensor]] = []
-        self._states = list[State]()
+        # For each weight (its .grad, the version of that tensor, the gradient or a copy of it).
+        self._gradients: list[tuple[Tensor, int, Tensor] | None] = [None] * len(measured)
+        self._copies_gradient = [True] * len(measured)
+        self._states_before: list[State] = []
+        # For each measured step, the inner products at each index of a dimension.
+        self._products: list[dict[int, Tensor]] = []
+        # For each measured step and weight, the state of its test before the step.
+        self._states: list[State] = []
 
-    def keep(self, states: Sequence[State]) -> None:
-        """Keep what the step is about to change: the weights, and the `states` of their test."""
-        torch._foreach_copy_(self._before.unbind(), [plain(weight) for weight in self.weights])
-        names, self._own_states = self._test.state_names, []
-        for weight, state in zip(self.weights, states if names else (), strict=False):
-            own = self._test.by_units(
-                state if state.keys() >= set(names) else self._test.init(weight)
+    def save_before_step(self, states: Sequence[State]) -> None:
+        """Save what the step is about to change: the weights, and the states of their test.
+
+        Args:
+            states: the state of each weight in the optimizer.
+        """
+        torch._foreach_copy_(
+            self._weights_before.unbind(), [to_full_dense(weight) for weight in self.weights]
+        )
+        self._states_before = []
+        names = self._test.state_names
+        if not names:
+            return
+        for weight, state in zip(self.weights, states, strict=True):
+            has_test_state = state.keys() >= set(names)
+            test_state = state if has_test_state else self._test.init(weight)
+            by_units = self._test.per_unit_state(test_state)
+            self._states_before.append(
+                {name: to_full_dense(by_units[name]).clone() for name in names}
             )
-            self._own_states.append({name: plain(own[name]).clone() for name in names})
 
-    def keep_gradients(self) -> None:
-        """Keep the raw gradients, before the step or, with a closure, as soon as it makes them.
+    def save_gradients(self) -> None:
+        """Save the raw gradients, before the step or, with a closure, as soon as it makes them.
 
-        One is copied at the first time, and then where a step has written into it, as one that adds
-        its decay to it.
+        A gradient is copied at the first step, and later only if the last step has written into it,
+        as a step does that adds its weight decay to it.
         """
         for i, weight in enumerate(self.weights):
-            grad, self._gradients[i] = weight.grad, None
+            grad = weight.grad
+            self._gradients[i] = None
             if grad is not None:
-                kept = grad.clone() if self._copies_gradients[i] else grad
-                self._gradients[i] = grad, grad._version, kept
+                saved_grad = grad.clone() if self._copies_gradient[i] else grad
+                self._gradients[i] = grad, grad._version, saved_grad
 
-    def sum(self) -> None:
-        """Keep the inner products of the step that has been taken."""
-        before, after = self._before.unbind(), [plain(weight) for weight in self.weights]
-        grads = [self._raw_gradient(i, x) for i, x in enumerate(after)]
+    def measure_step(self) -> None:
+        """Compute the inner products of the step that has been taken."""
+        before = self._weights_before.unbind()
+        after = [to_full_dense(weight) for weight in self.weights]
+        grads = [self._take_gradient(i, x) for i, x in enumerate(after)]
         dims = dict.fromkeys(self._dims.values())
-        self._sums.append({dim: _products(before, after, grads, dim) for dim in dims})
-        self._states += self._own_states
+        self._products.append({dim: _inner_products(before, after, grads, dim) for dim in dims})
+        self._states += self._states_before
 
-    def _raw_gradient(self, index: int, weight: Tensor) -> Tensor:
-        """The gradient that was kept; zeros if it is lost, or was not there."""
-        kept, self._gradients[index] = self._gradients[index], None
-        if kept is not None:
-            grad, version, values = kept
-            written = grad._version != version
-            lost, self._copies_gradients[index] = written and values is grad, written
-            if not lost:
-                return plain(values)
-        return torch.zeros_like(weight)
+    def _take_gradient(self, index: int, weight: Tensor) -> Tensor:
+        """Return the saved gradient; zeros if there was none, or the step has overwritten it."""
+        saved = self._gradients[index]
+        self._gradients[index] = None
+        if saved is None:
+            return torch.zeros_like(weight)
+        grad, version, saved_grad = saved
+        was_written = grad._version != version
+        self._copies_gradient[index] = was_written
+        if was_written and saved_grad is grad:
+            return torch.zeros_like(weight)
+        return to_full_dense(saved_grad)
 
-    def table(self) -> tuple[Tensor, ...]:
-        """The numbers of the steps since the last table, for `read`.
+    def make_table(self) -> tuple[Tensor, ...]:
+        """Return the numbers of the steps since the last table, for `read_table`.
 
         Returns:
-            The means over units, shape (steps * weights, numbers and tests); with `by_unit` the
-            numbers of units, (5, steps * weights, units), and the flags of each test.
+            The root mean squares over units and the invariant shares, shape (steps * weights,
+            numbers and tests); with `by_unit` also the numbers of units, (5, steps * weights,
+            units), and the flags of each test, (steps * weights, units).
         """
-        states, steps, self._states, self._sums = self._states, self._sums, [], []
-        sums = {  # by view, each of shape (5, steps * weights, units)
-            view: view.of_indices(torch.cat([each[dim] for each in steps], 1))
+        states, self._states = self._states, []
+        steps, self._products = self._products, []
+        products = {  # for each view, of shape (5, steps * weights, units)
+            view: view.sums_of_index_groups(torch.cat([step[dim] for step in steps], 1))
             for view, dim in self._dims.items()
         }
-        numbers = _numbers(sums[self._view])
-        flags = [flag.to(numbers.dtype) for flag in self._flags(sums, states)]
-        # (a unit without a gradient has no cosine)
+        numbers = _numbers_of_units(products[self._view])
+        flags = [flag.to(numbers.dtype) for flag in self._invariant_flags(products, states)]
         squares = numbers.square()
+        # The cosine, which is last, is nan in a unit without a gradient.
         means = [*squares[:-1].mean(-1).sqrt(), squares[-1].nanmean(-1).sqrt()]
-        whole = torch.stack([*means, *(flag.mean(-1) for flag in flags)], 1)
+        shares = [flag.mean(-1) for flag in flags]
+        weight_table = torch.stack([*means, *shares], 1)
         if not self._by_unit:
-            return (whole,)
-        pairs = zip(flags, self._test.views, strict=True)
-        return whole, numbers, *(flag.expand(-1, self._counts[view]) for flag, view in pairs)
+            return (weight_table,)
+        unit_flags = [
+            flag.expand(-1, self._n_units[view])
+            for flag, view in zip(flags, self._test.views, strict=True)
+        ]
+        return weight_table, numbers, *unit_flags
 
-    def _flags(self, sums: Mapping[View, Tensor], states: Sequence[State]) -> Sequence[Tensor]:
-        """The units that the test finds scale-invariant, by tested view.
+    def _invariant_flags(
+        self, products: Mapping[View, Tensor], states: Sequence[State]
+    ) -> Sequence[Tensor]:
+        """Return which units the test finds scale-invariant, for each tested view.
 
         Each is of shape (steps * weights, units), or (..., 1) where units share one decision.
         """
-        test, dtype = self._test, compute_dtype(self._before.dtype)
+        test = self._test
         if not test.views:
             return []
-        every = [sums[view].to(dtype).unbind() for view in test.views]
-        given = [torch.stack([ww, gg, wg]) for ww, _, wg, _, gg in every]
-        state = {name: torch.stack([own[name] for own in states]) for name in test.state_names}
+        dtype = compute_dtype(self._weights_before.dtype)
+        sums_by_view = []
+        for view in test.views:
+            ww, _, wg, _, gg = products[view].to(dtype).unbind()
+            sums_by_view.append(torch.stack([ww, gg, wg]))
+        state = {name: torch.stack([x[name] for x in states]) for name in test.state_names}
 
-        def decide(given: Sequence[Tensor], state: State, over: int | None) -> tuple[Tensor, ...]:
-            units = [
-                UnitSums(view, self._sizes[view], self._counts[view], *x.unbind(), over=over)
-                for view, x in zip(test.views, given, strict=True)
+        def decide(
+            sums_by_view: Sequence[Tensor], state: State, over: int | None
+        ) -> tuple[Tensor, ...]:
+            unit_sums = [
+                UnitSums(view, self._unit_sizes[view], self._n_units[view], *sums, unit_dim=over)
+                for view, sums in zip(test.views, sums_by_view, strict=True)
             ]
-            flags = test.decide(units, state)[0].flags
-            return tuple(flag if flag.ndim else flag[None] for flag in flags)
+            invariance, _ = test.decide(unit_sums, state)
+            return tuple(flag if flag.ndim else flag[None] for flag in invariance.flags)
 
-        if type(test).decide in OF_SEVERAL:
-            return decide(given, state, 1)
+        if type(test).decide in BATCHED_DECISIONS:
+            return decide(sums_by_view, state, 1)
 
-        def decide_one(given: Sequence[Tensor], state: State) -> tuple[Tensor, ...]:
-            return decide(given, state, None)
+        def decide_for_one_weight(
+            sums_by_view: Sequence[Tensor], state: State
+        ) -> tuple[Tensor, ...]:
+            return decide(sums_by_view, state, None)
 
-        found: tuple[Tensor, ...] = torch.vmap(decide_one, (1, 0))(given, state)
-        return found
+        flags: tuple[Tensor, ...] = torch.vmap(decide_for_one_weight, (1, 0))(sums_by_view, state)
+        return flags
 
-    def read(
+    def read_table(
         self, steps: Sequence[int], table: Sequence[Tensor]
     ) -> Iterator[tuple[int, int, Measurement]]:
-        """The measurements in a `table` that is on the host, each after its step and place."""
-        whole, *of_units = table
-        views, row = self._test.views, 0
-        lines = whole.tolist()
-        for step in steps:
-            for each in self.those:
-                numbers, shares = lines[row][:5], lines[row][5:]
-                first = next((i for i, share in enumerate(shares) if share > 0), None)
-                found = (0.0, None) if first is None else (shares[first], str(views[first]))
-                measured = Measurement(step, each.name, str(self._view), *numbers, *found)
-                if of_units:
-                    none = torch.zeros(0, dtype=torch.bool)
-                    invariant = none if first is None else of_units[1 + first][row] > 0
-                    units = Units(*(*of_units[0][:, row].clone(), invariant))
-                    measured = replace(measured, units=units)
-                yield step, each.place, measured
-                row += 1
+        """Yield (step, index of the weight, measurement) for the rows of a table on the host."""
+        weight_table, *unit_tables = table
+        views = self._test.views
+        rows = weight_table.tolist()
+        for row_index, row in enumerate(rows):
+            step = steps[row_index // len(self._measured)]
+            measured = self._measured[row_index % len(self._measured)]
+            norm_before, norm, effective_step, turn, cosine, *shares = row
+            # Report the first view, in the test's order, in which it found invariant units.
+            view_index = next((i for i, share in enumerate(shares) if share > 0), None)
+            measurement = Measurement(
+                step=step,
+                weight=measured.name,
+                view=str(self._view),
+                norm_before=norm_before,
+                norm=norm,
+                effective_step=effective_step,
+                turn=turn,
+                cosine=cosine,
+                invariant=0.0 if view_index is None else shares[view_index],
+                invariant_view=None if view_index is None else str(views[view_index]),
+            )
+            if unit_tables:
+                unit_numbers, *unit_flags = unit_tables
+                flags = torch.zeros(0, dtype=torch.bool)
+                if view_index is not None:
+                    flags = unit_flags[view_index][row_index] > 0
+                unit_values = [*unit_numbers[:, row_index].clone(), flags]
+                measurement = replace(measurement, units=Units(*unit_values))
+            yield step, measured.index, measurement
 
 
-def meters_of(watched: Sequence[Watched], by_unit: bool) -> list[Meter]:
-    """Meters for weights that are alike: for one each, if they are large."""
-    alike: dict[tuple[object, ...], list[Watched]] = {}
-    for each in watched:
-        weight = each.weight
-        key = weight.shape, weight.dtype, weight.device, each.view, id(each.test)
-        alike.setdefault(key, []).append(each)
-    found = []
-    for those in alike.values():
-        many = max(1, MOST_ENTRIES["cuda"] // those[0].weight.numel())
-        parts = (those[i : i + many] for i in range(0, len(those), many))
-        found += [Meter(part, by_unit) for part in parts]
-    return found
+def make_meters(weights: Sequence[MeasuredWeight], by_unit: bool) -> list[Meter]:
+    """Return meters for weights of one shape, view and test; large weights have one each."""
+    similar: dict[tuple[object, ...], list[MeasuredWeight]] = {}
+    for x in weights:
+        key = x.weight.shape, x.weight.dtype, x.weight.device, x.view, id(x.test)
+        similar.setdefault(key, []).append(x)
+    meters = []
+    for batch in similar.values():
+        n_at_once = max(1, MAX_ENTRIES["cuda"] // batch[0].weight.numel())
+        for start in range(0, len(batch), n_at_once):
+            meters.append(Meter(batch[start : start + n_at_once], by_unit))
+    return meters
 
 
-def plain(x: Tensor) -> Tensor:
-    """`x` without a graph, dense, and whole in each process."""
+def to_full_dense(x: Tensor) -> Tensor:
+    """Return `x` without a graph, dense, and unsharded in each process."""
     x = x.detach()
     if type(x) is not Tensor and getattr(x, "device_mesh", None) is not None:
         x = replicate(x).to_local()  # type: ignore[attr-defined]
     return x.to_dense() if x.layout != torch.strided else x
 
 
-def _products(
-    w: Sequence[Tensor], after: Sequence[Tensor], g: Sequence[Tensor], dim: int
+def _inner_products(
+    before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor], dim: int
 ) -> Tensor:
-    """<w, w>, <w, d>, <w, g>, <d, d> and <g, g> at each index of `dim`, with d = w' - w.
+    """Return <w, w>, <w, d>, <w, g>, <d, d> and <g, g> at each index of `dim`, with d = w' - w.
+
+    They are computed in parts of little memory: some weights, or some rows of one.
 
     Returns:
-        Of shape (5, weights, indices), made in parts of little memory: some weights, or some rows
-        of one.
+        A tensor of shape (5, weights, indices).
     """
-    most = MOST_ENTRIES.get(w[0].device.type, MOST_ENTRIES["cuda"])
-    size, length = w[0].numel(), w[0].shape[dim]
-    many, rows = max(1, most // size), max(1, most * length // size)
-    triple: list[Sequence[Tensor]] = [w, after, g]
+    max_entries = MAX_ENTRIES.get(before[0].device.type, MAX_ENTRIES["cuda"])
+    size, length = before[0].numel(), before[0].shape[dim]
+    n_weights = max(1, max_entries // size)
+    n_rows = max(1, max_entries * length // size)
+    vectors: list[Sequence[Tensor]] = [before, after, grads]
     if dim:
-        triple = [[x.movedim(dim, 0) for x in those] for those in triple]
-    found = []
-    for start in range(0, len(w), many):
-        part = [those[start : start + many] for those in triple]
-        if rows >= length:
-            found.append(_of_part(*part))
+        vectors = [[x.movedim(dim, 0) for x in tensors] for tensors in vectors]
+    products = []
+    for start in range(0, len(before), n_weights):
+        part = [tensors[start : start + n_weights] for tensors in vectors]
+        if n_rows >= length:
+            products.append(_inner_products_of_rows(*part))
             continue
-        ends = range(0, length, rows)
-        pieces = [[[x[i : i + rows] for x in those] for those in part] for i in ends]
-        found.append(torch.cat([_of_part(*piece) for piece in pieces], 2))
-    return torch.cat(found, 1)
+        row_products = []
+        for row in range(0, length, n_rows):
+            rows = [[x[row : row + n_rows] for x in tensors] for tensors in part]
+            row_products.append(_inner_products_of_rows(*rows))
+        products.append(torch.cat(row_products, 2))
+    return torch.cat(products, 1)
 
 
-def _of_part(w: Sequence[Tensor], after: Sequence[Tensor], g: Sequence[Tensor]) -> Tensor:
-    shape, device = (3, len(w), *w[0].shape), w[0].device
-    vectors = torch.empty(shape, dtype=accumulation_dtype(device), device=device)
-    torch._foreach_copy_(vectors.flatten(0, 1).unbind(), [*w, *after, *g])
+def _inner_products_of_rows(
+    before: Sequence[Tensor], after: Sequence[Tensor], grads: Sequence[Tensor]
+) -> Tensor:
+    """Return the inner products of each row of a few weights, shape (5, weights, rows)."""
+    n_weights, n_rows, device = len(before), len(before[0]), before[0].device
+    vectors = torch.empty(
+        (3, n_weights, *before[0].shape), dtype=accumulation_dtype(device), device=device
+    )
+    torch._foreach_copy_(vectors.flatten(0, 1).unbind(), [*before, *after, *grads])
     vectors[1].sub_(vectors[0])
     matrices = vectors.flatten(3).flatten(1, 2).transpose(0, 1)
     ww, wd, wg, _, dd, _, _, _, gg = torch.bmm(matrices, matrices.mT).flatten(1).unbind(1)
-    return torch.stack([ww, wd, wg, dd, gg]).view(5, *shape[1:3])
+    return torch.stack([ww, wd, wg, dd, gg]).view(5, n_weights, n_rows)
 
 
-def _numbers(products: Tensor) -> Tensor:
-    """The numbers of each unit, from `norm_before` to `cosine`, shape (5, steps, units)."""
+def _numbers_of_units(products: Tensor) -> Tensor:
+    """Return the numbers of each unit, from `norm_before` to `cosine`.
+
+    Args:
+        products: result of `_inner_products`, shape (5, steps * weights, units).
+
+    Returns:
+        A tensor of the same shape.
+    """
     ww, wd, wg, dd, gg = products
     norm_after, angle = norm_and_angle(ww, wd, dd)
     return torch.stack([ww.sqrt(), norm_after, chord(angle), angle, cosine_of(wg, ww, gg)])

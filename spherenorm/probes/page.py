@@ -1,4 +1,4 @@
-"""A run seen live: one HTML page that renews itself."""
+"""`Page`: a live HTML page of a run, with the trajectory of each weight and notes on it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,27 @@ import html
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
-from spherenorm.probes.history import Course, Equilibrium, History
 from spherenorm.probes.measurement import Measurement, Sink
 from spherenorm.support import atomic_write
 
-WIDTH, HEIGHT = 220, 48
-"""Of a curve, in pixels."""
+MAX_POINTS = 200
+"""Points that a trajectory keeps; beyond it every second one is dropped, which bounds memory."""
+MIN_POINTS = 8
+"""Points that a trajectory needs before there are notes on it."""
+DYING_SHARE = 0.1
+"""An effective step dies if its share of its start is below this part of the median weight's."""
+FAR_FROM_EQUILIBRIUM = 2.0
+"""A turn is far from its equilibrium beyond this factor."""
+GROWN_NORM = 1.1
+"""A norm has grown beyond this factor; without momentum's inflation it stays within it."""
+STEEP_START = 5.0
+"""The first turn asks for a warm-up beyond this factor of the median turn."""
+CURVE_WIDTH, CURVE_HEIGHT = 220, 48
+"""Size of a curve, in pixels."""
 
 STYLE = """
 :root { color-scheme: light dark; --line: #1f6feb; --law: #d1480f; --rule: #8884; --note: #b35900 }
@@ -31,21 +44,24 @@ path { fill: none; stroke: var(--line); stroke-width: 1.5 }
 path.law { stroke: var(--law); stroke-dasharray: 4 3 }
 """
 
+EquilibriumFn = Callable[[Measurement], float]
+"""Return the turn at which a measured weight would settle; nan if there is none."""
+
 
 class Page(Sink):
-    """Show a run on one HTML page that renews itself: norm, effective step and turn per weight.
+    """A sink that shows a run on one HTML page: norm, effective step and turn of each weight.
 
-    The page is self-contained: open the file in a browser while the loop trains. A dashed curve
-    is the law's norm (`probe(law=...)`), or the turn in equilibrium. Weights whose effective step
-    dies, that are far from equilibrium, or for which a projection, a decay or a warm-up would
-    change something are named at the top. The file is written whole or not at all.
+    The page is self-contained and renews itself: open the file in a browser while the loop trains.
+    A dashed curve is the law's norm (`probe(law=...)`), or the turn in equilibrium. Weights whose
+    effective step dies, that are far from equilibrium, or for which a projection, a decay or a
+    warm-up would change something are named at the top. The file is written whole or not at all.
 
     Args:
-        path: of the file; its folder is made, if need be.
+        path: path of the file; its folder is made if it does not exist.
         equilibrium: a function of a measurement: the turn at which the weight would settle, or
             nan. `spherenorm_theory.run_law(optimizer, model=model).turn` derives it.
-        title: of the page.
-        seconds: the page is written, and renews itself, at most once in so many.
+        title: title of the page.
+        seconds: the page is written, and renews itself, at most once in this time.
 
     Raises:
         ValueError: `seconds` is not positive.
@@ -66,19 +82,22 @@ class Page(Sink):
         self,
         path: str | Path,
         *,
-        equilibrium: Equilibrium | None = None,
+        equilibrium: EquilibriumFn | None = None,
         title: str = "A run, weight by weight",
         seconds: float = 2.0,
     ) -> None:
         if not seconds > 0:
             raise ValueError(f"seconds must be positive, got {seconds!r}")
-        self._path, self._title, self._seconds = Path(path), title, seconds
+        self._path = Path(path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._history, self._written = History(equilibrium), -math.inf
+        self._title = title
+        self._seconds = seconds
+        self._trajectories = Trajectories(equilibrium)
+        self._last_write = -math.inf
 
-    def __call__(self, measured: Sequence[Measurement]) -> None:
-        self._history.add(measured)
-        if time.monotonic() - self._written >= self._seconds:
+    def __call__(self, measurements: Sequence[Measurement]) -> None:
+        self._trajectories.add(measurements)
+        if time.monotonic() - self._last_write >= self._seconds:
             self._write(live=True)
 
     def close(self) -> None:
@@ -86,79 +105,224 @@ class Page(Sink):
         self._write(live=False)
 
     def _write(self, live: bool) -> None:
-        atomic_write(self._path, _page(self._title, self._history, self._seconds if live else None))
-        self._written = time.monotonic()
+        seconds = self._seconds if live else None
+        atomic_write(self._path, _render_page(self._title, self._trajectories, seconds))
+        self._last_write = time.monotonic()
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.4g}"
+@dataclass
+class Trajectory:
+    """The measurements of one weight over a run, thinned out.
+
+    Attributes:
+        points: measurements; the first and the last of the run are among them.
+        equilibrium: the turn in equilibrium at each point; nan where there is none.
+    """
+
+    points: list[Measurement] = field(default_factory=list)
+    equilibrium: list[float] = field(default_factory=list)
+    _stride: int = 1
+    _n_added: int = 0
+
+    def add(self, measurement: Measurement, equilibrium: float) -> None:
+        """Append a measurement. The last one before it is kept only once per `_stride`."""
+        if self._n_added % self._stride != 1 % self._stride and len(self.points) > 1:
+            self._drop_last()
+        self.points.append(measurement)
+        self.equilibrium.append(equilibrium)
+        self._n_added += 1
+        if len(self.points) > MAX_POINTS:
+            self.points = self.points[::2]
+            self.equilibrium = self.equilibrium[::2]
+            self._stride *= 2
+
+    def drop_from(self, step: int) -> None:
+        """Drop the points of this step and later ones."""
+        while self.points and self.points[-1].step >= step:
+            self._drop_last()
+
+    def _drop_last(self) -> None:
+        self.points.pop()
+        self.equilibrium.pop()
+
+    @property
+    def last(self) -> Measurement:
+        """The last measurement."""
+        return self.points[-1]
+
+    @property
+    def early_step(self) -> float:
+        """The median effective step of the first quarter."""
+        return median(p.effective_step for p in self.points[: max(1, len(self.points) // 4)])
+
+    @property
+    def remaining_share(self) -> float:
+        """The present effective step as a share of the early one; nan if that is 0."""
+        present_step = median(p.effective_step for p in self.points[-3:])
+        return present_step / self.early_step if self.early_step else math.nan
 
 
-def _page(title: str, history: History, seconds: float | None) -> str:
-    """The HTML; with `seconds` it asks the browser to read it again after so many."""
-    courses, notes = history.courses, history.notes()
-    step = max((course.last.step for course in courses.values()), default=0)
-    again = "" if seconds is None else f'<meta http-equiv="refresh" content="{math.ceil(seconds)}">'
+class Trajectories:
+    """The trajectories of all measured weights, and notes on what goes wrong in them.
+
+    Args:
+        equilibrium: a function that returns the turn in equilibrium of a measurement, such as
+            `spherenorm_theory.run_law(optimizer).turn`.
+
+    Attributes:
+        by_weight: the `Trajectory` of each weight, by its name.
+    """
+
+    def __init__(self, equilibrium: EquilibriumFn | None = None) -> None:
+        self.by_weight: dict[str, Trajectory] = {}
+        self._equilibrium = equilibrium
+
+    def add(self, measurements: Sequence[Measurement]) -> None:
+        """Append a block.
+
+        A step that was measured before, as by a run that resumes, replaces it and what came after.
+        """
+        for measurement in measurements:
+            trajectory = self.by_weight.setdefault(measurement.weight, Trajectory())
+            trajectory.drop_from(measurement.step)
+            equilibrium = math.nan
+            if self._equilibrium is not None:
+                equilibrium = self._equilibrium(measurement)
+            trajectory.add(measurement, equilibrium)
+
+    def notes(self) -> dict[str, list[str]]:
+        """Return notes on each weight, in words; a weight without any is left out."""
+        long_enough = {
+            name: trajectory
+            for name, trajectory in self.by_weight.items()
+            if len(trajectory.points) >= MIN_POINTS
+        }
+        shares = [trajectory.remaining_share for trajectory in long_enough.values()]
+        shares = [share for share in shares if not math.isnan(share)]
+        median_share = median(shares) if shares else math.nan
+        notes = {
+            name: _notes_on(trajectory, median_share) for name, trajectory in long_enough.items()
+        }
+        return {name: weight_notes for name, weight_notes in notes.items() if weight_notes}
+
+
+def _notes_on(trajectory: Trajectory, median_share: float) -> list[str]:
+    """Return notes on one trajectory.
+
+    Args:
+        trajectory: the trajectory.
+        median_share: the median of all weights' `remaining_share`.
+    """
+    notes = []
+    start, last = trajectory.points[0], trajectory.last
+    if last.effective_step == 0:
+        notes.append("its effective step is 0: it no longer moves")
+    elif trajectory.remaining_share < DYING_SHARE * median_share:
+        notes.append(
+            f"its effective step dies: {trajectory.remaining_share:.1%} of its start is left, "
+            f"of the median weight's {median_share:.1%}"
+        )
+    growth = last.norm / start.norm_before if start.norm_before else math.nan
+    if growth > GROWN_NORM and last.invariant_view is not None:
+        is_projected = last.predicted is not None and not math.isnan(last.predicted)
+        remedy = "smaller steps" if is_projected else "a projection (AdamP, SGDP)"
+        notes.append(
+            f"scale-invariant, and its norm has grown {growth:.2f}-fold, which shrinks its "
+            f"effective step: {remedy} or more decay would change that"
+        )
+    median_turn = median(p.turn for p in trajectory.points)
+    if median_turn > 0 and start.turn > STEEP_START * median_turn:
+        notes.append(
+            f"it turned by {start.turn:.2g} at first, {start.turn / median_turn:.0f} times its "
+            "median: a warm-up would change that"
+        )
+    equilibrium = trajectory.equilibrium[-1]
+    if equilibrium > 0 and last.turn > 0:
+        ratio = last.turn / equilibrium
+        if not 1 / FAR_FROM_EQUILIBRIUM <= ratio <= FAR_FROM_EQUILIBRIUM:
+            notes.append(f"it turns {ratio:.2g} times as far as in equilibrium")
+    return notes
+
+
+def _render_page(title: str, trajectories: Trajectories, seconds: float | None) -> str:
+    """Return the HTML; with `seconds` it asks the browser to load it again after that time."""
+    notes = trajectories.notes()
+    step = max((t.last.step for t in trajectories.by_weight.values()), default=0)
+    refresh = ""
+    if seconds is not None:
+        refresh = f'<meta http-equiv="refresh" content="{math.ceil(seconds)}">'
     state = "ended" if seconds is None else "running"
-    named = "".join(
-        f"<li><b>{html.escape(name)}</b>: {html.escape('; '.join(each))}</li>"
-        for name, each in notes.items()
+    note_items = "".join(
+        f"<li><b>{html.escape(name)}</b>: {html.escape('; '.join(weight_notes))}</li>"
+        for name, weight_notes in notes.items()
     )
-    verdict = f"<ul>{named}</ul>" if named else "<p>Nothing to note on any weight.</p>"
+    summary = f"<ul>{note_items}</ul>" if notes else "<p>Nothing to note on any weight.</p>"
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{again}'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{refresh}'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
         f"<h1>{html.escape(title)}</h1>"
-        f"<p>Step {step}, {len(courses)} weights, {state}. Numbers: the first and the last of a "
-        f"curve. Dashed, where it is known: the norm by the law, the turn in equilibrium.</p>"
-        f"{verdict}{''.join(map(_article, courses.values()))}"
+        f"<p>Step {step}, {len(trajectories.by_weight)} weights, {state}. Numbers: the first and "
+        "the last of a curve. Dashed, where it is known: the norm by the law, the turn in "
+        "equilibrium.</p>"
+        f"{summary}{''.join(map(_render_weight, trajectories.by_weight.values()))}"
         "</body></html>\n"
     )
 
 
-def _article(course: Course) -> str:
-    last, points = course.last, course.points
+def _render_weight(trajectory: Trajectory) -> str:
+    """Return the HTML of one weight: its name, its invariance, and three figures."""
+    last, points = trajectory.last, trajectory.points
     view = last.invariant_view
-    found = f"scale-invariant ({view}: {last.invariant:.0%})" if view else "not found invariant"
-    law = [math.nan if p.predicted is None else p.predicted for p in points]
+    invariance = (
+        f"scale-invariant ({view}: {last.invariant:.0%})" if view else "not found invariant"
+    )
+    predicted = [math.nan if p.predicted is None else p.predicted for p in points]
+    no_expectation = [math.nan] * len(points)
     steps = [p.step for p in points]
-
-    def curve(name: str, of: Callable[[Measurement], float], expected: Sequence[float]) -> str:
-        values = [of(p) for p in points]
-        beside = _number(expected[-1])
-        ends = f"{name} {_number(values[0])} → {_number(values[-1])}"
-        caption = ends + (f" (expected {beside})" if beside else "")
-        return (
-            f"<figure>{_curves(steps, values, expected)}<figcaption>{caption}</figcaption></figure>"
-        )
-
-    nothing = [math.nan] * len(points)
     return (
         f"<article><header><b>{html.escape(last.weight)}</b><br>"
-        f"<small>units: {html.escape(last.view)}; {found}</small></header>"
-        + curve("norm", lambda p: p.norm, law)
-        + curve("effective step", lambda p: p.effective_step, nothing)
-        + curve("turn", lambda p: p.turn, course.equilibrium)
+        f"<small>units: {html.escape(last.view)}; {invariance}</small></header>"
+        + _render_figure("norm", steps, [p.norm for p in points], predicted)
+        + _render_figure(
+            "effective step", steps, [p.effective_step for p in points], no_expectation
+        )
+        + _render_figure("turn", steps, [p.turn for p in points], trajectory.equilibrium)
         + "</article>"
     )
 
 
-def _curves(steps: Sequence[int], measured: Sequence[float], expected: Sequence[float]) -> str:
-    """Two curves over steps in one small picture, on one scale."""
-    known = [y for y in (*measured, *expected) if math.isfinite(y)]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    pad = 0.05 * ((high - low) or abs(high) or 1.0)
-    low, high = low - pad, high + pad
+def _render_figure(
+    name: str, steps: Sequence[int], values: Sequence[float], expected: Sequence[float]
+) -> str:
+    """Return the HTML of a curve over steps with its expected curve and a caption."""
+    caption = f"{name} {_format_number(values[0])} → {_format_number(values[-1])}"
+    if not math.isnan(expected[-1]):
+        caption += f" (expected {_format_number(expected[-1])})"
+    curves = _render_curves(steps, values, expected)
+    return f"<figure>{curves}<figcaption>{caption}</figcaption></figure>"
+
+
+def _format_number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4g}"
+
+
+def _render_curves(steps: Sequence[int], values: Sequence[float], expected: Sequence[float]) -> str:
+    """Return an SVG of two curves over steps, on one scale, without values that are not finite."""
+    finite = [y for y in (*values, *expected) if math.isfinite(y)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    padding = 0.05 * ((high - low) or abs(high) or 1.0)
+    low, high = low - padding, high + padding
     span = max(1, steps[-1] - steps[0])
 
-    def path(values: Sequence[float], kind: str) -> str:
-        spots = [
-            f"{WIDTH * (x - steps[0]) / span:.1f} {HEIGHT * (high - y) / (high - low):.1f}"
-            for x, y in zip(steps, values, strict=True)
+    def path(curve: Sequence[float], css_class: str) -> str:
+        coordinates = [
+            f"{CURVE_WIDTH * (x - steps[0]) / span:.1f} "
+            f"{CURVE_HEIGHT * (high - y) / (high - low):.1f}"
+            for x, y in zip(steps, curve, strict=True)
             if math.isfinite(y)
         ]
-        return f'<path class="{kind}" d="M{" L".join(spots)}"/>' if spots else ""
+        return f'<path class="{css_class}" d="M{" L".join(coordinates)}"/>' if coordinates else ""
 
-    both = path(measured, "run") + path(expected, "law")
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{both}</svg>'
+    paths = path(values, "run") + path(expected, "law")
+    return f'<svg viewBox="0 0 {CURVE_WIDTH} {CURVE_HEIGHT}" role="img">{paths}</svg>'

@@ -14,36 +14,35 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from spherenorm.optim import unwrap
-from spherenorm.probes.measurement import Measurement, OfMeasurements, Sink
-from spherenorm.probes.meter import Meter, meters_of
-from spherenorm.probes.weights import (
-    Views,
-    arrangement,
+from spherenorm.probes.measurement import Measurement, MeasurementsFn, Sink
+from spherenorm.probes.meter import (
+    MeasuredViews,
+    Meter,
     check_names,
-    rules_of,
-    watched_weights,
+    find_weights,
+    group_rules_of,
+    layout_key,
+    make_meters,
 )
 from spherenorm.views import as_view
 
-_KEPT = "a probe could not hand over its block; it is kept, and handed over with the next one"
+STEPS_PER_TABLE = 16
+"""Measured steps whose inner products are kept, to compute their numbers together."""
 
-_TOGETHER = 16
-"""Measured steps whose sums are kept, to make numbers of them together."""
-
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Probe:
-    """Measures the weights of an optimizer at every k-th of its steps. Made by `probe`.
+    """A probe of an optimizer's weights at every k-th of its steps; made by `probe`.
 
     Attributes:
-        measurements: of all blocks so far; empty where `to` takes them.
+        measurements: the measurements of all blocks so far; empty if `to` takes them.
 
     Example:
         >>> optimizer = torch.optim.SGD([torch.eye(2)], lr=0.1)
         >>> with probe(optimizer, every=2) as watch:
         ...     _ = [optimizer.step() for _ in range(4)]
-        >>> [each.step for each in watch.measurements]
+        >>> [measurement.step for measurement in watch.measurements]
         [2, 4]
     """
 
@@ -53,56 +52,65 @@ class Probe:
         every: int,
         to: Sink | None,
         names: Mapping[Tensor, str],
-        views: Views,
+        views: MeasuredViews,
         law: Callable[[Measurement], float] | None,
         block: int,
         units: bool,
     ) -> None:
         self.measurements: list[Measurement] = []
-        self._to = Sink(self.measurements.extend) if to is None else to
-        self._optimizer, self._every, self._block = optimizer, every, block
-        self._names, self._views, self._law, self._units = names, views, law, units
-        self._step, self._meters = 0, list[Meter]()
-        self._laid_out: Hashable = None
-        self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
-        self._measured: list[Measurement] = []  # and not yet handed over
-        self._summed: list[int] = []  # steps of which the meters have sums
-        self._count = 0  # of steps that are in no block yet
-        self._waiting: list[tuple[list[int], Meter, tuple[Tensor, ...]]] = []
+        self._optimizer = optimizer
+        self._interval = every
+        self._sink = Sink(self.measurements.extend) if to is None else to
+        self._names = names
+        self._views = views
+        self._law = law
+        self._block_size = block
+        self._by_unit = units
+        self._step = 0
+        self._steps_in_block = 0
+        self._meters: list[Meter] = []
+        self._layout_key: Hashable = None
+        # The weights of `_layout_key`, kept so that no other weight gets the id of one of them.
+        self._kept_weights: list[Tensor] = []
+        # A measured step passes through three stages: its inner products are in the meters, its
+        # numbers are in a table on the device, its measurements are on the host.
+        self._steps_in_meters: list[int] = []
+        self._tables: list[tuple[list[int], Meter, tuple[Tensor, ...]]] = []
+        self._pending: list[Measurement] = []
         check_names(optimizer, names, views)
-        watched_weights(optimizer, rules_of(optimizer), names, views)  # called for its errors
+        find_weights(optimizer, group_rules_of(optimizer), names, views)  # Raises its errors now.
         self._hooks = [
-            optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
         ]
 
     def flush(self) -> None:
         """Hand over what has been measured so far. This waits for the device.
 
-        What `to` or `law` raises, this raises too; the measurements are kept for the next time.
+        If `to` or `law` raises, this raises, too; the measurements are kept for the next time.
         """
         with torch.no_grad():
-            self._tabulate()
-        waiting, self._waiting, self._count = self._waiting, [], 0
-        found = [
-            each
-            for steps, meter, table in waiting
-            for each in meter.read(steps, [x.cpu() for x in table])
-        ]
-        self._measured += [each for *_, each in sorted(found, key=lambda each: each[:2])]
-        measured = list(self._measured)
+            self._make_tables()
+        tables, self._tables = self._tables, []
+        self._steps_in_block = 0
+        rows: list[tuple[int, int, Measurement]] = []
+        for steps, meter, table in tables:
+            rows += meter.read_table(steps, [x.cpu() for x in table])
+        rows.sort(key=lambda row: row[:2])  # by step, then by weight
+        self._pending += [measurement for _, _, measurement in rows]
+        measurements = list(self._pending)
         if self._law is not None:
-            measured = [replace(each, predicted=float(self._law(each))) for each in measured]
-        if measured:
-            self._to(measured)
-        self._measured.clear()
+            measurements = [replace(m, predicted=float(self._law(m))) for m in measurements]
+        if measurements:
+            self._sink(measurements)
+        self._pending.clear()
 
     def close(self) -> None:
-        """Flush, and leave the optimizer."""
+        """Hand over what has been measured, and remove the hooks from the optimizer."""
         for hook in self._hooks:
             hook.remove()
         self.flush()
-        self._to.close()
+        self._sink.close()
 
     def __enter__(self) -> Probe:
         return self
@@ -111,87 +119,103 @@ class Probe:
         self.close()
 
     def state_dict(self) -> dict[str, int]:
-        """The count of steps, for a checkpoint. What has been measured so far is handed over."""
+        """Hand over what has been measured, and return the count of steps for a checkpoint."""
         self.flush()
         return {"step": self._step}
 
     def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
-        """Go on with the count of steps of a checkpoint.
+        """Continue with the count of steps of a checkpoint.
 
         Raises:
             ValueError: the state_dict has no count.
         """
         if not isinstance(state_dict.get("step"), int):
             raise ValueError(f"a probe's state_dict has a step, got {dict(state_dict)!r}")
-        self._tabulate()
-        self._waiting, self._measured = [], []
-        self._count, self._step = 0, state_dict["step"]
+        self._make_tables()
+        self._tables = []
+        self._pending = []
+        self._steps_in_block = 0
+        self._step = state_dict["step"]
 
     @torch.no_grad()
-    def _before(
-        self, _: Any = None, args: tuple[Any, ...] = (), options: Mapping[str, Any] = _NONE
+    def _before_step(
+        self, _: Any = None, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NO_KWARGS
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if (self._step + 1) % self._every:
+        """Save weights and gradients; return the step's arguments with its closure wrapped."""
+        if (self._step + 1) % self._interval:
             return None
-        self._lay_out()
+        self._update_meters()
         for meter in self._meters:
-            meter.keep([self._optimizer.state.get(weight, {}) for weight in meter.weights])
-        if not any(map(callable, (*args, *options.values()))):
-            self._keep_gradients()
+            meter.save_before_step(
+                [self._optimizer.state.get(weight, {}) for weight in meter.weights]
+            )
+        if not any(map(callable, (*args, *kwargs.values()))):
+            self._save_gradients()
             return None
-        named = {key: _followed(each, self._keep_gradients) for key, each in options.items()}
-        return tuple(_followed(each, self._keep_gradients) for each in args), named
+        wrapped_args = tuple(_wrap_closure(arg, self._save_gradients) for arg in args)
+        wrapped_kwargs = {
+            name: _wrap_closure(arg, self._save_gradients) for name, arg in kwargs.items()
+        }
+        return wrapped_args, wrapped_kwargs
 
-    def _keep_gradients(self) -> None:
+    def _save_gradients(self) -> None:
         with torch.no_grad():
             for meter in self._meters:
-                meter.keep_gradients()
+                meter.save_gradients()
 
     @torch.no_grad()
-    def _after(self, *_: Any) -> None:
+    def _after_step(self, *_: Any) -> None:
+        """Measure the step, and hand over the block if it is full."""
         self._step += 1
-        if self._step % self._every:
+        if self._step % self._interval:
             return
         for meter in self._meters:
-            meter.sum()
-        self._summed.append(self._step)
-        if len(self._summed) >= _TOGETHER:
-            self._tabulate()
-        self._count += 1
-        if self._count >= self._block:
+            meter.measure_step()
+        self._steps_in_meters.append(self._step)
+        if len(self._steps_in_meters) >= STEPS_PER_TABLE:
+            self._make_tables()
+        self._steps_in_block += 1
+        if self._steps_in_block >= self._block_size:
             try:
                 self.flush()
-            except Exception as error:  # the step is done
-                warnings.warn(f"{_KEPT}: {type(error).__name__}: {error}", stacklevel=2)
+            except Exception as error:
+                # The optimizer has stepped already, so an error would stop a training that works.
+                warnings.warn(
+                    "a probe could not hand over its block; it is kept, and handed over with the"
+                    f" next one: {type(error).__name__}: {error}",
+                    stacklevel=2,
+                )
 
-    def _tabulate(self) -> None:
-        """Make numbers of the sums that the meters have."""
-        if self._summed:
-            self._waiting += [(self._summed, meter, meter.table()) for meter in self._meters]
-            self._summed = []
+    def _make_tables(self) -> None:
+        """Compute the numbers of the steps whose inner products are in the meters."""
+        if self._steps_in_meters:
+            self._tables += [
+                (self._steps_in_meters, meter, meter.make_table()) for meter in self._meters
+            ]
+            self._steps_in_meters = []
 
-    def _lay_out(self) -> None:
-        """Make the meters, unless those of the last step serve."""
-        rules = rules_of(self._optimizer)
-        now = arrangement(self._optimizer, rules)
-        if now == self._laid_out:
+    def _update_meters(self) -> None:
+        """Make new meters if the weights or their tests have changed since the last step."""
+        group_rules = group_rules_of(self._optimizer)
+        key = layout_key(self._optimizer, group_rules)
+        if key == self._layout_key:
             return
-        self._tabulate()
-        watched = watched_weights(self._optimizer, rules, self._names, self._views)
-        self._meters = meters_of(watched, self._units)
-        self._kept = [p for group in self._optimizer.param_groups for p in group["params"]]
-        self._laid_out = now
+        self._make_tables()
+        weights = find_weights(self._optimizer, group_rules, self._names, self._views)
+        self._meters = make_meters(weights, self._by_unit)
+        self._kept_weights = [p for group in self._optimizer.param_groups for p in group["params"]]
+        self._layout_key = key
 
 
-def _followed(argument: Any, keep: Callable[[], None]) -> Any:
-    """A closure that calls `keep` when it has made gradients; another argument as it is."""
+def _wrap_closure(argument: Any, after: Callable[[], None]) -> Any:
+    """Return a closure that calls `after` once it has made gradients; other arguments as is."""
     if not callable(argument):
         return argument
 
     @functools.wraps(argument)
     def closure() -> Any:
         loss = argument()
-        keep()
+        after()
         return loss
 
     return closure
@@ -201,9 +225,9 @@ def probe(
     optimizer: Any,
     every: int = 10,
     *,
-    to: Sink | OfMeasurements | None = None,
+    to: Sink | MeasurementsFn | None = None,
     model: nn.Module | None = None,
-    views: Views = None,
+    views: MeasuredViews = None,
     law: Any = None,
     block: int | None = None,
     units: bool = False,
@@ -226,24 +250,27 @@ def probe(
     every process must make a probe then.
 
     Args:
-        optimizer: of torch, of this library, or any other with torch's step hooks; or a wrapper
-            that holds one as `.optimizer`, as Accelerate's and Lightning's do.
+        optimizer: a torch optimizer, one of this library, or any other with torch's step hooks; or
+            a wrapper that holds one as `.optimizer`, as Accelerate's and Lightning's do.
         every: k; steps are counted from 1.
-        to: takes a list of measurements when a block is full: a function, or a `Sink`: `Page`,
-            `JSONLines`, `TensorBoard`, `WandB` or your own. None collects
-            them in `Probe.measurements`. If it raises within a step, that is a warning, and it
-            gets the block with the next one.
-        model: gives the weights their names; those that `named_parameters()` gave an optimizer
-            are known without.
+        to: a function or a `Sink` that receives a list of measurements when a block is full:
+            `Page`, `JSONLines`, `TensorBoard`, `WandB` or your own. None collects them in
+            `Probe.measurements`. If it raises within a step, that is a warning, and it gets the
+            block with the next one.
+        model: gives the weights their names; names that `named_parameters()` gave an optimizer
+            are known without it.
         views: the view that is measured, for all weights, or by name (None leaves one out); by
             default that of the manifold, or else the first that is tested.
-        law: has a `predict(measurement)`, or is a function of a measurement; what it returns
-            is `Measurement.predicted`.
-        block: measured steps that are handed over at once; None: as many as the sink says, which
-            is 64, and 1 for a `Page`, which waits for the device at each of them.
-        units: True gives each measurement its `units`, the numbers of every unit. Until a block
-            is handed over they take 40 bytes per unit and measured step on the device, and 8 for
-            each tested view.
+        law: an object with a method `predict(measurement)`, or a function of a measurement; its
+            result is `Measurement.predicted`.
+        block: number of measured steps that are handed over at once; None: as many as the sink
+            says, which is 64, and 1 for a `Page`, which waits for the device at each of them.
+        units: whether to give each measurement its `units`, the numbers of every unit. Until a
+            block is handed over they take 40 bytes per unit and measured step on the device, and 8
+            for each tested view.
+
+    Returns:
+        The probe. Call its `close` after training, or use it in a `with` statement.
 
     Raises:
         TypeError: this is no optimizer, or `to` no function.
@@ -254,35 +281,36 @@ def probe(
     Example:
         >>> weight = torch.nn.Parameter(torch.eye(2))
         >>> optimizer = torch.optim.SGD([weight], lr=0.1)
-        >>> with probe(optimizer, every=1) as found:
+        >>> with probe(optimizer, every=1) as watch:
         ...     weight.grad = torch.eye(2).flip(0)
         ...     optimizer.step()
-        >>> round(found.measurements[0].turn, 4), found.measurements[0].invariant_view
+        >>> round(watch.measurements[0].turn, 4), watch.measurements[0].invariant_view
         (0.0997, 'channel')
     """
-    found = unwrap(optimizer)
-    if not isinstance(found, Optimizer):
+    torch_optimizer = unwrap(optimizer)
+    if not isinstance(torch_optimizer, Optimizer):
         raise TypeError(
             f"probe takes a torch optimizer, got {type(optimizer).__name__}; "
             "of a wrapper, pass the optimizer within (its .optimizer)"
         )
-    optimizer = found
     if to is not None and not callable(to):
-        sinks = "a function of a list of measurements, or a sink such as Page(path)"
-        raise TypeError(f"to must be {sinks}, got {to!r}")
+        raise TypeError(
+            "to must be a function of a list of measurements, or a sink such as Page(path), got"
+            f" {to!r}"
+        )
     sink = to if to is None or isinstance(to, Sink) else Sink(to)
     if block is None:
         block = (sink or Sink).block
     for argument, value in (("every", every), ("block", block)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{argument} must be a positive number of steps, got {value!r}")
-    names: dict[Tensor, str] = (
-        {} if model is None else {p: name for name, p in model.named_parameters()}
-    )
-    stepped = {p for group in optimizer.param_groups for p in group["params"]}
-    if model is not None and stepped.isdisjoint(names):
-        raise ValueError("model: none of its parameters is a weight of the optimizer")
+    names: dict[Tensor, str] = {}
+    if model is not None:
+        names = {p: name for name, p in model.named_parameters()}
+        weights = {p for group in torch_optimizer.param_groups for p in group["params"]}
+        if weights.isdisjoint(names):
+            raise ValueError("model: none of its parameters is a weight of the optimizer")
     predict = law if law is None or callable(law) else law.predict
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)
-    return Probe(optimizer, every, sink, names, views, predict, block, units)
+    return Probe(torch_optimizer, every, sink, names, views, predict, block, units)

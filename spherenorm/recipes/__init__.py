@@ -1,25 +1,23 @@
-"""The paper's optimizers, its baselines, and norm control since: each reads like its algorithm.
+"""Recipes: the paper's optimizers, its baselines, and norm control since.
 
-A recipe is a function from hyper-parameters to a rule:
+A recipe is a function from hyper-parameters to a rule, and reads like its algorithm:
 
     >>> rule = sgdp(lr=0.1, momentum=0.9)
     >>> rule.state_keys
     ('momentum',)
 
 Names and defaults of the hyper-parameters are those of torch.optim and of the `adamp` package. A
-number outside its interval, such as a momentum of 1, is refused by the rule that takes it. Views
-and `per` are explained in `spherenorm.rules.ScaleInvarianceTest`.
+rule raises ValueError for a number outside its interval, such as a momentum of 1.
+`spherenorm.rules.ScaleInvarianceTest` explains views and `per`.
 
-`spherenorm.wrappers` makes further recipes of any recipe, also of yours: `hyperball("lion")`, and
-`spherenorm.zoo` has those of other libraries.
+`spherenorm.wrappers` derives recipes from any recipe, such as `hyperball("lion")`, and
+`spherenorm.zoo` has the optimizers of other libraries.
 """
 
 from typing import TYPE_CHECKING
 
 from spherenorm.recipes.adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
-from spherenorm.recipes.matrix import gain_adam as gain_adam
 from spherenorm.recipes.matrix import mdmuon, muon, muonh, muown, normuon, scion
-from spherenorm.recipes.matrix import orthogonal_momentum as orthogonal_momentum
 from spherenorm.recipes.sgd import lars, sgd, sgdp, sgdw
 from spherenorm.recipes.sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
 from spherenorm.support import unknown_attribute
@@ -50,8 +48,5 @@ __all__ = [
     "sgdw",
 ]
 
-for _name in __all__:
-    globals()[_name].__module__ = __name__  # where users find them, whatever file they are in
-
-if not TYPE_CHECKING:  # which would take any name then
+if not TYPE_CHECKING:  # A type checker would accept any name with a module __getattr__.
     __getattr__ = unknown_attribute(__name__, __all__)

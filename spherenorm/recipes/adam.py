@@ -1,15 +1,15 @@
-"""Adam and its variants, and other optimizers that precondition entry by entry."""
+"""Adam, its variants, and other optimizers that treat each entry separately."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from spherenorm import rules as r
-from spherenorm.invariance import Per
 from spherenorm.numerics import Scalar
 from spherenorm.recipes.sgd import CHANNEL_THEN_LAYER, Views, torch_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import Chain, chain
+from spherenorm.rules.invariance import Per
 from spherenorm.views import ViewLike
 
 
@@ -20,15 +20,20 @@ def adam(
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 0.0,
 ) -> Chain:
-    """Adam with L2 regularization, as torch.optim.Adam.
+    """Adam with L2 regularization, as torch.optim.Adam:
+
+        g <- g + weight_decay w,
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr u.
 
     Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr: in [0, inf).
-        betas: decay rates of the two moments, each in [0, 1).
-        eps: added to the root of the second moment, in [0, inf).
-        weight_decay: in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of the L2 term weight_decay w in the gradient, in [0, inf).
 
     Example:
         >>> rule, weight = adam(lr=0.1), torch.ones(2)
@@ -39,6 +44,8 @@ def adam(
         ['step', 'exp_avg', 'exp_avg_sq']
 
     Source: Kingma and Ba 2015, Algorithm 1.
+
+    `spherenorm code adam` prints it as plain torch.
     """
     return chain(
         r.CoupledDecay(weight_decay),
@@ -54,13 +61,19 @@ def adamw(
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 1e-2,
 ) -> Chain:
-    """Adam with decoupled weight decay, as torch.optim.AdamW: w loses lr weight_decay w per step.
+    """Adam with decoupled weight decay, as torch.optim.AdamW:
 
-    Start with lr = 0.001, betas (0.9, 0.999) (as `adam`).
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
+
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = adamw(lr=0.1, weight_decay=0.5), torch.ones(2)
@@ -68,6 +81,8 @@ def adamw(
         tensor([0.9500, 0.9500])
 
     Source: Loshchilov and Hutter 2019, Algorithm 2.
+
+    `spherenorm code adamw` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -88,18 +103,28 @@ def adamp(
     views: Views = CHANNEL_THEN_LAYER,
     per: Per = "tensor",
 ) -> Chain:
-    """AdamP: Adam whose step loses its radial part where the weight is scale-invariant.
+    """AdamP: Adam whose step loses its radial part where the weight is scale-invariant:
 
-    Bias correction and decoupled decay are those of the release.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        q = u - (<w, u> / <w, w>) w if |cos(w, g)| < delta / sqrt(dim(w)), else u,
+        w <- w - lr (q + wd_ratio weight_decay w),    wd_ratio only where q is projected.
+
+    The test looks at channels first, and then at the layer. Bias correction and decoupled decay are
+    those of the release.
 
     Start with lr = 0.001, betas (0.9, 0.999) (the `adamp` package's).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: in [0, inf).
-        delta, views, per: of the test for scale invariance; see `rules.ScaleInvarianceTest`.
-        wd_ratio: multiplies the decay of scale-invariant weights, in [0, inf).
-        nesterov: look ahead by one averaged step; see `rules.AdaptiveMoments`.
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        delta: threshold of the test for scale invariance, in (0, inf).
+        wd_ratio: factor of the decay of scale-invariant weights, in [0, inf).
+        nesterov: take beta1 m + (1 - beta1) g for m, as the release does.
+        views: the views that the test tries, in order; the first that passes wins.
+        per: "tensor" decides for a weight as a whole, "unit" for each of its units.
 
     Example:
         >>> rule, weight = adamp(lr=0.1), torch.eye(2)
@@ -109,6 +134,8 @@ def adamp(
         tensor([1., 1.])
 
     Source: Heo et al. 2021 (AdamP), Algorithm 2; the `adamp` package.
+
+    `spherenorm code adamp` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps, nesterov=nesterov),
@@ -127,20 +154,24 @@ def adamc(
     weight_decay: Scalar = 1e-2,
     max_lr: Scalar | None = None,
 ) -> Chain:
-    """AdamW for normalized layers, whose decay is corrected for a schedule of the learning rate:
+    """AdamW for normalized layers, with a decay that is corrected for the learning-rate schedule:
 
-        w loses weight_decay lr^2 / max_lr w per step.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr u - weight_decay (lr^2 / max_lr) w.
 
     So |g| / |w| keeps its equilibrium while lr falls; AdamW's grows. Layers without a normalization
     behind them, such as the head, belong in a param_group of `adamw`.
 
-    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: in [0, inf).
-        max_lr: the largest learning rate of the schedule, in (0, inf). None stands for lr, at which
-            this is AdamW: a schedule needs the number. (OneCycleLR sets it by itself.)
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of the decay, in [0, inf).
+        max_lr: the largest learning rate of the schedule, in (0, inf). None stands for lr, with
+            which this is AdamW, so that a schedule needs the number. (OneCycleLR sets it.)
 
     Raises:
         ValueError: `max_lr` is smaller than `lr`, or 0.
@@ -152,11 +183,13 @@ def adamc(
         tensor([0.0250])
 
     Source: Defazio 2025 (AdamC), Algorithm 1.
+
+    `spherenorm code adamc` prints it as plain torch.
     """
-    share: Scalar = 1.0 if max_lr is None else lr / _at_least(lr, max_lr)
+    relative_lr: Scalar = 1.0 if max_lr is None else lr / _check_max_lr(max_lr, lr)
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
-        r.DecoupledDecay(weight_decay * share),
+        r.DecoupledDecay(weight_decay * relative_lr),
         r.StepSize(lr),
     )
 
@@ -169,14 +202,19 @@ def lamb(
     weight_decay: Scalar = 0.0,
     view: ViewLike = "layer",
 ) -> Chain:
-    """LAMB: AdamW whose step, decay included, is a share lr of the weight's norm.
+    """LAMB: AdamW whose step, decay included, has lr times the norm of the weight:
+
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        s = u + weight_decay w,    w <- w - lr |w| s / |s|.
 
     Start with lr = 0.01, betas (0.9, 0.999) (measured).
 
     Args:
         lr: |w' - w| / |w|, in [0, inf).
-        betas, eps: as for `adam`.
-        weight_decay: in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of w in s, in [0, inf).
         view: splits a weight into the units whose norms are compared.
 
     Example:
@@ -186,6 +224,8 @@ def lamb(
         tensor(0.1000)
 
     Source: You et al. 2020, Algorithm 2.
+
+    `spherenorm code lamb` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -199,14 +239,17 @@ def lamb(
 def lion(
     lr: Scalar = 1e-4, betas: tuple[Scalar, Scalar] = (0.9, 0.99), weight_decay: Scalar = 0.0
 ) -> Chain:
-    """Lion: the sign of an average, with decoupled decay.
+    """Lion: the sign of an average of gradients, with decoupled decay:
+
+        u = sign(beta1 m + (1 - beta1) g),    m <- beta2 m + (1 - beta2) g,
+        w <- w - lr (u + weight_decay w).
 
     Start with lr = 0.001, betas (0.9, 0.99) (measured; large models take a tenth).
 
     Args:
         lr: the step of each entry, in [0, inf).
-        betas: of the average as it is read, and as it is kept, each in [0, 1).
-        weight_decay: in [0, inf).
+        betas: beta1 and beta2, each in [0, 1).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = lion(lr=0.1), torch.zeros(3)
@@ -214,6 +257,8 @@ def lion(
         tensor([-0.1000,  0.1000,  0.0000])
 
     Source: Chen et al. 2023, Algorithm 2.
+
+    `spherenorm code lion` prints it as plain torch.
     """
     return chain(
         r.InterpolatedAverage(*betas),
@@ -232,17 +277,20 @@ def rmsprop(
     momentum: Scalar = 0.0,
     centered: bool = False,
 ) -> Chain:
-    """RMSprop with momentum on the preconditioned gradient, as torch.optim.RMSprop.
+    """RMSprop with momentum on the preconditioned gradient, as torch.optim.RMSprop:
+
+        g <- g + weight_decay w,    v <- alpha v + (1 - alpha) g^2,
+        p <- momentum p + g / (sqrt(v) + eps),    w <- w - lr p.
 
     Start with lr = 0.001, momentum 0.9 (measured).
 
     Args:
-        lr: in [0, inf).
-        alpha: decay rate of the second moment, in [0, 1).
-        eps: added to the root of the second moment, in [0, inf).
-        weight_decay: of an L2 regularization, in [0, inf).
-        momentum: in [0, 1).
-        centered: reduce the second moment by the square of the first.
+        lr: learning rate, in [0, inf).
+        alpha: decay rate of v, in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of the L2 term weight_decay w in the gradient, in [0, inf).
+        momentum: in [0, 1); 0 needs no state.
+        centered: subtract the square of the average gradient from v.
 
     Example:
         >>> rule, weight = rmsprop(lr=0.1, alpha=0.75), torch.zeros(2)
@@ -251,6 +299,8 @@ def rmsprop(
         tensor([-0.2000,  0.2000])
 
     Source: Tieleman and Hinton 2012, lecture 6.5.
+
+    `spherenorm code rmsprop` prints it as plain torch.
     """
     return chain(
         r.CoupledDecay(weight_decay),
@@ -260,9 +310,15 @@ def rmsprop(
     )
 
 
-def _at_least(lr: Scalar, max_lr: Scalar) -> Scalar:
-    """`max_lr`, which is no smaller than `lr`, as far as both can be read."""
+def _check_max_lr(max_lr: Scalar, lr: Scalar) -> Scalar:
+    """Return `max_lr`, after a check that it is at least `lr` if both are Python numbers.
+
+    Raises:
+        ValueError: `max_lr` is smaller than `lr`, or 0.
+    """
     if isinstance(lr, Tensor) or isinstance(max_lr, Tensor) or 0 < max_lr >= lr:
         return max_lr
-    got = f"got max_lr={max_lr!r} and lr={lr!r}"
-    raise ValueError(f"adamc: max_lr must be the largest learning rate of a schedule, {got}")
+    raise ValueError(
+        "adamc: max_lr must be the largest learning rate of a schedule, "
+        f"got max_lr={max_lr!r} and lr={lr!r}"
+    )

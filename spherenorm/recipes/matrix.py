@@ -20,19 +20,28 @@ def muon(
     precision: str = "weight",
     view: ViewLike = "layer",
 ) -> Chain:
-    """Muon: steps along the orthogonal factor of the momentum, as torch.optim.Muon.
+    """Muon: step along the orthogonal factor of the momentum, as torch.optim.Muon:
 
-    Matrices, convolutions and stacks of matrices alone; `spherenorm.param_groups` gives biases and
-    gains another recipe.
+        M <- momentum M + (1 - momentum) G,    O = NS((1 - momentum) G + momentum M),
+        W <- W - lr (scale O + weight_decay W).
+
+    NS is the Newton-Schulz iteration. It takes matrices, convolutions and stacks of matrices;
+    `spherenorm.param_groups` gives biases and gains another recipe. Torch iterates in bfloat16.
 
     Start with lr = 0.02, momentum 0.95 (Jordan et al. 2024, for hidden matrices).
 
     Args:
-        lr: in [0, inf).
-        momentum: of an average, in [0, 1).
-        weight_decay: in [0, inf); w loses lr weight_decay w.
-        nesterov: orthogonalize (1 - momentum) g + momentum m.
-        coefficients, scale, precision, view: see `rules.Orthogonalize`. Torch iterates in bfloat16.
+        lr: learning rate, in [0, inf).
+        momentum: decay rate of the average M, in [0, 1).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        nesterov: orthogonalize (1 - momentum) G + momentum M; False takes M.
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+        scale: factor by the shape of the matrix: "original" is sqrt(max(1, m / n)),
+            "match_rms_adamw" 0.2 sqrt(max(m, n)), "spectral" sqrt(m / n); or "aspect" or
+            "none".
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
+        view: splits a weight into matrices: "layer", or "channel" for a stack of them.
 
     Example:
         >>> rule = muon(lr=0.1, coefficients="polar_express")
@@ -42,6 +51,8 @@ def muon(
                 [ 0.1000,  0.0000]])
 
     Source: Jordan et al. 2024; Liu et al. 2025 (Moonlight).
+
+    `spherenorm code muon` prints it as plain torch.
     """
     return chain(
         orthogonal_momentum(momentum, nesterov),
@@ -60,14 +71,21 @@ def muonh(
     precision: str = "weight",
     view: ViewLike = "layer",
 ) -> Chain:
-    """MuonH, Muon on the hyperball: |w| stays as it was, and a step turns w by about lr.
+    """MuonH, Muon on the hyperball: |W| keeps its initial value, and a step turns W by about lr:
+
+        M <- momentum M + (1 - momentum) G,    O = NS((1 - momentum) G + momentum M),
+        W <- |W_0| N(W - lr |W| N(O)),    N(X) = X / |X|,    NS a Newton-Schulz iteration.
 
     Start with lr = 0.02, momentum 0.95 (the default).
 
     Args:
-        lr: as for `adamh`.
-        view: splits a weight into the units whose norm stays; each is one matrix, too.
-        momentum, nesterov, coefficients, precision: as for `muon`.
+        lr: the length of a step as a multiple of |W|, in [0, inf).
+        momentum: decay rate of the average M, in [0, 1).
+        nesterov: orthogonalize (1 - momentum) G + momentum M; False takes M.
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
+        view: splits a weight into the units that keep their norm; each is also one matrix.
 
     Example:
         >>> rule, weight = muonh(lr=0.1), torch.eye(2)
@@ -76,6 +94,8 @@ def muonh(
         tensor(1.)
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
+
+    `spherenorm code muonh` prints it as plain torch.
     """
     return chain(
         orthogonal_momentum(momentum, nesterov),
@@ -96,13 +116,25 @@ def normuon(
     scale: str = "original",
     precision: str = "weight",
 ) -> Chain:
-    """NorMuon: Muon whose rows are divided by a running root mean square, at the same length.
+    """NorMuon: Muon whose rows are divided by a running root mean square, at the same norm:
 
-    Start with lr = 0.02, momentum 0.95 (as `muon`).
+        M <- momentum M + (1 - momentum) G,    O = NS((1 - momentum) G + momentum M),
+        v <- beta2 v + (1 - beta2) |O_i|^2 in each row i,    U_i = O_i / sqrt(v / (1 - beta2^t)),
+        W <- W - lr (scale |O| U / |U| + weight_decay W),    NS a Newton-Schulz iteration.
+
+    Start with lr = 0.02, momentum 0.95 (usual for hidden matrices).
 
     Args:
-        lr, momentum, weight_decay, coefficients, scale, precision: as for `muon`.
-        beta2: decay rate of the rows' squares, in [0, 1).
+        lr: learning rate, in [0, inf).
+        momentum: decay rate of the average M, in [0, 1).
+        beta2: decay rate of v, in [0, 1).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+        scale: factor by the shape of the matrix: "original" is sqrt(max(1, m / n)),
+            "match_rms_adamw" 0.2 sqrt(max(m, n)), "spectral" sqrt(m / n); or "aspect" or
+            "none".
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
         >>> rule, weight = normuon(lr=0.1, weight_decay=0.0), torch.zeros(2, 3)
@@ -111,6 +143,8 @@ def normuon(
         tensor([0.0868, 0.0868])
 
     Source: Li et al. 2025, arXiv:2510.05491, as released; Algorithm 1 has another length.
+
+    `spherenorm code normuon` prints it as plain torch.
     """
     return chain(
         orthogonal_momentum(momentum, nesterov=True),
@@ -140,11 +174,14 @@ def scion(
     Start with lr = 0.0005, momentum 0.9 (measured).
 
     Args:
-        lr: in [0, inf).
-        momentum: of an average, in [0, 1).
-        radius: of the ball, in the norm sqrt(n / m) |w|_2, in [0, inf).
+        lr: learning rate, in [0, inf).
+        momentum: decay rate of the average, in [0, 1).
+        radius: radius of the ball in the norm sqrt(n / m) |w|_2, in [0, inf).
         weight_decay: in [0, inf); 1 is the constrained form, and 0 steepest descent.
-        coefficients, precision, view: as for `muon`.
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
+        view: splits a weight into matrices: "layer", or "channel" for a stack of them.
 
     Example:
         >>> rule, weight = scion(lr=1.0, coefficients="polar_express"), torch.eye(2)
@@ -154,6 +191,8 @@ def scion(
                 [ 0., 50.]])
 
     Source: Pethick et al. 2025, arXiv:2502.07529, Algorithms 1 and 2.
+
+    `spherenorm code scion` prints it as plain torch.
     """
     return chain(
         r.ExponentialAverage(momentum),
@@ -174,20 +213,26 @@ def muown(
     coefficients: str = "original",
     precision: str = "weight",
 ) -> Chain:
-    """Muown: Muon steps the directions of rows, and Adam their norms: w = g v / |v| in each row.
+    """Muown: Muon steps the directions of rows and Adam their norms, w = g v / |v| in each row:
 
-    The gains are states of the optimizer; the model stays as it is. A row turns by lr / |v|. Call
-    `optimizer.reset_averages()` after writing into the parameters, whose norms are the gains.
+        D = RadialProjection(dL/dV),    M <- momentum M + (1 - momentum) D,
+        V <- V - lr sqrt(max(1, m / n)) NS(M),    g by Adam with the rate gain_ratio lr.
+
+    NS is the Newton-Schulz iteration. The gains g and the norms |v| are states of the optimizer;
+    the model holds w. A row turns by about lr / |v|. Call `optimizer.reset_averages()` after
+    writing into the parameters, whose norms are the gains.
 
     Start with lr = 0.01, momentum 0.95 (the default).
 
     Args:
-        lr: of the directions, in [0, inf).
-        momentum: of an average, in [0, 1).
-        betas: of the gains' Adam.
-        weight_decay: of the gains alone, in [0, inf).
-        gain_ratio: the learning rate of the gains is so many times lr.
-        coefficients, precision: as for `muon`.
+        lr: learning rate of the directions, in [0, inf).
+        momentum: decay rate of the average M, in [0, 1).
+        betas: decay rates of the gains' Adam, each in [0, 1).
+        weight_decay: decoupled decay of the gains, in [0, inf).
+        gain_ratio: learning rate of the gains as a multiple of lr, in [0, inf).
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
         >>> rule = muown(lr=0.1)
@@ -197,6 +242,8 @@ def muown(
                 [ 0.0700,  1.0000]])
 
     Source: arXiv:2605.10797.
+
+    `spherenorm code muown` prints it as plain torch.
     """
     direction = chain(
         r.RadialProjection("channel"),
@@ -217,16 +264,24 @@ def mdmuon(
     coefficients: str = "original",
     precision: str = "weight",
 ) -> Chain:
-    """Magnitude and direction decoupled, with Muon: W = diag(a) V diag(b), |V| as it was.
+    """Magnitude and direction decoupled, with Muon: W = diag(a) V diag(b), where |V| is constant:
 
-    The gains a and b start at 1 and stay positive.
+        M <- momentum M + (1 - momentum) dL/dV,    O = NS((1 - momentum) dL/dV + momentum M),
+        V <- |V_0| N(V - lr sqrt(max(m, n) / min(m, n)) O),    N(X) = X / |X|,
+        a and b by Adam with the rate gain_ratio lr.
+
+    NS is the Newton-Schulz iteration. The gains a and b start at 1 and stay positive.
 
     Start with lr = 0.05, momentum 0.95 (measured).
 
     Args:
-        lr: of V, in [0, inf).
-        momentum: of an average, which looks ahead by one step, in [0, 1).
-        betas, gain_ratio, coefficients, precision: as for `muown`.
+        lr: learning rate of V, in [0, inf).
+        momentum: decay rate of the average M, in [0, 1).
+        betas: decay rates of the gains' Adam, each in [0, 1).
+        gain_ratio: learning rate of the gains as a multiple of lr, in [0, inf).
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
         >>> rule = mdmuon(lr=0.1)
@@ -236,6 +291,8 @@ def mdmuon(
                 [ 0.0700,  1.0000]])
 
     Source: Hägele et al. 2026, arXiv:2606.25971.
+
+    `spherenorm code mdmuon` prints it as plain torch.
     """
     direction = chain(
         orthogonal_momentum(momentum, nesterov=True),
@@ -251,12 +308,12 @@ def mdmuon(
 def gain_adam(
     lr: Scalar, betas: tuple[Scalar, Scalar], name: str = "gain", weight_decay: Scalar = 0.0
 ) -> Rule:
-    """AdamW of gains, whose states have `name` before them."""
+    """Return AdamW for gains; `name` is a prefix for the keys of its states."""
     adam = r.AdaptiveMoments(*betas, eps=1e-8, name=name)
     return chain(adam, r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
 def orthogonal_momentum(momentum: Scalar, nesterov: bool) -> Rule:
-    """Muon's momentum: an average, or what it will be if the gradient comes once more."""
-    read = momentum**2 if nesterov else momentum
-    return r.InterpolatedAverage(read, momentum, buffer="momentum_buffer")
+    """Return Muon's momentum: an average, with `nesterov` after a second step of one gradient."""
+    direction_decay = momentum**2 if nesterov else momentum
+    return r.InterpolatedAverage(direction_decay, momentum, buffer="momentum_buffer")

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from spherenorm import rules as r
-from spherenorm.invariance import Per
 from spherenorm.numerics import Scalar, is_zero
 from spherenorm.registry import recipe
 from spherenorm.rule import Chain, Rule, chain
+from spherenorm.rules.invariance import Per
 from spherenorm.views import ViewLike
 
 Views = Sequence[ViewLike]
@@ -28,20 +28,19 @@ def sgd(
 ) -> Chain:
     """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD:
 
-        p <- momentum p + (1 - dampening) (g + weight_decay w)
-        w <- w - lr p
+        g <- g + weight_decay w,    p <- momentum p + (1 - dampening) g,    w <- w - lr p.
 
-    The first gradient enters p whole. Torch refuses `nesterov` with a momentum of 0 or with
-    dampening; here both are allowed, since a schedule may switch momentum on.
+    The first gradient enters p without dampening. Torch refuses `nesterov` with a momentum of 0 or
+    with dampening; here both are allowed, since a schedule may switch momentum on.
 
     Start with lr = 0.1, momentum 0.9 (measured, and usual for ResNets).
 
     Args:
-        lr: in [0, inf).
-        momentum: in [0, 1); at the Python number 0 there is no buffer.
+        lr: learning rate, in [0, inf).
+        momentum: in [0, 1); the Python number 0 needs no buffer.
         dampening: in [0, 1].
-        weight_decay: in [0, inf).
-        nesterov: w loses lr (g + momentum p) instead.
+        weight_decay: factor of the L2 term weight_decay w in the gradient, in [0, inf).
+        nesterov: step by g + momentum p instead of p.
 
     Example:
         >>> rule, weight = sgd(lr=0.1, momentum=0.9), torch.ones(2)
@@ -49,6 +48,8 @@ def sgd(
         (tensor([0.9000, 0.9000]), {'momentum_buffer': tensor([1., 1.])})
 
     Source: Heo et al. 2021 (AdamP), Section 2.4.
+
+    `spherenorm code sgd` prints it as plain torch.
     """
     return chain(
         r.CoupledDecay(weight_decay),
@@ -65,16 +66,21 @@ def sgdw(
     weight_decay: Scalar = 0.0,
     nesterov: bool = False,
 ) -> Chain:
-    """SGD with decoupled weight decay: w loses lr weight_decay w per step.
+    """SGD with momentum and decoupled weight decay:
 
-    The decay is multiplied by the learning rate, as in torch.optim.AdamW; the printed SGDW
-    multiplies it by the schedule only.
+        p <- momentum p + (1 - dampening) g,    w <- w - lr (p + weight_decay w).
 
-    Start with lr = 0.1, momentum 0.9 (as `sgd`).
+    The first gradient enters p without dampening. The decay is multiplied by the learning rate, as
+    in torch.optim.AdamW; the printed SGDW multiplies it only by the schedule.
+
+    Start with lr = 0.1, momentum 0.9 (usual for ResNets).
 
     Args:
-        lr, momentum, dampening, nesterov: as for `sgd`.
-        weight_decay: in [0, inf).
+        lr: learning rate, in [0, inf).
+        momentum: in [0, 1); the Python number 0 needs no buffer.
+        dampening: in [0, 1].
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        nesterov: step by g + momentum p instead of p.
 
     Example:
         >>> weight, no_grad = torch.ones(2), torch.zeros(2)
@@ -82,6 +88,8 @@ def sgdw(
         tensor([0.9500, 0.9500])
 
     Source: Loshchilov and Hutter 2019, Algorithm 1.
+
+    `spherenorm code sgdw` prints it as plain torch.
     """
     return chain(
         *torch_momentum(momentum, dampening, nesterov),
@@ -104,21 +112,31 @@ def sgdp(
     per: Per = "tensor",
     project_buffer: bool = False,
 ) -> Chain:
-    """SGDP: SGD with momentum whose step loses its radial part where the weight is scale-invariant.
+    """SGDP: SGD with momentum whose step loses its radial part where the weight is scale-invariant:
 
-    The decay is the release's, lr weight_decay / (1 - momentum) per step.
+        p <- momentum p + (1 - dampening) g,
+        q = p - (<w, p> / <w, w>) w if |cos(w, g)| < delta / sqrt(dim(w)), else p,
+        w <- w - lr (q + wd_ratio weight_decay / (1 - momentum) w),    wd_ratio only where q is
+                                                                       projected.
+
+    The test looks at channels first, and then at the layer. The decay is the release's.
 
     Start with lr = 0.1, momentum 0.9 (the `adamp` package's).
 
     Args:
-        lr, momentum, dampening, nesterov: as for `sgd`.
-        weight_decay: in [0, inf).
-        eps: accepted for the `adamp` package's sake and not used: the projection here is exact.
-        delta, views, per: of the test for scale invariance; see `rules.ScaleInvarianceTest`.
-        wd_ratio: multiplies the decay of scale-invariant weights, in [0, inf).
-        project_buffer: remember the projected momentum, as the release does without Nesterov
+        lr: learning rate, in [0, inf).
+        momentum: in [0, 1).
+        dampening: in [0, 1].
+        weight_decay: factor of the decay, in [0, inf).
+        nesterov: take g + momentum p for p in q.
+        eps: accepted for compatibility with the `adamp` package; the projection here is exact.
+        delta: threshold of the test for scale invariance, in (0, inf).
+        wd_ratio: factor of the decay of scale-invariant weights, in [0, inf).
+        views: the views that the test tries, in order; the first that passes wins.
+        per: "tensor" decides for a weight as a whole, "unit" for each of its units.
+        project_buffer: store the projected momentum, as the release does without Nesterov
             momentum (its projection works in place on its buffer). Algorithm 1, and the release
-            with Nesterov, remember the unprojected one.
+            with Nesterov, store the unprojected one.
 
     Raises:
         ValueError: `project_buffer` goes with `nesterov`; a hyper-parameter is outside its
@@ -134,6 +152,8 @@ def sgdp(
                 [-0.1000,  0.9100]])
 
     Source: Heo et al. 2021 (AdamP), Algorithm 1; the `adamp` package.
+
+    `spherenorm code sgdp` prints it as plain torch.
     """
     test = r.ScaleInvarianceTest(delta, views, per)
     if project_buffer and nesterov:
@@ -161,17 +181,16 @@ def lars(
     trust: Scalar = 1e-3,
     view: ViewLike = "layer",
 ) -> Chain:
-    """LARS: SGD with momentum whose gradient has a share of the weight's norm:
+    """LARS: SGD with momentum whose gradient is scaled to a share of the weight's norm:
 
-        p <- momentum p + lr trust |w| (g + weight_decay w) / |g + weight_decay w|
-        w <- w - p
+        d = g + weight_decay w,    p <- momentum p + lr trust |w| d / |d|,    w <- w - p.
 
     Start with lr = 3, momentum 0.9 (measured).
 
     Args:
-        lr: in [0, inf); inside the momentum, as printed.
+        lr: learning rate, in [0, inf); inside the momentum, as printed.
         momentum: in [0, 1).
-        weight_decay: in [0, inf).
+        weight_decay: factor of w in d, in [0, inf).
         trust: the share of the norm, in [0, inf).
         view: splits a weight into the units whose norms are compared.
 
@@ -183,6 +202,8 @@ def lars(
 
     Source: You et al. 2017, Algorithm 1, with the norm of the sum of gradient and decay for the
     sum of their norms, as implementations have it.
+
+    `spherenorm code lars` prints it as plain torch.
     """
     return chain(
         r.CoupledDecay(weight_decay),
@@ -193,11 +214,11 @@ def lars(
 
 
 def torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False) -> list[Rule]:
-    """At momentum 0, torch.optim keeps no buffer and ignores the dampening."""
+    """Return the momentum of torch.optim, which at momentum 0 has no buffer and no dampening."""
     if is_zero(momentum):
         return []
     if isinstance(momentum, Tensor) and not is_zero(dampening):
-        # (of two Python numbers, or one and a truth value, torch would make a float32)
+        # torch.where makes a float32 of two Python numbers; the sum has the dtype of the momentum.
         dampening = torch.where(momentum == 0, 0, dampening + 0 * momentum)
     return [
         r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")

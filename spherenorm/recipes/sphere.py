@@ -1,4 +1,4 @@
-"""Optimizers that hold the norm of a weight, or leave it to the rest of the step."""
+"""Optimizers that control the norm of a weight: on a sphere, or by projection of the step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def sgdg(
     alpha: Scalar = 0.1,
     view: ViewLike = "channel",
 ) -> Chain:
-    """SGD with momentum on the Grassmann manifold G(1, n), one point per unit.
+    """SGD with momentum on the Grassmann manifold G(1, n), one point y per unit:
+
+        h = clip(tangent part of g + 2 alpha Y (Y^T Y - I), nu),
+        p <- momentum p + lr h,    y <- exp_y(-p), which transports p.
 
     The learning rate sits inside the momentum. Weights should start on the unit sphere
     (`Sphere(view).normalize`); biases, gains and the last layer belong in a Euclidean param_group.
@@ -28,8 +31,8 @@ def sgdg(
     Args:
         lr: radians per unit of gradient, in [0, inf).
         momentum: in [0, 1).
-        nu: the longest gradient of a unit, in (0, inf); None does not clip.
-        alpha: the orthogonality regularization, in [0, inf); 0 leaves it out.
+        nu: the largest norm of a unit's gradient, in (0, inf); None does not clip.
+        alpha: strength of the orthogonality regularization, in [0, inf); 0 leaves it out.
         view: splits a weight into its units.
 
     Example:
@@ -39,6 +42,8 @@ def sgdg(
         tensor([[-0., 1.]])
 
     Source: Cho and Lee 2017, SGD-G.
+
+    `spherenorm code sgdg` prints it as plain torch.
     """
     return chain(
         *_riemannian_gradient(nu, alpha, view),
@@ -57,15 +62,24 @@ def adamg(
     alpha: Scalar = 0.1,
     view: ViewLike = "channel",
 ) -> Chain:
-    """Adam on the Grassmann manifold G(1, n), one second moment per unit; see `sgdg`.
+    """Adam on the Grassmann manifold G(1, n), one point y and one second moment v per unit:
+
+        h = clip(tangent part of g + 2 alpha Y (Y^T Y - I), nu),
+        m <- beta1 m + (1 - beta1) h,    v <- beta2 v + (1 - beta2) |h|^2,
+        d = lr sqrt(1 - beta2^t) / (1 - beta1^t) m / sqrt(v + eps),    y <- exp_y(-d), transports m.
+
+    Weights should start on the unit sphere (`Sphere(view).normalize`); biases, gains and the last
+    layer belong in a Euclidean param_group.
 
     Start with lr = 0.05, betas (0.9, 0.99) (the default).
 
     Args:
         lr: the angle of a first step in radians, in [0, inf).
-        betas: decay rates of the two moments, each in [0, 1).
-        eps: added to the second moment, in [0, inf).
-        nu, alpha, view: as for `sgdg`.
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to v, in [0, inf).
+        nu: the largest norm of a unit's gradient, in (0, inf); None does not clip.
+        alpha: strength of the orthogonality regularization, in [0, inf); 0 leaves it out.
+        view: splits a weight into its units.
 
     Example:
         >>> rule, weight = adamg(lr=0.05, alpha=0.0), torch.tensor([[1.0, 0.0]])
@@ -74,6 +88,8 @@ def adamg(
         (tensor([0.0500]), tensor(1.))
 
     Source: Cho and Lee 2017, Adam-G.
+
+    `spherenorm code adamg` prints it as plain torch.
     """
     return chain(
         *_riemannian_gradient(nu, alpha, view),
@@ -90,18 +106,21 @@ def adamh(
     eps: Scalar = 1e-8,
     view: ViewLike = "layer",
 ) -> Chain:
-    """AdamH, Adam on the hyperball: |w| stays as it was, and a step turns w by about lr:
+    """AdamH, Adam on the hyperball: |w| keeps its initial value, and a step turns w by about lr:
 
-        w <- |w_0| N(w - lr |w| N(u)),    N(x) = x / |x|,    u of Adam.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- |w_0| N(w - lr |w| N(u)),    N(x) = x / |x|.
 
     With <u, w> = 0 the turn is arctan(lr). A weight that starts at 0 is refused.
 
     Start with lr = 0.02, betas (0.9, 0.95) (the default).
 
     Args:
-        lr: |w| times this is the length of the step, in [0, inf).
-        betas, eps: as for `adam`.
-        view: splits a weight into the units whose norm stays.
+        lr: the length of a step as a multiple of |w|, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        view: splits a weight into the units that keep their norm.
 
     Example:
         >>> rule, weight = adamh(lr=0.1), torch.eye(2)
@@ -110,6 +129,8 @@ def adamh(
         (tensor(1.), tensor([0.0997, 0.0997]))
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
+
+    `spherenorm code adamh` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -126,17 +147,24 @@ def ngpt(
     eps: Scalar = 1e-8,
     view: ViewLike = "channel",
 ) -> Chain:
-    """Adam whose units are put back on the unit sphere after every step, as nGPT normalizes them.
+    """Adam whose units return to the unit sphere after every step, as nGPT normalizes them:
 
-    The first step puts a weight there that starts elsewhere. nGPT's views are "channel" for what
-    reads the stream (embeddings, queries, keys, values, the first matrix of an MLP) and "dim=1" for
-    what writes into it. Its scales and its architecture are the model's own.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- N(w - lr u),    N(x) = x / |x| in each unit.
+
+    The first step moves a weight to the sphere that starts elsewhere. nGPT's views are "channel"
+    for weights that read the residual stream (embeddings, queries, keys, values, the first matrix
+    of an MLP) and "dim=1" for weights that write into it. Its scales and its architecture are up to
+    the model.
 
     Start with lr = 0.003, betas (0.9, 0.95) (measured).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        view: splits a weight into the units whose norm is 1.
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        view: splits a weight into the units of norm 1.
 
     Example:
         >>> rule, weight = ngpt(lr=0.1), 3 * torch.eye(2)
@@ -145,6 +173,8 @@ def ngpt(
         tensor([1.0000, 1.0000])
 
     Source: Loshchilov et al. 2025 (nGPT), Section 2.6.
+
+    `spherenorm code ngpt` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -160,16 +190,17 @@ def nora(
     weight_decay: Scalar = 0.0,
     view: ViewLike = "channel",
 ) -> Chain:
-    """Nora: AdamP's projection of the momentum, always on, and steps of one length for each row:
+    """Nora: project the momentum of every row as AdamP does, and give it a step of one length:
 
-        d = N(m - (<m, w> / <w, w>) w),    w <- w - lr (d + weight_decay w).
+        m <- momentum m + (1 - momentum) g,
+        d = N(m - (<m, w> / <w, w>) w),    w <- w - lr (d + weight_decay w),    N(x) = x / |x|.
 
     Start with lr = 0.05, momentum 0.95 (measured).
 
     Args:
         lr: the length of a row's step, in [0, inf).
-        momentum: of an average, in [0, 1).
-        weight_decay: in [0, inf).
+        momentum: decay rate of m, in [0, 1).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         view: splits a weight into its rows.
 
     Example:
@@ -180,6 +211,8 @@ def nora(
                 [-0.1000,  1.0000]])
 
     Source: arXiv:2605.03769.
+
+    `spherenorm code nora` prints it as plain torch.
     """
     return chain(
         r.ExponentialAverage(momentum),
@@ -198,13 +231,20 @@ def orthograd(
     weight_decay: Scalar = 0.0,
     view: ViewLike = "layer",
 ) -> Chain:
-    """AdamW of a gradient without its radial part, which keeps its length: OrthoGrad.
+    """OrthoGrad: AdamW of the gradient without its radial part, at the norm of the whole gradient:
+
+        h = g - (<g, w> / <w, w>) w,    g <- |g| h / |h|,
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
 
     Start with lr = 0.003, betas (0.9, 0.999) (measured).
 
     Args:
-        lr, betas, eps: as for `adam`.
-        weight_decay: in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         view: splits a weight into the units that are projected.
 
     Example:
@@ -214,6 +254,8 @@ def orthograd(
         tensor([[ 1.0000, -0.1000]])
 
     Source: Prieto et al. 2025 (grokking at the edge of numerical stability), arXiv:2501.04697.
+
+    `spherenorm code orthograd` prints it as plain torch.
     """
     return chain(
         r.Graft(r.RadialProjection(view), view),
@@ -224,6 +266,6 @@ def orthograd(
 
 
 def _riemannian_gradient(nu: Scalar | None, alpha: Scalar, view: ViewLike) -> list[Rule]:
-    """Regularize, project onto the tangent space, clip."""
+    """Return the rules that regularize the gradient, project it onto the tangent space, clip it."""
     clip = [] if nu is None else [r.UnitClip(nu, view)]
     return [r.OrthogonalityRegularization(alpha, view), r.RadialProjection(view), *clip]

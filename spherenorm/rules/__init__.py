@@ -1,38 +1,36 @@
-"""The update rules, one file per kind; a recipe is a chain of these.
+"""Update rules, one file per kind; a recipe is a chain of rules.
 
 See `spherenorm.Rule` to write your own.
 """
 
 from typing import TYPE_CHECKING
 
-from spherenorm.rules.blocks import Blocks
-from spherenorm.rules.clip import UnitClip, UpdateFloor
+from spherenorm.rules.adaptive import AdaptiveMoments, RootMeanSquare, UnitMoments
+from spherenorm.rules.basic import CautiousMask, Sign, StepSize, UnitClip, UpdateFloor
 from spherenorm.rules.decay import (
     CoupledDecay,
     DecoupledDecay,
     OrthogonalityRegularization,
     TargetNormDecay,
 )
-from spherenorm.rules.detector import AccumulatedInvarianceTest
-from spherenorm.rules.entrywise import CautiousMask, Sign
-from spherenorm.rules.invariance import InvarianceTest, UnitSums
-from spherenorm.rules.length import Graft, NormalizedUpdate
-from spherenorm.rules.magnitude import Gain
+from spherenorm.rules.invariance import (
+    AccumulatedInvarianceTest,
+    InvarianceTest,
+    ScaleInvarianceTest,
+    UnitSums,
+)
 from spherenorm.rules.momentum import (
     ExponentialAverage,
     FeedbackMomentum,
     HeavyBall,
     InterpolatedAverage,
+    WeightAverage,
 )
-from spherenorm.rules.orthogonalize import Orthogonalize
+from spherenorm.rules.norm import FixedNorm, FixedSpectralNorm, Gain, Graft, NormalizedUpdate
+from spherenorm.rules.orthogonalize import Orthogonalize, StiefelProjection
 from spherenorm.rules.precision import LowPrecisionState, StochasticRounding
-from spherenorm.rules.preconditioner import AdaptiveMoments, RootMeanSquare, UnitMoments
-from spherenorm.rules.projection import Centralization, RadialProjection, ScaleInvarianceTest
-from spherenorm.rules.radius import FixedNorm
-from spherenorm.rules.spectral import FixedSpectralNorm
-from spherenorm.rules.step_size import StepSize
-from spherenorm.rules.stiefel import Retraction, StiefelProjection
-from spherenorm.rules.weight_average import WeightAverage
+from spherenorm.rules.projection import Centralization, RadialProjection
+from spherenorm.rules.structure import Blocks, Retraction
 from spherenorm.support import unknown_attribute
 
 __all__ = [
@@ -72,5 +70,5 @@ __all__ = [
     "WeightAverage",
 ]
 
-if not TYPE_CHECKING:  # which would take any name then
+if not TYPE_CHECKING:  # A type checker would accept any name with a module __getattr__.
     __getattr__ = unknown_attribute(__name__, __all__)

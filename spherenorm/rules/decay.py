@@ -1,13 +1,13 @@
-"""Weight decay in all its forms, and its counterpart on the sphere.
+"""Weight decay: coupled, decoupled and towards a norm, and orthogonality regularization.
 
-With a step size eta behind it, `DecoupledDecay(c)` takes eta c w from the weight. The policies are
-values of c and of its fields, where eta_max is the schedule's maximum:
+Before a step size eta, `DecoupledDecay(c)` subtracts eta c w from the weight. Policies of weight
+decay are values of c and of the fields; eta_max is the maximum of the schedule:
 
 | policy | written |
 |---|---|
 | decoupled, eta lambda (Loshchilov and Hutter 2019) | `DecoupledDecay(wd)` |
 | independent, lambda eta / eta_max | `DecoupledDecay(wd / max_lr)` |
-| constant, lambda | `DecoupledDecay(wd)` behind `StepSize(lr)` |
+| constant, lambda | `DecoupledDecay(wd)` after `StepSize(lr)` |
 | AdamC, lambda eta^2 / eta_max (Defazio 2025) | `DecoupledDecay(wd * lr / max_lr)` |
 | PaLM, lambda eta^2 | `DecoupledDecay(wd * lr)` |
 | cautious (Chen et al. 2025) | `DecoupledDecay(wd, cautious=True)` |
@@ -25,15 +25,15 @@ import torch
 from spherenorm.fields import hyper, view
 from spherenorm.numerics import Scalar, add_scaled, is_zero
 from spherenorm.rule import Rule, State, Update
-from spherenorm.rules.radius import Radius, RadiusRule
+from spherenorm.rules.norm import Radius, RadiusRule
 from spherenorm.views import ViewLike
 
 
 @dataclass(frozen=True)
 class CoupledDecay(Rule):
-    """L2 regularization: the gradient of (lambda / 2) |w|^2 joins the direction, d + lambda w.
+    """Add L2 regularization, the gradient of (lambda / 2) |w|^2, to the direction: d + lambda w.
 
-    Put first, it passes through momentum and preconditioner like the loss's own gradient.
+    As the first rule of a chain, it passes through momentum and preconditioner like the gradient.
 
     Args:
         weight_decay: lambda, in [0, inf); the Python number 0 leaves the term out.
@@ -54,19 +54,19 @@ class CoupledDecay(Rule):
 
 @dataclass(frozen=True)
 class DecoupledDecay(Rule):
-    """Decay that bypasses momentum and preconditioner: d + lambda w, right before the step size.
+    """Add weight decay after momentum and preconditioner: d + lambda w, right before the step size.
 
     With `invariant_ratio` = r, weights that an earlier `ScaleInvarianceTest` found invariant decay
-    by r lambda, since their norm no longer grows by momentum (the paper's implementation uses
+    by r lambda, since momentum no longer makes their norm grow (the paper's implementation uses
     r = 0.1).
 
     Args:
         weight_decay: lambda, in [0, inf); the Python number 0 leaves the term out.
         invariant_ratio: r, in [0, inf); None decays all weights alike.
-        cautious: decay the entries with w d >= 0 alone, which the step shortens anyway.
+        cautious: decay only the entries with w d >= 0, which the step shortens.
 
     Raises:
-        ValueError: on the first step, when a ratio is given and no test came before.
+        ValueError: on the first step, if `invariant_ratio` is given and no test runs before.
 
     Example:
         >>> rule = chain(DecoupledDecay(0.5), StepSize(0.1))
@@ -86,8 +86,9 @@ class DecoupledDecay(Rule):
         decay: Scalar = self.weight_decay
         if self.invariant_ratio is not None:
             if update.invariance is None:
-                need = "DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it"
-                raise ValueError(need)
+                raise ValueError(
+                    "DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it"
+                )
             decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
         weight, direction = update.weight, update.direction
         if self.cautious:
@@ -97,9 +98,9 @@ class DecoupledDecay(Rule):
 
 @dataclass(frozen=True)
 class TargetNormDecay(RadiusRule):
-    """Decay towards a norm R instead of 0, right before the step size: d + lambda (1 - R / |w|) w.
+    """Add decay towards a norm R instead of 0, before the step size: d + lambda (1 - R / |w|) w.
 
-    At |w| = R nothing is pulled; R = 0 would be `DecoupledDecay`. A zero unit is left alone.
+    There is no decay at |w| = R; R = 0 would be `DecoupledDecay`. A zero unit does not decay.
 
     Args:
         weight_decay: lambda, in [0, inf); the Python number 0 leaves the term out.
@@ -107,7 +108,7 @@ class TargetNormDecay(RadiusRule):
         radius: R: "initial", the norm at the start, or a number.
 
     Raises:
-        ValueError: a unit of the weight is 0, and R the initial norm.
+        ValueError: on `init`, if a unit of the weight is 0 and R is the initial norm.
 
     Example:
         >>> rule = TargetNormDecay(0.5, radius=1.0)
@@ -123,21 +124,21 @@ class TargetNormDecay(RadiusRule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
-            return update, self.kept(state)
+            return update, self.unchanged_state(state)
         norm = self.view.norm(update.weight)
-        away = 1 - self.target(update, state, norm) / torch.where(norm > 0, norm, 1)
-        pulled = torch.where(norm > 0, away, 0)
-        direction = add_scaled(update.direction, self.weight_decay, pulled * update.weight)
-        return update.replace(direction=direction), self.kept(state)
+        excess = 1 - self.target_norm(update, state, norm) / torch.where(norm > 0, norm, 1)
+        excess = torch.where(norm > 0, excess, 0)
+        direction = add_scaled(update.direction, self.weight_decay, excess * update.weight)
+        return update.replace(direction=direction), self.unchanged_state(state)
 
 
 @dataclass(frozen=True)
 class OrthogonalityRegularization(Rule):
-    """Weight decay for the Grassmann manifold, which turns the units of a layer apart.
+    """Add a regularization that turns the units of a layer away from one another.
 
-    The gradient of (alpha / 2) |Y^T Y - I|_F^2, where Y holds the units as columns, joins the
-    direction: d + 2 alpha Y (Y^T Y - I). Put it before the tangent projection and the clip. Weights
-    of fewer than two dimensions are left alone.
+    It is the gradient of (alpha / 2) |Y^T Y - I|_F^2, where Y has the units as columns:
+    d + 2 alpha Y (Y^T Y - I). Put it before the tangent projection and the clip. Weights of fewer
+    than two dimensions keep their direction.
 
     Args:
         alpha: the strength, in [0, inf); the Python number 0 leaves the term out.
@@ -161,7 +162,7 @@ class OrthogonalityRegularization(Rule):
         if is_zero(self.alpha) or update.weight.ndim < 2 or not update.weight.numel():
             return update, {}
         rows = self.view.rows(update.weight)
-        # Multiplied out: an identity matrix would have to be sharded as the weight is.
+        # The product is expanded, since an identity matrix would have to be sharded as the weight.
         gradient = 2 * (rows @ rows.T @ rows - rows)
         gradient = self.view.from_rows(gradient, update.weight)
         return update.replace(direction=add_scaled(update.direction, self.alpha, gradient)), {}

@@ -1,10 +1,11 @@
-"""Momentum: rules that mix the direction with the directions of earlier steps."""
+"""Momentum and averages: rules that remember directions or weights of earlier steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from spherenorm.fields import hyper, state_name
 from spherenorm.numerics import Scalar, add_scaled, bias_correction, cast_like, ema, is_zero
@@ -19,9 +20,9 @@ class HeavyBall(Rule):
 
     Args:
         beta: the momentum, in [0, 1).
-        dampening: 1 minus the share of the new direction that enters p, in [0, 1].
+        dampening: 1 minus the factor of the new direction, in [0, 1].
         nesterov: look ahead by one decayed step.
-        undamped_start: take d_t whole while p is still exactly 0, as torch.optim.SGD does.
+        undamped_start: ignore the dampening while p is exactly 0, as torch.optim.SGD does.
         buffer: the name of p in the state: "momentum" in the `adamp` package, "momentum_buffer" in
             torch.optim.
 
@@ -51,12 +52,14 @@ class HeavyBall(Rule):
         return (self.buffer,)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        past, entering = state[self.buffer], update.direction
+        past_momentum = state[self.buffer]
+        incoming = update.direction
         if not is_zero(self.dampening):
-            entering = cast_like(1 - self.dampening, entering) * entering
+            incoming = cast_like(1 - self.dampening, incoming) * incoming
             if self.undamped_start:
-                entering = torch.where((past == 0).all(), update.direction, entering)
-        momentum = add_scaled(entering, self.beta, past)
+                is_first = (past_momentum == 0).all()
+                incoming = torch.where(is_first, update.direction, incoming)
+        momentum = add_scaled(incoming, self.beta, past_momentum)
         direction = momentum
         if self.nesterov:
             direction = add_scaled(update.direction, self.beta, momentum)
@@ -65,16 +68,16 @@ class HeavyBall(Rule):
 
 @dataclass(frozen=True)
 class FeedbackMomentum(Rule):
-    """Momentum that remembers the result of a rule: p_t = rule(beta p_{t-1} + (1 - dampening) d_t).
+    """Momentum with a rule in its recurrence: p_t = rule(beta p_{t-1} + (1 - dampening) d_t).
 
     With a projection as `rule` this is the released SGDP without Nesterov momentum, which projects
-    its momentum buffer in place. The paper's Algorithm 1 remembers the unprojected p_t, which is
+    its momentum buffer in place. The paper's Algorithm 1 stores the unprojected p_t, which is
     `HeavyBall` before the projection.
 
     Args:
-        rule: applied to the momentum; its states are part of this rule's.
+        rule: the rule that maps the momentum.
         beta: the momentum, in [0, 1).
-        dampening: 1 minus the share of the new direction that enters p, in [0, 1].
+        dampening: 1 minus the factor of the new direction, in [0, 1].
         buffer: the name of p in the state.
 
     Example:
@@ -96,21 +99,21 @@ class FeedbackMomentum(Rule):
         return (self.buffer,)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering = cast_like(1 - self.dampening, update.direction) * update.direction
-        momentum = add_scaled(entering, self.beta, state[self.buffer])
-        update, inner = self.update_child(0, update.replace(direction=momentum), state)
-        return update, {self.buffer: update.direction, **inner}
+        incoming = cast_like(1 - self.dampening, update.direction) * update.direction
+        momentum = add_scaled(incoming, self.beta, state[self.buffer])
+        update, child_state = self.update_child(0, update.replace(direction=momentum), state)
+        return update, {self.buffer: update.direction, **child_state}
 
 
 @dataclass(frozen=True)
 class ExponentialAverage(Rule):
     """Momentum of Adam: m_t = beta m_{t-1} + (1 - beta) d_t, with m_{-1} = 0.
 
-    The direction becomes m_t, or m_t / (1 - beta^t) with `bias_correction`, t counted from 1.
+    The direction becomes m_t, or m_t / (1 - beta^t) with `bias_correction`; the first t is 1.
 
     Args:
         beta: the decay rate of the average, in [0, 1).
-        bias_correction: divide by the weights' sum, which is 1 in the limit.
+        bias_correction: divide by 1 - beta^t, the sum of the factors of all d_t in m_t.
 
     Example:
         >>> rule = ExponentialAverage(0.9, bias_correction=True)
@@ -140,7 +143,7 @@ class ExponentialAverage(Rule):
 
 @dataclass(frozen=True)
 class InterpolatedAverage(Rule):
-    """An average that is read before the direction has entered it as much as it will:
+    """Momentum of Lion: average with one decay rate for the direction and one for the state:
 
         direction = beta1 m_{t-1} + (1 - beta1) d_t
         m_t = beta2 m_{t-1} + (1 - beta2) d_t,    m_{-1} = 0.
@@ -149,7 +152,7 @@ class InterpolatedAverage(Rule):
     beta1 = mu^2 and beta2 = mu; `ExponentialAverage`, with beta1 = beta2.
 
     Args:
-        beta1: the share of the past in the direction, in [0, 1).
+        beta1: the factor of the past average in the direction, in [0, 1).
         beta2: the decay rate of the average, in [0, 1).
         buffer: the name of m in the state.
 
@@ -175,7 +178,59 @@ class InterpolatedAverage(Rule):
         return (self.buffer,)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        past = state[self.buffer]
-        direction = ema(past, update.direction, self.beta1)
-        average = ema(past, update.direction, self.beta2)
+        past_average = state[self.buffer]
+        direction = ema(past_average, update.direction, self.beta1)
+        average = ema(past_average, update.direction, self.beta2)
         return update.replace(direction=direction), {self.buffer: average}
+
+
+@dataclass(frozen=True)
+class WeightAverage(Rule):
+    """Average of the weights to evaluate with: a_1 = w_1, a_t = d_t a_{t-1} + (1 - d_t) w_t.
+
+    d_t is `decay`; with a decay of 1 it is (t - 1) / t, and a is the mean of all weights. The
+    average leaves out the weights of the first `start` steps, so that a decay of 1 averages the
+    tail of a run. The direction does not change.
+
+    The state holds the average up to the weight before the last step, since a rule runs before the
+    manifold moves the weight. `eval_weight` adds the present weight.
+
+    Args:
+        decay: d, in [0, 1].
+        start: the number of steps to leave out, in [0, inf).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), WeightAverage(decay=1))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(3):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, rule.eval_weight(weight, state)
+        (tensor([3.]), tensor([2.]))
+
+    Source: Polyak & Juditsky 1992; Izmailov et al. 2018 (SWA), arXiv:1803.05407.
+    """
+
+    decay: Scalar = hyper("[0, 1]", 0.999)
+    start: Scalar = hyper("[0, inf)", 0)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return (STEP_KEY, "average")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        previous_step = state[STEP_KEY] - 1
+        return update, {"average": self._add(state["average"], update.weight, previous_step)}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        return self._add(state["average"], weight, state[STEP_KEY])
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "average": weight}
+
+    def _add(self, average: Tensor, weight: Tensor, step: Tensor) -> Tensor:
+        """Return the average with the weight after a step; up to `start`, the weight itself."""
+        n_averaged = (step - self.start).clamp(min=1)
+        mean_decay = (n_averaged - 1) / n_averaged
+        decay = 0 * n_averaged + self.decay
+        ema_decay = torch.where(n_averaged > 1, decay, 0 * decay)
+        return ema(average, weight, torch.where(decay == 1, mean_decay, ema_decay))

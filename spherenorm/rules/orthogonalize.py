@@ -1,4 +1,4 @@
-"""Orthogonalization of the direction of a matrix, as Muon does it."""
+"""Matrices: orthogonalize the direction, as Muon does, and project it onto the Stiefel manifold."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from spherenorm.rule import Rule, State, Update
 from spherenorm.views import View, ViewLike, replicate
 
 Polynomial = tuple[float, float, float]
-_Name = str
+"""The coefficients (a, b, c) of a step of the iteration."""
 
-_SAFETY = 1.01
+ADAMW_STEP_RMS = 0.2
+"""About the root mean square of AdamW's steps at a learning rate of 1.
+
+Source: Liu et al. 2025 (Moonlight), Section 2.2.
+"""
+POLAR_EXPRESS_SAFETY = 1.01
+"""Polar Express divides its input by this factor before each step, against rounding errors."""
 _POLAR_EXPRESS: tuple[Polynomial, ...] = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
     (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
@@ -30,14 +36,14 @@ _POLAR_EXPRESS: tuple[Polynomial, ...] = (
 )
 
 
-def _shrunk(polynomial: Polynomial, by: float) -> Polynomial:
-    """The polynomial of x / by."""
+def _divide_argument(polynomial: Polynomial, divisor: float) -> Polynomial:
+    """Return the coefficients of p(x / divisor), where p(x) = a x + b x^3 + c x^5."""
     a, b, c = polynomial
-    return a / by, b / by**3, c / by**5
+    return a / divisor, b / divisor**3, c / divisor**5
 
 
 TABLES: dict[str, tuple[Polynomial, ...]] = {
-    # KellerJordan/Muon; the singular values end about evenly in (0.7, 1.2), not at 1.
+    # KellerJordan/Muon. The singular values end about evenly in (0.7, 1.2), not at 1.
     "original": ((3.4445, -4.7750, 2.0315),) * 5,
     # modded-nanogpt, microsoft/dion
     "quintic": (
@@ -49,8 +55,9 @@ TABLES: dict[str, tuple[Polynomial, ...]] = {
     ),
     # Amsel et al. 2025, arXiv:2505.16932, with its safety factor
     "polar_express": (
-        _shrunk(_POLAR_EXPRESS[0], _SAFETY**2),  # of G / (1.01 |G|)
-        *(_shrunk(each, _SAFETY) for each in _POLAR_EXPRESS[1:]),
+        # The second factor is that of the initial matrix, G / (1.01 |G|).
+        _divide_argument(_POLAR_EXPRESS[0], POLAR_EXPRESS_SAFETY**2),
+        *(_divide_argument(p, POLAR_EXPRESS_SAFETY) for p in _POLAR_EXPRESS[1:]),
         (1.875, -1.25, 0.375),
     ),
     # Grishina et al. 2025, arXiv:2506.10935
@@ -63,21 +70,21 @@ TABLES: dict[str, tuple[Polynomial, ...]] = {
     ),
     # DeepSeek-V4
     "deepseek": ((3.4445, -4.7750, 2.0315),) * 8 + ((2.0, -1.5, 0.5),) * 2,
-    # converges to the orthogonal factor itself
+    # Converges to the orthogonal factor.
     "plain": ((2.0, -1.5, 0.5),) * 12,
 }
-"""The coefficients (a, b, c) of each step of the iteration, by name."""
+"""The polynomials of the steps of the iteration, by name."""
 
 
 def newton_schulz(matrix: Tensor, polynomials: Iterable[Polynomial], eps: float) -> Tensor:
-    """Drive the singular values of matrices towards 1, and keep their singular vectors:
+    """Move the singular values of matrices towards 1, and leave the singular vectors:
 
         X_0 = G / max(|G|, eps),    X <- a X + (b A + c A^2) X,    A = X X^T.
 
     Args:
-        matrix: G, of shape (..., m, n); the iteration runs on the wide one of G and G^T.
+        matrix: G, of shape (..., m, n). A tall G is transposed, so that A is the smaller product.
         polynomials: (a, b, c) of each step.
-        eps: the smallest norm that is divided by.
+        eps: the minimum of the denominator.
 
     Example:
         >>> newton_schulz(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), TABLES["plain"], 1e-7).round()
@@ -86,17 +93,17 @@ def newton_schulz(matrix: Tensor, polynomials: Iterable[Polynomial], eps: float)
 
     Source: Jordan et al. 2024 (Muon).
     """
-    tall = matrix.shape[-2] > matrix.shape[-1]
-    x = matrix.mT if tall else matrix
+    is_tall = matrix.shape[-2] > matrix.shape[-1]
+    x = matrix.mT if is_tall else matrix
     x = x / safe_sqrt((x * x).sum((-2, -1), keepdim=True)).clamp(min=eps)
     for a, b, c in polynomials:
         gram = x @ x.mT
-        x = _plus_product(a, x, 1.0, _plus_product(b, gram, c, gram, gram), x)
-    return x.mT if tall else x
+        x = _addmm(a, x, 1.0, _addmm(b, gram, c, gram, gram), x)
+    return x.mT if is_tall else x
 
 
-def _plus_product(beta: float, x: Tensor, alpha: float, y: Tensor, z: Tensor) -> Tensor:
-    """beta x + alpha y z; in half precision by one operation, which rounds the sum alone."""
+def _addmm(beta: float, x: Tensor, alpha: float, y: Tensor, z: Tensor) -> Tensor:
+    """Return beta x + alpha y z, in half precision by one operation, which rounds only the sum."""
     if x.itemsize == 2 and x.ndim == 3:
         return torch.baddbmm(x, y, z, beta=beta, alpha=alpha)
     return beta * x + (y @ z if alpha == 1 else alpha * (y @ z))
@@ -104,14 +111,14 @@ def _plus_product(beta: float, x: Tensor, alpha: float, y: Tensor, z: Tensor) ->
 
 @dataclass(frozen=True)
 class Orthogonalize(Rule):
-    """The orthogonal factor U V^T of the direction D = U S V^T, by Newton-Schulz iteration.
+    """Replace the direction D = U S V^T by its orthogonal factor U V^T, by Newton-Schulz iteration.
 
-    A unit of the view is one matrix: its first dimension by all others, in the weight's order. So
-    "layer" takes a weight as one matrix, and flattens a convolution to (out, in x kernel);
-    "groups=8" takes each of 8 heads by itself, and "dim=1,groups=8" where they are its columns;
-    "channel" takes a stack (experts, out, in) expert by expert.
+    A unit of the view is one matrix: its first dimension by all others, in the order of the weight.
+    So "layer" makes a weight one matrix, and flattens a convolution to (out, in x kernel);
+    "groups=8" makes each of 8 heads a matrix, "dim=1,groups=8" if the heads are groups of columns;
+    "channel" makes each expert of a stack (experts, out, in) a matrix.
 
-    With a matrix of m x n, the result is multiplied by
+    For a matrix of shape m x n, the result is multiplied by
 
         original: sqrt(max(1, m / n)),      match_rms_adamw: 0.2 sqrt(max(m, n)),
         spectral: sqrt(m / n),              aspect: sqrt(max(m, n) / min(m, n)),
@@ -119,17 +126,19 @@ class Orthogonalize(Rule):
 
     Args:
         coefficients: the name of a table of polynomials: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; only the last two converge to 1.
-        steps: of the iteration; the last polynomial of the table goes on. None: as many as the
-            table has.
-        scale: by the shape of the matrix.
-        precision: of the iteration: "weight", that of the rule; "float32"; or "bfloat16", which is
-            fast on a GPU and off by a few percent.
-        view: splits the weight into its matrices.
-        eps: the smallest norm of D that is divided by.
+            "polar_express", "cans", "deepseek" or "plain". Only with the last two the singular
+            values converge to 1.
+        steps: the number of steps; after the end of the table, its last polynomial is repeated.
+            None takes as many steps as the table has polynomials.
+        scale: the name of the factor in the list above.
+        precision: the dtype of the iteration: "weight" is the compute dtype of the rule; "float32";
+            "bfloat16" is fast on a GPU and has errors of a few percent.
+        view: splits the weight into matrices.
+        eps: the minimum of |D| in the denominator.
 
     Raises:
-        ValueError: on `init`, when a weight has fewer than two dimensions; an unknown name.
+        ValueError: on construction, for an unknown name. On `init`, if the weight has fewer than
+            two dimensions.
 
     Example:
         >>> rule = chain(Orthogonalize("plain"))
@@ -140,12 +149,10 @@ class Orthogonalize(Rule):
     Source: Jordan et al. 2024 (Muon); Liu et al. 2025 (Moonlight), for `match_rms_adamw`.
     """
 
-    coefficients: _Name = choice(
-        "original", "quintic", "polar_express", "cans", "deepseek", "plain"
-    )
+    coefficients: str = choice("original", "quintic", "polar_express", "cans", "deepseek", "plain")
     steps: int | None = None
-    scale: _Name = choice("none", "original", "match_rms_adamw", "spectral", "aspect")
-    precision: _Name = choice("weight", "float32", "bfloat16")
+    scale: str = choice("none", "original", "match_rms_adamw", "spectral", "aspect")
+    precision: str = choice("weight", "float32", "bfloat16")
     view: ViewLike = view("layer")
     eps: float = 1e-7
 
@@ -158,24 +165,23 @@ class Orthogonalize(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
-        units = _units(direction, self.view)
+        units = _stack_units(direction, self.view)
         m, n = units.shape[1], math.prod(units.shape[2:])
         table = TABLES[self.coefficients]
         steps = len(table) if self.steps is None else self.steps
         polynomials = itertools.islice(itertools.chain(table, itertools.repeat(table[-1])), steps)
-        matrices = units.reshape(units.shape[0], m, n).to(
-            _DTYPES.get(self.precision, direction.dtype)
-        )
+        dtype = ITERATION_DTYPES.get(self.precision, direction.dtype)
+        matrices = units.reshape(units.shape[0], m, n).to(dtype)
         factors = newton_schulz(matrices, polynomials, self.eps).to(direction.dtype)
-        factors = _scale(self.scale, m, n) * factors.reshape(units.shape)
-        return update.replace(direction=_from_units(factors, direction, self.view)), {}
+        factors = _shape_factor(self.scale, m, n) * factors.reshape(units.shape)
+        return update.replace(direction=_unstack_units(factors, direction, self.view)), {}
 
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ITERATION_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def _units(x: Tensor, view: View) -> Tensor:
-    """The units of a view, stacked: each keeps the order of its dimensions, as a slice of `x`."""
+def _stack_units(x: Tensor, view: View) -> Tensor:
+    """Return the units of a view, stacked; each has the dimensions of a slice of `x`, in order."""
     x = replicate(x)
     if view.dim is None:
         return x.unsqueeze(0)
@@ -185,17 +191,53 @@ def _units(x: Tensor, view: View) -> Tensor:
     return x.movedim(dim, 0)
 
 
-def _from_units(units: Tensor, like: Tensor, view: View) -> Tensor:
-    """The inverse of `_units` for a tensor shaped as `like`."""
+def _unstack_units(units: Tensor, like: Tensor, view: View) -> Tensor:
+    """Return the inverse of `_stack_units`, in the shape of `like`."""
     return units.movedim(0, (view.dim or 0) % like.ndim).reshape(like.shape)
 
 
-def _scale(scale: str, m: int, n: int) -> float:
+def _shape_factor(scale: str, m: int, n: int) -> float:
+    """Return the factor that `Orthogonalize` lists for a matrix of shape m x n."""
     m, n = max(m, 1), max(n, 1)
     if scale == "original":
         return math.sqrt(max(1, m / n))
     if scale == "match_rms_adamw":
-        return 0.2 * math.sqrt(max(m, n))
+        return ADAMW_STEP_RMS * math.sqrt(max(m, n))
     if scale == "aspect":
         return math.sqrt(max(m, n) / min(m, n))
-    return math.sqrt(m / n) if scale == "spectral" else 1.0
+    if scale == "spectral":
+        return math.sqrt(m / n)
+    return 1.0
+
+
+@dataclass(frozen=True)
+class StiefelProjection(Rule):
+    """Project the direction onto the tangent space of the Stiefel manifold, W^T W = I:
+
+        D - W sym(W^T D),    sym(A) = (A + A^T) / 2.
+
+    For a wide matrix the manifold is W W^T = I. A convolution is a matrix of shape (out, rest).
+
+    Raises:
+        ValueError: on `init`, if the weight has fewer than two dimensions.
+
+    Example:
+        >>> weight, grad = torch.eye(2), torch.tensor([[1.0, 2.0], [0.0, 1.0]])
+        >>> StiefelProjection().step(weight, grad, {})[0]  # I minus the skew part
+        tensor([[ 1., -1.],
+                [ 1.,  1.]])
+
+    Source: Edelman, Arias and Smith 1998.
+    """
+
+    vectors = "refuse"
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        w, d = update.weight.flatten(1), update.direction.flatten(1)
+        if w.shape[0] < w.shape[1]:
+            inner = d @ w.mT
+            tangent = d - 0.5 * (inner + inner.mT) @ w
+        else:
+            inner = w.mT @ d
+            tangent = d - 0.5 * w @ (inner + inner.mT)
+        return update.replace(direction=tangent.reshape(update.weight.shape)), {}

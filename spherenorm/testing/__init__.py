@@ -1,11 +1,14 @@
-"""Check a recipe of your own: does it keep the promises that the library's recipes keep?
+"""`check`: does a recipe of your own keep the promises that the library's recipes keep?
 
     print(spherenorm.testing.check("mymodule:mine"))
 
-See `check`. In a test: `report = check(mine); assert report.passed, report`.
+In a test: `report = check(mine); assert report.passed, report`.
+
+- `check.py`: the table of promises and the report; `promises.py`: a function for each promise.
+- `recipe_under_test.py`: the recipe with weights and gradients to step it with.
 """
 
-from spherenorm.testing.check import PROPERTIES, Finding, Report, check
-from spherenorm.testing.subject import RefusedError, Subject
+from spherenorm.testing.check import PROPERTIES, PromiseResult, Report, check
+from spherenorm.testing.recipe_under_test import RecipeUnderTest, RefusedError
 
-__all__ = ["PROPERTIES", "Finding", "RefusedError", "Report", "Subject", "check"]
+__all__ = ["PROPERTIES", "PromiseResult", "RecipeUnderTest", "RefusedError", "Report", "check"]

@@ -8,23 +8,25 @@ from typing import Any, Literal
 
 from spherenorm.registry import Recipe, bind
 from spherenorm.support import columns
-from spherenorm.testing import properties
-from spherenorm.testing.sharded import sharded
-from spherenorm.testing.subject import RefusedError, Subject
+from spherenorm.testing import promises
+from spherenorm.testing.recipe_under_test import RecipeUnderTest, RefusedError
 
-PROPERTIES: dict[str, Callable[[Subject], str]] = {
-    "shapes": properties.shapes,
-    "writes into nothing": properties.writes_into_nothing,
-    "pure": properties.pure,
-    "dtypes": properties.dtypes,
-    "finite": properties.finite,
-    "acts": properties.acts,
-    "vmap": properties.vmap,
-    "compiled": properties.compiled,
-    "resumes": properties.resumes,
-    "sharded": sharded,
+PROPERTIES: dict[str, Callable[[RecipeUnderTest], str]] = {
+    "shapes": promises.check_shapes,
+    "writes into nothing": promises.check_writes_into_nothing,
+    "pure": promises.check_pure,
+    "dtypes": promises.check_dtypes,
+    "finite": promises.check_finite,
+    "acts": promises.check_acts,
+    "vmap": promises.check_vmap,
+    "compiled": promises.check_compiled,
+    "resumes": promises.check_resumes,
+    "sharded": promises.check_sharded,
 }
 """The promises, in the order in which they are tried. `import spherenorm_theory` adds "law".
+
+A function returns what it has compared, in words. It raises AssertionError with the first thing
+that does not hold, or `RefusedError` with the reason why nothing can be compared.
 
 Example:
     >>> list(PROPERTIES)[:4]
@@ -32,21 +34,22 @@ Example:
 """
 
 FOUNDATIONS = ("shapes", "writes into nothing", "pure")
-"""Of a rule that breaks one of these, no comparison of two runs says anything."""
+"""If a rule breaks one of these promises, a comparison of two runs says nothing, so that no further
+promise is tried."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One promise.
+class PromiseResult:
+    """The result of trying one promise on a recipe.
 
     Attributes:
-        name: of the promise.
+        name: name of the promise.
         verdict: "holds", "fails", or "refused": it does not concern the recipe.
         why: what was compared, what differs, or why it is refused.
 
     Example:
-        >>> [found] = check("sgd", only=("pure",))
-        >>> found.name, found.verdict
+        >>> [result] = check("sgd", only=("pure",))
+        >>> result.name, result.verdict
         ('pure', 'holds')
     """
 
@@ -57,11 +60,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """The promises of a recipe; print it for a table.
+    """The results of all promises for a recipe; prints as a table.
 
     Attributes:
-        recipe: its name.
-        findings: one for each promise.
+        recipe: name of the recipe.
+        findings: the result of each promise.
 
     Example:
         >>> report = check("sgd", only=("pure", "finite"))
@@ -70,28 +73,28 @@ class Report:
     """
 
     recipe: str
-    findings: tuple[Finding, ...]
+    findings: tuple[PromiseResult, ...]
 
     @property
     def passed(self) -> bool:
-        """True if nothing fails."""
+        """True if no promise fails."""
         return not self.failed
 
     @property
-    def failed(self) -> tuple[Finding, ...]:
-        """The promises that do not hold."""
-        return tuple(each for each in self.findings if each.verdict == "fails")
+    def failed(self) -> tuple[PromiseResult, ...]:
+        """The promises that fail."""
+        return tuple(result for result in self.findings if result.verdict == "fails")
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[PromiseResult]:
         return iter(self.findings)
 
-    def __getitem__(self, name: str) -> Finding:
-        return {each.name: each for each in self.findings}[name]
+    def __getitem__(self, name: str) -> PromiseResult:
+        return {result.name: result for result in self.findings}[name]
 
     def __str__(self) -> str:
-        head = ("promise", "verdict", "why")
-        rows = [(each.name, each.verdict, each.why) for each in self.findings]
-        return f"{self.recipe}\n{columns([head, *rows])}"
+        rows = [("promise", "verdict", "why")]
+        rows += [(result.name, result.verdict, result.why) for result in self.findings]
+        return f"{self.recipe}\n{columns(rows)}"
 
 
 def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameters: Any) -> Report:
@@ -111,13 +114,13 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | sharded | weights cut along their rows in two processes, and whole ones |
     | law | after `import spherenorm_theory`: the norm-growth law, or why there is none |
 
-    Of a rule that breaks one of the first three, no further promise is tried. It takes some
-    seconds; most of it is a compiler.
+    If a rule breaks one of the first three, no further promise is tried. A check takes some
+    seconds, most of them in a compiler.
 
     Args:
         recipe: a recipe, its registered name, or `module:function`.
-        only: the promises to try; all if it is empty.
-        **hyper_parameters: those that are not at their defaults.
+        only: the promises to try; empty tries all.
+        **hyper_parameters: hyper-parameters that are not at their defaults.
 
     Returns:
         What holds, what fails, and what does not concern the recipe.
@@ -136,27 +139,35 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
         >>> report.passed
         True
     """
-    if unknown := set(only) - PROPERTIES.keys():
-        raise ValueError(f"only: no promise {sorted(unknown)[0]!r}; there are {list(PROPERTIES)}")
+    unknown = sorted(set(only) - PROPERTIES.keys())
+    if unknown:
+        raise ValueError(f"only: no promise {unknown[0]!r}; there are {list(PROPERTIES)}")
     bound = bind(recipe, **hyper_parameters)
-    bound.rule  # noqa: B018  (it raises)
-    subject = Subject.of(bound)
-    findings: list[Finding] = []
+    bound.rule  # noqa: B018  (a property, which raises)
+    under_test = RecipeUnderTest.from_bound(bound)
+    results: list[PromiseResult] = []
     for name in PROPERTIES:
         if name in only or not only:
-            findings.append(_tried(name, subject, findings))
-    return Report(bound.name, tuple(findings))
+            results.append(_try_promise(name, under_test, results))
+    return Report(bound.name, tuple(results))
 
 
-def _tried(name: str, subject: Subject, before: Sequence[Finding]) -> Finding:
-    for each in before:
-        if each.verdict == "fails" and each.name in FOUNDATIONS:
-            return Finding(name, "refused", f"not tried, since {each.name!r} fails")
+def _try_promise(
+    name: str, under_test: RecipeUnderTest, earlier_results: Sequence[PromiseResult]
+) -> PromiseResult:
+    """Return the result of one promise; errors of the recipe's code are failures."""
+    for result in earlier_results:
+        if result.verdict == "fails" and result.name in FOUNDATIONS:
+            return PromiseResult(name, "refused", f"not tried, since {result.name!r} fails")
     try:
-        return Finding(name, "holds", PROPERTIES[name](subject))
-    except RefusedError as reason:
-        return Finding(name, "refused", str(reason).strip().partition("\n")[0])
+        return PromiseResult(name, "holds", PROPERTIES[name](under_test))
+    except RefusedError as error:
+        return PromiseResult(name, "refused", _first_line(error))
+    except AssertionError as error:
+        return PromiseResult(name, "fails", _first_line(error))
     except Exception as error:
-        first = str(error).strip().partition("\n")[0]
-        own = isinstance(error, AssertionError)
-        return Finding(name, "fails", first if own else f"{type(error).__name__}: {first}")
+        return PromiseResult(name, "fails", f"{type(error).__name__}: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

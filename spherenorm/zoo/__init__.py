@@ -1,20 +1,22 @@
-"""The zoo: optimizers that other libraries have, each a chain of a few rules.
+"""Zoo: optimizers of other libraries, each a chain of a few rules.
 
     >>> rule = sn.zoo.adopt(lr=0.01)
     >>> sn.find_recipe("adopt") is sn.zoo.adopt
     True
     >>> optimizer = sn.optim.Adopt([torch.zeros(3, requires_grad=True)], lr=0.01)
 
-They are found, wrapped and run like `spherenorm.recipes`; `spherenorm.zoo.rules` has the rules that
-they need besides `spherenorm.rules`. Names of hyper-parameters are those of `spherenorm.recipes`,
-defaults those of the paper or of its release.
+Names, wrappers and optimizer classes work as for `spherenorm.recipes`. `spherenorm.zoo.rules` has
+the rules that the zoo adds to `spherenorm.rules`; each is defined beside the recipes that need it.
+Names of hyper-parameters are those of `spherenorm.recipes`; defaults are those of the paper or of
+its release.
 
-Schedule-free and lookahead optimizers step another weight than the one to evaluate with, which is
+The weights of schedule-free and lookahead optimizers are not the ones to evaluate with; those are
 `rule.eval_weight(weight, state)`.
 """
 
 from typing import TYPE_CHECKING
 
+import spherenorm.recipes  # noqa: F401  # They register before the zoo's.
 from spherenorm.support import unknown_attribute
 from spherenorm.zoo import rules
 from spherenorm.zoo.averages import (
@@ -28,12 +30,7 @@ from spherenorm.zoo.averages import (
     schedulefree_adamw,
     schedulefree_sgd,
 )
-from spherenorm.zoo.factored import (
-    adafactor,
-    came,
-    dadapt_sgd,
-    prodigy,
-)
+from spherenorm.zoo.distance import dadapt_sgd, prodigy
 from spherenorm.zoo.matrices import (
     adamuon,
     hyperp,
@@ -51,17 +48,15 @@ from spherenorm.zoo.moments import (
     adopt,
     amsgrad,
     cautious_adamw,
+    cautious_lion,
     grams,
     laprop,
     mars_adamw,
-    stable_adamw,
-)
-from spherenorm.zoo.second_order import shampoo, soap
-from spherenorm.zoo.signs import (
-    cautious_lion,
     mars_lion,
     signum,
+    stable_adamw,
 )
+from spherenorm.zoo.preconditioners import adafactor, came, shampoo, soap
 from spherenorm.zoo.sphere import (
     angularmuown,
     fromage,
@@ -121,9 +116,5 @@ __all__ = [
     "stable_adamw",
 ]
 
-for _name in __all__:
-    if _name != "rules":
-        globals()[_name].__module__ = __name__  # where users find them, whatever file they are in
-
-if not TYPE_CHECKING:  # which would take any name then
+if not TYPE_CHECKING:  # A type checker would accept any name with a module __getattr__.
     __getattr__ = unknown_attribute(__name__, __all__)

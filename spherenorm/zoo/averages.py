@@ -1,26 +1,84 @@
-"""Averages: of gradients with several memories, and of the weights that a run passes."""
+"""Averages of gradients at several time scales, and averages of weights.
+
+A rule that moves the weight away from the one to evaluate with defines `eval_weight`. It stands
+last in a chain, after the step size, and needs flat space.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
 from spherenorm import rules as r
-from spherenorm.numerics import Scalar
+from spherenorm.fields import Interval, check_number, hyper
+from spherenorm.numerics import (
+    Scalar,
+    accumulation_dtype,
+    add_scaled,
+    cast_like,
+    ema,
+    safe_divide,
+)
 from spherenorm.registry import recipe
-from spherenorm.rule import Chain, chain
-from spherenorm.zoo import rules as z
-from spherenorm.zoo.checks import refuse_outside
+from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
+from spherenorm.zoo.moments import GradientScale
+
+
+@dataclass(frozen=True)
+class WeightedSum(Rule):
+    """Add the directions of several rules: sum_i c_i rule_i(d).
+
+    Args:
+        rules: the rules, which all get the direction d.
+        weights: c_i, one number for each rule.
+
+    Raises:
+        ValueError: the number of weights is not that of the rules.
+
+    Example:
+        >>> rule = WeightedSum((sn.rules.StepSize(1.0), sn.rules.Sign()), (1.0, 5.0))
+        >>> rule.step(torch.tensor([0.0]), torch.tensor([3.0]), {})[0]
+        tensor([-8.])
+
+    Source: Lucas et al. 2019 (AggMo); Pagliardini et al. 2025 (AdEMAMix).
+    """
+
+    rules: tuple[Rule, ...]
+    weights: Sequence[Scalar]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "weights", tuple(self.weights))
+        if len(self.rules) != len(self.weights):
+            raise ValueError(
+                "WeightedSum: each rule needs a weight, "
+                f"got {len(self.rules)} rules and {len(self.weights)} weights"
+            )
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        total = torch.zeros_like(update.direction)
+        new_state: State = {}
+        for index, weight in enumerate(self.weights):
+            child_update, child_state = self.update_child(index, update, state)
+            total = total + cast_like(weight, total) * child_update.direction
+            new_state |= child_state
+        return update.replace(direction=total), new_state
 
 
 @recipe
 def aggmo(lr: Scalar = 0.1, betas: tuple[Scalar, Scalar, Scalar] = (0.0, 0.9, 0.99)) -> Chain:
-    """Aggregated momentum: the mean of heavy balls with several memories.
+    """Aggregated momentum: the mean of heavy balls with several decay rates.
 
         p_i <- beta_i p_i + g,    w <- w - lr mean_i p_i.
 
     Start with lr = 0.1, betas (0, 0.9, 0.99) (the default).
 
     Args:
-        lr: in [0, inf).
-        betas: of the heavy balls, each in [0, 1).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of the heavy balls, each in [0, 1).
 
     Example:
         >>> rule, weight = aggmo(lr=0.1, betas=(0.0, 0.5, 0.5)), torch.zeros(1)
@@ -31,9 +89,11 @@ def aggmo(lr: Scalar = 0.1, betas: tuple[Scalar, Scalar, Scalar] = (0.0, 0.9, 0.
         tensor([0.7000])
 
     Source: Lucas et al. 2019, arXiv:1804.00325.
+
+    `spherenorm code aggmo` prints it as plain torch.
     """
     return chain(
-        z.WeightedSum(tuple(map(r.HeavyBall, betas)), (1 / len(betas),) * len(betas)),
+        WeightedSum(tuple(map(r.HeavyBall, betas)), (1 / len(betas),) * len(betas)),
         r.StepSize(lr),
     )
 
@@ -49,10 +109,10 @@ def qhm(
     Start with lr = 1, momentum 0.999, nu 0.7 (the default).
 
     Args:
-        lr: in [0, inf).
-        momentum: in [0, 1).
+        lr: learning rate, in [0, inf).
+        momentum: decay rate of m, in [0, 1).
         nu: the share of the average, in [0, 1]; 0 is SGD.
-        weight_decay: of an L2 regularization, in [0, inf).
+        weight_decay: factor of the L2 term weight_decay w in the gradient, in [0, inf).
 
     Example:
         >>> rule, weight = qhm(lr=1.0, momentum=0.5, nu=0.5), torch.zeros(1)
@@ -60,8 +120,10 @@ def qhm(
         tensor([3.])
 
     Source: Ma and Yarats 2019, arXiv:1810.06801.
+
+    `spherenorm code qhm` prints it as plain torch.
     """
-    refuse_outside("[0, 1]", nu=nu)
+    check_number(nu, Interval.parse("[0, 1]"), "nu must be")
     return chain(
         r.CoupledDecay(weight_decay),
         r.InterpolatedAverage(nu * momentum, momentum),
@@ -79,16 +141,21 @@ def ademamix(
 ) -> Chain:
     """AdEMAMix: AdamW with a second momentum that remembers tens of thousands of steps.
 
-        direction = (m1 / (1 - beta1^t) + alpha m2) / (sqrt(v / (1 - beta2^t)) + eps).
+        m1 <- beta1 m1 + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        m2 <- beta3 m2 + (1 - beta3) g,
+        u = (m1 / (1 - beta1^t) + alpha m2) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
+
+    In long runs beta3 and alpha should grow from beta1 and 0, which is up to the training loop.
 
     Start with lr = 0.002, betas (0.9, 0.999, 0.9999) (measured).
 
     Args:
-        lr, weight_decay: in [0, inf).
-        betas: of m1, of v, and of m2, each in [0, 1). Long runs want beta3, and alpha, to grow
-            from beta1 and from 0, which is left to the training loop.
-        alpha: the weight of m2, in [0, inf).
-        eps: in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m1, v and m2, each in [0, 1).
+        alpha: the factor of m2, in [0, inf).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
 
     Example:
         >>> rule, weight = ademamix(lr=0.1, betas=(0.9, 0.999, 0.5)), torch.zeros(1)
@@ -96,16 +163,49 @@ def ademamix(
         tensor([0.2000])
 
     Source: Pagliardini et al. 2025, arXiv:2409.03137, Algorithm 1; apple/ml-ademamix.
+
+    `spherenorm code ademamix` prints it as plain torch.
     """
-    refuse_outside("[0, inf)", alpha=alpha)
+    check_number(alpha, Interval.parse("[0, inf)"), "alpha must be")
     fast = r.ExponentialAverage(betas[0], bias_correction=True)
     slow = r.ExponentialAverage(betas[2])
     return chain(
-        z.WeightedSum((fast, slow), (1.0, alpha)),
-        z.GradientScale(betas[1], eps),
+        WeightedSum((fast, slow), (1.0, alpha)),
+        GradientScale(betas[1], eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
+
+
+@dataclass(frozen=True)
+class SlowGradient(Rule):
+    """Add a multiple of an average of the directions, which starts at the first direction:
+
+        d_t + lamb h_t,    h_1 = d_1,    h_t = alpha h_{t-1} + (1 - alpha) d_t.
+
+    Args:
+        alpha: decay rate of the average, in [0, 1).
+        lamb: the factor of the average, in [0, inf).
+
+    Example:
+        >>> rule = SlowGradient(alpha=0.5, lamb=2.0)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([1.0]), rule.init(weight))[0]
+        tensor([-3.])
+
+    Source: Lee et al. 2024 (Grokfast), arXiv:2405.20233, Algorithm 2.
+    """
+
+    alpha: Scalar = hyper("[0, 1)")
+    lamb: Scalar = hyper("[0, inf)")
+
+    state_names = (STEP_KEY, "slow_grad")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        grad = update.direction
+        slow = ema(state["slow_grad"], grad, self.alpha)
+        slow = torch.where(state[STEP_KEY] > 1, slow, grad)
+        return update.replace(direction=add_scaled(grad, self.lamb, slow)), {"slow_grad": slow}
 
 
 @recipe
@@ -117,17 +217,22 @@ def grokfast(
     alpha: Scalar = 0.98,
     lamb: Scalar = 2.0,
 ) -> Chain:
-    """Grokfast: AdamW of a gradient whose slow part is made larger.
+    """Grokfast: AdamW of a gradient whose slow part is amplified.
 
-        h <- alpha h + (1 - alpha) g, which starts at the first g;    AdamW of g + lamb h.
+        h <- alpha h + (1 - alpha) g, which starts at the first g,    g <- g + lamb h,
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w).
 
-    Start with lr = 0.001, betas (0.9, 0.999) (as `adamw`).
+    Start with lr = 0.001, betas (0.9, 0.999) (the default).
 
     Args:
-        lr, weight_decay: in [0, inf).
-        betas, eps: as for `adamw`.
-        alpha: decay rate of the slow part, in [0, 1).
-        lamb: by which it is multiplied, in [0, inf).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        alpha: decay rate of h, in [0, 1).
+        lamb: the factor of h, in [0, inf).
 
     Example:
         >>> rule, weight = grokfast(lr=0.1), torch.zeros(1)
@@ -135,32 +240,94 @@ def grokfast(
         tensor([-4.])
 
     Source: Lee et al. 2024, arXiv:2405.20233, Algorithm 2; ironjr/grokfast, gradfilter_ema.
+
+    `spherenorm code grokfast` prints it as plain torch.
     """
     return chain(
-        z.SlowGradient(alpha, lamb),
+        SlowGradient(alpha, lamb),
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
 
 
+@dataclass(frozen=True)
+class ScheduleFree(Rule):
+    """Step z, take gradients at y, and evaluate at an average x, which replaces a schedule:
+
+        z_t = z_{t-1} - d_t,    x_t = (1 - c_t) x_{t-1} + c_t z_t,
+        y_t = (1 - beta) z_t + beta x_t,
+        c_t = s_t / (s_1 + ... + s_t),    s_t = t^power max(eta_1, ..., eta_t)^2.
+
+    The model holds y.
+
+    Args:
+        beta: where y lies between z and x, in [0, 1).
+        lr: eta, the step size of the `StepSize` before it, in [0, inf).
+        power: exponent of t, in [0, inf); above 0, late iterates count more.
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), ScheduleFree(0.5, 1.0))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(3):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, state["z"], state["x"]
+        (tensor([2.5000]), tensor([3.]), tensor([2.]))
+
+    Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
+    """
+
+    beta: Scalar = hyper("[0, 1)")
+    lr: Scalar = hyper("[0, inf)", zero_is_ordinary=True)
+    power: Scalar = hyper("[0, inf)", 0.0)
+
+    state_names = (STEP_KEY, "z", "x", "largest_lr", "share_sum")
+
+    def init(self, weight: Tensor) -> State:
+        zero = torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
+        scalars = {"largest_lr": zero, "share_sum": zero.clone()}
+        return super().init(weight) | {"z": weight, "x": weight, **scalars}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        largest_lr = torch.maximum(state["largest_lr"], self.lr + 0 * state["largest_lr"])
+        share = state[STEP_KEY] ** self.power * largest_lr**2
+        share_sum = state["share_sum"] + share
+        z = state["z"] - update.direction
+        x = ema(z, state["x"], cast_like(safe_divide(share, share_sum), z))
+        y = ema(z, x, 1 - self.beta)
+        new_state = {"z": z, "x": x, "largest_lr": largest_lr, "share_sum": share_sum}
+        return update.replace(direction=update.weight - y), new_state
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return x."""
+        return state["x"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        zeros = {key: torch.zeros_like(state[key]) for key in ("largest_lr", "share_sum")}
+        return {**state, "z": weight, "x": weight, **zeros}
+
+
 @recipe
 def schedulefree_sgd(
     lr: Scalar = 1.0, momentum: Scalar = 0.9, weight_decay: Scalar = 0.0, power: Scalar = 0.0
 ) -> Chain:
-    """Schedule-free SGD: an average of the iterates takes the place of a schedule.
+    """Schedule-free SGD: an average x of the iterates z takes the place of a schedule.
 
-    The model holds y, at which the gradient is taken; evaluate with `eval_weight`. A warmup of lr is
-    yours. See `zoo.rules.ScheduleFree` for the formula. A step makes y of z and x in the state:
-    call `optimizer.reset_averages()` after writing into the parameters.
+        z <- z - lr (g + weight_decay y),
+        x <- (1 - c) x + c z,    y <- (1 - beta) z + beta x,
+        c = s_t / (s_1 + ... + s_t),    s_t = t^power max(lr_1, ..., lr_t)^2,    beta = momentum.
+
+    The model holds y, at which the gradient is taken; evaluate with `eval_weight`, which is x. The
+    training loop does the warmup of lr. A step computes y from the states z and x: call
+    `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 1, momentum 0.9 (the default).
 
     Args:
-        lr: in [0, inf).
+        lr: learning rate, in [0, inf).
         momentum: where y lies between the iterate and the average, in [0, 1).
-        weight_decay: at y, in [0, inf).
-        power: of the step number in the average, in [0, inf).
+        weight_decay: factor of y in the step, in [0, inf).
+        power: exponent of the step count in the average, in [0, inf).
 
     Example:
         >>> rule, weight = schedulefree_sgd(lr=1.0), torch.zeros(1)
@@ -171,11 +338,13 @@ def schedulefree_sgd(
         tensor([2.])
 
     Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
+
+    `spherenorm code schedulefree_sgd` prints it as plain torch.
     """
     return chain(
         r.CoupledDecay(weight_decay),
         r.StepSize(lr),
-        z.ScheduleFree(momentum, lr, power),
+        ScheduleFree(momentum, lr, power),
     )
 
 
@@ -187,18 +356,26 @@ def schedulefree_adamw(
     weight_decay: Scalar = 0.0,
     power: Scalar = 0.0,
 ) -> Chain:
-    """Schedule-free AdamW: Adam without its momentum, and with an average of the iterates.
+    """Schedule-free AdamW: Adam without momentum, and with an average x of the iterates z.
 
-    The model holds y, as for `schedulefree_sgd`; write into it as there.
+        v <- beta2 v + (1 - beta2) g^2,
+        z <- z - lr (g / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay y),
+        x <- (1 - c) x + c z,    y <- (1 - beta) z + beta x,
+        c = s_t / (s_1 + ... + s_t),    s_t = t^power max(lr_1, ..., lr_t)^2,    beta = beta1.
+
+    The model holds y, at which the gradient is taken; evaluate with `eval_weight`, which is x. The
+    training loop does the warmup of lr. A step computes y from the states z and x: call
+    `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.005, betas (0.9, 0.999) (measured).
 
     Args:
-        lr: in [0, inf).
-        betas: where y lies between the iterate and the average, and of the second moment, each
+        lr: learning rate, in [0, inf).
+        betas: where y lies between the iterate and the average, and the decay rate of v, each
             in [0, 1).
-        eps: in [0, inf).
-        weight_decay, power: as for `schedulefree_sgd`.
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of y in the step, in [0, inf).
+        power: exponent of the step count in the average, in [0, inf).
 
     Example:
         >>> rule, weight = schedulefree_adamw(lr=1.0), torch.zeros(1)
@@ -209,12 +386,14 @@ def schedulefree_adamw(
         tensor([2.])
 
     Source: Defazio et al. 2024, arXiv:2405.15682; facebookresearch/schedule_free.
+
+    `spherenorm code schedulefree_adamw` prints it as plain torch.
     """
     return chain(
-        z.GradientScale(betas[1], eps),
+        GradientScale(betas[1], eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
-        z.ScheduleFree(betas[0], lr, power),
+        ScheduleFree(betas[0], lr, power),
     )
 
 
@@ -227,19 +406,29 @@ def schedulefree_adamc(
     momentum: Scalar = 0.9,
     power: Scalar = 0.0,
 ) -> Chain:
-    """Schedule-free AdamC: Adam with its momentum, decay by lr^2, and an average of the iterates.
+    """Schedule-free AdamC: Adam with momentum, decay by lr^2, and an average x of the iterates z.
 
-    It is ScheduleFree+ without its Polyak step size, which needs the value of the loss. The model
-    holds y, as for `schedulefree_sgd`; write into it as there.
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        z <- z - lr u - lr^2 weight_decay y,
+        x <- (1 - c) x + c z,    y <- (1 - beta) z + beta x,
+        c = s_t / (s_1 + ... + s_t),    s_t = t^power max(lr_1, ..., lr_t)^2,    beta = momentum.
+
+    It is ScheduleFree+ without its Polyak step size, which needs the value of the loss.
+
+    The model holds y, at which the gradient is taken; evaluate with `eval_weight`, which is x. The
+    training loop does the warmup of lr. A step computes y from the states z and x: call
+    `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.005, betas (0.9, 0.95) (measured).
 
     Args:
-        lr, eps: in [0, inf).
-        betas: decay rates of Adam's moments, each in [0, 1).
-        weight_decay: the iterate loses lr^2 weight_decay y, in [0, inf); 20 to 50 are usual.
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of lr^2 y in the step, in [0, inf); 20 to 50 are usual.
         momentum: where y lies between the iterate and the average, in [0, 1).
-        power: as for `schedulefree_sgd`.
+        power: exponent of the step count in the average, in [0, inf).
 
     Example:
         >>> rule, weight = schedulefree_adamc(lr=0.1, weight_decay=20.0), torch.ones(1)
@@ -248,13 +437,60 @@ def schedulefree_adamc(
 
     Source: Defazio 2026, arXiv:2605.19095; facebookresearch/schedule_free,
     adamc_schedulefree_plus_paper.py.
+
+    `spherenorm code schedulefree_adamc` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay * lr),
         r.StepSize(lr),
-        z.ScheduleFree(momentum, lr, power),
+        ScheduleFree(momentum, lr, power),
     )
+
+
+@dataclass(frozen=True)
+class Lookahead(Rule):
+    """After every k-th step, go back a part of the way since the last such step:
+
+        s <- s + alpha (w - s),    w <- s.
+
+    Args:
+        alpha: the share of the way that remains, in [0, 1].
+        every: k, a whole number in [1, inf).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), Lookahead(0.5, 2))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(2):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight
+        tensor([1.])
+
+    Source: Zhang et al. 2019, arXiv:1907.08610, Algorithm 1.
+    """
+
+    alpha: Scalar = hyper("[0, 1]", 0.5)
+    every: Scalar = hyper("[1, inf)", 5)
+
+    state_names = (STEP_KEY, "slow")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | {"slow": weight}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        slow = state["slow"]
+        fast = update.weight - update.direction
+        goes_back = state[STEP_KEY] % self.every == 0
+        slow = torch.where(goes_back, ema(slow, fast, 1 - self.alpha), slow)
+        end = torch.where(goes_back, slow, fast)
+        return update.replace(direction=update.weight - end), {"slow": slow}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return s."""
+        return state["slow"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "slow": weight}
 
 
 @recipe
@@ -266,18 +502,24 @@ def lookahead_adamw(
     alpha: Scalar = 0.5,
     every: int = 5,
 ) -> Chain:
-    """Lookahead around AdamW: every few steps, go back a part of the way.
+    """Lookahead around AdamW: after every k-th step, go back a part of the way.
 
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w <- w - lr (u + weight_decay w),
         s <- s + alpha (w - s),    w <- s    after each `every` steps.
 
-    s is in the state: call `optimizer.reset_averages()` after writing into the parameters.
+    s is a state: call `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.002, betas (0.9, 0.999) (measured).
 
     Args:
-        lr, betas, eps, weight_decay: as for `adamw`.
-        alpha: the share of the way that is kept, in [0, 1].
-        every: at least 1.
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        alpha: the share of the way that remains, in [0, 1].
+        every: k, the number of steps, in [1, inf).
 
     Example:
         >>> rule, weight = lookahead_adamw(lr=0.1, weight_decay=0.0, every=2), torch.zeros(1)
@@ -288,13 +530,60 @@ def lookahead_adamw(
         tensor([0.1000])
 
     Source: Zhang et al. 2019, arXiv:1907.08610, Algorithm 1.
+
+    `spherenorm code lookahead_adamw` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
-        z.Lookahead(alpha, every),
+        Lookahead(alpha, every),
     )
+
+
+@dataclass(frozen=True)
+class TrendLookahead(Rule):
+    """Look ahead like Nesterov's momentum, but along an average of the steps:
+
+        w_t = y_{t-1} - d_t,    m_t = gamma m_{t-1} + (1 - gamma) (w_t - w_{t-1}),
+        y_t = w_t + beta m_t.
+
+    The model holds y, at which the gradient is taken; `eval_weight` returns w.
+
+    Args:
+        beta: the distance ahead, in average steps, in [0, inf).
+        gamma: decay rate of the average, in [0, 1).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), TrendLookahead(beta=0.5, gamma=0.0))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, state["base"]
+        (tensor([1.5000]), tensor([1.]))
+
+    Source: Yau et al. 2026 (EMA-Nesterov), arXiv:2605.25395.
+    """
+
+    beta: Scalar = hyper("[0, inf)")
+    gamma: Scalar = hyper("[0, 1)")
+
+    state_names = ("base", "trend")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | {"base": weight}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        base = update.weight - update.direction
+        trend = ema(state["trend"], base - state["base"], self.gamma)
+        ahead = add_scaled(base, self.beta, trend)
+        return update.replace(direction=update.weight - ahead), {"base": base, "trend": trend}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return w, the weight without the look ahead."""
+        return state["base"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "base": weight, "trend": torch.zeros_like(state["trend"])}
 
 
 @recipe
@@ -308,16 +597,24 @@ def emanesterov_adamw(
 ) -> Chain:
     """EMA-Nesterov around AdamW: gradients are taken ahead of the weight, along its trend.
 
-    The model holds the point ahead; evaluate with `eval_weight`. `zoo.rules.TrendLookahead` behind the
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        w' = y - lr (u + weight_decay y),    m' <- memory m' + (1 - memory) (w' - w),
+        y <- w' + lookahead m'.
+
+    The model holds y; evaluate with `eval_weight`, which is w. `zoo.rules.TrendLookahead` after the
     step size of any chain does the same. The paper switches it off in warmup and at the end. Call
     `optimizer.reset_averages()` after writing into the parameters.
 
     Start with lr = 0.002, betas (0.9, 0.999) (measured).
 
     Args:
-        lr, betas, eps, weight_decay: as for `adamw`.
-        lookahead: how far ahead, in average steps, in [0, inf).
-        memory: decay rate of the average of steps, in [0, 1).
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        lookahead: the distance ahead, in average steps, in [0, inf).
+        memory: decay rate of the average of steps m', in [0, 1).
 
     Example:
         >>> rule, weight = emanesterov_adamw(lr=0.1, weight_decay=0.0, memory=0.0), torch.zeros(1)
@@ -325,10 +622,12 @@ def emanesterov_adamw(
         tensor([0.1500])
 
     Source: Yau et al. 2026, arXiv:2605.25395; modded-nanogpt, track 3.
+
+    `spherenorm code emanesterov_adamw` prints it as plain torch.
     """
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
-        z.TrendLookahead(lookahead, memory),
+        TrendLookahead(lookahead, memory),
     )

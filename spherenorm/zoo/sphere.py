@@ -1,10 +1,10 @@
-"""Optimizers that hold a norm, or a matrix on a manifold."""
+"""Optimizers whose weights have a fixed norm, or lie on a manifold of matrices."""
 
 from __future__ import annotations
 
 from spherenorm import rules as r
 from spherenorm.numerics import Scalar
-from spherenorm.recipes import gain_adam, orthogonal_momentum
+from spherenorm.recipes.matrix import gain_adam, orthogonal_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import Chain, chain
 from spherenorm.views import ViewLike
@@ -12,16 +12,16 @@ from spherenorm.views import ViewLike
 
 @recipe
 def fromage(lr: Scalar = 0.01, view: ViewLike = "layer") -> Chain:
-    """Fromage: steps relative to the weight, and a shrinkage that their length makes up for.
+    """Fromage: steps relative to the weight, and a factor that makes up for their length.
 
         w <- (w - lr |w| g / |g|) / sqrt(1 + lr^2).
 
-    |w| stays exactly where <w, g> = 0. A weight of 0 steps by lr g.
+    |w| is constant where <w, g> = 0. A weight of 0 steps by lr g.
 
     Start with lr = 0.02 (measured).
 
     Args:
-        lr: in [0, inf).
+        lr: the length of a step as a multiple of |w|, in [0, inf).
         view: splits a weight into the units whose norms are compared.
 
     Example:
@@ -31,6 +31,8 @@ def fromage(lr: Scalar = 0.01, view: ViewLike = "layer") -> Chain:
         tensor(1.)
 
     Source: Bernstein et al. 2020, arXiv:2002.03432, Algorithm 1.
+
+    `spherenorm code fromage` prints it as plain torch.
     """
     return chain(
         r.NormalizedUpdate(view, "weight"),
@@ -41,17 +43,17 @@ def fromage(lr: Scalar = 0.01, view: ViewLike = "layer") -> Chain:
 
 @recipe
 def nero(lr: Scalar = 0.01, beta: Scalar = 0.999, view: ViewLike = "channel") -> Chain:
-    """Nero: neurons of mean 0 and norm 1, each with a step of one average length.
+    """Nero: neurons of mean 0 and norm 1, and steps divided by an average length per neuron.
 
         v <- beta v + (1 - beta) |g|^2,    w <- w - lr |w| g / sqrt(v / (1 - beta^t)),
         w <- w - mean(w),    w <- w / |w|    in each neuron.
 
-    The first step takes a weight there. For matrices.
+    The first step moves a weight there. For matrices.
 
     Start with lr = 0.03 (measured).
 
     Args:
-        lr: in [0, inf).
+        lr: learning rate, in [0, inf).
         beta: decay rate of v, in [0, 1).
         view: splits a weight into its neurons.
 
@@ -74,14 +76,15 @@ def nero(lr: Scalar = 0.01, beta: Scalar = 0.999, view: ViewLike = "channel") ->
 def layca(lr: Scalar = 3e-3, momentum: Scalar = 0.0, view: ViewLike = "layer") -> Chain:
     """Layca: SGD whose steps turn each layer by the same angle, arctan(lr).
 
-        s = u - w <u, w> / <w, w>,    w <- |w_0| N(w - lr |w| N(s)),    N(x) = x / |x|,    u of SGD.
+        u <- momentum u + g,    s = u - w <u, w> / <w, w>,
+        w <- |w_0| N(w - lr |w| N(s)),    N(x) = x / |x|.
 
-    Other optimizers give u as well: it is a hyperball whose steps are tangent.
+    Other optimizers can compute u as well: this is a hyperball whose steps are tangent.
 
     Start with lr = 0.03, momentum 0 (measured).
 
     Args:
-        lr: in [0, inf).
+        lr: the tangent of the angle of a step, in [0, inf).
         momentum: in [0, 1).
         view: splits a weight into the units that turn.
 
@@ -92,6 +95,8 @@ def layca(lr: Scalar = 3e-3, momentum: Scalar = 0.0, view: ViewLike = "layer") -
         tensor([0.0997])
 
     Source: Carbonnelle and De Vleeschouwer 2019, arXiv:1806.01603, Algorithm 1.
+
+    `spherenorm code layca` prints it as plain torch.
     """
     return chain(
         r.HeavyBall(momentum),
@@ -104,11 +109,11 @@ def layca(lr: Scalar = 3e-3, momentum: Scalar = 0.0, view: ViewLike = "layer") -
 
 @recipe
 def hyperspherical(lr: Scalar = 0.1, view: ViewLike = "channel") -> Chain:
-    """Hyperspherical descent: steepest descent on the unit sphere, of steps of one length.
+    """Hyperspherical descent: steepest descent on the unit sphere with steps of one length.
 
         a = N(g - w <w, g>),    w <- N(w - lr a),    N(x) = x / |x|.
 
-    The first step puts a weight there that starts elsewhere.
+    The first step moves a weight to the sphere that starts elsewhere.
 
     Start with lr = 0.03 (measured).
 
@@ -123,6 +128,8 @@ def hyperspherical(lr: Scalar = 0.1, view: ViewLike = "channel") -> Chain:
                 [-0.7071,  0.7071]])
 
     Source: Thinking Machines Lab 2025 (Modular Manifolds); thinking-machines-lab/manifolds.
+
+    `spherenorm code hyperspherical` prints it as plain torch.
     """
     return chain(
         r.RadialProjection(view),
@@ -138,12 +145,12 @@ def oblique_sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.9, view: ViewLike = "cha
 
         m <- momentum m + g,    w <- N(w - lr (m - w <w, m>)),    N(x) = x / |x|.
 
-    The momentum stays where it was, not tangent; `sgdg` transports it.
+    The momentum is not transported, and need not be tangent; `sgdg` transports it.
 
     Start with lr = 0.1, momentum 0.9 (measured).
 
     Args:
-        lr: in [0, inf).
+        lr: learning rate, in [0, inf).
         momentum: in [0, 1).
         view: "channel" for rows, "dim=1" for columns.
 
@@ -155,6 +162,8 @@ def oblique_sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.9, view: ViewLike = "cha
 
     Source: NVIDIA-NeMo/Emerging-Optimizers, ObliqueSGD, whose projection takes units of norm 1 for
     granted.
+
+    `spherenorm code oblique_sgd` prints it as plain torch.
     """
     return chain(
         r.HeavyBall(momentum),
@@ -176,16 +185,18 @@ def muonsphere(
 
         w <- R w / |w|_2 - lr R U V^T,    R = radius sqrt(m / n),    U S V^T the momentum.
 
-    The Spectral Sphere Optimizer also seeks the step that keeps |w|_2 to first order; here the
-    next step takes w back.
+    The Spectral Sphere Optimizer also seeks the step that keeps |w|_2 to first order; here the next
+    step takes w back.
 
     Start with lr = 0.05, momentum 0.9 (measured).
 
     Args:
-        lr: of a step on the sphere of radius 1, in [0, inf).
-        momentum: of an average, which looks ahead by one step, in [0, 1).
-        radius: in (0, inf).
-        coefficients, precision: as for `muon`.
+        lr: the length of a step on the sphere of radius 1, in [0, inf).
+        momentum: decay rate of an average, which looks ahead by one step, in [0, 1).
+        radius: the factor of sqrt(m / n) in R, in (0, inf).
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
         >>> rule = muonsphere(lr=0.1)
@@ -195,6 +206,8 @@ def muonsphere(
                 [ 0.1000,  1.0000]])
 
     Source: arXiv:2601.08393 (SSO, of which it is the case lambda = 0).
+
+    `spherenorm code muonsphere` prints it as plain torch.
     """
     return chain(
         orthogonal_momentum(momentum, nesterov=True),
@@ -216,9 +229,9 @@ def spel(lr: Scalar = 0.1, momentum: Scalar = 0.0, precision: str = "weight") ->
     Start with lr = 0.05, momentum 0 (measured).
 
     Args:
-        lr: in [0, inf); no vector turns by more than about lr.
-        momentum: of an average, in [0, 1).
-        precision: see `rules.Orthogonalize`.
+        lr: learning rate, in [0, inf); no vector turns by more than about lr.
+        momentum: decay rate of the average, in [0, 1).
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
         >>> rule = spel(lr=0.1)
@@ -228,6 +241,8 @@ def spel(lr: Scalar = 0.1, momentum: Scalar = 0.0, precision: str = "weight") ->
                 [ 0.1000,  1.0000]])
 
     Source: arXiv:2601.21487 (SPEL); Bernstein 2025 (manifold Muon) solves for the steepest D.
+
+    `spherenorm code spel` prints it as plain torch.
     """
     polar = r.Orthogonalize("plain", precision=precision)
     return chain(
@@ -248,17 +263,26 @@ def angularmuown(
     coefficients: str = "original",
     precision: str = "weight",
 ) -> Chain:
-    """AngularMuown: Muown whose directions are rows of norm 1, so that lr is about their turn.
+    """AngularMuown: Muown whose directions are rows of norm 1, so that a row turns by about lr.
 
-    The paper lets the rate of the directions fall slowly, which is left to a scheduler. Call
-    `optimizer.reset_averages()` after writing into the parameters, as for `muown`.
+        D = RadialProjection(dL/dV),    M <- momentum M + D,
+        V <- N(V - lr sqrt(max(1, m / n)) NS(D + momentum M)),    N(x) = x / |x| in each row,
+        g by Adam with the rate gain_ratio lr,    w = g v in each row.
+
+    NS is the Newton-Schulz iteration. The gains g are states of the optimizer; the model holds w.
+    In the paper lr of the directions falls slowly, which is up to a scheduler. Call
+    `optimizer.reset_averages()` after writing into the parameters, whose norms are the gains.
 
     Start with lr = 0.04, momentum 0.95 (the paper's).
 
     Args:
-        lr: of the directions, in [0, inf); 0.04 is advised.
-        momentum: beta of m = beta m + d, which looks ahead by one step, in [0, 1).
-        betas, gain_ratio, coefficients, precision: as for `muown`.
+        lr: learning rate of the directions, in [0, inf); 0.04 is advised.
+        momentum: factor of the past M, in [0, 1).
+        betas: decay rates of the gains' Adam, each in [0, 1).
+        gain_ratio: learning rate of the gains as a multiple of lr, in [0, inf).
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
         >>> rule = angularmuown(lr=0.1)
@@ -268,6 +292,8 @@ def angularmuown(
                 [ 0.0700,  1.0000]])
 
     Source: arXiv:2606.23637.
+
+    `spherenorm code angularmuown` prints it as plain torch.
     """
     direction = chain(
         r.RadialProjection("channel"),

@@ -76,9 +76,9 @@ def _scaled(place, name, cuts):
 
 def _outputs(place, batch):
     torch.manual_seed(0)
-    found = copy.deepcopy(place)(*(x.clone() for x in batch))
-    found = found.values() if isinstance(found, dict) else [found]
-    return [torch.view_as_real(x) if x.is_complex() else x.detach() for x in found]
+    outputs = copy.deepcopy(place)(*(x.clone() for x in batch))
+    outputs = outputs.values() if isinstance(outputs, dict) else [outputs]
+    return [torch.view_as_real(x) if x.is_complex() else x.detach() for x in outputs]
 
 
 def _unchanged(start, now):

@@ -42,11 +42,13 @@ def test_checkpointed_parts_are_read_as_plain_calls(use_reentrant):
         inputs = inputs.clone().requires_grad_()
         return self.h(checkpoint_sequential(self.f, 2, inputs, use_reentrant=use_reentrant))
 
-    plain = Net(lambda self, inputs: self.h(self.f(inputs)), f=parts, h=head)
+    without_embedding = Net(lambda self, inputs: self.h(self.f(inputs)), f=parts, h=head)
     model = Net(checkpointed, f=parts, h=head)
     for recipe in ("adamp", "muon+adamw"):
-        assert str(param_groups(model, batch, recipe)) == str(param_groups(plain, batch, recipe))
-    assert str(audit(model, batch)) == str(audit(plain, batch))
+        assert str(param_groups(model, batch, recipe)) == str(
+            param_groups(without_embedding, batch, recipe)
+        )
+    assert str(audit(model, batch)) == str(audit(without_embedding, batch))
     assert "apply" not in vars(CheckpointFunction)
     model(batch).square().mean().backward()
 
@@ -82,7 +84,7 @@ BOTH = {"f.0.weight": "channel", "f.2.weight": None}
 
 def test_the_views_asked_for_are_tried_in_order_where_they_fit():
     transposed = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4))
-    for asked, found in {
+    for requested, expected in {
         None: "dim=1",
         "layer": "layer",
         ("channel", "layer"): "layer",
@@ -90,11 +92,13 @@ def test_the_views_asked_for_are_tried_in_order_where_they_fit():
         ("dim=-3",): "dim=-3",
         ("channel",): None,
     }.items():
-        assert views(transposed, torch.randn(16, 3, 8, 8), views=asked) == {"0.weight": found}
+        assert views(transposed, torch.randn(16, 3, 8, 8), views=requested) == {
+            "0.weight": expected
+        }
     grouped = nn.Conv2d(3, 8, 3, bias=False), nn.GroupNorm(4, 8), nn.Flatten(), nn.Linear(288, 10)
-    found = audit(nn.Sequential(*grouped), torch.randn(4, 3, 8, 8), views=("groups=4", "dim=3"))
-    assert [each.view for each in found] == ["groups=4", None]
-    assert found[1].verdict is Verdict.NO_EVIDENCE
+    result = audit(nn.Sequential(*grouped), torch.randn(4, 3, 8, 8), views=("groups=4", "dim=3"))
+    assert [finding.view for finding in result] == ["groups=4", None]
+    assert result[1].verdict is Verdict.NO_EVIDENCE
 
 
 @pytest.mark.parametrize("eps", [1e-7, 1e-5, 1e-3])
@@ -117,15 +121,15 @@ def test_the_statistic_is_the_share_of_eps_in_the_variance(eps, std):
 def test_a_loss_may_have_parameters_and_take_targets_and_the_model():
     model, targets = normed(nn.Linear(5, 2)), torch.randn(16, 2)
     criterion = nn.Linear(2, 1)
-    found = audit(model, x(), loss=lambda y: criterion(y).mean() + (y - targets).square().sum())
-    assert [each.view for each in found] == ["channel", None]
-    assert not found.doubts
+    result = audit(model, x(), loss=lambda y: criterion(y).mean() + (y - targets).square().sum())
+    assert [finding.view for finding in result] == ["channel", None]
+    assert not result.doubts
 
     def penalized(model, output):
         return F.mse_loss(output, targets) + model[0].weight.square().sum()
 
-    found = views(model, x(), loss=partial(penalized, model))
-    assert found == {"0.weight": None, "2.weight": None}
+    view_by_name = views(model, x(), loss=partial(penalized, model))
+    assert view_by_name == {"0.weight": None, "2.weight": None}
     with refuses("(5, 6)", "partial"):
         audit(model, x(), loss=lambda output: penalized(model, output))
 
@@ -188,10 +192,10 @@ def test_the_result_prints_and_is_json():
     assert result.share == 30 / 57
     assert re.search(r"0.weight +5 x 6 +invariant +channel", str(result))
     assert "52.6 % of 57 parameters scale-invariant" in str(result)
-    plain = json.loads(json.dumps(result.to_dict()))
-    assert plain["findings"][0]["verdict"] == "invariant"
-    assert plain["findings"][0]["units"] == 5
-    assert plain["skipped"]["0.bias"] == "1-d"
+    entries = json.loads(json.dumps(result.to_dict()))
+    assert entries["findings"][0]["verdict"] == "invariant"
+    assert entries["findings"][0]["units"] == 5
+    assert entries["skipped"]["0.bias"] == "1-d"
     assert result[0] is next(iter(result))
     assert len(result[:1]) == 1
     (unseen,) = audit(filled(nn.Linear(6, 2), 0, "weight"), 0 * x()).to_dict()["findings"]
@@ -227,9 +231,9 @@ FOREIGN = nn.Parameter(torch.ones(2))
     ],
 )
 def test_what_makes_an_audit_doubtful_is_said(model, count, doubt, view):
-    found = audit(model(), x(count))
-    assert [doubt in each for each in found.doubts] == [True] * bool(doubt)
-    assert [each.view for each in found] == [view, None] or count == 2
+    result = audit(model(), x(count))
+    assert [doubt in caveat for caveat in result.doubts] == [True] * bool(doubt)
+    assert [finding.view for finding in result] == [view, None] or count == 2
 
 
 def shared():
@@ -281,12 +285,14 @@ WithSlots = type("WithSlots", (), {"__slots__": ("y",)})
 )
 def test_what_cannot_be_audited_is_refused_and_left_alone(model, settings, named):
     net = model()
-    own = list(net.parameters()) if isinstance(net, nn.Module) else []
-    before = [p.detach().clone() for p in own if not nn.parameter.is_lazy(p) and not p.is_meta]
+    parameters = list(net.parameters()) if isinstance(net, nn.Module) else []
+    before = [
+        p.detach().clone() for p in parameters if not nn.parameter.is_lazy(p) and not p.is_meta
+    ]
     state = global_state()
     with refuses(*named, by=(ValueError, TypeError)):
         audit(net, torch.ones(16, 6), **settings)
-    assert all(map(torch.equal, before, own))
+    assert all(map(torch.equal, before, parameters))
     assert global_state() == state
 
 
@@ -355,7 +361,7 @@ def global_state():
 def test_nothing_of_the_callers_changes(dtype):
     model, inputs = messy_model().to(dtype), batch(dtype)
     model(*batch(dtype))  # which keeps a tensor with a graph
-    model.calls, model.history, kept = 0, [], model.kept
+    model.calls, model.history, buffer = 0, [], model.kept
     closed, layer = [], model.body[0]
     layer.weight.register_hook(closed.append)
     layer.weight.requires_grad_(False)
@@ -371,7 +377,7 @@ def test_nothing_of_the_callers_changes(dtype):
     torch.testing.assert_close(after, before, rtol=0, atol=0)
     assert flags == [(m.training, len(m._forward_hooks)) for m in model.modules()]
     assert (model.calls, model.history, closed) == (0, [], [])
-    assert model.kept is kept
+    assert model.kept is buffer
     assert not layer.weight.requires_grad
     assert model.body[2].body[0].weight.grad is None
     assert global_state() == state

@@ -67,10 +67,10 @@ def test_the_module_runs_and_does_not_import_the_compiler(tmp_path):
 @pytest.mark.parametrize("name", ["with_a_loss", "keywords"])
 def test_json(run, name):
     code, output, _ = run(f"own_models:{name}", "--json", "--view", "layer")
-    found = json.loads(output)
+    result = json.loads(output)
     assert code == 0
-    assert [each["view"] for each in found["findings"]] == ["layer", None]
-    assert found["share"] == 30 / 57
+    assert [finding["view"] for finding in result["findings"]] == ["layer", None]
+    assert result["share"] == 30 / 57
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,6 @@ def test_json(run, name):
 def test_wrong_requests(run, arguments, named):
     code, output, errors = run(*arguments)
     assert code == 2
-    assert all(each in errors for each in named), errors
+    assert all(word in errors for word in named), errors
     assert len(errors.splitlines()) == 1
     assert not output

@@ -29,11 +29,16 @@ def images():
 
 
 def places(groups):
-    return {each.name: (each.treatment, each.view) for each in groups.assignments}
+    return {
+        assignment.name: (assignment.treatment, assignment.view)
+        for assignment in groups.assignments
+    }
 
 
 def group_of(groups, name):
-    return groups[next(each.group for each in groups.assignments if each.name == name)]
+    return groups[
+        next(assignment.group for assignment in groups.assignments if assignment.name == name)
+    ]
 
 
 def snapshot(net):
@@ -60,8 +65,8 @@ class Polar(sn.Rule):
         return super().init(weight)
 
     def update(self, update, state):
-        found = polar(update.direction).to(update.direction)
-        return replace(update, direction=found.reshape(update.weight.shape)), dict(state)
+        direction = polar(update.direction).to(update.direction)
+        return replace(update, direction=direction.reshape(update.weight.shape)), dict(state)
 
 
 def orthogonal(lr=0.02, weight_decay=0.0):
@@ -114,10 +119,10 @@ def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest
         elif "running" not in name:  # these follow the weights
             assert torch.equal(value, before[name])
     for name, view in views.items():
-        given = group_of(groups, name)
-        assert given["lr"] == 0.1
-        assert given.get("view", view) == view
-        assert given.get("views", (view,)) == (view,)
+        group = group_of(groups, name)
+        assert group["lr"] == 0.1
+        assert group.get("view", view) == view
+        assert group.get("views", (view,)) == (view,)
     if rest == "sgdp" or "views" in group_of(groups, "0.weight"):  # the recipe tests
         assert group_of(groups, "6.weight")["views"] == ()
     started = snapshot(net)
@@ -129,8 +134,8 @@ def test_invariant_weights_are_treated_in_their_views_and_no_others(recipe, rest
     if treatment == "sphere":
         norms = sn.metrics.norm(net[0].weight.detach(), "dim=1")
         torch.testing.assert_close(norms, torch.ones(4))
-    moved = {n for n, p in net.named_parameters() if not torch.equal(p, started[n])}
-    assert moved >= {"0.weight", "3.weight", "6.weight", "6.bias"}
+    moved_names = {n for n, p in net.named_parameters() if not torch.equal(p, started[n])}
+    assert moved_names >= {"0.weight", "3.weight", "6.weight", "6.bias"}
 
 
 def test_a_recipe_for_matrices_takes_them_and_the_rest_takes_what_it_refuses():
@@ -141,12 +146,12 @@ def test_a_recipe_for_matrices_takes_them_and_the_rest_takes_what_it_refuses():
     optimizer = sn.torch_optimizer(orthogonal)(groups)
     net(batch).square().mean().backward()
     optimizer.step()
-    for each, weight in net.named_parameters():
+    for name, weight in net.named_parameters():
         expected = -0.5 * weight.grad
         if weight.ndim > 1:
             expected = -0.02 * polar(weight.grad).reshape(weight.shape).float()
-        assert group_of(groups, each).get("recipe") == (None if weight.ndim > 1 else "sgd")
-        torch.testing.assert_close(weight.detach() - before[each], expected, rtol=1e-3, atol=2e-6)
+        assert group_of(groups, name).get("recipe") == (None if weight.ndim > 1 else "sgd")
+        torch.testing.assert_close(weight.detach() - before[name], expected, rtol=1e-3, atol=2e-6)
     head = sn.param_groups(net, batch, orthogonal, rest="adamw", overrides={"6.*": "euclidean"})
     assert group_of(head, "6.weight")["recipe"] == "adamw"
 
@@ -155,9 +160,9 @@ def test_more_units_than_entries_are_not_turned_apart():
     def alphas(recipe, **settings):
         wide, tall = nn.Linear(6, 4), nn.Linear(4, 6)
         net = nn.Sequential(wide, nn.BatchNorm1d(4), nn.ReLU(), tall, nn.BatchNorm1d(6), nn.Tanh())
-        found = sn.audit(net, torch.randn(16, 6), tolerance=1e-2)
-        made = sn.param_groups(net, found, recipe, **settings)
-        return [group_of(made, name)["alpha"] for name in ("0.weight", "3.weight")]
+        result = sn.audit(net, torch.randn(16, 6), tolerance=1e-2)
+        groups = sn.param_groups(net, result, recipe, **settings)
+        return [group_of(groups, name)["alpha"] for name in ("0.weight", "3.weight")]
 
     assert alphas("sgdg") == alphas("adamg") == [0.1, 0]
     assert alphas("sgdg", alpha=0.1) == [0.1, 0.1]
@@ -182,8 +187,8 @@ def test_a_recipe_without_geometry_takes_all_weights_in_groups_for_torch():
 )
 def test_decay_by_kind(decay, expected):
     groups = sn.param_groups(model(), images(), "adamw", decay=decay, weight_decay=0.5)
-    found = [group_of(groups, name)["weight_decay"] for name in ("3.weight", "6.weight", "6.bias")]
-    assert tuple(found) == expected
+    decays = [group_of(groups, name)["weight_decay"] for name in ("3.weight", "6.weight", "6.bias")]
+    assert tuple(decays) == expected
 
 
 def test_overrides_by_name_and_pattern():
@@ -213,8 +218,8 @@ def test_what_the_user_gives_reaches_the_groups_and_the_rest_is_open(preset):
     recipe, net, batch = PRESETS[preset], model(), images()
     make = sn.torch_optimizer(recipe)
     for call in (lambda groups: groups.optimizer(), make, lambda groups: make(list(groups))):
-        found = numbers(call(sn.param_groups(net, batch, preset)), "lr")
-        assert sorted(found) == [("adamw", 1e-3), (recipe, 0.02)]
+        rates = numbers(call(sn.param_groups(net, batch, preset)), "lr")
+        assert sorted(rates) == [("adamw", 1e-3), (recipe, 0.02)]
     groups = sn.param_groups(net, batch, preset)
     assert groups[0]["lr"] == 0.02 or groups[1]["lr"] == 0.02
     assert "lr=0.02" in str(groups)
@@ -222,13 +227,16 @@ def test_what_the_user_gives_reaches_the_groups_and_the_rest_is_open(preset):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert sorted(numbers(make(groups, lr=0.01), "lr")) == [("adamw", 1e-3), (recipe, 0.01)]
-        own = sn.param_groups(net, batch, recipe, rest=sn.bind("adamw", lr=3e-4))
-        assert "lr" not in own[[group.get("recipe") for group in own].index(None)]
-        assert sorted(numbers(make(own, lr=0.5), "lr")) == [("adamw", 3e-4), (recipe, 0.5)]
-        given = sn.param_groups(net, batch, preset, lr=0.03)
-        assert sorted(numbers(given.optimizer(), "lr")) == [("adamw", 1e-3), (recipe, 0.03)]
+        groups = sn.param_groups(net, batch, recipe, rest=sn.bind("adamw", lr=3e-4))
+        assert "lr" not in groups[[group.get("recipe") for group in groups].index(None)]
+        assert sorted(numbers(make(groups, lr=0.5), "lr")) == [("adamw", 3e-4), (recipe, 0.5)]
+        preset_groups = sn.param_groups(net, batch, preset, lr=0.03)
+        assert sorted(numbers(preset_groups.optimizer(), "lr")) == [("adamw", 1e-3), (recipe, 0.03)]
     with pytest.warns(UserWarning, match="lr=0.01 reaches no param_group"):
-        assert sorted(numbers(make(given, lr=0.01), "lr")) == [("adamw", 1e-3), (recipe, 0.03)]
+        assert sorted(numbers(make(preset_groups, lr=0.01), "lr")) == [
+            ("adamw", 1e-3),
+            (recipe, 0.03),
+        ]
 
 
 def test_an_override_of_a_presets_rate_is_the_users():
@@ -237,7 +245,7 @@ def test_an_override_of_a_presets_rate_is_the_users():
     overrides = {f"0.{name}": value for name, value in overrides.items()}
     groups = sn.param_groups(net, images(), "muon+adamw", overrides=overrides)
     stepped = sn.optim.Muon(groups, lr=0.01).param_groups
-    rates = {each.name: stepped[each.group]["lr"] for each in groups.assignments}
+    rates = {assignment.name: stepped[assignment.group]["lr"] for assignment in groups.assignments}
     assert (rates["0.0.weight"], rates["0.3.weight"], rates["1.weight"]) == (0.02, 0.02, 0.01)
 
 
@@ -275,11 +283,13 @@ def test_frozen_weights_in_which_no_step_exists_are_left_out(recipe, dtype):
     net.quantized = nn.Parameter(torch.ones(8, 6).to(dtype), requires_grad=False)
     net.base = nn.Parameter(torch.ones(3, 3), requires_grad=False)  # frozen, and may be trained
     groups = sn.param_groups(net, torch.randn(16, 6), recipe)
-    taken = {id(x) for group in groups for x in group["params"]}
-    assert taken == {id(x) for n, x in net.named_parameters() if n != "quantized"}
-    left = next(each for each in groups.assignments if each.name == "quantized")
-    assert (left.group, left.treatment) == (None, "left out")
-    assert str(dtype) in left.reason
+    parameter_ids = {id(x) for group in groups for x in group["params"]}
+    assert parameter_ids == {id(x) for n, x in net.named_parameters() if n != "quantized"}
+    assignment = next(
+        assignment for assignment in groups.assignments if assignment.name == "quantized"
+    )
+    assert (assignment.group, assignment.treatment) == (None, "left out")
+    assert str(dtype) in assignment.reason
     optimizer = groups.optimizer()
     net(torch.randn(16, 6)).square().mean().backward()
     optimizer.step()
@@ -336,7 +346,7 @@ def test_tiny_units_and_those_up_to_an_eps_are_left_to_plain_steps_unless_the_us
     before = snapshot(net)
     groups = sn.param_groups(net, batch, recipe, **options)
     names = "0.weight", "0.parametrizations.weight.original1"
-    (weight,) = (each for each in groups.assignments if each.name in names)
+    (weight,) = (assignment for assignment in groups.assignments if assignment.name in names)
     assert weight.treatment == treatment
     assert torch.equal(net.state_dict()[weight.name], before[weight.name]) == (
         treatment != "sphere"
@@ -346,8 +356,11 @@ def test_tiny_units_and_those_up_to_an_eps_are_left_to_plain_steps_unless_the_us
 def test_an_audit_instead_of_a_batch_and_keyword_batches():
     net = Net(lambda self, *, x: self.f(x), f=nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
     batch = {"x": torch.randn(8, 4)}
-    for given in (batch, sn.audit(net, batch)):
-        assert places(sn.param_groups(net, given, "sgdp"))["f.0.weight"] == ("projected", "channel")
+    for batch_or_audit in (batch, sn.audit(net, batch)):
+        assert places(sn.param_groups(net, batch_or_audit, "sgdp"))["f.0.weight"] == (
+            "projected",
+            "channel",
+        )
     with refuses("audit", "model"):
         sn.param_groups(model(), sn.audit(net, batch), "sgdp")
 

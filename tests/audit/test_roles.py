@@ -37,9 +37,9 @@ def tokens():
     return torch.randint(11, (2, 6))
 
 
-def found(roles):
+def roles_of_weights(roles):
     """The roles of all that has two or more dimensions."""
-    return {each.name: each.role for each in roles if len(each.shape) > 1}
+    return {parameter.name: parameter.role for parameter in roles if len(parameter.shape) > 1}
 
 
 MATRICES = dict.fromkeys(("c.weight", "d.weight", "e.weight", "f.weight"), "matrix")
@@ -51,7 +51,7 @@ TIED = {"b": "vector", "a.weight": "tied", **MATRICES}
 @pytest.mark.parametrize(("tied", "expected"), [(False, GPT), (True, TIED)])
 def test_a_language_model(tied, expected, with_loss):
     batch = (tokens(), tokens()) if with_loss else (tokens(),)
-    assert found(sn.roles(gpt(tied), batch)) == expected
+    assert roles_of_weights(sn.roles(gpt(tied), batch)) == expected
 
 
 def experts(form):
@@ -210,18 +210,29 @@ def normed(kind, layer):
 def test_the_role_is_what_a_weight_does(forward, shapes, parts):
     batch = [torch.arange(x) if isinstance(x, int) else torch.randn(x) for x in shapes]
     roles = sn.roles(Net(forward, **parts()), batch)
-    assert {name: re.split(r"[_.]", name)[0] for name in found(roles)} == found(roles)
-    assert all(each.name in str(roles) and each.reason in str(roles) for each in roles)
+    assert {
+        name: re.split(r"[_.]", name)[0] for name in roles_of_weights(roles)
+    } == roles_of_weights(roles)
+    assert all(
+        parameter.name in str(roles) and parameter.reason in str(roles) for parameter in roles
+    )
 
 
 def test_a_matrix_of_normalized_rows_is_one_and_their_lengths_are_a_vector():
     net = Net(weight_norm, normed=normed("weight_norm", nn.Linear(8, 6)), head=linear(6, 2))
-    assert list(found(sn.roles(net, torch.randn(5, 8))).values()) == ["vector", "matrix", "head"]
+    assert list(roles_of_weights(sn.roles(net, torch.randn(5, 8))).values()) == [
+        "vector",
+        "matrix",
+        "head",
+    ]
 
 
 def recipes(groups):
-    own = {each.name: groups[each.group].get("recipe", "own") for each in groups.assignments}
-    return {name: recipe for name, recipe in own.items() if not name.endswith("bias")}
+    recipe_by_name = {
+        assignment.name: groups[assignment.group].get("recipe", "own")
+        for assignment in groups.assignments
+    }
+    return {name: recipe for name, recipe in recipe_by_name.items() if not name.endswith("bias")}
 
 
 HIDDEN = {name: "own" if role == "matrix" else "adamw" for name, role in GPT.items()}
@@ -245,13 +256,20 @@ def test_lines_are_overridden_by_roles_views_and_recipes():
         **{"b": {"as": "matrix", "lr": 0.5}, "g.weight": {"recipe": sn.bind("adamh", lr=0.01)}},
     }
     groups = sn.param_groups(net, batch, "muon", rest="adamw", overrides=overrides)
-    own = {"a.weight": "adamw", "d.weight": "adamw", "e.weight": "adamw", "g.weight": "adamh"}
-    assert recipes(groups) == {**dict.fromkeys(GPT, "own"), **own}
+    overridden = {
+        "a.weight": "adamw",
+        "d.weight": "adamw",
+        "e.weight": "adamw",
+        "g.weight": "adamh",
+    }
+    assert recipes(groups) == {**dict.fromkeys(GPT, "own"), **overridden}
     stepped = groups.optimizer().param_groups
-    place = {each.name: stepped[each.group] for each in groups.assignments}
-    assert place["c.weight"]["view"] == "groups=3"  # each of three parts is one matrix
-    assert place["f.weight"]["view"] == "layer"
-    assert (place["b"]["lr"], place["g.weight"]["lr"]) == (0.5, 0.01)
+    group_by_name = {
+        assignment.name: stepped[assignment.group] for assignment in groups.assignments
+    }
+    assert group_by_name["c.weight"]["view"] == "groups=3"  # each of three parts is one matrix
+    assert group_by_name["f.weight"]["view"] == "layer"
+    assert (group_by_name["b"]["lr"], group_by_name["g.weight"]["lr"]) == (0.5, 0.01)
 
 
 def test_each_expert_is_a_matrix_of_its_own():
@@ -259,9 +277,9 @@ def test_each_expert_is_a_matrix_of_its_own():
     groups = sn.param_groups(net, batch, "muon", rest="adamw", lr=0.1)
     net(batch).square().mean().backward()
     rule, expert = sn.bind("muon", lr=0.1).rule, net.experts_up[2].detach().clone()
-    alone, _ = rule.step(expert, net.experts_up.grad[2], rule.init(expert))
+    new_expert, _ = rule.step(expert, net.experts_up.grad[2], rule.init(expert))
     sn.optim.Muon(groups).step()
-    torch.testing.assert_close(net.experts_up[2].detach(), alone)
+    torch.testing.assert_close(net.experts_up[2].detach(), new_expert)
     others = sn.param_groups(net, batch, "normuon", rest="adamw")
     assert recipes(others)["experts_up"] == "adamw"
     assert "it takes no view" in str(others)
@@ -283,10 +301,12 @@ def test_refusals(settings, named):
 def test_groups_for_optimizers_of_torch_step_each_parameter_once():
     net, batch = gpt(), tokens()
     measured = sn.roles(net, batch)
-    matrices, small, rest = measured.groups(net, {"matrix": {"lr": 0.1}, ("vector", "head"): {}})
+    matrices, small, remaining = measured.groups(
+        net, {"matrix": {"lr": 0.1}, ("vector", "head"): {}}
+    )
     assert {n for n in matrices["param_names"] if "bias" not in n} == set(MATRICES)
-    assert rest["param_names"] == ["a.weight"]
-    optimizers = torch.optim.Muon([matrices]), torch.optim.AdamW([small, rest])
+    assert remaining["param_names"] == ["a.weight"]
+    optimizers = torch.optim.Muon([matrices]), torch.optim.AdamW([small, remaining])
     assert optimizers[0].param_groups[0]["lr"] == 0.1
     before = [x.detach().clone() for x in net.parameters()]
     net(batch).square().mean().backward()
@@ -307,13 +327,15 @@ def test_a_preset_is_its_recipe_with_the_usual_rest(preset, recipe):
     net, batch = gpt(tied=True), tokens()
     groups = sn.param_groups(net, batch, preset, lr=0.03)
     assert str(groups) == str(sn.param_groups(net, batch, recipe, rest="adamw", lr=0.03))
-    given = sn.param_groups(net, batch, preset, rest="lion")
-    assert set(recipes(given).values()) == {"own", "lion"}
+    groups = sn.param_groups(net, batch, preset, rest="lion")
+    assert set(recipes(groups).values()) == {"own", "lion"}
 
 
 def test_learning_rates_that_print_alike_are_two_groups():
     rates = [torch.tensor(1.2e-4), torch.tensor(1.4e-4)]
     overrides = {"c.weight": {"lr": rates[0]}, "d.weight": {"lr": rates[1]}}
     groups = sn.param_groups(gpt(), tokens(), "adamw", overrides=overrides)
-    own = {each.name: groups[each.group].get("lr") for each in groups.assignments}
-    assert (own["c.weight"], own["d.weight"]) == tuple(rates)
+    rate_by_name = {
+        assignment.name: groups[assignment.group].get("lr") for assignment in groups.assignments
+    }
+    assert (rate_by_name["c.weight"], rate_by_name["d.weight"]) == tuple(rates)

@@ -33,30 +33,30 @@ BY_HAND = [*MOVED, *layers.SHAPES, *layers.BETWEEN, *networks.SEQUENCES]
 
 @pytest.mark.parametrize("name", [name for name in BY_HAND if name not in OUT_OF_REACH])
 def test_the_truth_of_the_zoo_is_what_scaling_by_hand_shows(name):
-    made = build(name)
-    truth = true_views(made.model, (made.inputs,))
-    assert truth == {weight: made.true_view(weight) for weight in truth}
+    case = build(name)
+    truth = true_views(case.model, (case.inputs,))
+    assert truth == {weight: case.true_view(weight) for weight in truth}
 
 
 @pytest.mark.parametrize("seed", [28, 47, 98])
 def test_an_eps_shows_in_one_of_two_random_directions(seed):
-    made = build("rms_norm_of_small_weights")
-    assert audit(made.model, made.inputs, seed=seed)[0].verdict == "invariant up to eps"
+    case = build("rms_norm_of_small_weights")
+    assert audit(case.model, case.inputs, seed=seed)[0].verdict == "invariant up to eps"
 
 
 def test_the_seed_alone_decides_the_figures():
     """Of a model with random numbers of its own, whatever the caller has drawn before."""
-    made = build("layer_drop")
-    one, other = audit(made.model, made.inputs), audit(made.model, made.inputs, seed=1)
+    case = build("layer_drop")
+    result, other_seed = audit(case.model, case.inputs), audit(case.model, case.inputs, seed=1)
     torch.manual_seed(5)
     random.seed(5)
-    assert audit(made.model, made.inputs) == one
-    assert one != other
-    assert [each.verdict for each in one] == [each.verdict for each in other]
+    assert audit(case.model, case.inputs) == result
+    assert result != other_seed
+    assert [finding.verdict for finding in result] == [finding.verdict for finding in other_seed]
 
 
 def test_the_units_of_a_fused_matrix_that_are_invariant_are_named():
-    made = build("fused_attention_in_a_model")
-    finding = audit(made.model, made.inputs)[0]
+    case = build("fused_attention_in_a_model")
+    finding = audit(case.model, case.inputs)[0]
     assert (finding.tested, finding.invariant, finding.units) == ("groups=12", 8, 12)
     assert all(word in finding.reason for word in ("8 of 12", "groups=12", "0-7"))

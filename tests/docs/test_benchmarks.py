@@ -1,4 +1,4 @@
-"""The benchmarks run and count right; what they measure is no test's business."""
+"""The benchmarks run, and their ratios and counts are right; no test reads the times."""
 
 import json
 import math
@@ -9,14 +9,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import _engine, _training
-from benchmarks._engine import engine_overhead, large_store
-from benchmarks._first import first_steps
-from benchmarks._measure import time_in_turns
-from benchmarks._shapes import SETS
-from benchmarks._sharded import sharded_step
-from benchmarks._sweep import sweep_throughput
-from benchmarks._training import probe_overhead, training_time
+from benchmarks import engine, training
+from benchmarks.engine import engine_overhead, large_store
+from benchmarks.first import first_steps
+from benchmarks.measure import time_in_turns
+from benchmarks.shapes import SETS
+from benchmarks.sharded import sharded_step
+from benchmarks.sweep import sweep_throughput
+from benchmarks.training import probe_overhead, training_time
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_parameter_sets(name, tensors, count):
 
 
 @pytest.fixture(autouse=True)
-def _stay(monkeypatch):
-    """Starting again would start the tests again."""
+def no_restart(monkeypatch):
+    """`fix_malloc` would start the tests again."""
     monkeypatch.setattr(benchmarks, "fix_malloc", lambda name: None)
 
 
-def test_the_command(tmp_path, monkeypatch):
+def test_the_command_writes_its_numbers(tmp_path, monkeypatch):
     monkeypatch.setitem(benchmarks.SETS, "tiny", lambda: [(6, 5), (6,)])
     monkeypatch.setattr(benchmarks, "machine", lambda device: {"bandwidth GB/s": 10.0})
     out = tmp_path / "numbers.json"
@@ -76,23 +76,23 @@ def test_the_command(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_first_steps_and_sweeps():
-    first = first_steps("resnet18", "cpu", Console())
-    assert first["cold"]["recompilations"] == 0
-    assert first["cold"]["first step s"] > 0
-    assert first["warm"]["extra memory"] < 0.05
-    swept = sweep_throughput("cpu", Console(), points=4, steps=3, single_runs=2)
-    assert swept["ratio"] == swept["loop s"] / swept["sweep s"]
+    numbers = first_steps("resnet18", "cpu", Console())
+    assert numbers["cold"]["recompilations"] == 0
+    assert numbers["cold"]["first step s"] > 0
+    assert numbers["warm"]["extra memory"] < 0.05
+    sweep = sweep_throughput("cpu", Console(), points=4, steps=3, single_runs=2)
+    assert sweep["ratio"] == sweep["loop s"] / sweep["sweep s"]
 
 
-def test_probes(monkeypatch):
-    monkeypatch.setattr(_training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
+def test_probe_overhead(monkeypatch):
+    monkeypatch.setattr(training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
     (row,) = probe_overhead(2, "cpu", Console(), every=2, step_seconds=0.0)
     assert (row["model"], row["weights"], row["batch"]) == ("tiny", 15, 1)
     assert row["over"] == row["probed"] / row["plain"] - 1
 
 
 def test_training_steps(monkeypatch):
-    monkeypatch.setattr(_training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
+    monkeypatch.setattr(training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
     rows = training_time(2, "cpu", Console(), step_seconds=0.0)
     assert [row["pair"].split(",")[0] for row in rows] == ["SGDP", "AdamP"]
     assert all(row["more"] == row["ours"] / row["baseline"] - 1 for row in rows)
@@ -110,7 +110,7 @@ def test_sharded_steps(monkeypatch):
 def test_the_engine_and_the_commands(monkeypatch):
     numbers = engine_overhead(1, "cpu", Console(), batch=32)
     assert numbers["ratio"] == pytest.approx(numbers["engine ms"] / numbers["bare ms"])
-    monkeypatch.setattr(_engine, "COMMANDS", {"status": ("status",)})
+    monkeypatch.setattr(engine, "COMMANDS", {"status": ("status",)})
     assert large_store(Console(), runs=2).keys() == {"status"}
 
 
@@ -131,12 +131,12 @@ def test_bad_options_are_refused_before_anything_is_measured(arguments, message,
     assert message in result.output
 
 
-def test_actions_take_turns_and_only_their_own_time_counts():
-    now, called = [0.0], []
+def test_actions_take_turns_and_only_their_calls_are_timed():
+    now, calls = [0.0], []
 
     def action(name, seconds):
         def run():
-            called.append(name)
+            calls.append(name)
             now[0] += seconds
 
         return run
@@ -145,6 +145,6 @@ def test_actions_take_turns_and_only_their_own_time_counts():
     prepare, clock = action("prepared", 10.0), lambda: now[0]
     times = time_in_turns(actions, 2, calls=2, warm_up=1, prepare=prepare, clock=clock)
     assert times == {"a": [1.0, 1.0], "b": [3.0, 3.0]}
-    turns = "".join(name for name in called if name != "prepared")
+    turns = "".join(name for name in calls if name != "prepared")
     assert sorted([turns[:4], turns[4:8]]) == ["aabb", "bbaa"]
-    assert (len(turns), called.count("prepared")) == (12, 6)
+    assert (len(turns), calls.count("prepared")) == (12, 6)

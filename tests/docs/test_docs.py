@@ -12,18 +12,21 @@ import torch
 from spherenorm import registry
 
 ROOT = Path(__file__).parents[2]
-READMES = [ROOT / name / "README.md" for name in ("", "theory", "experiments", "spherenorm/compile")]
+READMES = [
+    ROOT / name / "README.md" for name in ("", "theory", "experiments", "spherenorm/compile")
+]
 PAGES = [*READMES, *sorted((ROOT / "docs").glob("*.md"))]
-ELSEWHERE = ("integrations.md",)  # its sections run one by one: test_a_section_runs
+BY_SECTION = ("integrations.md",)
+"""Pages whose sections run one by one, in `test_a_section_runs`."""
 WITH_CODE = [
-    page for page in PAGES if "```python" in page.read_text() and page.name not in ELSEWHERE
+    page for page in PAGES if "```python" in page.read_text() and page.name not in BY_SECTION
 ]
 RESULTS = sorted((ROOT / "experiments" / "results").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
 def test_blocks_run(page, monkeypatch, tmp_path):
-    """A block that begins with a file's name is that file, for the blocks after it to import."""
+    """A block that begins with the name of a file is written to it, for later blocks to import."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
@@ -32,9 +35,11 @@ def test_blocks_run(page, monkeypatch, tmp_path):
     assert blocks
     namespace = {"__name__": page.stem}
     for block in blocks:
-        if named := re.match(r"# (\w+\.py)\n", block[1]):
-            (tmp_path / named[1]).write_text(block[1])
-            monkeypatch.delitem(sys.modules, named[1][:-3], raising=False)  # another page's
+        file_name = re.match(r"# (\w+\.py)\n", block[1])
+        if file_name:
+            (tmp_path / file_name[1]).write_text(block[1])
+            # Another page may have imported a module of this name.
+            monkeypatch.delitem(sys.modules, file_name[1][:-3], raising=False)
             continue
         line = text.count("\n", 0, block.start()) + 1
         exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
@@ -43,26 +48,27 @@ def test_blocks_run(page, monkeypatch, tmp_path):
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        made = target.startswith("generated/")  # by the build, which checks these
-        assert made or (page.parent / target).exists(), target
+        if target.startswith("generated/"):
+            continue  # the build writes these pages, and checks their links
+        assert (page.parent / target).exists(), target
 
 
 def test_files_that_pages_name_exist():
-    """`spherenorm/record.py`, `_record.py` and `compile/` are all names of what is there."""
-    there = {
+    """A page may write `spherenorm/record.py`, `record.py` or `compile/`."""
+    files = {
         f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.py") if ".venv" not in path.parts
     }
-    folders = {f"{Path(path).parent}/" for path in there}
+    folders = {f"{Path(path).parent}/" for path in files}
     for page in PAGES:
         for name in re.findall(r"`([\w/]*\w(?:\.py|/))`", page.read_text()):
-            if name not in ("_name.py", "my_optimizers.py", "waves.py", "plans/", "runs/"):
-                assert any(path.endswith(f"/{name}") for path in there | folders), (page, name)
+            if name not in ("my_optimizers.py", "waves.py", "plans/", "runs/"):
+                assert any(path.endswith(f"/{name}") for path in files | folders), (page, name)
 
 
 TEXT = (ROOT / "docs" / "integrations.md").read_text()
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-TOP, *REST = re.split(r"^## (.+)\n", TEXT, flags=re.MULTILINE)
-SECTIONS = dict(zip(REST[::2], REST[1::2], strict=True))
+TOP, *HEADINGS_AND_TEXTS = re.split(r"^## (.+)\n", TEXT, flags=re.MULTILINE)
+SECTIONS = dict(zip(HEADINGS_AND_TEXTS[::2], HEADINGS_AND_TEXTS[1::2], strict=True))
 OPTIONAL = ("lightning", "transformers", "accelerate", "hydra", "timm")
 
 
@@ -74,8 +80,9 @@ def test_a_section_runs(name, monkeypatch, tmp_path):
     for module in OPTIONAL:
         if re.search(rf"^(import|from) {module}\b", "".join(blocks), re.MULTILINE):
             pytest.importorskip(module, reason="of the extra integrations")
-    if named := re.match(r"# (\w+\.py)\n", blocks[0]):
-        return run_in_two_processes(tmp_path / named[1], blocks[0])
+    file_name = re.match(r"# (\w+\.py)\n", blocks[0])
+    if file_name:
+        return run_in_two_processes(tmp_path / file_name[1], blocks[0])
     namespace = {"__name__": "section", "storage": str(tmp_path)}
     try:
         exec(BLOCK.search(TOP)[1], namespace)
@@ -86,7 +93,7 @@ def test_a_section_runs(name, monkeypatch, tmp_path):
 
 
 def run_in_two_processes(path, text):
-    # Once in many runs Python ends a thread of torch's inside C++ at its exit, which aborts (3.11).
+    # Rarely, Python 3.11 aborts at its exit, because a thread of torch is still in C++.
     path.write_text(f"{text}\nimport os\nos._exit(0)\n")
     command = [*(sys.executable, "-m", "torch.distributed.run", "--standalone"), "--nproc-per-node"]
     result = subprocess.run(

@@ -24,7 +24,7 @@ MODULES = [
 PUBLIC = {
     name: reference.docstring(name, thing)
     for name, thing in reference.public().items()
-    if not reference._home(name, thing)  # else another name of the same thing
+    if not reference._home(name, thing)  # not an alias of another public name
 }
 NAMES = {
     **{name: vars(sn)[name] for name in sn.__all__},
@@ -47,7 +47,7 @@ def leave_nothing_behind(tmp_path, monkeypatch):
 
 
 def fails(test):
-    """True if an example prints something else; what it prints is on the standard output."""
+    """Return True if an example prints something else, which the test's output then shows."""
     return bool(doctest.DocTestRunner(optionflags=OPTIONS).run(test).failed)
 
 
@@ -58,8 +58,8 @@ def test_every_public_name_has_an_example_that_prints(name):
     for module in (name.partition(".")[0], name.rpartition(".")[0], home):
         names |= vars(sys.modules.get(module, sn))
     test = doctest.DocTestParser().get_doctest(PUBLIC[name], names, name, None, None)
-    assert any(each.want for each in test.examples)
-    assert not any(doctest.SKIP in each.options for each in test.examples)
+    assert any(example.want for example in test.examples)
+    assert not any(doctest.SKIP in example.options for example in test.examples)
     assert not fails(test)
 
 

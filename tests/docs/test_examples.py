@@ -1,4 +1,4 @@
-"""Every file of examples/ runs, at a tiny size; each is complete, short and of public names."""
+"""Every file of examples/ runs at a tiny size, is short and imports public names only."""
 
 import ast
 import os
@@ -14,12 +14,12 @@ from spherenorm import registry
 FOLDER = Path(__file__).parents[2] / "examples"
 IN_TWO_PROCESSES = ("fsdp2.py",)
 TINY = {"lightning_cli/main.py": ("fit", "--config", "config.yaml", "--trainer.max_epochs", "1")}
-"""Arguments in place of `--tiny`."""
-NEEDS = {
+"""Arguments of examples that do not have `--tiny`."""
+OPTIONAL_PACKAGES = {
     "hf_finetune.py": ("transformers", "accelerate"),
     "lightning_cli/main.py": ("lightning", "jsonargparse"),
 }
-SAYS = {
+OUTPUT = {
     "compose.py": "<w_t, s_t> = 0",
     "cifar_resnet.py": "97% of the parameters are scale-invariant",
     "gpt_bytes.py": "averaged ones:",
@@ -32,12 +32,12 @@ EXAMPLES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("
 
 
 def test_the_examples_are_those_of_the_table():
-    assert set(EXAMPLES) == set(SAYS)
+    assert set(EXAMPLES) == set(OUTPUT)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(name, tmp_path, monkeypatch, capfd):
-    for module in NEEDS.get(name, ()):
+    for module in OPTIONAL_PACKAGES.get(name, ()):
         pytest.importorskip(module, reason="of the extra integrations")
     path = FOLDER / name
     for file in path.parent.glob("*.yaml"):
@@ -56,11 +56,11 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capfd):
     else:
         monkeypatch.setattr(sys, "argv", [str(path), *arguments])
         runpy.run_path(str(path), run_name="__main__")
-    assert SAYS[name] in capfd.readouterr().out
+    assert OUTPUT[name] in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_short_and_has_public_names_alone(name):
+def test_an_example_is_short_and_uses_public_names_only(name):
     text = (FOLDER / name).read_text()
     assert len(text.splitlines()) <= 150
     assert "spherenorm" in text

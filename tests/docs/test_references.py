@@ -1,5 +1,4 @@
-"""Names in backticks lead somewhere: modules, files, functions and attributes that pages and
-docstrings speak of are there."""
+"""Names in backticks exist: modules, files, functions and attributes on pages and in docstrings."""
 
 from __future__ import annotations
 
@@ -46,14 +45,14 @@ TYPES = {
     "probe": sn.probes.Probe,
     "groups": ParamGroups,
 }
-"""The class of the object that a name of an example stands for."""
+"""The class of the object that is usually assigned to a variable of this name."""
 
 
 @functools.cache
 def files():
-    """Every file and folder, with a "/" around it."""
-    found = (path.relative_to(ROOT) for path in ROOT.rglob("*") if ".venv" not in path.parts)
-    return [f"/{path}/" for path in found]
+    """Return the paths of all files and folders, such as "/spherenorm/rule.py/"."""
+    paths = (path.relative_to(ROOT) for path in ROOT.rglob("*") if ".venv" not in path.parts)
+    return [f"/{path}/" for path in paths]
 
 
 @functools.cache
@@ -63,26 +62,26 @@ def parsed(path):
 
 @functools.cache
 def identifiers():
-    """Every name in the code, and every word of its strings that are no docstrings."""
-    found = {path.stem for path in SOURCES} | {path.parent.name for path in SOURCES}
+    """Return every name in the code, and every word of its strings except docstrings."""
+    names = {path.stem for path in SOURCES} | {path.parent.name for path in SOURCES}
     for path in SOURCES:
         if path == Path(__file__):
             continue
-        statements = {
+        expression_statements = {
             id(node.value) for node in ast.walk(parsed(path)) if isinstance(node, ast.Expr)
         }
         for node in ast.walk(parsed(path)):
             for field in ("id", "attr", "arg", "name", "asname", "module"):
                 if isinstance(value := getattr(node, field, None), str):
-                    found.update(value.split("."))
+                    names.update(value.split("."))
             value = getattr(node, "value", None)
-            if isinstance(value, str) and id(node) not in statements:
-                found.update(NAME.findall(value))
-    return frozenset(found)
+            if isinstance(value, str) and id(node) not in expression_statements:
+                names.update(NAME.findall(value))
+    return frozenset(names)
 
 
 def docstrings(path):
-    """The docstrings of a file, those behind constants too."""
+    """Yield the docstrings of a file, including those below constants."""
     for node in ast.walk(parsed(path)):
         text = getattr(getattr(node, "value", None), "value", None)
         if isinstance(node, ast.Expr) and isinstance(text, str):
@@ -103,7 +102,7 @@ def module_name(path):
 
 
 def attribute(owner, name):
-    """An attribute; of a class also a field, or what its code assigns to `self`."""
+    """Return an attribute; for a field, or an attribute that only instances have, a dummy."""
     if hasattr(owner, name):
         return getattr(owner, name)
     if isinstance(owner, type):
@@ -135,14 +134,14 @@ def owners(head, module):
         parts = module.split(".")
         spaces = [importlib.import_module(".".join(parts[:i])) for i in range(len(parts), 0, -1)]
         spaces += [sn, sn.rules, sn.zoo, torch]
-    found = [getattr(space, head) for space in spaces if hasattr(space, head)]
+    candidates = [getattr(space, head) for space in spaces if hasattr(space, head)]
     if head in ("sn", "torch", *PACKAGES):
-        found.append(sn if head == "sn" else importlib.import_module(head))
-    return [*found, TYPES[head]] if head in TYPES else found
+        candidates.append(sn if head == "sn" else importlib.import_module(head))
+    return [*candidates, TYPES[head]] if head in TYPES else candidates
 
 
 def is_dead(token, module=None):
-    """True of a name that nothing in the code has any more."""
+    """Return True for a name that the code does not have."""
     if re.fullmatch(r"[\w./-]+\.(py|md|toml|txt|json)|[\w/]+/", token):
         return not any(name.endswith(f"/{token.strip('/')}/") for name in files())
     dotted = DOTTED.match(token)
@@ -151,27 +150,30 @@ def is_dead(token, module=None):
     head, *names = dotted[1].split(".")
     if not names:
         return dotted[0] == token and head not in identifiers()
-    found = owners(head, module)
-    homes = [path for path in SOURCES if path.stem == head]
-    if any(resolves(owner, names) for owner in found) or any(defines(p, names[0]) for p in homes):
+    candidates = owners(head, module)
+    modules = [path for path in SOURCES if path.stem == head]
+    if any(resolves(owner, names) for owner in candidates):
         return False
-    return bool(found or homes)
+    if any(has_word(path, names[0]) for path in modules):
+        return False
+    return bool(candidates or modules)
 
 
-def defines(path, name):
-    """True of a file with this word in its code."""
+def has_word(path, name):
     return re.search(rf"\b{name}\b", path.read_text()) is not None
 
 
-OTHERS = {
-    "architecture.md": {"_name.py", "spherenorm.commands"},
+FOREIGN_NAMES = {
+    "architecture.md": {"spherenorm.commands"},
     "divergences.md": {
         *("HyperBallAdamW", "RadialBrakeHook", "emerging_optimizers"),
         'create_optimizer_v2(..., opt="adamp")',
     },
     "experiments.md": {"plans/"},
     "index.md": {"bench"},
-    "integrations.md": {"_partial_", "_target_", "create_optimizer_v2", "param_group_fn"},
+    "integrations.md": {
+        *("_partial_", "_target_", "create_optimizer_v2", "param_group_fn", "model.reshard()"),
+    },
     "training.md": {"waves.py"},
     "tutorial.md": {"my_optimizers.py"},
     "spherenorm/compile/cpp/printed_pass.py": {"passN(part)"},
@@ -187,31 +189,31 @@ OTHERS = {
     },
     "experiments/spherenorm_experiments/paper/detection/ssd.py": {"ssd300_vgg16"},
     "experiments/spherenorm_experiments/paper/shared/imagenet.py": {"ImageFolder"},
-    "experiments/spherenorm_experiments/loop.py": {"progress.json"},  # of a run
+    "experiments/spherenorm_experiments/loop.py": {"progress.json"},  # a file of a run
     "experiments/spherenorm_experiments/runs.py": {"hyper.lr"},
     "experiments/spherenorm_experiments/tables.py": {"tabular", "booktabs"},
 }
-"""Names of other libraries, extras and a reader's own files, by the file that speaks of them."""
+"""Names of other libraries, of entry points and of readers' files, by the page or module."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_names_on_pages_lead_somewhere(page):
+def test_names_on_pages_exist(page):
     dead = [token for token in in_backticks(page.read_text()) if is_dead(token)]
-    assert set(dead) <= OTHERS.get(page.name, set())
+    assert set(dead) <= FOREIGN_NAMES.get(page.name, set())
 
 
-def test_names_in_docstrings_lead_somewhere():
+def test_names_in_docstrings_exist():
     dead = []
     for path in MODULES:
         name = str(path.relative_to(ROOT))
         tokens = [token for text in docstrings(path) for token in in_backticks(text)]
-        known = OTHERS.get(name, set())
-        dead += [(name, x) for x in tokens if x not in known and is_dead(x, module_name(path))]
+        foreign = FOREIGN_NAMES.get(name, set())
+        dead += [(name, x) for x in tokens if x not in foreign and is_dead(x, module_name(path))]
     assert not dead
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_modules_that_pages_run_are_there(page):
+def test_modules_that_pages_run_exist(page):
     for name in re.findall(r"python -m ([\w.]+)", page.read_text()):
         assert importlib.util.find_spec(name), name
 

@@ -1,4 +1,4 @@
-"""The generated parts of the site: every public name is documented, and on a page of its own."""
+"""The generated pages of the site: every public name is documented in one place."""
 
 import json
 import re
@@ -55,25 +55,25 @@ def test_the_table_of_rules_has_every_rule_with_its_arguments_and_state(pages):
 
 
 def test_the_gallery_lists_every_recipe_of_the_library():
-    own = {*sn.recipes.__all__, *sn.zoo.__all__} - {"rules"}
-    assert own <= set(gallery.library_recipes())
+    recipes = {*sn.recipes.__all__, *sn.zoo.__all__} - {"rules"}
+    assert recipes <= set(gallery.library_recipes())
     index = gallery._index(gallery.library_recipes())
-    assert all(f"[{name}]({name}.md)" in index for name in own)
+    assert all(f"[{name}]({name}.md)" in index for name in recipes)
 
 
-def test_the_page_of_the_zoo_has_the_table_of_now():
+def test_the_table_of_the_zoo_is_up_to_date():
     page = zoo.PAGE.read_text()
-    assert zoo.written(page) == page, "python -m docs.site.zoo"
+    assert zoo.with_table(page) == page, "python -m docs.site.zoo"
     assert all(f"| `{name}` |" in page for name in {*sn.zoo.__all__} - {"rules"})
 
 
-def test_a_picture_has_the_norms_that_are_trained():
+def test_a_picture_shows_the_norms_of_its_run():
     """The projection keeps the norm on digits; SGD's, with momentum, grows."""
-    projected, plain = (pictures.train(name).norm for name in ("sgdp", "sgd"))
-    assert max(projected) < plain[-1]
+    projected, unprojected = (pictures.train(name).norm for name in ("sgdp", "sgd"))
+    assert max(projected) < unprojected[-1]
     text = gallery._picture("sgdp")
     assert text.count("<svg") == 2
-    assert f"{max(plain):.3g}" in text  # on the axis of both
+    assert f"{max(unprojected):.3g}" in text  # a label of the axis that both share
 
 
 def test_a_page_of_the_gallery_has_formula_law_and_curves():
@@ -95,9 +95,9 @@ def test_a_notebook_runs_and_keeps_small_outputs():
     assert {path.stem for path in notebooks.SCRIPTS} == {"audit", "compare", "compose"}
     (path,) = (path for path in notebooks.SCRIPTS if path.stem == "compose")
     parts = notebooks.pages(path)
-    kept = json.loads(parts["notebooks/compose.ipynb"])
-    outputs = [each for cell in kept["cells"] for each in cell.get("outputs", ())]
-    assert any("image/svg+xml" in each.get("data", {}) for each in outputs)
+    notebook = json.loads(parts["notebooks/compose.ipynb"])
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
+    assert any("image/svg+xml" in output.get("data", {}) for output in outputs)
     assert "<w_t, s_t> = 0" in parts["notebooks/compose.md"]
     assert len(parts["notebooks/compose.ipynb"]) < 200_000
 

@@ -100,9 +100,9 @@ NUMBERS = ("norm_before", "norm", "effective_step", "turn", "cosine")
 
 def numbers_of(before, after, grad, view):
     """The numbers of each unit, by their formulas."""
-    w, moved, g = (rows_of(x, view) for x in (before, after, grad))
-    norms = [x.norm(dim=1) for x in (w, moved, g)]
-    turned = (moved / norms[1][:, None] - w / norms[0][:, None]).norm(dim=1)
+    w, new_weight, g = (rows_of(x, view) for x in (before, after, grad))
+    norms = [x.norm(dim=1) for x in (w, new_weight, g)]
+    turned = (new_weight / norms[1][:, None] - w / norms[0][:, None]).norm(dim=1)
     chord = torch.where((norms[0] == 0) | (norms[1] == 0), 0.0, turned)
     cosine = ((w / norms[0][:, None]) * (g / norms[2][:, None])).sum(1)
     return norms[0], norms[1], chord, 2 * torch.asin((chord / 2).clamp(max=1)), cosine
@@ -148,8 +148,10 @@ class ByHand:
         self.optimizer.step(*([followed] if closure else []))
         for group in self.optimizer.param_groups:
             for p in (p for p in group["params"] if p in before and p.ndim > 1 and p.numel()):
-                found = self.measure(names[p], group, before[p], p.detach(), grads[p], states[p])
-                self.expected[self.steps, names[p]] = found
+                measurement = self.measure(
+                    names[p], group, before[p], p.detach(), grads[p], states[p]
+                )
+                self.expected[self.steps, names[p]] = measurement
 
     def measure(self, name, group, before, after, grad, state):
         rule = self.optimizer.rule_of(group) if hasattr(self.optimizer, "rule_of") else None
@@ -158,10 +160,10 @@ class ByHand:
         own = state if state.keys() >= set(test.state_names) else test.init(before)
         state = {k: own[k] for k in test.state_names}
         w, g = (x.float() if x.itemsize < 4 else x for x in (before, grad))
-        found = test.update(Update(w, g, g), state)[0].invariance
+        invariance = test.update(Update(w, g, g), state)[0].invariance
         passed = [
             (flag.double().mean().item(), str(v), v.units(flag.expand_as(v.norm(w))))
-            for flag, v in zip(found.flags, found.views, strict=True)
+            for flag, v in zip(invariance.flags, invariance.views, strict=True)
             if flag.any()
         ]
         share, invariant_view, flags = passed[0] if passed else (0.0, None, torch.zeros(0))

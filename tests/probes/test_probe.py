@@ -17,9 +17,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*units of another norm than 1")
 
 
 def measured_once(model, optimizer, **arguments):
-    with sn.probe(optimizer, every=1, model=model, **arguments) as found:
+    with sn.probe(optimizer, every=1, model=model, **arguments) as probe:
         train(model, optimizer, 1)
-    return found.measurements
+    return probe.measurements
 
 
 def test_views_are_the_declared_ones_and_names_those_that_are_known():
@@ -38,9 +38,9 @@ def test_views_are_the_declared_ones_and_names_those_that_are_known():
         (model.head.parameters(), "0"),
     ):
         optimizer = torch.optim.SGD(parameters)
-        with sn.probe(optimizer, every=1) as found:
+        with sn.probe(optimizer, every=1) as probe:
             optimizer.step()
-        assert [m.weight for m in found.measurements] == [name]
+        assert [m.weight for m in probe.measurements] == [name]
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_training_does_not_change_by_a_bit(kind, dtype):
         torch.manual_seed(1)
         model = Model().to(dtype)
         optimizer = OPTIMIZERS[kind](model)
-        found = every and sn.probe(optimizer, every=every, block=2)
+        probe = every and sn.probe(optimizer, every=every, block=2)
         train(model, optimizer, 7)
-        if found:
-            found.close()
-        state = [x for each in optimizer.state.values() for x in each.values()]
+        if probe:
+            probe.close()
+        state = [x for state in optimizer.state.values() for x in state.values()]
         runs.append([*model.state_dict().values(), *state, torch.rand(3)])
     for run in runs[1:]:
         assert all(torch.equal(x, y) for x, y in zip(run, runs[0], strict=True))
@@ -83,7 +83,7 @@ def test_a_step_reads_nothing_back_before_a_block_is_full(kind):
     """Weights without memory have no numbers that a host could read: it would be an error."""
     model = Model().to("meta")
     optimizer = OPTIMIZERS[kind](model)
-    found = sn.probe(optimizer, every=1, block=1000)
+    probe = sn.probe(optimizer, every=1, block=1000)
     before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     for step in range(17):
         for p in model.parameters():
@@ -94,7 +94,7 @@ def test_a_step_reads_nothing_back_before_a_block_is_full(kind):
             for hook in (*before.values(), *after.values()):
                 hook(optimizer, (), {})
         assert not reads.found
-    assert not found.measurements
+    assert not probe.measurements
 
 
 @pytest.mark.parametrize(("fused", "steps"), [(False, [1, 2]), (True, [1, 2, 3])])
@@ -102,38 +102,40 @@ def test_a_skipped_step_counts_only_for_a_fused_optimizer(fused, steps):
     weight = nn.Parameter(torch.ones(2, 3))
     optimizer = torch.optim.AdamW([weight], lr=0.01, fused=fused)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    with sn.probe(optimizer, every=1) as found:
+    with sn.probe(optimizer, every=1) as probe:
         for factor in (1.0, math.inf, 1.0):
             optimizer.zero_grad()
             scaler.scale((weight * torch.arange(3.0)).sum() * factor).backward()
             scaler.step(optimizer)
             scaler.update()
-    assert [m.step for m in found.measurements] == steps
-    turned = [m.turn > 0 for m in found.measurements]
+    assert [m.step for m in probe.measurements] == steps
+    turned = [m.turn > 0 for m in probe.measurements]
     assert turned == ([True, False, True] if fused else [True, True])
-    assert [math.isnan(m.cosine) for m in found.measurements] == [not each for each in turned]
+    assert [math.isnan(m.cosine) for m in probe.measurements] == [
+        not has_turned for has_turned in turned
+    ]
 
 
 def test_a_gradient_that_a_step_starts_to_write_into_is_lost_once_and_never_wrong():
     weight = nn.Parameter(torch.eye(2))
     optimizer = WritesIntoGradients([weight], {})
     optimizer.start = 2
-    with sn.probe(optimizer, every=1) as found:
+    with sn.probe(optimizer, every=1) as probe:
         for _ in range(3):
             weight.grad = torch.eye(2).flip(0)
             optimizer.step()
-    assert [math.isnan(m.cosine) for m in found.measurements] == [False, True, False]
+    assert [math.isnan(m.cosine) for m in probe.measurements] == [False, True, False]
 
 
 def test_it_counts_on_from_a_checkpoint_and_hands_over_before_it():
     model, blocks = Model(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    found = sn.probe(optimizer, every=2, to=blocks.append, model=model)
+    probe = sn.probe(optimizer, every=2, to=blocks.append, model=model)
     train(model, optimizer, 3)
-    saved = found.state_dict()
+    saved = probe.state_dict()
     assert saved == {"step": 3}
     assert {m.step for block in blocks for m in block} == {2}
-    found.close()
+    probe.close()
     resumed = sn.probe(optimizer, every=2, to=blocks.append, model=model)
     resumed.load_state_dict(dict(saved))
     train(model, optimizer, 3)
@@ -152,8 +154,8 @@ def test_a_law_predicts_what_it_says():
     def law(m):
         return m.norm_before / math.cos(m.turn)
 
-    for each in (law, type("Law", (), {"predict": staticmethod(law)})()):
-        measured = measured_once(model, optimizer, law=each, views="layer")
+    for predictor in (law, type("Law", (), {"predict": staticmethod(law)})()):
+        measured = measured_once(model, optimizer, law=predictor, views="layer")
         invariant = [m for m in measured if m.invariant_view == "layer"]
         assert invariant
         assert all(m.predicted == pytest.approx(m.norm, rel=1e-6) for m in invariant)
@@ -163,13 +165,13 @@ def test_a_law_predicts_what_it_says():
 def test_numbers_that_are_not_finite_are_null():
     weight = nn.Parameter(torch.tensor([[1.0, math.inf], [1.0, 2.0]]))
     optimizer = torch.optim.SGD([weight], lr=0.0)
-    with sn.probe(optimizer, every=1) as found:
+    with sn.probe(optimizer, every=1) as probe:
         weight.grad = torch.ones(2, 2)
         optimizer.step()
         weight.data.fill_(1.0)
         weight.grad = torch.full((2, 2), math.nan)
         optimizer.step()
-    first, second = (m.plain() for m in found.measurements)
+    first, second = (m.plain() for m in probe.measurements)
     assert first["norm"] is second["cosine"] is second["norm"] is None
     assert second["norm_before"] == pytest.approx(math.sqrt(2))
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm.probes import JSONLines, Measurement, Page, TensorBoard, WandB
-from spherenorm.probes.history import MOST, History
+from spherenorm.probes.page import MAX_POINTS, Trajectories
 
 FIRST = Measurement(1, "<w>", "channel", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "channel")
 
@@ -26,10 +26,10 @@ def course(steps, name="w", **of_step):
 
 
 def notes(*courses, equilibrium=None):
-    history = History(equilibrium)
-    for each in courses:
-        history.add(each)
-    return {name: " ".join(found) for name, found in history.notes().items()}
+    trajectories = Trajectories(equilibrium)
+    for measurements in courses:
+        trajectories.add(measurements)
+    return {name: " ".join(sentences) for name, sentences in trajectories.notes().items()}
 
 
 STEPS = range(1, 41)
@@ -45,6 +45,7 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abc"]  # as a schedule does
         (LOWERED, DIES, None, ""),
         ([], {"effective_step": lambda t: 0.0 if t > 30 else 0.1}, None, "effective step is 0"),
         ([], {"turn": lambda t: 1.0 if t == 1 else 0.1}, None, "10 times its median: a warm-up"),
+        ([], {"turn": lambda t: 1.0 if t == 1 else 0.0}, None, ""),  # a weight that stands still
         ([], GROWS, None, "grown 2.00-fold, .*projection"),
         ([], {**GROWS, "predicted": lambda t: 1.0}, None, "smaller steps"),  # it is projected
         ([], {**GROWS, "norm_before": lambda t: 2.0}, None, ""),
@@ -55,10 +56,11 @@ LOWERED = [course(STEPS, name, **DIES) for name in "abc"]  # as a schedule does
 )
 def test_what_goes_wrong_is_named_and_only_there(others, of_step, turn, said):
     courses = [*others, course(STEPS, "w", **of_step)]
-    found = notes(*courses, equilibrium=turn)
-    assert list(found) == ["w"] * bool(said)
-    assert re.search(said, found.get("w", ""))
-    assert not notes(*(each[:7] for each in courses), equilibrium=turn)  # too few points
+    notes_by_weight = notes(*courses, equilibrium=turn)
+    assert list(notes_by_weight) == ["w"] * bool(said)
+    assert re.search(said, notes_by_weight.get("w", ""))
+    too_few = [measurements[:7] for measurements in courses]
+    assert not notes(*too_few, equilibrium=turn)
 
 
 def page_text(folder):
@@ -66,21 +68,21 @@ def page_text(folder):
 
 
 def test_a_course_is_bounded_and_keeps_its_ends():
-    history = History()
-    for step in range(1, 20 * MOST):
-        history.add(course([step]))
-        steps = [p.step for p in history.courses["w"].points]
-        assert len(steps) <= MOST + 1
+    trajectories = Trajectories()
+    for step in range(1, 20 * MAX_POINTS):
+        trajectories.add(course([step]))
+        steps = [p.step for p in trajectories.by_weight["w"].points]
+        assert len(steps) <= MAX_POINTS + 1
         assert (steps[0], steps[-1]) == (1, step)
     (gap,) = {b - a for a, b in pairwise(steps[:-1])}  # evenly thinned
     assert steps[-1] - steps[-2] <= gap
 
 
 def test_a_run_that_resumes_replaces_what_came_after():
-    history = History()
-    history.add(course(range(1, 11)))
-    history.add(course([5]))
-    assert [p.step for p in history.courses["w"].points] == [1, 2, 3, 4, 5]
+    trajectories = Trajectories()
+    trajectories.add(course(range(1, 11)))
+    trajectories.add(course([5]))
+    assert [p.step for p in trajectories.by_weight["w"].points] == [1, 2, 3, 4, 5]
 
 
 def test_a_page_is_whole_escaped_and_stops_renewing(tmp_path):
@@ -136,7 +138,7 @@ def test_wandb_gets_the_finite_numbers_over_a_step_of_their_own():
     run = Run()
     WandB(run)([FIRST, replace(FIRST, weight="b", norm=math.inf), replace(FIRST, step=2)])
     assert run.metrics["norm/*"] == "probe/step"
-    assert [each["probe/step"] for each in run.logged] == [1, 2]
+    assert [entries["probe/step"] for entries in run.logged] == [1, 2]
     assert run.logged[0]["norm/<w>"] == 1.0
     assert "turn/b" in run.logged[0]
     assert "norm/b" not in run.logged[0]
@@ -160,7 +162,7 @@ BLOCKS = [
     ],
     [replace(FIRST, step=20, norm=2.0)],
 ]
-PLAIN = [each.plain() for block in BLOCKS for each in block]
+PLAIN = [measurement.plain() for block in BLOCKS for measurement in block]
 
 
 def lines_of(folder):
@@ -194,11 +196,11 @@ def test_tensorboard(tmp_path):
     write = TensorBoard(tmp_path)
     for block in BLOCKS:
         write(block)
-    found = accumulator.EventAccumulator(str(tmp_path))
-    found.Reload()
-    norms = [(event.step, event.value) for event in found.Scalars("norm/<w>")]
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    norms = [(event.step, event.value) for event in events.Scalars("norm/<w>")]
     assert norms == [(10, 1.0), (20, 2.0)]
-    tags = found.Tags()["scalars"]
+    tags = events.Tags()["scalars"]
     assert "cosine/b" in tags
     assert "norm/b" not in tags  # it is infinite
     assert not any(tag.startswith(("step", "view", "weight")) for tag in tags)
@@ -240,4 +242,4 @@ def test_a_sink_that_fails_costs_no_step_and_no_block(failing):
         probe.close()
     step = 7
     probe.flush()
-    assert [each.step for each in kept] == [1, 2, 3, 4, 5]
+    assert [measurement.step for measurement in kept] == [1, 2, 3, 4, 5]

@@ -42,10 +42,12 @@ def test_a_function_that_builds_its_recipe(name, kind):
     def step(weight, grad, state, lr):
         return sn.bind(name, lr=lr).rule.step(weight, grad, state)
 
-    arguments, ours = warm(sn.bind(name).rule, WEIGHT), compiled(step)
+    arguments, compiled_result = warm(sn.bind(name).rule, WEIGHT), compiled(step)
     for lr in (0.02, 0.03):
-        theirs = step(*arguments, kind(lr))
-        torch.testing.assert_close(ours(*arguments, kind(lr)), theirs, rtol=1e-12, atol=1e-14)
+        expected = step(*arguments, kind(lr))
+        torch.testing.assert_close(
+            compiled_result(*arguments, kind(lr)), expected, rtol=1e-12, atol=1e-14
+        )
     if kind is float:
         with pytest.raises(Unsupported):  # outside its interval, there too
-            ours(*arguments, -0.3)
+            compiled_result(*arguments, -0.3)

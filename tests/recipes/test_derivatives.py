@@ -40,8 +40,8 @@ def loss_of(row, zeros):
 
     Its entries are the hyper-parameters that are numbers, and the length of the start.
     """
-    taken = bind(row.cls.recipe).defaults
-    given = {name: value for name, value in {**SMOOTH, **zeros}.items() if name in taken}
+    parameter_names = bind(row.cls.recipe).defaults
+    given = {name: value for name, value in {**SMOOTH, **zeros}.items() if name in parameter_names}
     still = {name: 0.0 for name, value in given.items() if value is None}
     given = {name: value for name, value in given.items() if name not in still}
     if row.cls.recipe.__name__ == "rmsprop":
@@ -85,19 +85,19 @@ SLOW = [row for row in ROWS if row.fewest == 2 or str(row).startswith("adamg")]
 
 def concerned(row):
     """The cases of `ZEROS` that concern a recipe."""
-    taken = bind(row.cls.recipe).defaults.keys() - {"dampening"}
-    return [at for at, zeros in ZEROS.items() if not zeros or zeros.keys() & taken]
+    parameter_names = bind(row.cls.recipe).defaults.keys() - {"dampening"}
+    return [at for at, zeros in ZEROS.items() if not zeros or zeros.keys() & parameter_names]
 
 
 def few_rows():
     """Rows that together hold all rules: the one with most of those that are missing, in turn."""
     classes = {str(row): {type(each) for each in row.rule().walk()} for row in ROWS}
-    missing, taken = set().union(*classes.values()), []
+    missing, chosen_rows = set().union(*classes.values()), []
     while missing:
         row = max(ROWS, key=lambda row: len(classes[str(row)] & missing))
         missing -= classes[str(row)]
-        taken.append(row)
-    return taken
+        chosen_rows.append(row)
+    return chosen_rows
 
 
 def cases(rows, slow=()):

@@ -75,11 +75,11 @@ def trained(recipe: str, backend: str, mode: Mode) -> dict[str, Tensor]:
     return snapshot(weights, optimizer)
 
 
-def assert_equal_bits(ours: dict[str, Tensor], theirs: dict[str, Tensor], what: str) -> None:
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert ours[name].dtype is value.dtype, f"{what}: {name}"
-        assert torch.equal(ours[name], value), f"{what}: {name}"
+def assert_equal_bits(actual: dict[str, Tensor], reference: dict[str, Tensor], what: str) -> None:
+    assert actual.keys() == reference.keys()
+    for name, value in reference.items():
+        assert actual[name].dtype is value.dtype, f"{what}: {name}"
+        assert torch.equal(actual[name], value), f"{what}: {name}"
 
 
 @pytest.mark.filterwarnings("ignore:optimizers step by")
@@ -106,10 +106,12 @@ def test_the_pure_forms_inside_autocast_are_those_outside(recipe, dtype):
 
     def run() -> dict[str, Tensor]:
         state = sn.functional.init(rule, params)
-        moved, state = sn.functional.step(rule, params, grads, state)
-        moved, state = sn.functional.step(rule, moved, grads, state)
-        evaluated = {f"read {n}": rule.eval_weight(w, state[n]) for n, w in moved.items()}
-        return moved | evaluated | {f"{n} {k}": x for n, s in state.items() for k, x in s.items()}
+        new_params, state = sn.functional.step(rule, params, grads, state)
+        new_params, state = sn.functional.step(rule, new_params, grads, state)
+        evaluated = {f"read {n}": rule.eval_weight(w, state[n]) for n, w in new_params.items()}
+        return (
+            new_params | evaluated | {f"{n} {k}": x for n, s in state.items() for k, x in s.items()}
+        )
 
     outside = run()
     with torch.autocast("cpu", dtype):

@@ -59,8 +59,8 @@ def test_weights_that_cannot_move_are_named(view, shape, still):
     sphere = Sphere(view)
     rule = sn.chain(sn.rules.StepSize(1.0), manifold=sphere)
     weight = sphere.normalize(torch.randn(shape, dtype=torch.float64))
-    moved, _ = rule.step(weight, torch.randn_like(weight), rule.init(weight))
-    assert torch.allclose(moved, weight, rtol=0, atol=1e-12) == still
+    new_weight, _ = rule.step(weight, torch.randn_like(weight), rule.init(weight))
+    assert torch.allclose(new_weight, weight, rtol=0, atol=1e-12) == still
     named = sphere.weight_warnings(2 * weight if still else weight)
     assert len(named) == still
     assert all("cannot move" in each for each in named)

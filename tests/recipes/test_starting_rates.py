@@ -21,9 +21,9 @@ CHANCE = 2.3
 
 def starting_values(recipe):
     """Return the hyper-parameters that a recipe's docstring says to start with."""
-    found = RATE.findall(inspect.getdoc(sn.find_recipe(recipe)))
-    assert len(found) == 1
-    ((lr, others),) = found
+    matches = RATE.findall(inspect.getdoc(sn.find_recipe(recipe)))
+    assert len(matches) == 1
+    ((lr, others),) = matches
     values = {"lr": float(lr)}
     for name, value in re.findall(r", ([a-z]\w*) (\([^)]*\)|[\d.]+)", others):
         several = [float(x) for x in re.findall(r"[\d.]+", value)]
@@ -54,12 +54,12 @@ def trained(recipe, values):
         *(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, CLASSES)),
     )
     optimizer_class = sn.torch_optimizer(recipe)
-    hidden = [net[2].weight, net[4].weight]
-    others = [weight for weight in net.parameters() if not any(weight is x for x in hidden)]
+    hidden_weights = [net[2].weight, net[4].weight]
+    others = [weight for weight in net.parameters() if not any(weight is x for x in hidden_weights)]
     if recipe in ON_SPHERES:
-        for weight in hidden:
+        for weight in hidden_weights:
             weight.data = sn.Sphere("channel").normalize(weight.data)
-    groups = [{"params": hidden}, {"params": others}]
+    groups = [{"params": hidden_weights}, {"params": others}]
     if recipe in ON_SPHERES or not_for_vectors(recipe):
         groups[1] |= {"recipe": "adamw", "lr": 1e-3}
     optimizer = optimizer_class(groups, **values)

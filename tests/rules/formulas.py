@@ -28,9 +28,9 @@ def average(xs, beta):
     return (1 - beta) * sum(beta**k * x for k, x in enumerate(xs[::-1]))
 
 
-def masked(h, least=1e-3):
+def masked(h, min_share=1e-3):
     agrees = h.d * h.g > 0
-    return h.d * agrees / max(agrees.mean() if agrees.size else 0, least)
+    return h.d * agrees / max(agrees.mean() if agrees.size else 0, min_share)
 
 
 def decayed(h, weight_decay, cautious=False):
@@ -157,7 +157,7 @@ FORMS = {
     "StepSize": whole(r.StepSize, lambda h, lr: lr * h.d, {"lr": 0.3}, {"lr": 0.0}),
     "WeightAverage": whole(r.WeightAverage, lambda h, decay: h.d, {"decay": 0.9}, {"decay": 1.0}),
     "Sign": whole(r.Sign, lambda h: np.sign(h.d)),
-    "CautiousMask": whole(r.CautiousMask, masked, {}, {"least": 0.8}),
+    "CautiousMask": whole(r.CautiousMask, masked, {}, {"min_share": 0.8}),
     "UnitClip": unit(r.UnitClip, lambda h, nu: h.d * min(1, nu / (norm(h.d) or nu)), {"nu": 0.7}),
     "UpdateFloor": unit(
         r.UpdateFloor, lambda h, share: h.d * max(1, share * norm(h.w) / (norm(h.d) or math.inf)),

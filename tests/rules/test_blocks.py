@@ -34,31 +34,35 @@ def apart(x, dims=1, shares=(1,)):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_blocks_step_as_weights_of_their_own(recipe, case, backend):
-    shape, given = CASES[case]
+    shape, block_settings = CASES[case]
     torch.manual_seed(0)
-    whole = torch.nn.Parameter(torch.randn(shape, dtype=torch.float64))
-    parts = [torch.nn.Parameter(part.clone()) for part in apart(whole.detach(), **given)]
+    whole_weight = torch.nn.Parameter(torch.randn(shape, dtype=torch.float64))
+    parts = [
+        torch.nn.Parameter(part.clone()) for part in apart(whole_weight.detach(), **block_settings)
+    ]
     settings = RECIPES[recipe]
-    fused = sn.torch_optimizer(f"blocks({recipe})")([whole], backend=backend, **settings, **given)
-    alone = sn.torch_optimizer(recipe)(parts, **settings)
+    fused = sn.torch_optimizer(f"blocks({recipe})")(
+        [whole_weight], backend=backend, **settings, **block_settings
+    )
+    separate_optimizer = sn.torch_optimizer(recipe)(parts, **settings)
     for _ in range(3):
-        whole.grad = torch.randn(shape, dtype=torch.float64)
-        for part, grad in zip(parts, apart(whole.grad, **given), strict=True):
+        whole_weight.grad = torch.randn(shape, dtype=torch.float64)
+        for part, grad in zip(parts, apart(whole_weight.grad, **block_settings), strict=True):
             part.grad = grad.clone()
         fused.step()
-        alone.step()
+        separate_optimizer.step()
     after = torch.cat([part.detach() for part in parts]).reshape(shape)
-    torch.testing.assert_close(whole.detach(), after, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(whole_weight.detach(), after, rtol=1e-12, atol=1e-12)
 
 
 def test_a_stack_in_two_dimensions_has_a_matrix_for_each_pair_of_indices():
     weight, grad = torch.randn(2, 2, 3, 5, 4, dtype=torch.float64)
     rule = sn.bind("blocks(muon)", dims=2, view="channel", lr=0.1).rule
-    moved, _ = rule.step(weight, grad, rule.init(weight))
+    new_weight, _ = rule.step(weight, grad, rule.init(weight))
     muon = sn.bind("muon", lr=0.1).rule
     for i, j in torch.cartesian_prod(torch.arange(2), torch.arange(3)):
-        one, _ = muon.step(weight[i, j], grad[i, j], muon.init(weight[i, j]))
-        torch.testing.assert_close(moved[i, j], one, rtol=1e-12, atol=1e-12)
+        expected_matrix, _ = muon.step(weight[i, j], grad[i, j], muon.init(weight[i, j]))
+        torch.testing.assert_close(new_weight[i, j], expected_matrix, rtol=1e-12, atol=1e-12)
 
 
 def test_a_note_of_the_weights_shape_goes_to_its_block():
@@ -69,9 +73,11 @@ def test_a_note_of_the_weights_shape_goes_to_its_block():
     moments = sn.rules.AdaptiveMoments(0.9, 0.5, eps=0.0)
     rule = sn.chain(moments, sn.rules.Blocks((Reads(), Reads()), (1, 2)))
     weight, grad = torch.zeros(3, 2), torch.arange(1.0, 7.0).reshape(3, 2)
-    plain = sn.chain(moments, Reads())
-    moved, _ = rule.step(weight, grad, rule.init(weight))
-    torch.testing.assert_close(moved, plain.step(weight, grad, plain.init(weight))[0])
+    chain_without_blocks = sn.chain(moments, Reads())
+    new_weight, _ = rule.step(weight, grad, rule.init(weight))
+    torch.testing.assert_close(
+        new_weight, chain_without_blocks.step(weight, grad, chain_without_blocks.init(weight))[0]
+    )
 
 
 def test_what_has_no_blocks_is_refused():

@@ -38,12 +38,12 @@ def test_the_derivatives_of_a_root(value):
 
     def f(v):
         state = {**rule.init(number(1.0)), "square_avg": v}
-        moved, _ = rule.step(number(0.0), number(1.0), state)
-        return -1 / moved - 1
+        new_weight, _ = rule.step(number(0.0), number(1.0), state)
+        return -1 / new_weight - 1
 
     for order in range(4):
-        for found in orders(f, number(value), order):
-            close(found, [math.sqrt(value), *exact][order], 1e-12)
+        for result in orders(f, number(value), order):
+            close(result, [math.sqrt(value), *exact][order], 1e-12)
     with torch.no_grad():  # forward mode is taken here, too
         close(jvp(f, (number(value),), (number(1.0),))[1], exact[0], 1e-12)
     close(torch.vmap(grad(f))(number([value])), [exact[0]], 1e-12)
@@ -52,8 +52,8 @@ def test_the_derivatives_of_a_root(value):
 def test_norms_of_zero_units_have_a_derivative_of_0():
     for view in ("channel", "layer", "dim=1", "groups=2"):
         x = torch.zeros(4, 6, dtype=torch.float64, requires_grad=True)
-        (found,) = torch.autograd.grad(sn.as_view(view).norm(x).sum(), x)
-        assert not found.any()
+        (result,) = torch.autograd.grad(sn.as_view(view).norm(x).sum(), x)
+        assert not result.any()
 
 
 RULES = {
@@ -90,10 +90,10 @@ def test_derivatives_beside_a_zero_unit_are_those_without_it(name, silent):
     for mode in (jacfwd, jacrev):
         close(mode(f)(number(0.0)), expected, 1e-7, max(1.0, abs(float(expected))))
     points = weight.requires_grad_(), direction.requires_grad_()
-    moved, new = rule.step(*points, state)
-    sums = [x.sum() for x in (moved, *new.values()) if x.requires_grad]
-    for found in torch.autograd.grad(sum(sums), points, allow_unused=True):
-        assert found is None or found.isfinite().all()
+    new_weight, new = rule.step(*points, state)
+    sums = [x.sum() for x in (new_weight, *new.values()) if x.requires_grad]
+    for result in torch.autograd.grad(sum(sums), points, allow_unused=True):
+        assert result is None or result.isfinite().all()
 
 
 @pytest.mark.parametrize("base", [0.0, 1e-300, 1e-50, 0.5])
@@ -106,7 +106,7 @@ def test_the_derivatives_of_a_bias_correction(base, t):
         state = {"step": number(t - 1.0), "exp_avg": number(0.0)}
         return -rule.step(number(0.0), number(1.0), state)[0]
 
-    def written(b):
+    def closed_form(b):
         total, power = number(1.0), number(1.0)
         for _ in range(t - 1):
             power = power * b
@@ -114,9 +114,9 @@ def test_the_derivatives_of_a_bias_correction(base, t):
         return 1 / total
 
     for order in range(4):
-        expected = nested(written, base, order)
-        for found in orders(corrected, number(base), order):
-            close(found, expected, 1e-12, max(1.0, abs(float(expected))))
+        expected = nested(closed_form, base, order)
+        for result in orders(corrected, number(base), order):
+            close(result, expected, 1e-12, max(1.0, abs(float(expected))))
 
 
 def nested(function, x, order):
@@ -139,9 +139,9 @@ def test_a_strength_of_0_leaves_the_direction(no_grad):
         def f(strength):
             return applied(r.CoupledDecay(strength), weight, direction)
 
-        found = jvp(f, (number(0.0),), (number(1.0),))[1]
-    close(found, [4.0, 0.0, 0.0])
-    close(jacrev(f)(number(0.0)), found)
+        result = jvp(f, (number(0.0),), (number(1.0),))[1]
+    close(result, [4.0, 0.0, 0.0])
+    close(jacrev(f)(number(0.0)), result)
     # A double of 1e-300 is no 0, though a float32 holds none such; and it is one as a number, too.
     tiny = applied(r.CoupledDecay(number(1e-300)), weight.float(), direction.float())
     assert tiny.isnan().tolist() == [False, True, True]
@@ -176,13 +176,13 @@ def test_the_derivatives_of_a_turn(x):
     weight, ahead = number([[1.0, 0.0]]), number([[0.0, 1.0]])
 
     def path(x):
-        moved, carried = sn.Sphere().move(weight, x * ahead, {"ahead": ahead})
-        return torch.cat([moved[0], carried["ahead"][0]])
+        new_weight, transported = sn.Sphere().move(weight, x * ahead, {"ahead": ahead})
+        return torch.cat([new_weight[0], transported["ahead"][0]])
 
     cos, sin = math.cos(x), math.sin(x)
     turns = [[cos, -sin, sin, cos], [-sin, -cos, cos, -sin], [-cos, sin, -sin, -cos]]
     for order, expected in enumerate(turns):
-        for found in orders(path, number(x), order):
-            close(found, expected, 1e-11)
+        for result in orders(path, number(x), order):
+            close(result, expected, 1e-11)
     with torch.no_grad():
         close(path(number(x)), turns[0], 1e-15)

@@ -54,8 +54,8 @@ def remembered(ws, gs, top, delta, memory, level, together):
     for norms, squared in (sums(w, g, top) for w, g in zip(ws, gs, strict=True)):
         evidence = memory * evidence + (1 - memory) * min(squared, 3 * d**2)
         count = memory * count + (1 - memory) * (norms > 0)
-    known = count > (1 - memory) / 2
-    return known and evidence < d**2 * count, not known
+    has_evidence = count > (1 - memory) / 2
+    return has_evidence and evidence < d**2 * count, not has_evidence
 
 
 def decision(verdict, w, g, top, views, per, delta, level=1.0, **settings):
@@ -72,8 +72,8 @@ def decision(verdict, w, g, top, views, per, delta, level=1.0, **settings):
         )
         if per == "tensor":
             numbers = unit_numbers(w.shape[1:], view)
-            known = sum(not silent[numbers == i].any() for i in range(units))
-            enough = not silent.any() or (RATE * delta) ** known <= level
+            n_with_evidence = sum(not silent[numbers == i].any() for i in range(units))
+            enough = not silent.any() or (RATE * delta) ** n_with_evidence <= level
             enough = enough or verdict is once or together == 1
             flag = np.full(flag.shape, (flag | silent).all() and flag.any() and enough)
         if any(earlier.any() for earlier in claims) or flag.ndim < 2:
@@ -230,10 +230,10 @@ def check(case):
         for view, claim in zip(case["views"], claims, strict=True):
             expected = by_units(shortened, view, expected, w[t], claim)
         expected = expected + np.where(np.any(claims, axis=0), 0.03, 0.3) * w[t]
-        known = np.isfinite(expected) & (abs(g[t]) < top**0.4)
-        largest = max(abs(x[known]).max(initial=0) for x in (expected, g[t], w[t]))
+        is_finite = np.isfinite(expected) & (abs(g[t]) < top**0.4)
+        largest = max(abs(x[is_finite]).max(initial=0) for x in (expected, g[t], w[t]))
         tol = 1e-12 if case["dtype"] is torch.float64 else 1e-5
-        close(exact(direction)[known], expected[known], tol, largest, (t, case))
+        close(exact(direction)[is_finite], expected[is_finite], tol, largest, (t, case))
     return branches
 
 

@@ -42,15 +42,15 @@ def test_the_move_is_the_exponential_map_and_transport_is_parallel(
     tol, size = 1e4 * torch.finfo(dtype).eps, radius
     given_ = rows_of(v, x, view).to(dtype)
     ahead = rows_of(d, x, view).to(dtype)
-    end, carried = sphere.move(weight, direction, {"x": given_, "ahead": ahead})
-    moved = rows(end.double(), view)
-    close(moved, r_ * (angle.cos() * n - angle.sin() * u), tol, size)
+    end, transported = sphere.move(weight, direction, {"x": given_, "ahead": ahead})
+    new_weight = rows(end.double(), view)
+    close(new_weight, r_ * (angle.cos() * n - angle.sin() * u), tol, size)
     # The part along the path turns with it, from u to cos u + sin n.
     along = (u * v).sum(1, keepdim=True)
     expected = v - along * u + along * (angle.cos() * u + angle.sin() * n)
-    close(rows(carried["x"].double(), view), expected, tol, size)
+    close(rows(transported["x"].double(), view), expected, tol, size)
     # Along the transported direction, the other way, the path leads home.
-    home, back = sphere.move(end, -carried["ahead"], {"x": carried["x"]})
+    home, back = sphere.move(end, -transported["ahead"], {"x": transported["x"]})
     close(home, weight, tol, size)
     close(back["x"], given_, tol, size)
 
@@ -66,11 +66,11 @@ def rows_of(values, like, view):
 def test_a_zero_unit_stays_and_disturbs_no_other():
     weight, direction = randn(2, 3), randn(2, 3, seed=1)
     weight[0] = 0
-    moved, carried = sn.Sphere().move(weight, direction, {"d": direction})
-    assert not moved[0].any()
+    new_weight, transported = sn.Sphere().move(weight, direction, {"d": direction})
+    assert not new_weight[0].any()
     alone, _ = sn.Sphere().move(weight[1:], direction[1:], {})
-    assert torch.equal(moved[1:], alone)
-    assert torch.equal(carried["d"][0], direction[0])
+    assert torch.equal(new_weight[1:], alone)
+    assert torch.equal(transported["d"][0], direction[0])
     close(sn.Sphere().normalize(weight).norm(dim=1), [0.0, 1.0])
     flat, kept = sn.Euclidean().move(weight, direction, {"d": direction})
     assert torch.equal(flat, weight - direction)
@@ -92,9 +92,9 @@ def test_a_sphere_complains_of_weights_off_the_unit_sphere(view, dtype):
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = sphere.weight_warnings((scale * weight).to(dtype).requires_grad_())
-        assert len(found) == warned or (rounds and scale == 1.0005)
-        assert all(f"Sphere({view!r}).normalize" in text for text in found)
+            result = sphere.weight_warnings((scale * weight).to(dtype).requires_grad_())
+        assert len(result) == warned or (rounds and scale == 1.0005)
+        assert all(f"Sphere({view!r}).normalize" in text for text in result)
     if view != "layer":  # one unit is enough
         weight[0, 0] *= 2
         assert sphere.weight_warnings(weight.to(dtype))
@@ -114,8 +114,8 @@ def test_a_sphere_complains_of_weights_that_cannot_move(view, shape, still):
     """As the moves themselves say."""
     sphere = sn.Sphere(view)
     weight = sphere.normalize(randn(*shape))
-    moved, _ = sphere.move(weight, randn(*shape, seed=1), {})
-    assert torch.allclose(moved, weight, rtol=0, atol=1e-12) == still
+    new_weight, _ = sphere.move(weight, randn(*shape, seed=1), {})
+    assert torch.allclose(new_weight, weight, rtol=0, atol=1e-12) == still
     assert len(sphere.weight_warnings(2 * weight)) == 1
     assert len(sphere.weight_warnings(weight)) == still
 
@@ -138,7 +138,9 @@ def test_norms_that_are_held_do_not_drift(view):
     assert pin.init(weight.half())["radius"].dtype is shapes[1]
     for rule in (pin, sn.chain(r.StepSize(0.1), manifold=sn.Sphere(view))):
         start, state = rows(weight.double(), view).norm(dim=1), rule.init(weight)
-        moved, most = weight, 1e-6 if rule is pin else 1e-5
+        new_weight, most = weight, 1e-6 if rule is pin else 1e-5
         for step in range(300):
-            moved, state = rule.step(moved, randn(4, 6, seed=step, dtype=torch.float32), state)
-        close(rows(moved.double(), view).norm(dim=1) / start, [1.0] * len(start), most)
+            new_weight, state = rule.step(
+                new_weight, randn(4, 6, seed=step, dtype=torch.float32), state
+            )
+        close(rows(new_weight.double(), view).norm(dim=1) / start, [1.0] * len(start), most)

@@ -58,49 +58,53 @@ def test_singular_values_go_to_1_and_their_vectors_stay(name, m, n):
     table, spread = TABLES[name]
     values = torch.linspace(0.1, 1, 4, dtype=torch.float64)
     matrix, u, vh = of_values(values, m, n)
-    found = u.T @ applied(r.Orthogonalize(name), matrix, 3 * matrix) @ vh.T
-    close(found, found.diagonal().diag(), 1e-13)
-    assert (found.diagonal() - 1).abs().max() <= spread
+    result = u.T @ applied(r.Orthogonalize(name), matrix, 3 * matrix) @ vh.T
+    close(result, result.diagonal().diag(), 1e-13)
+    assert (result.diagonal() - 1).abs().max() <= spread
     if table:
-        close(found.diagonal(), polynomial(values, table))
+        close(result.diagonal(), polynomial(values, table))
         for steps in (1, 3, len(table) + 2):  # of which the last goes on
             rule = r.Orthogonalize(name, steps=steps)
             taken = [*table, table[-1], table[-1]][:steps]
-            found = u.T @ applied(rule, matrix, 3 * matrix) @ vh.T
-            close(found.diagonal(), polynomial(values, taken))
+            result = u.T @ applied(rule, matrix, 3 * matrix) @ vh.T
+            close(result.diagonal(), polynomial(values, taken))
 
 
 @pytest.mark.parametrize(("name", "worst"), [("quintic", 0.12), ("polar_express", 1e-3)])
 def test_published_ranges(name, worst):
     """On all singular values from 0.05 |G| on; a wrong coefficient leaves the range."""
     matrix, u, vh = of_values(torch.linspace(0.05, 1, 24), 24, 32)
-    found = (u.T @ applied(r.Orthogonalize(name), matrix, matrix) @ vh.T).diagonal()
-    assert (found - 1).abs().max() <= worst
+    result = (u.T @ applied(r.Orthogonalize(name), matrix, matrix) @ vh.T).diagonal()
+    assert (result - 1).abs().max() <= worst
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_each_unit_of_a_view_is_one_matrix(scale):
     for view, shape, parts in VIEWS:
         weight, direction = randn(*shape), randn(*shape, seed=1)
-        found = applied(r.Orthogonalize("plain", 30, scale, view=view), weight, direction)
-        for ours, part in zip(parts(found), parts(direction), strict=True):
+        result = applied(r.Orthogonalize("plain", 30, scale, view=view), weight, direction)
+        for factor, part in zip(parts(result), parts(direction), strict=True):
             u, _, vh = np.linalg.svd(exact(part.flatten(1)), full_matrices=False)
             m, n = part.flatten(1).shape
-            close(ours.flatten(1), SCALES[scale](m, n) * (u @ vh), 1e-11)
+            close(factor.flatten(1), SCALES[scale](m, n) * (u @ vh), 1e-11)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_precision(dtype):
     """bfloat16 is off by a few percent; half precision is computed with in float32 by itself."""
-    given = randn(6, 4, dtype=dtype)
-    expected = applied(r.Orthogonalize(), given.double(), given.double())
+    random_matrix = randn(6, 4, dtype=dtype)
+    expected = applied(r.Orthogonalize(), random_matrix.double(), random_matrix.double())
     limits = {"weight": (0, 1e-5), "float32": (0, 1e-5), "bfloat16": (1e-4, 0.1)}
-    for precision, (least, most) in limits.items():
-        found = applied(r.Orthogonalize(precision=precision), given, given)
-        assert found.dtype is torch.float32
-        assert least <= (found - expected).norm() / expected.norm() <= most
+    for precision, (smallest_error, largest_error) in limits.items():
+        result = applied(r.Orthogonalize(precision=precision), random_matrix, random_matrix)
+        assert result.dtype is torch.float32
+        assert smallest_error <= (result - expected).norm() / expected.norm() <= largest_error
     # In double precision the iteration in float32 shows.
-    double = applied(r.Orthogonalize(precision="float32"), given.double(), given.double())
+    double = applied(
+        r.Orthogonalize(precision="float32"),
+        random_matrix.double(),
+        random_matrix.double(),
+    )
     assert 0 < (double - expected).norm() <= 1e-5
 
 
@@ -108,10 +112,10 @@ def test_precision(dtype):
 def test_the_smallest_norm(size):
     """Below eps = 1e-7 a direction is divided by that; 0 stays 0."""
     matrix, u, vh = of_values([1.0, 0.5, 0.3, 0.1], 6, 4)
-    found = (u.T @ applied(r.Orthogonalize("plain", 1), matrix, size * matrix) @ vh.T).diagonal()
+    result = (u.T @ applied(r.Orthogonalize("plain", 1), matrix, size * matrix) @ vh.T).diagonal()
     values = size * torch.tensor([1.0, 0.5, 0.3, 0.1], dtype=torch.float64)
     x = values / max(float(values.norm()), 1e-7)
-    close(found, 2 * x - 1.5 * x**3 + 0.5 * x**5)
+    close(result, 2 * x - 1.5 * x**3 + 0.5 * x**5)
     assert not applied(r.Orthogonalize(), matrix, 0 * matrix).any()
     for shape in ((0, 4), (4, 0)):
         empty = torch.empty(shape)

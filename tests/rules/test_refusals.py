@@ -15,12 +15,12 @@ RULES = sorted(set(r.__all__) - {"InvarianceTest", "UnitSums"})
 INNER = {"rule": r.Sign(), "direction": r.Sign(), "gain": r.Sign(), "rules": (r.Sign(),)}
 
 
-def made(name, **given):
+def make(name, **given):
     """The rule with these values, and 0.5 or another rule where one is needed."""
-    return made_of(getattr(r, name), **given)
+    return make_from_class(getattr(r, name), **given)
 
 
-def made_of(cls, **given):
+def make_from_class(cls, **given):
     fields = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
     needed = {f.name: INNER.get(f.name, 0.5) for f in fields if f.name != "name"}
     return cls(**{**needed, **given})
@@ -30,8 +30,8 @@ def made_of(cls, **given):
 def test_numbers_lie_in_the_intervals_of_the_documentation(name):
     numbers = [f for f in dataclasses.fields(getattr(r, name)) if "interval" in f.metadata]
     for field in (f.name for f in numbers):
-        written = rf"\b{field}\b[^:]*:[^:]*? in ([\[(])(\d), (\d|inf)([\])])"
-        left, low, high, right = re.search(written, getattr(r, name).__doc__).groups()
+        documented_interval = rf"\b{field}\b[^:]*:[^:]*? in ([\[(])(\d), (\d|inf)([\])])"
+        left, low, high, right = re.search(documented_interval, getattr(r, name).__doc__).groups()
         low, high = float(low), float(high)
         within, outside = [low + (1e-9 if left == "(" else 0)], [low - 1e-9, math.nan, math.inf]
         (outside if left == "(" else within).append(low)
@@ -39,17 +39,17 @@ def test_numbers_lie_in_the_intervals_of_the_documentation(name):
             within += [high - 1e-9, *([high] if right == "]" else [])]
             outside += [high + 1e-9, *([high] if right == ")" else [])]
         for value in within:
-            assert getattr(made(name, **{field: value}), field) == value
+            assert getattr(make(name, **{field: value}), field) == value
         for value in outside:
             with refuses(name, field, value):
-                made(name, **{field: value})
+                make(name, **{field: value})
         for value in (True, "much"):
             with refuses(name, field, value, by=TypeError):
-                made(name, **{field: value})
+                make(name, **{field: value})
         with refuses(name, field, (2,)):
-            made(name, **{field: torch.ones(2)})
+            make(name, **{field: torch.ones(2)})
         tensor = torch.tensor(-1.0)  # which is taken at its word
-        assert getattr(made(name, **{field: tensor}), field) is tensor
+        assert getattr(make(name, **{field: tensor}), field) is tensor
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -57,17 +57,17 @@ def test_a_number_that_a_subclass_adds_is_checked(name):
     class More(getattr(r, name)):
         share: float = sn.hyper("[0, 1]", 0.5)
 
-    assert made_of(More, share=1).share == 1
+    assert make_from_class(More, share=1).share == 1
     with refuses("More", "share", 1.5):
-        made_of(More, share=1.5)
+        make_from_class(More, share=1.5)
 
 
 @pytest.mark.parametrize("name", ["FixedNorm", "TargetNormDecay"])
 def test_a_radius_is_a_positive_number(name):
     for value in (0.0, -1.0, math.inf, math.nan, True):
         with refuses(name, "radius", value):
-            made(name, radius=value)
-    assert made(name, radius=2).radius == 2
+            make(name, radius=value)
+    assert make(name, radius=2).radius == 2
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,17 @@ def test_a_radius_is_a_positive_number(name):
 )
 def test_names_are_among_the_known_ones(name, given, named):
     with refuses(name, *named):
-        made(name, **given)
+        make(name, **given)
 
 
-VIEWED = [name for name in RULES if hasattr(made(name), "view")]
+VIEWED = [name for name in RULES if hasattr(make(name), "view")]
 
 
 @pytest.mark.parametrize("name", sorted({*VIEWED} - {"Graft"}))  # which refuses at its first step
 def test_a_weight_without_such_units_is_refused_at_its_start(name):
     for view in ("dim=2", "groups=2"):
         with refuses(view, (3, 4)):
-            made(name, view=view).init(torch.ones(3, 4))
+            make(name, view=view).init(torch.ones(3, 4))
 
 
 @pytest.mark.parametrize("test", [r.ScaleInvarianceTest, r.AccumulatedInvarianceTest])
@@ -119,7 +119,7 @@ def test_nor_does_a_test_take_it(test):
 @pytest.mark.parametrize("name", ["Orthogonalize", "FixedSpectralNorm", "StiefelProjection"])
 def test_a_rule_of_matrices_refuses_a_vector(name):
     with refuses(name, (3,), "param_groups"):
-        made(name).init(torch.ones(3))
+        make(name).init(torch.ones(3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
@@ -134,7 +134,7 @@ def test_a_rule_of_matrices_refuses_a_vector(name):
     ],
 )  # fmt: skip
 def test_a_unit_of_0_is_refused_where_it_would_never_move(name, given, refused, dtype):
-    rule, weight = made(name, view="channel", **given), torch.eye(2, dtype=dtype)
+    rule, weight = make(name, view="channel", **given), torch.eye(2, dtype=dtype)
     rule.init(weight)
     weight[1] = 0
     if refused:
@@ -149,9 +149,9 @@ def test_a_unit_of_0_is_refused_where_it_would_never_move(name, given, refused, 
 @pytest.mark.parametrize("views", ["layer channel", "channel layer", "channel dim=1"])
 def test_moments_of_other_units_are_refused(views):
     weight, (one, other) = torch.ones(4, 6), views.split()
-    state = made("UnitMoments", view=one).init(weight)
+    state = make("UnitMoments", view=one).init(weight)
     with refuses("UnitMoments", other, tuple(state["exp_avg_sq"].shape)):
-        made("UnitMoments", view=other).step(weight, weight, state)
+        make("UnitMoments", view=other).step(weight, weight, state)
 
 
 @pytest.mark.parametrize("name", ["FixedNorm", "TargetNormDecay"])
@@ -159,9 +159,9 @@ def test_moments_of_other_units_are_refused(views):
 def test_a_radius_of_other_units_is_refused(name, views):
     """It would broadcast: rows as long as the whole matrix, without a word."""
     weight, views = torch.ones(4, 6), views.split()
-    state = made(name, view=views[0]).init(weight)
+    state = make(name, view=views[0]).init(weight)
     with refuses("radius", views[1], tuple(state["radius"].shape)):
-        made(name, view=views[1]).step(weight, weight, state)
+        make(name, view=views[1]).step(weight, weight, state)
 
 
 def test_projection_and_ratio_need_a_test_before_them():

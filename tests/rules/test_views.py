@@ -52,7 +52,7 @@ def test_reductions_go_over_the_units(name, shape):
         along = 0 if view.dim is None else view.dim
         at_each_index = (x * y).movedim(along, 0).flatten(1).sum(1) if x.ndim > 1 else x * y
         for batch in ((), (2,), (3, 2)):  # in front of the indices
-            found = view.of_indices(at_each_index.expand(*batch, -1))
+            found = view.sums_of_index_groups(at_each_index.expand(*batch, -1))
             close(found, torch.stack(products).expand(*batch, -1))
 
 

@@ -7,7 +7,7 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.testing import PROPERTIES, Finding, Report, check
+from spherenorm.testing import PROPERTIES, PromiseResult, Report, check
 from tests.harness import refuses
 from tests.harness.dishonest import DISHONEST, DISHONEST_APART, Honest, Notes
 
@@ -21,19 +21,19 @@ class Factored(sn.Rule):
     state_names = ("rows", "columns")
 
     def init(self, weight):
-        whole = weight.new_zeros(weight.shape)
-        both = (whole.sum(1), whole.sum(0)) if weight.ndim == 2 else (whole, whole.sum())
-        return dict(zip(self.state_names, both, strict=True))
+        moment = weight.new_zeros(weight.shape)
+        moments = (moment.sum(1), moment.sum(0)) if weight.ndim == 2 else (moment, moment.sum())
+        return dict(zip(self.state_names, moments, strict=True))
 
     def update(self, update, state):
         square = update.grad**2 + 1e-30
-        both = (square.sum(1), square.sum(0)) if square.ndim == 2 else (square, square.sum())
+        moments = (square.sum(1), square.sum(0)) if square.ndim == 2 else (square, square.sum())
         rows, columns = (
             self.beta * old + (1 - self.beta) * now
-            for old, now in zip(state.values(), both, strict=True)
+            for old, now in zip(state.values(), moments, strict=True)
         )
-        whole = rows[:, None] * columns / rows.sum() if square.ndim == 2 else rows
-        return replace(update, direction=update.direction / whole.sqrt()), {
+        moment = rows[:, None] * columns / rows.sum() if square.ndim == 2 else rows
+        return replace(update, direction=update.direction / moment.sqrt()), {
             "rows": rows,
             "columns": columns,
         }
@@ -65,8 +65,8 @@ def factored(lr=0.01, betas=(0.8, 0.9)):
 
 
 def clipped(lr=0.1, momentum=0.9, weight_decay=0.01):
-    moved = r.HeavyBall(momentum), r.DecoupledDecay(weight_decay)
-    return sn.chain(Clip(), *moved, r.StepSize(lr))
+    rules = r.HeavyBall(momentum), r.DecoupledDecay(weight_decay)
+    return sn.chain(Clip(), *rules, r.StepSize(lr))
 
 
 def matrices(lr=0.1):
@@ -96,12 +96,14 @@ def honest(lr=0.1, beta=0.9):
 def test_honest_recipes_pass(recipe):
     report = check(recipe, only=FAST)
     assert report.passed, report
-    assert [(each.name, each.verdict) for each in report] == [(name, "holds") for name in FAST]
+    assert [(result.name, result.verdict) for result in report] == [
+        (name, "holds") for name in FAST
+    ]
 
 
 def assert_found(row, promises):
     report = check(row.recipe, only=promises)
-    assert [each.name for each in report.failed] == [row.promise], report
+    assert [result.name for result in report.failed] == [row.promise], report
     why = report[row.promise].why
     assert row.argument in why, report
     assert row.rule.__name__ in why or not row.named, report
@@ -127,10 +129,10 @@ def test_a_dishonest_rule_is_found_compiled_or_sharded(name):
 
 def test_what_is_compiled_or_sharded_has_the_numbers_of_the_rules_own_code():
     report = check("sgdp", momentum=0.9, only=("compiled", "sharded"))
-    assert [each.verdict for each in report] == ["holds", "holds"], report
-    (finding,) = check(clipped, only=("compiled",))
-    assert finding.verdict == "refused"
-    assert "Clip" in finding.why
+    assert [result.verdict for result in report] == ["holds", "holds"], report
+    (result,) = check(clipped, only=("compiled",))
+    assert result.verdict == "refused"
+    assert "Clip" in result.why
 
 
 def test_refused_shapes_are_named():
@@ -143,9 +145,9 @@ def test_refused_shapes_are_named():
         def init(self, weight):
             raise ValueError("no weight is right")
 
-    (finding,) = check(lambda lr=0.1: sn.chain(Nothing(), r.StepSize(lr)), only=("shapes",))
-    assert finding.verdict == "fails"
-    assert "no weight is right" in finding.why
+    (result,) = check(lambda lr=0.1: sn.chain(Nothing(), r.StepSize(lr)), only=("shapes",))
+    assert result.verdict == "fails"
+    assert "no weight is right" in result.why
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
@@ -160,22 +162,22 @@ def test_every_number_is_swept(kind):
 def test_nothing_is_compared_once_a_foundation_fails(promise):
     broken = next(row for row in DISHONEST.values() if row.promise == promise)
     report = check(broken.recipe, only=(promise, "vmap", "resumes"))
-    assert [each.verdict for each in report] == ["fails", "refused", "refused"]
+    assert [result.verdict for result in report] == ["fails", "refused", "refused"]
     assert promise in report["vmap"].why
 
 
-def test_a_report_is_a_table_of_findings():
+def test_a_report_is_a_table_of_promises():
     report = check(honest, beta=0.5, only=("finite", "pure"))
     assert isinstance(report, Report)
-    assert [each.name for each in report] == ["pure", "finite"], "in the order of PROPERTIES"
+    assert [result.name for result in report] == ["pure", "finite"], "in the order of PROPERTIES"
     assert report["finite"] == report.findings[1]
     assert report.recipe.endswith(":honest")
     head, columns, *lines = str(report).splitlines()
     assert head == report.recipe
     assert columns.split() == ["promise", "verdict", "why"]
     assert [line.split()[:2] for line in lines] == [["pure", "holds"], ["finite", "holds"]]
-    failed = Finding("pure", "fails", "because")
-    mixed = Report("mine", (failed, Finding("law", "refused", "no law")))
+    failed = PromiseResult("pure", "fails", "because")
+    mixed = Report("mine", (failed, PromiseResult("law", "refused", "no law")))
     assert not mixed.passed
     assert mixed.failed == (failed,)
     assert Report("mine", mixed.findings[1:]).passed
@@ -193,14 +195,17 @@ def test_wrong_requests_are_refused():
 
 
 def test_a_promise_of_ones_own(monkeypatch):
-    def small(subject):
-        weight, _ = subject.run(subject.rule(), subject.weight((4, 3)), 1)
-        assert torch.equal(weight, subject.weight((4, 3))), "a step is large"
+    def small(under_test):
+        weight = under_test.make_weight((4, 3))
+        new_weight, _ = under_test.run(under_test.make_rule(), weight, 1)
+        assert torch.equal(new_weight, weight), "a step is large"
         return "steps of 0"
 
     monkeypatch.setitem(PROPERTIES, "small", small)
-    assert check("sgd", lr=0.0, only=("small",))["small"] == Finding("small", "holds", "steps of 0")
-    assert check("sgd", only=("small",))["small"] == Finding("small", "fails", "a step is large")
+    holds = check("sgd", lr=0.0, only=("small",))["small"]
+    assert holds == PromiseResult("small", "holds", "steps of 0")
+    fails = check("sgd", only=("small",))["small"]
+    assert fails == PromiseResult("small", "fails", "a step is large")
 
 
 def undecayed(lr=0.1, weight_decay=0.1):
@@ -216,9 +221,9 @@ def decayed_behind(lr=0.1, weight_decay=0.0):
     [(undecayed, "lr acts nowhere"), (decayed_behind, "lr = 0 (and {'weight_decay': 0.5}) moves")],
 )
 def test_a_chain_without_a_step_size_or_with_decay_behind_it_is_found(recipe, sentence):
-    (finding,) = check(recipe, only=("acts",))
-    assert finding.verdict == "fails"
-    assert sentence in finding.why
+    (result,) = check(recipe, only=("acts",))
+    assert result.verdict == "fails"
+    assert sentence in result.why
 
 
 def test_a_number_that_another_switches_on_acts():
@@ -235,5 +240,5 @@ WRAPPED = (
 
 @pytest.mark.parametrize("name", [*sn.recipe_names(), *WRAPPED])
 def test_every_number_of_a_recipe_acts_and_a_rate_of_zero_moves_nothing(name):
-    (finding,) = check(name, only=("acts",))
-    assert finding.verdict == "holds", finding.why
+    (result,) = check(name, only=("acts",))
+    assert result.verdict == "holds", result.why

@@ -19,7 +19,7 @@ or `spherenorm theory sgdp` in a shell. The way from a recipe to a law, one room
 Each room imports only from the rooms above it in this list.
 """
 
-from spherenorm.testing import PROPERTIES, RefusedError, Subject
+from spherenorm.testing import PROPERTIES, RecipeUnderTest, RefusedError
 from spherenorm_theory._run_law import RunLaw, run_law
 from spherenorm_theory.algebra.claims import Proof
 from spherenorm_theory.algebra.printing import show
@@ -64,15 +64,16 @@ __all__ = [
 ]
 
 
-def _law(subject: Subject) -> str:
+def _law(under_test: RecipeUnderTest) -> str:
     """The promise "law" of `spherenorm.testing.check`.
 
     A recipe has a norm-growth law that holds for its code, or there is a reason why not.
     """
-    recipe, values = subject.bound.recipe, subject.bound.hyper_parameters
-    given = {name: value for name, value in values.items() if value != subject.bound.defaults[name]}
+    bound = under_test.bound
+    values = bound.hyper_parameters
+    given = {name: value for name, value in values.items() if value != bound.defaults[name]}
     try:
-        law = norm_growth(recipe, **given)
+        law = norm_growth(bound.recipe, **given)
     except ValueError as error:
         raise RefusedError(str(error)) from error
     return show(law.law)

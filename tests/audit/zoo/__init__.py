@@ -35,17 +35,20 @@ def check(name: str) -> tuple[list[str], list[str]]:
     Falsely invariant is one that the audit calls invariant though it is not, or in a finer view
     than the true one. A verdict that is not the expected one counts as missed.
     """
-    made, false, missed = build(name), [], []
-    findings = sn.audit(made.model, made.inputs, loss=made.loss)
+    case, false, missed = build(name), [], []
+    findings = sn.audit(case.model, case.inputs, loss=case.loss)
     names = {finding.name for finding in findings}
-    for pattern in (*made.views, *made.verdicts):
+    for pattern in (*case.views, *case.verdicts):
         assert any(n.startswith(pattern.rstrip("*")) for n in names), (name, pattern, names)
-    for each in findings:
-        true, sure = made.true_view(each.name), each.name not in made.either
-        wanted = made.verdicts.get(each.name, each.verdict)
-        line = f"{name}: {each.name} {each.view} instead of {true}, {each.verdict}: {each.reason}"
-        if each.view not in (None, true):
+    for finding in findings:
+        true_view, is_decided = case.true_view(finding.name), finding.name not in case.either
+        expected_verdict = case.verdicts.get(finding.name, finding.verdict)
+        line = (
+            f"{name}: {finding.name} {finding.view} instead of {true_view},"
+            f" {finding.verdict}: {finding.reason}"
+        )
+        if finding.view not in (None, true_view):
             false.append(line)
-        elif (each.view != true and sure) or each.verdict != wanted:
+        elif (finding.view != true_view and is_decided) or finding.verdict != expected_verdict:
             missed.append(line)
     return false, missed

@@ -46,8 +46,8 @@ class Case:
 def chain(inputs, *layers, verdicts=None, either=None, **views):
     """A chain of layers and functions; the keywords are views by number: _0="channel"."""
     named = {f"{key[1:]}.weight": view for key, view in views.items()}
-    made = (x if isinstance(x, nn.Module) else Net(lambda _, y, x=x: x(y)) for x in layers)
-    return Case(nn.Sequential(*made), inputs, named, verdicts or {}, either or {})
+    modules = (x if isinstance(x, nn.Module) else Net(lambda _, y, x=x: x(y)) for x in layers)
+    return Case(nn.Sequential(*modules), inputs, named, verdicts or {}, either or {})
 
 
 def before(layer, norm, view=None, name="0.weight"):

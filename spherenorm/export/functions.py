@@ -1,0 +1,366 @@
+"""Write the functions of one kind of weights, from records of a recipe at three shapes.
+
+A number that is equal in all three records is written as it is, and one that differs as a function
+of the shape. Each function is straight-line code:
+
+    def step_vector(weight, grad, state, group):
+        lr = group["lr"]
+        # HeavyBall: Momentum of SGD: ...
+        new_momentum_buffer = grad + momentum * state["momentum_buffer"]
+        new_weight = weight - lr * new_momentum_buffer
+        return new_weight, {"momentum_buffer": new_momentum_buffer}
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from spherenorm.export.expressions import (
+    Expression,
+    UnsupportedOpError,
+    expression,
+    function_of_shape,
+)
+from spherenorm.manifolds import Manifold
+from spherenorm.record import Call, Recorder, Value
+from spherenorm.registry import Recipe
+from spherenorm.rule import STEP_KEY, Chain, Rule
+
+MAX_LINE_LENGTH = 96
+"""Columns of a line of a function's body, which is then indented by 4."""
+MAX_INLINE_LENGTH = 44
+"""Columns of an expression that is written where it is used, if it is used once."""
+MAX_COMMENT_LENGTH = 92
+
+FunctionName = Literal["init", "step"]
+
+
+class Trace:
+    """The record of a recipe at one shape: its initial state, and one step.
+
+    Args:
+        recipe: the recipe.
+        hyper_parameters: its arguments, with tensors in the place of numbers.
+        numeric: the names of those that are tensors.
+        shape: the shape of the weight.
+
+    Attributes:
+        calls: for "init" and "step", the calls on which the outputs depend.
+        outputs: for "init" and "step", the returned values by name; the new weight is "weight".
+        inputs: the expression of each input.
+        constants: the tensors that the code brings along.
+        owners: the rule or manifold whose code made a call, by the id of the call.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        hyper_parameters: Mapping[str, Any],
+        numeric: Sequence[str],
+        shape: tuple[int, ...],
+    ) -> None:
+        self.shape = shape
+        self.owners: dict[int, Rule | Manifold | None] = {}
+        recorder = Recorder(on_call=self._note_owner)
+        weight, grad = random_tensor(shape, 1), random_tensor(shape, 2)
+        self.inputs = {
+            recorder.add_input(weight): Expression("weight", shape=weight.shape, may_alias=True),
+            recorder.add_input(grad): Expression("grad", shape=grad.shape, may_alias=True),
+        }
+        self.variables_of_entry: dict[str, list[str]] = {}
+        """The variables that hold an entry of the param_group: "betas" is beta1 and beta2."""
+        for name in numeric:
+            value = hyper_parameters[name]
+            tensors = value if isinstance(value, tuple) else (value,)
+            variables = [name]
+            if isinstance(value, tuple):
+                singular = name.removesuffix("s")
+                variables = [f"{singular}{i}" for i in range(1, len(value) + 1)]
+            self.variables_of_entry[name] = variables
+            for variable, tensor in zip(variables, tensors, strict=True):
+                self.inputs[recorder.add_input(tensor)] = Expression(variable, True, tensor.shape)
+
+        with torch.no_grad(), recorder:
+            rule = recipe(**hyper_parameters)
+            initial_state = rule.init(weight)
+        state = {key: value.clone() for key, value in initial_state.items()}
+        for key, value in state.items():
+            self.inputs[recorder.add_input(value)] = Expression(
+                f'state["{key}"]', key == STEP_KEY, value.shape, may_alias=True
+            )
+        initial_values = recorder.values(initial_state)
+        with torch.no_grad(), recorder:
+            new_weight, new_state = rule.step(weight, grad, state)
+
+        self.outputs: dict[FunctionName, dict[str, Value]] = {
+            "init": initial_values,
+            "step": recorder.values({"weight": new_weight, **new_state}),
+        }
+        self.constants = recorder.constants
+        self.calls = {
+            name: _calls_needed_for(list(outputs.values()), recorder.calls)
+            for name, outputs in self.outputs.items()
+        }
+
+    def _note_owner(self, call: Call) -> None:
+        self.owners[id(call)] = _running_rule()
+
+
+def _calls_needed_for(outputs: Sequence[Value], calls: Sequence[Call]) -> list[Call]:
+    needed_values, needed_calls = set(outputs), []
+    for call in reversed(calls):
+        if call.in_place:
+            raise UnsupportedOpError(f"{call.packet}, which writes in place,")
+        results = [leaf for leaf in pytree.tree_leaves(call.result) if isinstance(leaf, Value)]
+        if not needed_values.isdisjoint(results):
+            needed_values.update(call.values())
+            needed_calls.append(call)
+    return needed_calls[::-1]
+
+
+def _running_rule() -> Rule | Manifold | None:
+    """Return the innermost rule or manifold on the stack that is not a chain."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Rule | Manifold) and not isinstance(owner, Chain):
+            return owner
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+class FunctionWriter:
+    """The body of one function, written call by call.
+
+    Args:
+        traces: records of one recipe at three shapes.
+        function: "init", which returns the initial state, or "step".
+    """
+
+    def __init__(self, traces: Sequence[Trace], function: FunctionName) -> None:
+        self.traces, self.function = traces, function
+        trace = traces[0]
+        self.calls, self.outputs = trace.calls[function], trace.outputs[function]
+        self.expressions: dict[Value, Expression] = dict(trace.inputs)
+        self.assigned: dict[str, Expression] = {}
+        """The variable of each expression that has been assigned to one."""
+        self.used_names = {"weight", "grad", "state", "group", "rows", "columns", "size"}
+        self.used_names |= {"math", "torch", *(x.text for x in trace.inputs.values())}
+        self.n_uses: dict[Value, int] = {}
+        for value in [*self.outputs.values(), *(v for call in self.calls for v in call.values())]:
+            self.n_uses[value] = self.n_uses.get(value, 0) + 1
+        self.output_names: dict[Value, str] = {}
+        for key, value in self.outputs.items():
+            self.output_names.setdefault(value, f"new_{key}" if function == "step" else key)
+        self.lines: list[str] = []
+        self.last_owner: type | None = None
+
+    def body(self) -> list[str]:
+        """Return the lines of the function's body.
+
+        Raises:
+            UnsupportedOpError: an operation has no expression, or the records differ in more than
+                numbers.
+        """
+        calls = [trace.calls[self.function] for trace in self.traces]
+        if len({len(calls_at_shape) for calls_at_shape in calls}) > 1:
+            raise UnsupportedOpError("a step that depends on the shape")
+        for same_call in zip(*calls, strict=True):
+            self._write_call(same_call)
+        returned = {}
+        for key in self.outputs:
+            values = [trace.outputs[self.function][key] for trace in self.traces]
+            returned[key] = self._output_text(key, self._resolve(values))
+        new_weight = returned.pop("weight", None) if self.function == "step" else None
+        state = [f'"{key}": {text}' for key, text in returned.items() if text]
+        head = f"return {new_weight}, {{" if new_weight else "return {"
+        self.lines.append(join_items(head, state, "}", MAX_LINE_LENGTH))
+        return [*self._unpacking_lines(), *self.lines]
+
+    def _output_text(self, key: str, output: Expression) -> str:
+        """Return the text of an output; "" for a state that stays as it is."""
+        if self.function == "step" and output.text == f'state["{key}"]':
+            return ""
+        if output.is_number and key != STEP_KEY:
+            return f"weight.new_full((), {output.text})"
+        return f"{output.text}.clone()" if output.may_alias else output.text
+
+    def _unpacking_lines(self) -> list[str]:
+        """Return the lines that name the sizes and hyper-parameters which the body uses."""
+        body = ast.parse("\n".join(self.lines).replace("return ", ""))
+        names = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
+        lines = []
+        if {"rows", "columns"} <= names:
+            lines.append("rows, columns = weight.shape")
+        elif "rows" in names:
+            lines.append("rows = weight.shape[0]")
+        elif "columns" in names:
+            lines.append("columns = weight.shape[1]")
+        if "size" in names:
+            lines.append("size = weight.numel()")
+        for entry, variables in self.traces[0].variables_of_entry.items():
+            if not names.isdisjoint(variables):
+                lines.append(f'{", ".join(variables)} = group["{entry}"]')
+        return lines
+
+    def _write_call(self, calls: Sequence[Call]) -> None:
+        """Write one call, of which `calls` has the record at each shape."""
+        call = calls[0]
+        leaves_at_shapes, specs = [], []
+        for call_at_shape in calls:
+            leaves, spec = pytree.tree_flatten((call_at_shape.arguments, call_at_shape.options))
+            leaves_at_shapes.append(leaves)
+            specs.append(spec)
+            if call_at_shape.function is not call.function or spec != specs[0]:
+                raise UnsupportedOpError("a step that depends on the shape")
+        resolved = [self._resolve(leaf) for leaf in zip(*leaves_at_shapes, strict=True)]
+        args, options = pytree.tree_unflatten(resolved, specs[0])
+        options = {key: value for key, value in options.items() if key not in IMPLIED_OPTIONS}
+        self._assign_or_inline(call, expression(call.packet, call.result, args, options))
+
+    def _resolve(self, leaf: Sequence[Any]) -> Expression:
+        """Return the expression of an argument, of which `leaf` has the record at each shape."""
+        first = leaf[0]
+        if isinstance(first, Value) and first in self.expressions:
+            return self.expressions[first]
+        if isinstance(first, Value):
+            pairs = zip(self.traces, leaf, strict=True)
+            constants = [trace.constants[value] for trace, value in pairs]
+            if any(constant.ndim for constant in constants):
+                raise UnsupportedOpError("a tensor that the code brings along")
+            is_boolean = first.dtype is torch.bool
+            return self._resolve_number([constant.item() for constant in constants], is_boolean)
+        if type(first) in (int, float):
+            return self._resolve_number(leaf)
+        return Expression(repr(first), True)
+
+    def _resolve_number(self, values: Sequence[Any], is_boolean: bool = False) -> Expression:
+        if len(set(values)) == 1:
+            is_whole = isinstance(values[0], float) and values[0].is_integer() and not is_boolean
+            text = repr(values[0])
+            if is_whole:
+                text = text.removesuffix(".0")
+            return Expression(text, True, torch.Size(()), is_boolean)
+        shapes = [trace.shape for trace in self.traces]
+        function = function_of_shape([float(value) for value in values], shapes)
+        if function is None:
+            raise UnsupportedOpError(f"the number {values[0]!r}, which depends on the shape,")
+        return Expression(function, True, torch.Size(()))
+
+    def _assign_or_inline(self, call: Call, result: Expression) -> None:
+        """Assign the result of a call to a variable, or write it where it is used."""
+        value, output_name = call.result, self.output_names.get(call.result)
+        result = replace(result, text=unparse(ast.parse(result.text)))
+        if result.text in self.assigned and not output_name and self.function == "step":
+            self.expressions[value] = self.assigned[result.text]
+            return
+        is_short = len(result.text) <= MAX_INLINE_LENGTH
+        if (self.n_uses[value] == 1 and not output_name and is_short) or _ATOM.fullmatch(
+            result.text
+        ):
+            self.expressions[value] = result
+            return
+        self._write_comment(self.traces[0].owners[id(call)])
+        op = result.op or call.packet
+        name = self._unused_name(output_name or VARIABLES.get(op, op.strip("_")))
+        self.lines.append(format_assignment(name, result.text))
+        variable = replace(result, text=name, op="")
+        self.expressions[value] = self.assigned[result.text] = variable
+
+    def _write_comment(self, owner: Rule | Manifold | None) -> None:
+        """Write the summary of a rule before its first line."""
+        if owner is None or type(owner) is self.last_owner:
+            return
+        self.last_owner = type(owner)
+        summary = (inspect.getdoc(type(owner)) or "").partition("\n\n")[0].rstrip(":.")
+        text = f"{type(owner).__name__}: {' '.join(summary.split())}"
+        self.lines += textwrap.wrap(
+            text, MAX_COMMENT_LENGTH, initial_indent="# ", subsequent_indent="# "
+        )
+
+    def _unused_name(self, name: str) -> str:
+        number, unused = 1, name
+        while unused in self.used_names:
+            number += 1
+            unused = f"{name}{number}"
+        self.used_names.add(unused)
+        return unused
+
+
+_ATOM = re.compile(r'\w+|state\["\w+"\]|-?[\d.]+')
+"""A name, a state or a number, which is never assigned to another variable."""
+
+VARIABLES = {
+    "view": "matrix", "_unsafe_view": "product", "unsqueeze": "matrix", "transpose": "transposed",
+    "permute": "transposed", "ones_like": "ones", "sum": "total", "sqrt": "root",
+    "where": "selected", "clamp": "clamped", "abs": "magnitude", "neg": "negated", "div": "ratio",
+    "pow": "power", "lerp": "average", "mul": "product", "mm": "product", "bmm": "product",
+    "add": "combined", "addcmul": "combined", "sub": "difference", "rsub": "difference",
+    "bitwise_and": "mask", "logical_and": "mask", "bitwise_or": "mask", "logical_or": "mask",
+    "bitwise_not": "mask", "lt": "mask", "gt": "mask", "eq": "is_zero", "any": "any_true",
+    "all": "all_true",
+}  # fmt: skip
+"""The name of the variable to which the result of an operation is assigned."""
+
+IMPLIED_OPTIONS = {
+    "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit",
+}  # fmt: skip
+"""Options of torch's operations that follow from their tensors."""
+
+
+# Text
+
+
+_POWER = re.compile(r"(?<![\w.\])])(\w+) \*\* ([\w.]+)(?![\w(\[.])")
+"""A power of a name, which formatters write without spaces."""
+
+
+def unparse(node: ast.AST) -> str:
+    """Return the text of a syntax tree, with ruff's quotes and spaces."""
+    return _POWER.sub(r"\1**\2", ast.unparse(node).replace("'", '"'))
+
+
+def format_assignment(name: str, text: str) -> str:
+    """Return an assignment; a long one is broken as ruff does."""
+    line = f"{name} = {text}"
+    if len(line) <= MAX_LINE_LENGTH:
+        return line
+    call = ast.parse(text, mode="eval").body
+    if len(text) <= MAX_LINE_LENGTH - 4 or not isinstance(call, ast.Call):
+        return f"{name} = (\n    {text}\n)"
+    arguments = [unparse(argument) for argument in (*call.args, *call.keywords)]
+    return join_items(f"{name} = {unparse(call.func)}(", arguments, ")", MAX_LINE_LENGTH)
+
+
+def join_items(head: str, items: Sequence[str], tail: str, max_length: int = 100) -> str:
+    """Return items between brackets on one line, or broken as ruff does.
+
+    Example:
+        >>> print(join_items("f(", ["x", "y"], ")"))
+        f(x, y)
+    """
+    line = f"{head}{', '.join(items)}{tail}"
+    if len(line) <= max_length:
+        return line
+    indent = " " * (len(head) - len(head.lstrip()))
+    middle = f"{indent}    {', '.join(items)}"
+    if len(middle) > max_length or head.endswith("{"):
+        middle = ",\n".join(f"{indent}    {item}" for item in items) + ","
+    return f"{head}\n{middle}\n{indent}{tail}"
+
+
+def random_tensor(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return normal random numbers in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)

@@ -1,0 +1,61 @@
+"""The update rules that the zoo adds to `spherenorm.rules`."""
+
+from typing import TYPE_CHECKING
+
+from spherenorm.support import unknown_attribute
+from spherenorm.zoo.averages import (
+    Lookahead,
+    ScheduleFree,
+    SlowGradient,
+    TrendLookahead,
+    WeightedSum,
+)
+from spherenorm.zoo.distance import DAdaptation, ProdigyStep
+from spherenorm.zoo.matrices import Alternate, NuclearNorm, PostStepDecay, RmsLength
+from spherenorm.zoo.moments import (
+    AdoptScale,
+    CenteredMoments,
+    DifferenceMoments,
+    GradientScale,
+    GradientSign,
+    SurpriseClip,
+    VarianceReduction,
+)
+from spherenorm.zoo.preconditioners import (
+    Confidence,
+    EigenbasisMoments,
+    FactoredScale,
+    KroneckerRoots,
+    RmsLimit,
+    WeightRms,
+)
+
+__all__ = [
+    "AdoptScale",
+    "Alternate",
+    "CenteredMoments",
+    "Confidence",
+    "DAdaptation",
+    "DifferenceMoments",
+    "EigenbasisMoments",
+    "FactoredScale",
+    "GradientScale",
+    "GradientSign",
+    "KroneckerRoots",
+    "Lookahead",
+    "NuclearNorm",
+    "PostStepDecay",
+    "ProdigyStep",
+    "RmsLength",
+    "RmsLimit",
+    "ScheduleFree",
+    "SlowGradient",
+    "SurpriseClip",
+    "TrendLookahead",
+    "VarianceReduction",
+    "WeightRms",
+    "WeightedSum",
+]
+
+if not TYPE_CHECKING:  # A type checker would accept any name with a module __getattr__.
+    __getattr__ = unknown_attribute(__name__, __all__)
