@@ -20,7 +20,7 @@ from benchmarks.contenders import parameters
 from benchmarks.measure import peak_memory_of
 from benchmarks.shapes import SETS
 from spherenorm import optim
-from spherenorm.compile.cpp import kernels_built
+from spherenorm.compile.kernel import kernels_built
 
 
 def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.shapes import SETS, Shape
 from spherenorm import find_recipe
-from spherenorm.compile import RuleKey, Work
-from spherenorm.compile.horizontal import Horizontal
-from spherenorm.compile.lower import lower
+from spherenorm.compile import RuleKey, WeightStep
+from spherenorm.compile.batched import WeightBatch
+from spherenorm.compile.trace import trace
 
 SYNCHRONIZING_OPS = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal")
 """Operations for which the host waits until the device has finished."""
@@ -65,7 +65,7 @@ def _changes_device(args: Any, result: Any) -> bool:
 def count_launches(recipe: str, shapes: Iterable[Shape], **hyper_parameters: Any) -> Launches:
     """Count the operations of a step of weights of these shapes on a GPU, with fake tensors."""
     key = RuleKey.of(find_recipe(recipe)(**hyper_parameters))
-    graphs = {shape: lower(key, shape, torch.float32) for shape in set(shapes)}
+    graphs = {shape: trace(key, shape, torch.float32) for shape in set(shapes)}
     shapes_by_structure: dict[Any, list[Shape]] = {}
     for shape in shapes:
         shapes_by_structure.setdefault(graphs[shape].structure, []).append(shape)
@@ -73,12 +73,12 @@ def count_launches(recipe: str, shapes: Iterable[Shape], **hyper_parameters: Any
     with FakeTensorMode(), torch.no_grad():
         for batch_shapes in shapes_by_structure.values():
             weights = [torch.empty(shape, device="cuda") for shape in batch_shapes]
-            works = [Work(w, torch.empty_like(w), key.rule.init(w)) for w in weights]
+            steps = [WeightStep(w, torch.empty_like(w), key.rule.init(w)) for w in weights]
             literals = np.array([graphs[shape].literals for shape in batch_shapes])
-            batch = Horizontal(graphs[batch_shapes[0]], literals, works)
-            batch.run(works, key.numbers)  # the first run builds the program
+            batch = WeightBatch(graphs[batch_shapes[0]], literals, steps)
+            batch.run(steps, key.scalars)  # the first run builds the program
             with launches:
-                batch.run(works, key.numbers)
+                batch.run(steps, key.scalars)
     return launches
 
 

@@ -16,6 +16,7 @@ from spherenorm import (
     zoo,
 )
 from spherenorm.audit import audit, param_groups, roles
+from spherenorm.compare_paths import compare_paths
 from spherenorm.compile import BackendError
 from spherenorm.explain import explain
 from spherenorm.export import ExportError, export
@@ -51,6 +52,7 @@ __all__ = [
     "bind",
     "chain",
     "choice",
+    "compare_paths",
     "contrib",
     "explain",
     "export",

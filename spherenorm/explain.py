@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from spherenorm.compile import BackendError, Group, Work
-from spherenorm.numerics import can_never_be_stepped
+from spherenorm.compare_paths import groups_at_next_step
 from spherenorm.optim import RecipeOptimizer, unwrap
-from spherenorm.rule import trial_state
 from spherenorm.support import columns
 
 
@@ -27,7 +25,7 @@ class PathRow:
         backend: the backend that the group asks for.
         shape, dtype, device: the shape, dtype and device of the weights.
         state_bytes: bytes of the states of one weight; of a sharded one, those in this process.
-        path: "rule" (the rule's own code), "C++ kernel", "horizontal", or "stack" (the rule's own
+        path: "rule" (the rule's own code), "C++ kernel", "batched", or "stack" (the rule's own
             code under vmap); "error" if the next step would raise.
         reason: why the weights take this path.
     """
@@ -114,16 +112,12 @@ def explain(optimizer: Any) -> Explanation:
             f"explain takes an optimizer of spherenorm, got {type(optimizer).__name__}; "
             "of a wrapper, pass the optimizer within (its .optimizer)"
         )
-    groups = [_group_at_next_step(unwrapped, group) for group in unwrapped.param_groups]
-    works = [(index, work) for index, group in enumerate(groups) for work in group.works]
+    groups = groups_at_next_step(unwrapped)
+    steps = [(index, step) for index, group in enumerate(groups) for step in group.weights]
     paths = unwrapped._dispatcher.paths(groups)
     counts: Counter[PathRow] = Counter()
-    for (index, work), path in zip(works, paths, strict=True):
-        group, weight = unwrapped.param_groups[index], work.weight
-        if isinstance(path, BackendError):
-            name, reason = "error", str(path)
-        else:
-            name, reason = path.name, path.reason
+    for (index, step), path in zip(steps, paths, strict=True):
+        group, weight = unwrapped.param_groups[index], step.weight
         row = PathRow(
             group=index,
             recipe=group["recipe"],
@@ -131,9 +125,9 @@ def explain(optimizer: Any) -> Explanation:
             shape=tuple(weight.shape),
             dtype=str(weight.dtype).removeprefix("torch."),
             device=str(weight.device),
-            state_bytes=sum(_local_bytes(value) for value in work.state.values()),
-            path=name,
-            reason=reason,
+            state_bytes=sum(_local_bytes(value) for value in step.state.values()),
+            path=path.name,
+            reason=path.reason,
         )
         counts[row] += 1
     return Explanation(counts)
@@ -143,19 +137,3 @@ def _local_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor that this process holds, which may be one shard of it."""
     is_sharded = hasattr(tensor, "device_mesh")
     return tensor.to_local().nbytes if is_sharded else tensor.nbytes  # type: ignore[attr-defined]
-
-
-def _group_at_next_step(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> Group:
-    """Return a group as the next step has it, with a gradient and a state for each weight."""
-    rule = optimizer.rule_of(group)
-    works = []
-    for weight in group["params"]:
-        if can_never_be_stepped(weight):
-            continue
-        state = dict(optimizer.state.get(weight, {}))
-        if state.keys() != set(rule.state_keys):
-            # An initial state may be the weight itself, which a step copies too.
-            state = {name: value.clone() for name, value in trial_state(rule, weight).items()}
-        grad = weight.detach().clone() if weight.grad is None else weight.grad
-        works.append(Work(weight, grad, state))
-    return Group(rule, group["backend"], works)

@@ -1,8 +1,8 @@
-"""Operations: one row each, with its names in torch and its form in every language of a step.
+"""The table of operations: one row each, with its overloads in torch and its form in C++.
 
-`spherenorm.record` writes a step down as calls of aten's overloads. A row joins those that mean the
-same: `spherenorm.compile` prints its forms, and `spherenorm_theory` does it on symbols. A new
-operation is one row.
+`spherenorm.record` records a step as calls of aten's overloads. A row joins the overloads that mean
+the same: `spherenorm.compile` prints its C++ form, and `spherenorm_theory` runs its derivation on
+symbols. A new operation is one row.
 
     from spherenorm.operations import OPERATIONS, of_overload
     print(of_overload("aten.clamp_min.default").name)  # maximum
@@ -17,49 +17,51 @@ from typing import Any, Literal
 
 __all__ = ["OPERATIONS", "REDUCTIONS", "Operation", "Reduction", "of_overload"]
 
+Returns = Literal["value", "comparison", "boolean", "select"]
+
 
 @dataclass(frozen=True)
 class Operation:
     """An operation on one entry of each argument.
 
-    A form is a template: {0}, {1}, {2} are the arguments, and {kind} is the type that is computed
-    in.
-
     Attributes:
+        name: the operation's name in this table.
         overloads: of aten, such as "add.Tensor".
-        gives: "number" of numbers, "truth" of numbers, "logic" (truth of truth), or "choice",
-            which gives what its second and third argument are.
-        cpp: the expression in C++.
-        derived: makes it of other operations, for a reader without a form of its own: a function of
-            the reader, which has these as methods, and of the arguments. Exact arithmetic of the
-            same value, in torch's own order, which matters where a product overflows.
+        returns: "value" (a number of numbers), "comparison" (a boolean of numbers), "boolean" (a
+            boolean of booleans), or "select" (the second or the third argument, by the first).
+        cpp: the expression in C++, a template: {0}, {1}, {2} are the arguments, and {kind} is the
+            type that is computed in.
+        derived: composes the operation from others, for a backend without a form of its own: a
+            function of the backend, `ops`, whose methods are the operations, and of the arguments.
+            It computes the same value in torch's own order, which matters where a product
+            overflows.
     """
 
     name: str
     overloads: tuple[str, ...]
-    gives: Literal["number", "truth", "logic", "choice"]
+    returns: Returns
     cpp: str = ""
     derived: Callable[..., Any] | None = None
 
-    def forbids(self, arguments: int, options: Mapping[str, Any]) -> bool:
-        """True if the row's form has no place for so many arguments, or for one of the options."""
+    def accepts(self, n_arguments: int, options: Mapping[str, Any]) -> bool:
+        """Return whether the row can express a call with so many arguments and these options."""
         if not self.cpp:
-            return self.derived is None
-        strange = {name: value for name, value in options.items() if (name, value) != ("alpha", 1)}
-        return (
-            f"{{{arguments}}}" in self.cpp
-            or f"{{{arguments - 1}}}" not in self.cpp
-            or bool(strange)
-        )
+            return self.derived is not None
+        other_options = [name for name in options if (name, options[name]) != ("alpha", 1)]
+        has_last = f"{{{n_arguments - 1}}}" in self.cpp
+        has_more = f"{{{n_arguments}}}" in self.cpp
+        return has_last and not has_more and not other_options
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """An operation over many entries.
+    """An operation over many entries, whose partial results combine.
 
     Attributes:
-        start: of no entry. (The results of parts add up: of "any", a sum above 0 is true.)
-        cpp: of two parts {0} and {1}.
+        name: the reduction's name in this table.
+        start: its value over no entries.
+        cpp: the statement that combines a partial result {1} into {0}. (Batched code adds partial
+            results up: "any" is then a sum above 0.)
         openmp: its sign in a reduction clause.
     """
 
@@ -73,35 +75,35 @@ def _row(
     name: str,
     overloads: str = "",
     cpp: str = "",
-    gives: Literal["number", "truth", "logic", "choice"] = "number",
-    **own: Any,
+    returns: Returns = "value",
+    derived: Callable[..., Any] | None = None,
 ) -> Operation:
-    return Operation(name, tuple(overloads.split()), gives, cpp, **own)
+    return Operation(name, tuple(overloads.split()), returns, cpp, derived)
 
 
 def _comparison(name: str, form: str) -> Operation:
-    return _row(name, f"{name}.Tensor {name}.Scalar", form, "truth")
+    return _row(name, f"{name}.Tensor {name}.Scalar", form, "comparison")
 
 
-def _norm(on: Any, x: Any, order: Any = 2, dims: Any = None, keepdim: bool = False) -> Any:
+def _norm(ops: Any, x: Any, order: Any = 2, dims: Any = None, keepdim: bool = False) -> Any:
     if order != 2:
-        raise NotImplementedError(f"of all norms only the one with ord=2, got ord={order}")
-    return on.sqrt(on.sum(on.square(x), dims, keepdim))
+        raise NotImplementedError(f"a norm other than ord=2, got ord={order}")
+    return ops.sqrt(ops.sum(ops.square(x), dims, keepdim))
 
 
-def _clamp(on: Any, x: Any, low: Any = None, high: Any = None) -> Any:
-    x = x if low is None else on.maximum(x, low)
-    return x if high is None else on.minimum(x, high)
+def _clamp(ops: Any, x: Any, low: Any = None, high: Any = None) -> Any:
+    x = x if low is None else ops.maximum(x, low)
+    return x if high is None else ops.minimum(x, high)
 
 
-def _softplus(on: Any, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
-    scaled = x if beta == 1 else on.mul(x, beta)
-    soft = on.log1p(on.exp(scaled))
-    return on.where(on.gt(scaled, threshold), x, soft if beta == 1 else on.div(soft, beta))
+def _softplus(ops: Any, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+    scaled = x if beta == 1 else ops.mul(x, beta)
+    soft = ops.log1p(ops.exp(scaled))
+    return ops.where(ops.gt(scaled, threshold), x, soft if beta == 1 else ops.div(soft, beta))
 
 
-def _addcdiv(on: Any, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
-    return on.add(x, on.div(y if value == 1 else on.mul(y, value), z))
+def _addcdiv(ops: Any, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
+    return ops.add(x, ops.div(y if value == 1 else ops.mul(y, value), z))
 
 
 _ROWS = (
@@ -109,39 +111,39 @@ _ROWS = (
     _row("add", "add.Tensor add.Scalar", "{0} + {1}"),
     _row(
         "sub", "sub.Tensor sub.Scalar", "{0} - {1}",
-        derived=lambda on, x, y, alpha=1: on.add(x, y, -alpha),
+        derived=lambda ops, x, y, alpha=1: ops.add(x, y, -alpha),
     ),
     _row(
         "rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}",
-        derived=lambda on, x, y, alpha=1: on.sub(y, x, alpha),
+        derived=lambda ops, x, y, alpha=1: ops.sub(y, x, alpha),
     ),
     _row("mul", "mul.Tensor mul.Scalar", "{0} * {1}"),
     _row("div", "div.Tensor div.Scalar", "{0} / {1}"),
     _row("neg", "neg.default", "-{0}"),
     _row(
         "addcmul", "addcmul.default", "fused({1}, {2}, {0})",
-        derived=lambda on, x, y, z, value=1: on.add(x, on.mul(y, z), value),
+        derived=lambda ops, x, y, z, value=1: ops.add(x, ops.mul(y, z), value),
     ),
     _row("addcdiv", "addcdiv.default", derived=_addcdiv),
     _row(
         "lerp", "lerp.Scalar lerp.Tensor", cpp="lerp({0}, {1}, {2})",
-        derived=lambda on, x, y, weight: on.add(on.mul(x, 1 - weight), on.mul(y, weight)),
+        derived=lambda ops, x, y, weight: ops.add(ops.mul(x, 1 - weight), ops.mul(y, weight)),
     ),
     # Functions.
     _row("abs", "abs.default", cpp="std::abs({0})"),
     _row("sign", "sign.default", cpp="{kind}(({0} > 0) - ({0} < 0))"),
     _row("square", "square.default", "{0} * {0}",
-         derived=lambda on, x: on.mul(x, x)),
+         derived=lambda ops, x: ops.mul(x, x)),
     _row("sqrt", "sqrt.default", cpp="std::sqrt({0})"),
     _row("reciprocal", "reciprocal.default", cpp="{kind}(1) / {0}"),
     _row("rsqrt", "rsqrt.default", cpp="{kind}(1) / std::sqrt({0})",
-         derived=lambda on, x: on.reciprocal(on.sqrt(x))),
+         derived=lambda ops, x: ops.reciprocal(ops.sqrt(x))),
     _row("exp", "exp.default", cpp="std::exp({0})"),
     _row("log", "log.default", cpp="std::log({0})"),
     _row("log1p", "log1p.default", cpp="std::log1p({0})",
-         derived=lambda on, x: on.log(on.add(x, 1))),
+         derived=lambda ops, x: ops.log(ops.add(x, 1))),
     _row("sigmoid", "sigmoid.default",
-         derived=lambda on, x: on.reciprocal(on.add(on.exp(on.neg(x)), 1))),
+         derived=lambda ops, x: ops.reciprocal(ops.add(ops.exp(ops.neg(x)), 1))),
     _row("softplus", "softplus.default", derived=_softplus),
     _row("sin", "sin.default", cpp="std::sin({0})"),
     _row("cos", "cos.default", cpp="std::cos({0})"),
@@ -155,12 +157,12 @@ _ROWS = (
     _row(
         "maximum", "maximum.default clamp_min.default clamp_min.Tensor",
         cpp="({0} > {1} || {0} != {0} ? {0} : {1})",
-        derived=lambda on, x, y: on.where(on.ge(x, y), x, y),
+        derived=lambda ops, x, y: ops.where(ops.ge(x, y), x, y),
     ),
     _row(
         "minimum", "minimum.default clamp_max.default clamp_max.Tensor",
         cpp="({0} < {1} || {0} != {0} ? {0} : {1})",
-        derived=lambda on, x, y: on.where(on.le(x, y), x, y),
+        derived=lambda ops, x, y: ops.where(ops.le(x, y), x, y),
     ),
     _row("clamp", "clamp.default clamp.Tensor", derived=_clamp),
     # Decisions.
@@ -170,29 +172,29 @@ _ROWS = (
     _comparison("ge", "{0} >= {1}"),
     _comparison("eq", "{0} == {1}"),
     _comparison("ne", "{0} != {1}"),
-    _row("logical_and", "logical_and.default bitwise_and.Tensor", gives="logic",
+    _row("logical_and", "logical_and.default bitwise_and.Tensor", returns="boolean",
          cpp="({0} && {1})"),
-    _row("logical_or", "logical_or.default bitwise_or.Tensor", gives="logic",
+    _row("logical_or", "logical_or.default bitwise_or.Tensor", returns="boolean",
          cpp="({0} || {1})"),
-    _row("logical_not", "logical_not.default bitwise_not.default", gives="logic",
+    _row("logical_not", "logical_not.default bitwise_not.default", returns="boolean",
          cpp="!{0}"),
-    _row("where", "where.self", gives="choice",
+    _row("where", "where.self", returns="select",
          cpp="({0} ? {1} : {2})"),
-    # Made of several entries.
+    # Over several entries.
     _row("linalg_vector_norm", "linalg_vector_norm.default", derived=_norm),
     _row(
         "mean", "mean.default mean.dim",
-        derived=lambda on, x, dims=None, keepdim=False: on.div(
-            on.sum(x, dims, keepdim), on.count(x, dims)
+        derived=lambda ops, x, dims=None, keepdim=False: ops.div(
+            ops.sum(x, dims, keepdim), ops.count(x, dims)
         ),
     ),
     # Constants.
-    _row("zeros_like", "zeros_like.default", derived=lambda on, x: on.full_like(x, 0)),
-    _row("ones_like", "ones_like.default", derived=lambda on, x: on.full_like(x, 1)),
-    _row("new_full", "new_full.default", derived=lambda on, _, size, value: on.full(size, value)),
-    _row("zeros", "zeros.default", derived=lambda on, size: on.full(size, 0)),
-    _row("ones", "ones.default", derived=lambda on, size: on.full(size, 1)),
-    # Not of aten: the rounding of a scalar to float32.
+    _row("zeros_like", "zeros_like.default", derived=lambda ops, x: ops.full_like(x, 0)),
+    _row("ones_like", "ones_like.default", derived=lambda ops, x: ops.full_like(x, 1)),
+    _row("new_full", "new_full.default", derived=lambda ops, _, size, value: ops.full(size, value)),
+    _row("zeros", "zeros.default", derived=lambda ops, size: ops.full(size, 0)),
+    _row("ones", "ones.default", derived=lambda ops, size: ops.full(size, 1)),
+    # Not an operation of aten: rounds a scalar to float32.
     _row("cast", "", "{0}"),
 )  # fmt: skip
 
@@ -216,10 +218,11 @@ _BY_OVERLOAD = {overload: row for row in _ROWS for overload in row.overloads}
 
 
 def of_overload(name: str) -> Operation | None:
-    """The row of an overload such as "aten.add.Tensor" or "aten.add_.Tensor"; None without one.
+    """Return the row of an overload such as "aten.add.Tensor" or "aten.add_.Tensor", else None.
 
-    An operation of another library is another one, whatever its name.
+    An operation of another library has no row, whatever its name.
     """
     library, packet, overload = name.split(".")
-    found = _BY_OVERLOAD.get(f"{packet.removesuffix('_')}.{overload}")
-    return found if library == "aten" else None
+    if library != "aten":
+        return None
+    return _BY_OVERLOAD.get(f"{packet.removesuffix('_')}.{overload}")

@@ -1,11 +1,11 @@
-"""The recorder: one run of a function of tensors, written down as the operations of torch.
+"""The recorder: one run of a function of tensors, as a list of torch operations.
 
 `spherenorm.compile` makes kernels of the record of a rule's step, and `spherenorm_theory` reads it
 on symbols.
 
     from spherenorm.record import record
-    written = record(lambda x, y: x + 2 * y, torch.ones(3), torch.ones(3))
-    print([call.name for call in written.calls])  # ['aten.mul.Tensor', 'aten.add.Tensor']
+    recorded = record(lambda x, y: x + 2 * y, torch.ones(3), torch.ones(3))
+    print([call.name for call in recorded.calls])  # ['aten.mul.Tensor', 'aten.add.Tensor']
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from torch import Tensor
 
 from spherenorm.torch_internals import OpOverload, TorchDispatchMode, pytree
 
-__all__ = ["TORCH", "Call", "Record", "RecordError", "Recorder", "Value", "record"]
+__all__ = ["TORCH_FOLDER", "Call", "Record", "Recorder", "Unsupported", "Value", "record"]
 
-PLAIN = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout}
-"""Types of what holds no tensor."""
-TORCH = str(Path(torch.__file__).parent) + os.sep
-"""The folder of torch itself; a user may have one of that name, too."""
+TENSORLESS_TYPES = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout}
+"""Types of arguments that hold no tensor."""
+TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
+"""The folder of torch itself. A user's folder may be called torch, too."""
+READS_A_VALUE = "its code reads a value of a tensor"
+"""The reason against a record of code that branches on a number: the next run may branch
+otherwise."""
 
 
-class RecordError(ValueError):
-    """The function takes a number out of a tensor, which may be another in the next run."""
-
-    MESSAGE = "its code reads a value of a tensor"
+class Unsupported(ValueError):  # noqa: N818
+    """A step cannot be recorded, compiled or run by an executor; the message is the reason."""
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the recorded run."""
+    """A tensor of the recorded run, by its shape and dtype."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -48,45 +49,47 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One operation.
+    """An operation that ran.
 
     Attributes:
-        function: aten's overload.
-        arguments, options: its positional and keyword arguments, with a `Value` for each tensor.
+        function: the overload of aten.
+        arguments, options: positional and keyword arguments, with a `Value` for each tensor.
         result: a `Value`, or several.
-        place: file and line of the code that asked for it.
+        source_location: file and line of the code that called the operation.
     """
 
     function: OpOverload
     arguments: tuple[Any, ...]
     options: dict[str, Any]
     result: Any
-    place: tuple[str, int]
+    source_location: tuple[str, int]
 
     @property
     def name(self) -> str:
-        """Such as "aten.add.Tensor"."""
+        """The full name, such as "aten.add.Tensor"."""
         return str(self.function)
 
     @property
     def packet(self) -> str:
-        """The name of aten's operation, such as "add"; the whole name of one of another library."""
-        plain = self.function.namespace == "aten"
-        return self.function.overloadpacket.__name__ if plain else self.name
+        """The name of aten's operation, such as "add"; the full name in another library."""
+        if self.function.namespace != "aten":
+            return self.name
+        return str(self.function.overloadpacket.__name__)
 
     @property
     def line(self) -> str:
-        """The line of source that asked for it: "file.py:12: x + 2 * y"."""
-        file, number = self.place
+        """The line of source that called the operation: "file.py:12: x + 2 * y"."""
+        file, number = self.source_location
         return f"{Path(file).name}:{number}: {linecache.getline(file, number).strip()}"
 
     @property
     def in_place(self) -> bool:
+        """True if the operation writes into one of its arguments."""
         return bool(self.function._schema.is_mutable)
 
     def values(self) -> list[Value]:
-        """The values that it takes."""
-        return _values((self.arguments, self.options))
+        """List the values among the arguments."""
+        return _values_in((self.arguments, self.options))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +97,10 @@ class Record:
     """A recorded run.
 
     Attributes:
-        inputs, outputs: of the function; the outputs are nested as it returned them.
-        calls: in order.
-        constants: copies of the tensors that the function brought along, from before it wrote into
-            them.
+        inputs: the function's arguments.
+        outputs: its results, nested as it returned them.
+        calls: the operations in order.
+        constants: copies of tensors that the function closed over, from before it wrote into them.
     """
 
     inputs: tuple[Value, ...]
@@ -108,144 +111,147 @@ class Record:
     @functools.cached_property
     def needed(self) -> tuple[Call, ...]:
         """The calls that the outputs depend on, in order."""
-        asked, kept = set(_values(self.outputs)), []
+        live_values, live_calls = set(_values_in(self.outputs)), []
         for call in reversed(self.calls):
-            if call.in_place or not asked.isdisjoint(_values(call.result)):
-                asked.update(call.values())
-                kept.append(call)
-        return tuple(reversed(kept))
+            if call.in_place or not live_values.isdisjoint(_values_in(call.result)):
+                live_values.update(call.values())
+                live_calls.append(call)
+        return tuple(reversed(live_calls))
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down each operation while it is active.
+    """Records each operation while it is active.
 
     Args:
-        read: is given each call when it has been carried out. What it raises is raised where the
-            recorded code asked for the operation.
-        carry_out: gives the result of an operation, by its overload and arguments.
+        on_call: is called with each call after it ran. What it raises is raised where the recorded
+            code called the operation.
+        execute: runs an operation, from its overload and arguments.
     """
 
     def __init__(
         self,
-        read: Callable[[Call], None] = lambda call: None,
-        carry_out: Callable[..., Any] = lambda function, *args, **kwargs: function(*args, **kwargs),
+        on_call: Callable[[Call], None] = lambda call: None,
+        execute: Callable[..., Any] = lambda function, *args, **kwargs: function(*args, **kwargs),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.read, self.carry_out = read, carry_out
+        self.on_call, self.execute = on_call, execute
         self.calls: list[Call] = []
         self.constants: dict[Value, Tensor] = {}
-        self.place: tuple[str, int] | None = None
-        """Set while a record is replayed: the place of the call there."""
-        self._known: dict[int, tuple[Value, Tensor]] = {}
+        self.replayed_location: tuple[str, int] | None = None
+        """Set while a record is replayed: the source location of the replayed call."""
+        self._by_id: dict[int, tuple[Value, Tensor]] = {}
 
-    def enter(self, tensor: Tensor) -> Value:
-        """The value of a tensor that is new here."""
+    def add_input(self, tensor: Tensor) -> Value:
+        """Return a new value for a tensor that the recorded code starts from."""
         value = Value(tensor.shape, tensor.dtype)
-        self._known[id(tensor)] = value, tensor  # held, so that no other tensor gets its id
+        # The tensor is kept alive, so that no other tensor gets its id.
+        self._by_id[id(tensor)] = value, tensor
         return value
 
     def value(self, tensor: Tensor) -> Value:
-        """The value of any tensor; one that no call has made is a constant."""
-        if id(tensor) not in self._known:
-            # As it is now: the code may write into it later.
-            self.constants[self.enter(tensor)] = tensor.detach().clone()
-        return self._known[id(tensor)][0]
+        """Return the value of a tensor; one that is neither input nor result is a constant."""
+        if id(tensor) not in self._by_id:
+            # A copy, since the code may write into the constant later.
+            self.constants[self.add_input(tensor)] = tensor.detach().clone()
+        return self._by_id[id(tensor)][0]
 
     def values(self, tree: Any) -> Any:
-        """`tree` with a value for each tensor."""
-        return _mapped(self.value, tree)
+        """Return `tree` with a value in the place of each tensor."""
+        return _map_tensors(self.value, tree)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # True imports torch._dynamo, for seconds; records are of eager code
+        # True imports torch._dynamo, which takes seconds; records are of eager code.
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
-            raise RecordError(RecordError.MESSAGE)
+            raise Unsupported(READS_A_VALUE)
         arguments, options = self.values(args), self.values(kwargs or {})
-        result = self.carry_out(func, *args, **(kwargs or {}))
-        entered = _mapped(self.value if func._schema.is_mutable else self.enter, result)
-        call = Call(func, tuple(arguments), options, entered, self.place or _place())
+        result = self.execute(func, *args, **(kwargs or {}))
+        to_value = self.value if func._schema.is_mutable else self.add_input
+        location = self.replayed_location or _calling_location()
+        call = Call(func, tuple(arguments), options, _map_tensors(to_value, result), location)
         self.calls.append(call)
-        self.read(call)
+        self.on_call(call)
         return result
 
 
 def record(function: Callable[..., Any], *inputs: Tensor) -> Record:
-    """The record of `function` at `inputs`, in which no operation works in place.
+    """Run `function` once and return its record, in which no operation works in place.
 
     Args:
         function: of tensors; its outputs are tensors, nested in any way.
-        inputs: what it runs on. A record holds for other values of the same shapes, unless the
+        inputs: the arguments. The record holds for other values of the same shapes, unless the
             function decides by its inputs' values in a way that torch does not see (`.numpy()`).
 
     Raises:
-        RecordError: the function takes a number out of a tensor.
+        Unsupported: the function takes a number out of a tensor.
     """
-    written = _record(function, inputs)
-    if not any(call.in_place for call in written.calls):
-        return written
-    # Of the record, not of the function: functionalization refuses functions with derivatives of
-    # their own. It lets every view of a tensor that is written to see the new entries.
+    eager = _record(function, inputs)
+    if not any(call.in_place for call in eager.calls):
+        return eager
+    # The record is made functional, not the function: functionalization refuses functions with
+    # derivatives of their own. It lets every view of a tensor that is written see the new entries.
     recorder = Recorder()
-    again = functools.partial(_replay, written, recorder)
-    return _record(torch.func.functionalize(again), inputs, recorder)
+    replay = functools.partial(_replay, eager, recorder)
+    return _record(torch.func.functionalize(replay), inputs, recorder)
 
 
 def _record(
     function: Callable[..., Any], inputs: Sequence[Tensor], recorder: Recorder | None = None
 ) -> Record:
     recorder = recorder or Recorder()
-    copies = [tensor.clone() for tensor in inputs]  # which the function may write into
-    entered = tuple(recorder.enter(tensor) for tensor in copies)
+    copies = [tensor.clone() for tensor in inputs]  # into which the function may write
+    input_values = tuple(recorder.add_input(tensor) for tensor in copies)
     with torch.no_grad(), recorder:  # as an optimizer steps
         outputs = function(*copies)
-    return Record(entered, recorder.values(outputs), tuple(recorder.calls), recorder.constants)
+    calls = tuple(recorder.calls)
+    return Record(input_values, recorder.values(outputs), calls, recorder.constants)
 
 
-def _replay(written: Record, recorder: Recorder, *inputs: Tensor) -> Any:
-    """Carry the calls out anew."""
+def _replay(recorded: Record, recorder: Recorder, *inputs: Tensor) -> Any:
+    """Run the calls of a record on other inputs."""
     tensors: dict[Value, Any] = {
-        **written.constants,
-        **dict(zip(written.inputs, inputs, strict=True)),
+        **recorded.constants,
+        **dict(zip(recorded.inputs, inputs, strict=True)),
     }
 
     def tensors_of(tree: Any) -> Any:
         return pytree.tree_map_only(Value, tensors.__getitem__, tree)
 
-    for call in written.calls:
-        recorder.place = call.place
+    for call in recorded.calls:
+        recorder.replayed_location = call.source_location
         result = call.function(*tensors_of(call.arguments), **tensors_of(call.options))
-        made, again = _values(call.result), pytree.tree_leaves(result)
-        tensors.update(zip(made, again, strict=False))
-    recorder.place = None
-    return tensors_of(written.outputs)
+        tensors.update(zip(_values_in(call.result), pytree.tree_leaves(result), strict=False))
+    recorder.replayed_location = None
+    return tensors_of(recorded.outputs)
 
 
-def _mapped(function: Callable[[Tensor], Value], tree: Any) -> Any:
-    """`tree` with `function` of each tensor; pytree takes as long as a small operation."""
+def _map_tensors(function: Callable[[Tensor], Value], tree: Any) -> Any:
+    """Replace each tensor of `tree`. (pytree takes as long as a small operation.)"""
     if isinstance(tree, Tensor):
         return function(tree)
-    kind = type(tree)
-    if kind in (tuple, list):
-        return kind(_mapped(function, each) for each in tree)
-    if kind is dict:
-        return {name: _mapped(function, each) for name, each in tree.items()}
-    return tree if kind in PLAIN else pytree.tree_map_only(Tensor, function, tree)
+    cls = type(tree)
+    if cls in (tuple, list):
+        return cls(_map_tensors(function, item) for item in tree)
+    if cls is dict:
+        return {name: _map_tensors(function, item) for name, item in tree.items()}
+    return tree if cls in TENSORLESS_TYPES else pytree.tree_map_only(Tensor, function, tree)
 
 
-def _values(tree: Any) -> list[Value]:
+def _values_in(tree: Any) -> list[Value]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Value)]
 
 
-def _place() -> tuple[str, int]:
-    """File and line of the innermost frame outside of torch and of this file."""
+def _calling_location() -> tuple[str, int]:
+    """Return file and line of the innermost frame outside of torch and of this file."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and _is_machinery(frame.f_code.co_filename):
+    while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
 
 @functools.cache
-def _is_machinery(file: str) -> bool:
-    return file == __file__ or file.startswith(TORCH)
+def _is_internal(file: str) -> bool:
+    return file == __file__ or file.startswith(TORCH_FOLDER)

@@ -201,7 +201,7 @@ def make_optimizer(
 
 def name_backend(optimizer: RecipeOptimizer) -> str:
     """The name of the executor: "compiled" if kernels take all weights here, else "rule"."""
-    kernels = {"C++ kernel", "horizontal"}
+    kernels = {"C++ kernel", "batched"}
     return "compiled" if all(line.path in kernels for line in explain(optimizer)) else "rule"
 
 

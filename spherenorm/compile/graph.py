@@ -1,6 +1,6 @@
-"""The step of a rule as a graph of values, from which kernels are printed.
+"""Stage 2, graph: the values of one step, and the builder that makes nodes from operations.
 
-Numbers that depend on a weight's shape (delta / sqrt(dim)) and hyper-parameters are arguments of
+Hyper-parameters, and numbers that depend on a weight's shape (delta / sqrt(dim)), are arguments of
 the graph, so that all shapes and values share one kernel.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from spherenorm.compile.key import UnsupportedRuleError
 from spherenorm.operations import OPERATIONS, Operation
+from spherenorm.record import Unsupported
 
 INPUTS = {"weight", "grad", "state"}
+"""Operations of nodes that are a tensor's entries before the step."""
 
 
 class Extent(enum.IntEnum):
@@ -31,18 +34,18 @@ class Extent(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Node:
-    """One value of the step.
+    """A value of the step.
 
     Attributes:
-        index: its place in the graph; arguments have smaller ones.
-        op: "weight", "grad", "state", "number" (an argument of the kernel), or the name of an
-            operation or a reduction of `spherenorm.operations`.
-        arguments: indices of the nodes it is computed from.
+        index: the index in the graph; its arguments have smaller ones.
+        op: "weight", "grad", "state", "argument" (a number that the kernel is called with), or the
+            name of an operation or a reduction of `spherenorm.operations`.
+        arguments: indices of the nodes that it is computed from.
         extent: the number of its values.
-        boolean: true if they are truth values.
-        single: true if a scalar or a row, which back ends keep in double, is rounded to float32,
-            as the rule's own code rounds it.
-        detail: a state's name, or a number's place among the arguments.
+        boolean: true if they are booleans.
+        rounds_to_float32: true if a scalar or a row, which executors compute in double, is rounded
+            to float32 as the rule's own code rounds it.
+        detail: the name of a state, or the index of a kernel argument.
     """
 
     index: int
@@ -50,12 +53,12 @@ class Node:
     arguments: tuple[int, ...]
     extent: Extent
     boolean: bool = False
-    single: bool = False
+    rounds_to_float32: bool = False
     detail: Any = None
 
     @property
     def name(self) -> str:
-        """The tensor that an input is the value of before the step."""
+        """The name of the tensor whose entries an input node stands for."""
         return str(self.detail) if self.op == "state" else self.op
 
 
@@ -64,9 +67,10 @@ class StepGraph:
     """The nodes of one step.
 
     Attributes:
-        outputs: the indices of the new weight ("weight") and of the new states by name.
-        literals: the numbers of the step besides the hyper-parameters; they follow those among the
-            kernel's arguments and may differ from shape to shape, while the nodes do not.
+        nodes: in an order in which they can be computed.
+        outputs: the node index of the new weight ("weight"), and of each new state by name.
+        literals: kernel arguments beside the hyper-parameters, which come first. They may differ
+            from shape to shape; the nodes do not.
         states: the shape and dtype of each state.
     """
 
@@ -82,24 +86,32 @@ class StepGraph:
 
     @property
     def inputs(self) -> dict[str, Node]:
-        """ "weight", "grad" and each state, by name."""
+        """The input nodes by name: "weight", "grad" and each state."""
         return {n.name: n for n in self.nodes if n.op in INPUTS}
 
 
-class GrowingGraph:
-    """A graph that grows node by node, with common subexpressions merged.
+class GraphBuilder:
+    """Adds nodes to a graph; equal subexpressions become one node.
 
-    The names of `OPERATIONS` are methods of it: `builder.add(x, y)`, of nodes and Python numbers.
+    The operations of `OPERATIONS` are methods, of nodes and Python numbers: `builder.add(x, y)`.
+
+    Args:
+        n_hyper_parameters: how many hyper-parameters the kernel is called with.
+        shape: of the weight.
+
+    Attributes:
+        graph: so far.
+        result_dtype: of the operation that is being lowered.
+        rounds_to_float32: whether that operation rounds to float32.
     """
 
-    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, n_hyper_parameters: int, shape: tuple[int, ...]) -> None:
         self.graph, self.shape, self.ndim = StepGraph(), shape, len(shape)
-        self.given = count
-        """The number of hyper-parameters among the kernel's arguments."""
-        self.single = False
-        """True while the operation at hand gives float32."""
-        self._known: dict[Any, Node] = {}
-        self._numbers: dict[int, Node] = {}
+        self.n_hyper_parameters = n_hyper_parameters
+        self.result_dtype = torch.float64
+        self.rounds_to_float32 = False
+        self._nodes_by_key: dict[Any, Node] = {}
+        self._values_of_booleans: dict[int, Node] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Node]:
         if name not in OPERATIONS:
@@ -114,57 +126,128 @@ class GrowingGraph:
         boolean: bool = False,
         detail: Any = None,
     ) -> Node:
-        """The node of an operation, new or known."""
-        single = self.single and not boolean and bool(arguments)
-        places = tuple(each.index for each in arguments)
-        key = (op, places, extent, single, detail)
-        if key not in self._known:
-            made = Node(len(self.graph.nodes), op, places, extent, boolean, single, detail)
-            self._known[key] = made
-            self.graph.nodes.append(made)
-        return self._known[key]
+        """Return the node of an operation, which is added unless there is an equal one."""
+        rounds = self.rounds_to_float32 and not boolean and bool(arguments)
+        indices = tuple(argument.index for argument in arguments)
+        key = (op, indices, extent, rounds, detail)
+        if key not in self._nodes_by_key:
+            index = len(self.graph.nodes)
+            new_node = Node(index, op, indices, extent, boolean, rounds, detail)
+            self._nodes_by_key[key] = new_node
+            self.graph.nodes.append(new_node)
+        return self._nodes_by_key[key]
 
     def literal(self, value: float, dtype: torch.dtype = torch.float64) -> Node:
-        """A number of the step that is no hyper-parameter; each is an argument of its own."""
-        kept: Any = {torch.float32: np.float32, torch.float64: np.float64}.get(dtype, int)(value)
-        self.graph.literals.append(float(kept))
-        place = self.given + len(self.graph.literals) - 1
-        return self.node("number", (), Extent.SCALAR, detail=place)
+        """Add a number that is no hyper-parameter; each becomes a kernel argument of its own."""
+        convert: Any = {torch.float32: np.float32, torch.float64: np.float64}.get(dtype, int)
+        self.graph.literals.append(float(convert(value)))
+        argument_index = self.n_hyper_parameters + len(self.graph.literals) - 1
+        return self.node("argument", (), Extent.SCALAR, detail=argument_index)
 
     def apply(self, row: Operation, *arguments: Any, **options: Any) -> Node:
-        """An operation on nodes and numbers; its extent is the largest of theirs."""
+        """Add an operation on nodes and numbers; its extent is the largest of theirs."""
         if row.derived and not row.cpp:
-            made: Node = row.derived(self, *arguments, **options)
-            return made
+            derived: Node = row.derived(self, *arguments, **options)
+            return derived
         nodes = [a if isinstance(a, Node) else self.literal(a) for a in arguments]
-        if row.gives == "logic" and not all(n.boolean for n in nodes):
-            raise UnsupportedRuleError(f"{row.name} of numbers")
-        chosen = row.gives == "choice" and all(n.boolean for n in nodes[1:])
-        if row.gives != "logic" and not chosen:
-            kept = 1 if row.gives == "choice" else 0
-            nodes = [*nodes[:kept], *map(self.number, nodes[kept:])]
+        if row.returns == "boolean" and not all(n.boolean for n in nodes):
+            raise Unsupported(f"{row.name} of numbers")
+        selects_booleans = row.returns == "select" and all(n.boolean for n in nodes[1:])
+        if row.returns != "boolean" and not selects_booleans:
+            n_conditions = 1 if row.returns == "select" else 0
+            nodes = [*nodes[:n_conditions], *map(self.as_value, nodes[n_conditions:])]
         extent = max(n.extent for n in nodes)
-        if self.single and row.name != "cast" and extent is not Extent.FULL:
+        if self.rounds_to_float32 and row.name != "cast" and extent is not Extent.FULL:
             nodes = [self.rounded(n) for n in nodes]
-        boolean = row.gives in ("truth", "logic") or chosen
+        boolean = row.returns in ("comparison", "boolean") or selects_booleans
         return self.node(row.name, tuple(nodes), extent, boolean)
 
     def rounded(self, node: Node) -> Node:
-        """A scalar in double as float32, as torch takes it beside one: 1e-300 is 0 there.
+        """Round a scalar in double to float32, as torch takes it beside one: 1e-300 is 0 there.
 
-        Loops over entries convert all that they use; see `Node.single`.
+        Loops over entries convert whatever they use, so that only scalars need this.
         """
-        double = node.extent is Extent.SCALAR and not (node.single or node.boolean)
-        return self.cast(node) if double else node
+        is_double = not (node.rounds_to_float32 or node.boolean)
+        return self.cast(node) if node.extent is Extent.SCALAR and is_double else node
 
-    def number(self, node: Node) -> Node:
-        """A truth value as the number 1 or 0."""
+    def as_value(self, node: Node) -> Node:
+        """Return a boolean as the number 1 or 0, and any other node as it is."""
         if not node.boolean:
             return node
-        if node.index not in self._numbers:
-            self._numbers[node.index] = self.where(node, self.literal(1.0), self.literal(0.0))
-        return self._numbers[node.index]
+        if node.index not in self._values_of_booleans:
+            value = self.where(node, self.literal(1.0), self.literal(0.0))
+            self._values_of_booleans[node.index] = value
+        return self._values_of_booleans[node.index]
 
     def shape_of(self, extent: Extent) -> tuple[int, ...]:
+        """Return the shape of a tensor of an extent, as torch has it in the rule's own code."""
         row = (*self.shape[:1], *[1] * (self.ndim - 1))
         return {Extent.FULL: self.shape, Extent.ROW: row, Extent.SCALAR: ()}[extent]
+
+    # Operations of aten that need more than a row of the table; each has its name there.
+
+    def scalar_tensor(self, value: Any) -> Node:
+        return self.literal(value, self.result_dtype)
+
+    def full(self, size_or_like: Any, value: Any) -> Node:
+        return self.literal(value, self.result_dtype)
+
+    full_like = full
+
+    def add(self, x: Any, y: Any, alpha: Any = 1) -> Node:
+        return self.apply(OPERATIONS["add"], x, y) if alpha == 1 else self.addcmul(x, y, alpha)
+
+    def sub(self, x: Any, y: Any, alpha: Any = 1) -> Node:
+        return self.apply(OPERATIONS["sub"], x, y) if alpha == 1 else self.addcmul(x, y, -alpha)
+
+    def addcmul(self, x: Any, y: Any, z: Any, value: Any = 1) -> Node:
+        """Add x + (value y) z, whose last product torch adds without rounding it in between."""
+        if value != 1:
+            y = self.mul(y, value)
+        return self.apply(OPERATIONS["addcmul"], x, y, z)
+
+    def pow(self, x: Any, exponent: Any) -> Node:
+        if isinstance(x, Node) and not isinstance(exponent, Node):
+            simple = {2: self.square, 0.5: self.sqrt, 1: self.as_value}
+            if exponent in simple:
+                return simple[exponent](x)
+        return self.apply(OPERATIONS["pow"], x, exponent)
+
+    def any(self, x: Node, *dims: Any) -> Node:
+        if dims:
+            raise Unsupported("a decision along a dimension")
+        if not x.boolean:
+            raise Unsupported("any or all of numbers")
+        return x if x.extent is Extent.SCALAR else self.node("any", (x,), Extent.SCALAR, True)
+
+    def all(self, x: Node, *dims: Any) -> Node:
+        return self.logical_not(self.any(self.logical_not(x), *dims))
+
+    def sum(self, x: Node, dims: Any = None, keepdim: bool = False) -> Node:
+        reduced, within_row = self._reduced_dims(dims), set(range(1, self.ndim))
+        if reduced == within_row | {0} and x.extent is not Extent.SCALAR:
+            return self.node("sum", (x,), Extent.SCALAR)
+        if reduced == within_row and within_row and x.extent is Extent.FULL:
+            return self.node("sum", (x,), Extent.ROW)
+        raise Unsupported(f"a sum over dimensions {sorted(reduced)} of {self.ndim}")
+
+    def count(self, x: Node, dims: Any = None) -> float:
+        """Return how many entries a sum of `x` over `dims` adds; nan if `x` has no entries."""
+        lengths = dict(enumerate(self.shape_of(x.extent)))
+        if not math.prod(lengths.values()):
+            return math.nan
+        return math.prod(lengths.get(d, 1) for d in self._reduced_dims(dims))
+
+    def _reduced_dims(self, dims: Any) -> set[int]:
+        ndim = max(self.ndim, 1)
+        return {operator.index(d) % ndim for d in dims or ()} or set(range(ndim))
+
+
+METHODS_OF_ATEN: dict[str, Callable[..., Node]] = {
+    name: getattr(GraphBuilder, name)
+    for name in (
+        *("scalar_tensor", "full", "full_like", "add", "sub", "addcmul", "pow"),
+        *("any", "all", "sum"),
+    )
+}
+"""Operations of aten that `GraphBuilder` lowers by a method, with precedence over their rows."""

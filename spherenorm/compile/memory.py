@@ -10,91 +10,93 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm.compile.backends import Group, Work
-from spherenorm.compile.shards import PLAIN
+from spherenorm.compile.interface import GroupStep, WeightStep
+from spherenorm.compile.shards import PLAIN_TENSORS
 from spherenorm.rule import State
 from spherenorm.torch_internals import copy_tensors
 
 
-class Layout:
-    """The places, strides, shapes and types of a step's tensors. It holds none of them.
+class MemoryLayout:
+    """The addresses, strides, shapes and types of a step's tensors. It holds none of the tensors.
 
     Args:
-        works: of the step.
+        weights: of the step.
+
+    Attributes:
+        grad_addresses: of the gradients, as `still_valid` has seen them last.
     """
 
-    def __init__(self, works: Sequence[Work]) -> None:
-        self._names, written, grads = self._tensors(works)
-        self._places, self._kinds = _places(written), _kinds(works, [*written, *grads])
-        self.grads = _places(grads)
-        """The place of each gradient."""
+    def __init__(self, weights: Sequence[WeightStep]) -> None:
+        self._names, targets, grads = _split_tensors(weights)
+        self._addresses, self._kinds = _addresses(targets), _kinds(weights, [*targets, *grads])
+        self.grad_addresses = _addresses(grads)
 
-    def _tensors(self, works: Sequence[Work]) -> tuple[list[str], list[Tensor], list[Tensor]]:
-        states = [work.state for work in works]
-        values = chain.from_iterable(state.values() for state in states)
-        written = [*(work.weight for work in works), *values]
-        return [*chain.from_iterable(states)], written, [work.grad for work in works]
-
-    def holds(self, works: Sequence[Work]) -> bool:
-        """True if nothing but the places of gradients has changed; `grads` has those then."""
-        names, written, grads = self._tensors(works)
-        same = names == self._names and _places(written) == self._places
-        if not same or _kinds(works, [*written, *grads]) != self._kinds:
+    def still_valid(self, weights: Sequence[WeightStep]) -> bool:
+        """Return whether nothing has changed but the addresses of gradients, which are updated."""
+        names, targets, grads = _split_tensors(weights)
+        if names != self._names or _addresses(targets) != self._addresses:
             return False
-        places = _places(grads)
-        moved, self.grads = places != self.grads, places
-        return not (moved and _overlaps([*written, *grads]).any())
+        if _kinds(weights, [*targets, *grads]) != self._kinds:
+            return False
+        addresses = _addresses(grads)
+        grads_moved, self.grad_addresses = addresses != self.grad_addresses, addresses
+        return not (grads_moved and _overlaps([*targets, *grads]).any())
 
 
-def _places(tensors: Sequence[Tensor]) -> list[int]:
+def _split_tensors(weights: Sequence[WeightStep]) -> tuple[list[str], list[Tensor], list[Tensor]]:
+    """Return the names of all states, the tensors that a step writes, and the gradients."""
+    states = [step.state for step in weights]
+    values = chain.from_iterable(state.values() for state in states)
+    targets = [*(step.weight for step in weights), *values]
+    return [*chain.from_iterable(states)], targets, [step.grad for step in weights]
+
+
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
     return list(map(Tensor.data_ptr, tensors))
 
 
-def _kinds(works: Sequence[Work], tensors: Sequence[Tensor]) -> list[Any]:
-    """Types, dtypes and strides of tensors; shapes of weights, which are those of gradients."""
-    weights, grads = [work.weight for work in works], [work.grad for work in works]
-    negative = [*map(Tensor.is_neg, weights), *map(Tensor.is_neg, grads)]
+def _kinds(weights: Sequence[WeightStep], tensors: Sequence[Tensor]) -> list[Any]:
+    """Return types, dtypes and strides of tensors, and shapes of weights (those of gradients)."""
+    weight_tensors, grads = [step.weight for step in weights], [step.grad for step in weights]
+    is_negative = [*map(Tensor.is_neg, weight_tensors), *map(Tensor.is_neg, grads)]
     dtypes = map(Tensor.dtype.__get__, tensors)  # type: ignore[attr-defined]
     kinds = [*map(type, tensors), *dtypes, *map(Tensor.stride, tensors)]
-    return [*kinds, *map(Tensor.size, weights), *negative]
+    return [*kinds, *map(Tensor.size, weight_tensors), *is_negative]
 
 
-def overlapping(groups: Sequence[Group]) -> list[bool]:
-    """Of each group, whether a tensor of its step shares memory with one of another weight's.
+def overlapping_groups(groups: Sequence[GroupStep]) -> list[bool]:
+    """Return for each group whether a tensor of its step shares memory with another tensor.
 
-    Of one weight, too: a state may lie in the gradient.
+    That may be a tensor of any group, or of the same weight: a state may lie in the gradient.
     """
-    works = [(number, work) for number, group in enumerate(groups) for work in group.works]
-    tensors = [(n, x) for n, (w, g, s, *_) in works for x in (w, g, *s.values())]
-    shared = _overlaps([x for _, x in tensors])
-    found = {number for (number, _), each in zip(tensors, shared, strict=True) if each}
-    return [number in found for number in range(len(groups))]
+    owners = [i for i, group in enumerate(groups) for w in group.weights for _ in w.tensors()]
+    tensors = [x for group in groups for w in group.weights for x in w.tensors()]
+    overlapping = {owner for owner, yes in zip(owners, _overlaps(tensors), strict=True) if yes}
+    return [i in overlapping for i in range(len(groups))]
 
 
-def one_by_one(works: Sequence[Work]) -> bool:
-    """True if weights overlap, of which each has to see what the one before has become."""
-    return len(works) > 1 and bool(_overlaps([work.weight for work in works]).any())
+def weights_overlap(weights: Sequence[WeightStep]) -> bool:
+    """Return whether weights share memory, of which each must see how the one before moved."""
+    return len(weights) > 1 and bool(_overlaps([step.weight for step in weights]).any())
 
 
 def _overlaps(tensors: Sequence[Tensor]) -> Any:
-    """Of each tensor, whether another one begins in its memory, or it begins in another's."""
+    """Return for each tensor whether its memory overlaps another one's."""
     spans = np.array([_span(x) for x in tensors], dtype=np.int64).reshape(-1, 2)
     order = np.argsort(spans[:, 0], kind="stable")
-    order = order[spans[order, 0] < spans[order, 1]]  # those with entries
+    order = order[spans[order, 0] < spans[order, 1]]  # tensors with entries
     starts, ends = spans[order].T
-    found = np.zeros(len(tensors), dtype=bool)
-    if len(order) and (np.maximum.accumulate(ends)[:-1] > starts[1:]).any():
-        last = 0
-        for i in range(1, len(order)):
-            if starts[i] < ends[last]:
-                found[order[[last, i]]] = True
-            last = i if ends[i] > ends[last] else last
-    return found
+    overlapping = np.zeros(len(tensors), dtype=bool)
+    if len(order) > 1:
+        # In the order of starts: the next tensor begins in this one, or this one in an earlier one.
+        overlapping[order[:-1]] |= starts[1:] < ends[:-1]
+        overlapping[order[1:]] |= starts[1:] < np.maximum.accumulate(ends)[:-1]
+    return overlapping
 
 
 def _span(x: Tensor) -> tuple[int, int]:
-    """The memory of `x`, from its first byte to behind its last one; (0, 0) if it has none."""
-    start = x.data_ptr() if type(x) in PLAIN else 0
+    """Return the addresses of the first byte of `x` and of the byte behind it; (0, 0) if none."""
+    start = x.data_ptr() if type(x) in PLAIN_TENSORS else 0
     if not start:
         return 0, 0
     if x.is_contiguous():
@@ -103,73 +105,78 @@ def _span(x: Tensor) -> tuple[int, int]:
     return start, start + (1 + last) * x.itemsize
 
 
-def refusal(weight: Tensor, grad: Tensor) -> str | None:
-    """Say why nothing can write to the weight, or read the gradient; None if something can."""
+def why_not_steppable(weight: Tensor, grad: Tensor) -> str | None:
+    """Say why no path can write to the weight or read the gradient; None if one can."""
     if grad.is_sparse:
         return "has a sparse gradient; pass sparse=False to its embedding"
     if is_frozen(weight):
         return "is an inference tensor, which cannot be changed"
     if grad.shape != weight.shape:
-        shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
-        return f"cannot be stepped: grad must be shaped as the weight, {shapes}"
+        return (
+            "cannot be stepped: grad must be shaped as the weight, "
+            f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
+        )
     if is_expanded(weight):
         return "is expanded: several entries share one place"
     return None
 
 
-def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
-    """Say why the tensors are of other kinds than recorded; None if they are not.
+def why_not_recordable(step: WeightStep, states: Mapping[str, Any]) -> str | None:
+    """Say why the tensors are not those of the recorded step; None if they are.
 
     Args:
-        work: to be stepped.
-        recorded: the shape and dtype of each state.
+        step: of the weight.
+        states: the shape and dtype of each state in the record.
     """
-    weight, grad, state, *_ = work
-    if type(weight) not in PLAIN:
-        sharded = ", and its rows or states are not whole in one process"
-        cut = sharded if hasattr(weight, "device_mesh") else ""
-        return f"the weight is a {type(weight).__name__}{cut}"
+    weight, grad = step.weight, step.grad
+    if type(weight) not in PLAIN_TENSORS:
+        reason = f"the weight is a {type(weight).__name__}"
+        if hasattr(weight, "device_mesh"):
+            reason += ", and its rows or states are not whole in one process"
+        return reason
     if type(grad) is not Tensor:
         return f"the gradient is a {type(grad).__name__}"
     if grad.dtype is not weight.dtype:
         return f"the gradient is {grad.dtype}, the weight {weight.dtype}"
-    if any(x.is_neg() for x in (weight, grad, *state.values())):
+    if any(x.is_neg() for x in step.tensors()):
         return "the memory of the weight, the gradient or a state holds its negative"
     if grad.device != weight.device:
         return f"the gradient is on {grad.device}, the weight on {weight.device}"
-    whole = (work.whole or work).state
-    for name, value in state.items():
-        shape, dtype = recorded[name]
-        if type(value) is not Tensor or whole[name].shape != shape or value.dtype is not dtype:
+    full_states = step.state if step.sharded is None else step.sharded.state
+    for name, value in step.state.items():
+        shape, dtype = states[name]
+        full_shape = full_states[name].shape
+        if type(value) is not Tensor or full_shape != shape or value.dtype is not dtype:
             return f"the state {name!r} is not what init returns"
         if value.device != weight.device or is_frozen(value):
             return f"the state {name!r} is on another device, or frozen"
     return None
 
 
-def scattered(work: Work) -> str | None:
+def why_not_contiguous(step: WeightStep) -> str | None:
     """Say why a kernel cannot walk over the memory; None if it can.
 
-    It must hold one index of dimension 0 after another without gaps (contiguous or channels_last),
-    the states' alike.
+    The memory must hold one index of dimension 0 after another without gaps (contiguous or
+    channels_last), and that of states alike.
     """
-    weight, grad, state, *_ = work
-    last = weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)
-    if not (weight.is_contiguous() or last):
+    weight = step.weight
+    channels_last = weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)
+    if not (weight.is_contiguous() or channels_last):
         return "the weight's rows do not lie one after another in memory"
-    if weight.numel() and not all(x.data_ptr() for x in (weight, grad, *state.values())):
+    if weight.numel() and not all(x.data_ptr() for x in step.tensors()):
         return "the weight, the gradient or a state has no memory"
-    for name, value in state.items():
-        alike = value.is_contiguous()
+    for name, value in step.state.items():
         if not weight.is_contiguous() and value.shape == weight.shape:
-            alike = value.stride() == weight.stride()
-        if not alike:
+            same_layout = value.stride() == weight.stride()
+        else:
+            same_layout = value.is_contiguous()
+        if not same_layout:
             return f"the state {name!r} is laid out otherwise than the weight"
     return None
 
 
-class Writes:
-    """The writes that a step by rules' own code ends with; until `run`, nothing is changed.
+class PendingWrites:
+    """Results of steps by rules' own code; until `write_back`, nothing is changed.
 
     States are written in place, as torch.optim does, so that a captured CUDA graph, whose memory
     is fixed, reads at each replay what the replay before has written.
@@ -178,49 +185,51 @@ class Writes:
     def __init__(self) -> None:
         self._targets: list[Tensor] = []
         self._values: list[Tensor] = []
-        self._replaced: list[tuple[State, str, Tensor]] = []
+        self._replaced_states: list[tuple[State, str, Tensor]] = []
 
-    def add(self, work: Work, moved: Tensor, new: State, apart: bool) -> None:
-        """Add the results of one weight.
+    def add(
+        self, step: WeightStep, new_weight: Tensor, new_state: State, replace_states: bool
+    ) -> None:
+        """Add the result of one weight.
 
         Args:
-            work: the weight, gradient and state of the step.
-            moved: the new weight.
-            new: the new state. A rule may return the gradient, the weight, another state or one
-                tensor twice as its states.
-            apart: no state shares memory with another tensor of the step. Else each state becomes
-                a tensor in memory of its own.
+            step: of the weight.
+            new_weight: its new value.
+            new_state: the new states. A rule may return the gradient, the weight, another state, or
+                one tensor for two states.
+            replace_states: put each state in new memory, since the old one overlaps other tensors.
         """
-        weight, _, state, *_ = work
-        pairs = [(state[name], _placed_as(state[name], value)) for name, value in new.items()]
-        written = [_memory(x) for x in (weight, *state.values())]
-        for name, (old, value) in zip(new, pairs, strict=True):
-            if not (apart and _can_write(old, value)):
-                self._replaced.append((state, name, value.clone()))
+        weight, state = step.weight, step.state
+        target_ids = [_storage_id(x) for x in (weight, *state.values())]
+        for name, result in new_state.items():
+            old = state[name]
+            value = _redistribute_like(old, result)
+            if replace_states or not _can_write(old, value):
+                self._replaced_states.append((state, name, value.clone()))
             elif value is not old:
-                self._write(old, value, written)
-        self._write(weight, _placed_as(weight, moved), written)
+                self._add_write(old, value, target_ids)
+        self._add_write(weight, _redistribute_like(weight, new_weight), target_ids)
 
-    def _write(self, target: Tensor, value: Tensor, written: Sequence[int]) -> None:
-        """Write `value` to `target`; a copy of it, if it lies in memory that is written to."""
+    def _add_write(self, target: Tensor, value: Tensor, target_ids: Sequence[int]) -> None:
+        """Add a write; a value that lies in memory that is written to is copied first."""
         self._targets.append(target)
-        self._values.append(value.clone() if _memory(value) in written else value)
+        self._values.append(value.clone() if _storage_id(value) in target_ids else value)
 
-    def run(self) -> None:
-        """Write everything, equal kinds of tensors by one operation."""
-        kinds: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+    def write_back(self) -> None:
+        """Write everything, tensors of equal devices and dtypes by one operation."""
+        batches: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
         for target, value in zip(self._targets, self._values, strict=True):
-            plain = type(target) in PLAIN and type(value) in PLAIN
-            if plain and not target.is_neg():  # which torch does not take in lists
-                kind = target.device, target.dtype, value.device, value.dtype
-                targets, values = kinds.setdefault(kind, ([], []))
+            are_plain = type(target) in PLAIN_TENSORS and type(value) in PLAIN_TENSORS
+            if are_plain and not target.is_neg():  # which torch does not take in lists
+                key = target.device, target.dtype, value.device, value.dtype
+                targets, values = batches.setdefault(key, ([], []))
                 targets.append(target)
                 values.append(value)
             else:
                 target.copy_(value)
-        for targets, values in kinds.values():
+        for targets, values in batches.values():
             copy_tensors(targets, values)
-        for state, name, value in self._replaced:
+        for state, name, value in self._replaced_states:
             state[name] = value
 
 
@@ -228,8 +237,8 @@ def _can_write(target: Tensor, value: Tensor) -> bool:
     """Return whether `value` can be written to `target` in place."""
     if is_expanded(target) or is_frozen(target):
         return False
-    if type(target) in PLAIN and type(value) in PLAIN:  # (`hasattr` costs as much as an operation)
-        return True
+    if type(target) in PLAIN_TENSORS and type(value) in PLAIN_TENSORS:
+        return True  # before `hasattr`, which costs as much as an operation
     return hasattr(target, "device_mesh") == hasattr(value, "device_mesh")
 
 
@@ -240,31 +249,31 @@ def is_frozen(x: Tensor) -> bool:
 
 def is_expanded(x: Tensor) -> bool:
     """Return whether several entries of `x` share one place in memory."""
-    if x.is_contiguous():
+    if x.is_contiguous() or not x.numel():
         return False
-    strides = zip(x.stride(), x.shape, strict=True) if x.numel() else ()
+    strides = zip(x.stride(), x.shape, strict=True)
     return any(stride == 0 and length > 1 for stride, length in strides)
 
 
-def _placed_as(before: Tensor, after: Tensor) -> Tensor:
-    """`after` in the shards of `before`, if that is a DTensor.
+def _redistribute_like(old: Tensor, new: Tensor) -> Tensor:
+    """Return `new` with the placements of `old`, if that is a DTensor.
 
     An operation may gather a dimension of fewer entries than processes, which `copy_` does not
-    cut again.
+    shard again.
     """
-    if type(before) in PLAIN:
-        return after
-    placements = getattr(before, "placements", None)
-    if placements is None or placements == getattr(after, "placements", None):
-        return after
-    placed: Tensor = after.redistribute(placements=placements)  # type: ignore[attr-defined]
-    return placed
+    if type(old) in PLAIN_TENSORS:
+        return new
+    placements = getattr(old, "placements", None)
+    if placements is None or placements == getattr(new, "placements", None):
+        return new
+    redistributed: Tensor = new.redistribute(placements=placements)  # type: ignore[attr-defined]
+    return redistributed
 
 
-def _memory(x: Tensor) -> int:
-    """A number that two tensors have in common if they share memory."""
-    if type(x) not in PLAIN and hasattr(x, "to_local"):
+def _storage_id(x: Tensor) -> int:
+    """Return a number that two tensors have in common if they share memory."""
+    if type(x) not in PLAIN_TENSORS and hasattr(x, "to_local"):
         x = x.to_local()
-    if type(x) not in PLAIN:
+    if type(x) not in PLAIN_TENSORS:
         return id(x)
     return x.untyped_storage().data_ptr() or id(x)

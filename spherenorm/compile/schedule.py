@@ -1,10 +1,9 @@
-"""The schedule of a step: the passes that a kernel makes over a weight, and the loops of each pass.
+"""Stage 3, schedule: the passes that a kernel makes over a weight, and the loops of each pass.
 
 A reduction over the whole tensor ends a pass, since what depends on it has to wait for all rows.
 All passes but the last only reduce; the last one computes everything else and writes. A pass
 computes what it needs from the inputs anew, except for sums over rows that an earlier pass has
-left. Within a pass, a sum over a row ends a loop over its entries. Back ends print passes and
-loops.
+saved. Within a pass, a sum over a row ends a loop over its entries.
 """
 
 from __future__ import annotations
@@ -13,55 +12,57 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spherenorm.compile.graph import Extent, Node, StepGraph
-from spherenorm.compile.key import UnsupportedRuleError
 from spherenorm.operations import REDUCTIONS
+from spherenorm.record import Unsupported
 
 Gate = tuple[int, bool]
-"""A decision, by its (scalar) node, and the value at which its pass is needed."""
-Numbered = tuple[tuple[int, Node], ...]
-"""Nodes, each with the place of a reduction over a whole tensor among those of its pass."""
+"""A scalar boolean node, by its index, and the value at which a pass is needed."""
+IndexedNodes = tuple[tuple[int, Node], ...]
+"""Reductions over a whole tensor, each with its index among those of its pass."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """One loop over the entries of a row, and what is known before it.
+    """A loop over the entries of a row, and what is computed before it.
 
     Attributes:
-        rows: the values per row that are computed or read before the loop; sums are there by then.
-        row_sums: the sums over the row that the loop adds up.
-        totals: the reductions over entries that it carries on.
-        from_rows: the row sums that reductions over the tensor add up.
+        rows: values per row that are computed or read before the loop. Sums over the row among
+            them come from an earlier loop.
+        row_sums: sums over the row that the loop accumulates.
+        totals: reductions of entries over the whole tensor that it accumulates.
+        totals_of_row_sums: reductions over the whole tensor that add up one of `row_sums`.
     """
 
     rows: tuple[Node, ...]
     row_sums: tuple[Node, ...]
-    totals: Numbered
-    from_rows: Numbered
+    totals: IndexedNodes
+    totals_of_row_sums: IndexedNodes
 
     @property
     def reduced(self) -> list[int]:
-        """The entries that it reduces."""
-        return [n.arguments[0] for n in (*self.row_sums, *(n for _, n in self.totals))]
+        """The indices of the entries that the loop reduces."""
+        reductions = (*self.row_sums, *(n for _, n in self.totals))
+        return [n.arguments[0] for n in reductions]
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One walk over a weight.
+    """A walk over a weight.
 
     Attributes:
-        reductions: the reductions that it makes; none in the last pass.
-        row_totals: those among them that are over rows.
-        writes: (output, node) of the values that it writes; only in the last pass.
-        gate: the pass is needed only if this decision has this value; None if always.
+        reductions: over the whole tensor; none in the last pass.
+        row_totals: the reductions whose argument is a value per row.
+        writes: (output name, node) of the values that it writes; only in the last pass.
+        gate: the pass is needed only if this node has this value; None if always.
         rows, full: the values per row and per entry that it computes or reads, in order.
-        read_back: indices of the row sums among them that an earlier pass has left.
-        level: for each of them, by index, the number of the row's own sums that it waits for; it
-            belongs to the loop of that number.
-        loops: in order; the last has only rows, which are known when all entries are.
+        read_back: indices of row sums that an earlier pass has saved.
+        level: for each of these nodes, by index, the number of the row's own sums that it waits
+            for; it belongs to the loop of that number.
+        loops: in order; the last one has rows only, which are known after all entries.
     """
 
-    reductions: Numbered
-    row_totals: Numbered
+    reductions: IndexedNodes
+    row_totals: IndexedNodes
     writes: tuple[tuple[str, Node], ...]
     gate: Gate | None
     rows: tuple[Node, ...]
@@ -72,15 +73,15 @@ class Pass:
 
     @property
     def flat(self) -> bool:
-        """True if no value belongs to a row, so that rows may be cut anywhere."""
+        """True if no value belongs to a row, so that the entries may be cut anywhere."""
         return not self.rows
 
-    def written(self, extent: Extent) -> list[tuple[str, Node]]:
-        """Its writes of one extent."""
+    def writes_of(self, extent: Extent) -> list[tuple[str, Node]]:
+        """List the writes of one extent."""
         return [(name, n) for name, n in self.writes if n.extent is extent]
 
-    def in_entries(self, index: int) -> bool:
-        """True if a value per entry takes this value."""
+    def is_used_by_entries(self, index: int) -> bool:
+        """Return whether a value per entry takes this value."""
         return any(index in n.arguments for n in self.full)
 
 
@@ -90,15 +91,15 @@ class Schedule:
 
     Attributes:
         graph: of the step.
-        place: the place of each tensor's pointer, by name: weight, gradient, states.
+        pointer_index: the index of each tensor's pointer, by name: weight, gradient, states.
         passes: in order.
         stage: for each node, the number of passes after which it can be known.
-        scalars: the scalar nodes that the outputs ask for and that are no reductions.
-        saved: row sums that one pass leaves to later ones, with their place among those.
+        scalars: the scalar nodes that the outputs depend on, without reductions.
+        saved: row sums that one pass saves for later ones, each with its index among those.
     """
 
     graph: StepGraph
-    place: Mapping[str, int]
+    pointer_index: Mapping[str, int]
     passes: tuple[Pass, ...]
     stage: tuple[int, ...]
     scalars: tuple[Node, ...]
@@ -107,132 +108,144 @@ class Schedule:
     @property
     def states(self) -> tuple[str, ...]:
         """The states' names, in the order of their pointers."""
-        return tuple(self.place)[2:]
+        return tuple(self.pointer_index)[2:]
 
     @property
-    def reductions(self) -> int:
-        """The most that a pass makes, or 1."""
-        return max([1, *(len(each.reductions) for each in self.passes)])
+    def max_reductions(self) -> int:
+        """The largest number of reductions of a pass, or 1."""
+        return max([1, *(len(pass_.reductions) for pass_ in self.passes)])
 
     @property
     def counters(self) -> dict[str, int]:
-        """The new value of each state of one number, by its node."""
+        """The node of the new value of each state of one number, by the state's name."""
         nodes, outputs = self.graph.nodes, self.graph.outputs
-        kept = {name: outputs[name] for name in self.states}
-        return {name: i for name, i in kept.items() if nodes[i].extent is Extent.SCALAR}
+        new_values = {name: outputs[name] for name in self.states}
+        return {n: i for n, i in new_values.items() if nodes[i].extent is Extent.SCALAR}
 
     def scalars_of(self, stage: int) -> list[Node]:
-        """The scalars that are known after so many passes, and not before."""
+        """List the scalars that are known after so many passes, and not before."""
         return [n for n in self.scalars if self.stage[n.index] == stage]
 
-    def outside(self, users: Iterable[Node]) -> list[int]:
-        """The scalars that `users` take."""
-        asked = {a for n in users for a in n.arguments}
-        return sorted(a for a in asked if self.graph.nodes[a].extent is Extent.SCALAR)
+    def scalar_arguments(self, users: Iterable[Node]) -> list[int]:
+        """List the indices of the scalars that `users` take."""
+        indices = {index for n in users for index in n.arguments}
+        return sorted(i for i in indices if self.graph.nodes[i].extent is Extent.SCALAR)
 
-    def left_by(self, each: Pass) -> list[int]:
-        """The row sums that a pass leaves to others."""
-        return [i for i in self.saved if i in each.level and i not in each.read_back]
+    def saved_by(self, pass_: Pass) -> list[int]:
+        """List the indices of the row sums that a pass saves for later ones."""
+        return [i for i in self.saved if i in pass_.level and i not in pass_.read_back]
 
 
 def schedule(graph: StepGraph) -> Schedule:
-    """The passes that the outputs of a graph ask for.
+    """Return the passes that the outputs of a graph need.
 
     Raises:
-        UnsupportedRuleError: a new value has another extent than the tensor (a state set to one
-            number).
+        Unsupported: a new value has another extent than the tensor (a state set to one number).
     """
     for name, index in graph.outputs.items():
         if graph.nodes[index].extent is not graph.inputs[name].extent:
-            raise UnsupportedRuleError(f"the new {name} has one value for many")
-    states = (name for name in graph.outputs if name != "weight")
-    place = {name: place for place, name in enumerate(("weight", "grad", *states))}
-    making = _Making(graph)
-    last = max(making.stage[index] for index in graph.outputs.values())
-    passes = tuple(map(making.pass_after, range(last + 1)))
-    scalars = (n for n in graph.nodes if n.index in making.alive and n.extent is Extent.SCALAR)
-    reread = dict.fromkeys(index for each in passes for index in sorted(each.read_back))
+            raise Unsupported(f"the new {name} has one value for many")
+    scheduler = _Scheduler(graph)
+    n_passes = 1 + max(scheduler.stage[index] for index in graph.outputs.values())
+    passes = tuple(scheduler.next_pass(i) for i in range(n_passes))
+    names = ["weight", "grad", *(name for name in graph.outputs if name != "weight")]
+    live_scalars = [
+        n for n in graph.nodes if n.index in scheduler.alive and n.extent is Extent.SCALAR
+    ]
+    read_back = dict.fromkeys(index for pass_ in passes for index in sorted(pass_.read_back))
     return Schedule(
         graph=graph,
-        place=place,
+        pointer_index={name: i for i, name in enumerate(names)},
         passes=passes,
-        stage=tuple(making.stage),
-        scalars=tuple(n for n in scalars if not _is_reduction(n)),
-        saved={index: place for place, index in enumerate(reread)},
+        stage=tuple(scheduler.stage),
+        scalars=tuple(n for n in live_scalars if not _is_reduction(n)),
+        saved={index: i for i, index in enumerate(read_back)},
     )
 
 
-def gates_of(graph: StepGraph) -> tuple[set[int], list[Gate | None]]:
-    """The nodes that the outputs ask for; and for each node, the decision without which no user
-    needs it, or None if it is needed anyway."""
+def find_gates(graph: StepGraph) -> tuple[set[int], list[Gate | None]]:
+    """Find the nodes that the outputs depend on, and the condition under which each is needed.
+
+    Returns:
+        The indices of the live nodes; and for each node the gate without which no user needs it,
+        or None if it is needed anyway.
+    """
     nodes, outputs = graph.nodes, set(graph.outputs.values())
     alive, users = set(outputs), [list[Node]() for _ in nodes]
     for node in reversed(nodes):
-        for argument in node.arguments if node.index in alive else ():
+        if node.index not in alive:
+            continue
+        for argument in node.arguments:
             alive.add(argument)
             users[argument].append(node)
     gates: list[Gate | None] = [None] * len(nodes)
     for node in reversed(nodes):
-        asked = {_gate_of_use(nodes, node, user, gates[user.index]) for user in users[node.index]}
-        if len(asked) == 1 and node.index not in outputs:
-            gates[node.index] = asked.pop()
+        gates_of_uses = {
+            _gate_of_use(nodes, node, user, gates[user.index]) for user in users[node.index]
+        }
+        if len(gates_of_uses) == 1 and node.index not in outputs:
+            gates[node.index] = gates_of_uses.pop()
     return alive, gates
 
 
 def _gate_of_use(nodes: list[Node], node: Node, user: Node, gate: Gate | None) -> Gate | None:
+    """Return the gate of `node` as an argument of `user`, whose own gate is `gate`."""
     if user.op == "where" and nodes[user.arguments[0]].extent is Extent.SCALAR:
-        condition, yes, no = user.arguments
-        if node.index == yes and node.index not in (condition, no):
+        condition, if_true, if_false = user.arguments
+        if node.index == if_true and node.index not in (condition, if_false):
             return condition, True
-        if node.index == no and node.index not in (condition, yes):
+        if node.index == if_false and node.index not in (condition, if_true):
             return condition, False
     return gate
 
 
 def _is_reduction(node: Node) -> bool:
-    """Over the whole tensor, which ends a pass."""
+    """Return whether a node reduces the whole tensor, which ends a pass."""
     return node.op in REDUCTIONS and node.extent is Extent.SCALAR
 
 
-class _Making:
+class _Scheduler:
     """Makes the passes of a graph, from the first to the last.
 
     Attributes:
-        alive: the nodes that the outputs ask for.
-        gates: for each node, the decision without which no user needs it; None if it is needed
-            anyway.
+        alive: indices of the nodes that the outputs depend on.
+        gates: for each node the gate without which it is not needed, or None.
         stage: see `Schedule`.
-        left: the row sums that passes so far have left.
+        saved: the row sums that the passes so far have saved.
     """
 
     def __init__(self, graph: StepGraph) -> None:
         self.graph, self.nodes = graph, graph.nodes
-        self.alive, self.gates = gates_of(graph)
+        self.alive, self.gates = find_gates(graph)
         self.stage: list[int] = []
         for node in self.nodes:
-            self.stage.append(self._stage(node))
-        self.left: set[int] = set()
+            self.stage.append(self._stage_of(node))
+        self.saved: set[int] = set()
 
-    def _stage(self, node: Node) -> int:
-        known = max((self.stage[a] for a in node.arguments), default=0)
+    def _stage_of(self, node: Node) -> int:
+        of_arguments = max((self.stage[a] for a in node.arguments), default=0)
         if not _is_reduction(node):
-            return known
+            return of_arguments
+        # A reduction that a decision may make needless waits for that decision.
         gate = self.gates[node.index]
-        # A sum that a decision may make needless waits for that decision.
-        waits = gate is not None and gate[0] < node.index
-        return 1 + max(known, self.stage[gate[0]] if gate is not None and waits else 0)
+        if gate is not None and gate[0] < node.index:
+            return 1 + max(of_arguments, self.stage[gate[0]])
+        return 1 + of_arguments
 
-    def pass_after(self, p: int) -> Pass:
-        """Pass `p`; the last one is that of the outputs."""
+    def next_pass(self, number: int) -> Pass:
+        """Return pass `number`; the last one is that of the outputs."""
         nodes, stage = self.nodes, self.stage
-        ended = [n for n in nodes if _is_reduction(n) and n.index in self.alive]
-        reductions = tuple(enumerate(n for n in ended if stage[n.index] == p + 1))
+        reductions = tuple(
+            enumerate(
+                n
+                for n in nodes
+                if _is_reduction(n) and n.index in self.alive and stage[n.index] == number + 1
+            )
+        )
         writes: list[tuple[str, Node]] = []
         gate = None
         if reductions:
-            shared = {self.gates[n.index] for _, n in reductions}
-            gate = shared.pop() if len(shared) == 1 else None
-            gate = gate if gate is not None and stage[gate[0]] <= p else None
+            gate = self._common_gate(reductions, number)
             roots = [a for _, n in reductions for a in n.arguments]
         else:
             outputs = [(name, nodes[i]) for name, i in self.graph.outputs.items()]
@@ -240,15 +253,15 @@ class _Making:
             writes = [(name, n) for name, n in outputs if n is not self.graph.inputs[name]]
             roots = [n.index for _, n in outputs]
         level = self._levels(roots)
-        read_back = level.keys() & self.left
+        read_back = level.keys() & self.saved
         rows = tuple(nodes[i] for i in level if nodes[i].extent is Extent.ROW)
         full = tuple(nodes[i] for i in level if nodes[i].extent is Extent.FULL)
         if gate is None:
-            self.left |= {n.index for n in rows if n.op == "sum"}
-        of_rows = {n.index for n in rows}
+            self.saved |= {n.index for n in rows if n.op == "sum"}
+        row_indices = {n.index for n in rows}
         return Pass(
             reductions=reductions,
-            row_totals=tuple((k, n) for k, n in reductions if n.arguments[0] in of_rows),
+            row_totals=tuple((k, n) for k, n in reductions if n.arguments[0] in row_indices),
             writes=tuple(writes),
             gate=gate,
             rows=rows,
@@ -258,26 +271,35 @@ class _Making:
             loops=_loops(reductions, rows, full, read_back, level),
         )
 
+    def _common_gate(self, reductions: IndexedNodes, number: int) -> Gate | None:
+        """Return the gate that all reductions of a pass share, if it is known before the pass."""
+        gates = {self.gates[n.index] for _, n in reductions}
+        gate = gates.pop()
+        if gates or gate is None or self.stage[gate[0]] > number:
+            return None
+        return gate
+
     def _levels(self, roots: list[int]) -> dict[int, int]:
-        """The level of the rows and entries that `roots` ask for, in order."""
-        asked: set[int] = set()
+        """Return the level of the rows and entries that `roots` depend on, in order."""
+        needed: set[int] = set()
         pending = list(roots)
         while pending:
             index = pending.pop()
-            if index in asked or self.nodes[index].extent is Extent.SCALAR:
+            if index in needed or self.nodes[index].extent is Extent.SCALAR:
                 continue
-            asked.add(index)
-            if index not in self.left:
+            needed.add(index)
+            if index not in self.saved:
                 pending.extend(self.nodes[index].arguments)
         level: dict[int, int] = {}
-        for node in (self.nodes[index] for index in sorted(asked)):
-            before = max((level.get(a, 0) for a in node.arguments), default=0)
-            level[node.index] = 0 if node.index in self.left else before + (node.op == "sum")
+        for index in sorted(needed):
+            node = self.nodes[index]
+            of_arguments = max((level.get(a, 0) for a in node.arguments), default=0)
+            level[index] = 0 if index in self.saved else of_arguments + (node.op == "sum")
         return level
 
 
 def _loops(
-    reductions: Numbered,
+    reductions: IndexedNodes,
     rows: tuple[Node, ...],
     full: tuple[Node, ...],
     read_back: set[int],
@@ -288,16 +310,22 @@ def _loops(
     loops = []
     for number in range(2 + max((level[index] for index in entries), default=-1)):
         row_sums = tuple(n for n in sums if level[n.arguments[0]] == number)
-        summed = {n.arguments[0]: n for n in reversed(row_sums)}
-        here = {index for index in entries if level[index] == number}
-        ended = [(k, n) for k, n in reductions if n.arguments[0] in here]
-        shared = [(k, n) for k, n in ended if n.op == "sum" and n.arguments[0] in summed]
+        sum_of_entry = {n.arguments[0]: n for n in reversed(row_sums)}
+        totals, totals_of_row_sums = [], []
+        for k, n in reductions:
+            entry = n.arguments[0]
+            if entry not in entries or level[entry] != number:
+                continue
+            if n.op == "sum" and entry in sum_of_entry:
+                totals_of_row_sums.append((k, sum_of_entry[entry]))
+            else:
+                totals.append((k, n))
         loops.append(
             Loop(
                 rows=tuple(n for n in rows if level[n.index] == number),
                 row_sums=row_sums,
-                totals=tuple(each for each in ended if each not in shared),
-                from_rows=tuple((k, summed[n.arguments[0]]) for k, n in shared),
+                totals=tuple(totals),
+                totals_of_row_sums=tuple(totals_of_row_sums),
             )
         )
     return tuple(loops)

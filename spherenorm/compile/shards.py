@@ -1,4 +1,4 @@
-"""Weights whose rows lie in several processes: each steps its own, and totals are added up.
+"""Shards: each process steps its rows of a weight, and sums over whole weights are all-reduced.
 
 `fully_shard` cuts weights along dimension 0, so that a unit lies whole in one process. Only a sum
 over the whole weight needs the others; all processes read the same totals, and so decide alike.
@@ -13,80 +13,80 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm.compile.backends import Work
+from spherenorm.compile.interface import WeightStep
 from spherenorm.numerics import accumulation_dtype
 
-PLAIN = (Tensor, torch.nn.Parameter)
-"""The types of tensors that are no DTensor, nor of another class of their own."""
+PLAIN_TENSORS = (Tensor, torch.nn.Parameter)
+"""Types of tensors that are no DTensor, nor of another class of their own."""
 
 
-def part_of(work: Work) -> Work:
-    """The part of a sharded weight that this process holds; any other work as it is.
+def local_shard(step: WeightStep) -> WeightStep:
+    """Return the shard of a DTensor weight that this process holds.
 
-    So is a weight whose rows do not lie whole in one process, or one whose gradient or states are
-    cut otherwise than the weight.
+    Other weights return as they are: plain ones, those whose rows do not lie whole in one process,
+    and those whose gradient or states are sharded otherwise than the weight.
     """
-    if type(work.weight) in PLAIN:
-        return work
-    weight, grad, state, *_ = work
+    weight = step.weight
+    if type(weight) in PLAIN_TENSORS:
+        return step
     placements: Any = getattr(weight, "placements", None)
     if placements is None:
-        return work
+        return step
     from torch.distributed.tensor import Shard
 
     mesh: Any = weight.device_mesh  # type: ignore[attr-defined]
-    cut = [
+    sharded_dims = [
         dim
         for dim, placement in enumerate(placements)
         if mesh.size(dim) > 1 and not placement.is_replicate()
     ]
-    by_rows = all(type(placements[dim]) is Shard and placements[dim].dim == 0 for dim in cut)
+    by_rows = all(type(placements[d]) is Shard and placements[d].dim == 0 for d in sharded_dims)
 
     def fits(x: Tensor) -> bool:
-        own: Any = getattr(x, "placements", ())
-        return own == placements or (not x.ndim and all(each.is_replicate() for each in own))
+        x_placements: Any = getattr(x, "placements", ())
+        is_replicated = not x.ndim and all(p.is_replicate() for p in x_placements)
+        return x_placements == placements or is_replicated
 
-    if len(cut) > 1 or not by_rows or not all(map(fits, (grad, *state.values()))):
-        return work
-    return Work(
-        _held(weight),
-        _held(grad),
-        {name: _held(x) for name, x in state.items()},
-        whole=work,
-        processes=mesh.get_group(cut[0]) if cut else None,
+    if len(sharded_dims) > 1 or not by_rows or not all(map(fits, step.tensors()[1:])):
+        return step
+    return WeightStep(
+        _local_tensor(weight),
+        _local_tensor(step.grad),
+        {name: _local_tensor(x) for name, x in step.state.items()},
+        sharded=step,
+        process_group=mesh.get_group(sharded_dims[0]) if sharded_dims else None,
     )
 
 
-def _held(x: Tensor) -> Tensor:
-    """The entries of a tensor that this process holds: all, unless it is a DTensor."""
-    return x if type(x) in PLAIN else x.to_local()  # type: ignore[attr-defined]
+def _local_tensor(x: Tensor) -> Tensor:
+    return x if type(x) in PLAIN_TENSORS else x.to_local()  # type: ignore[attr-defined]
 
 
-def add_up(totals: Sequence[Tensor], processes: Any) -> list[Tensor]:
-    """The sums of vectors over the processes, in one all-reduce."""
-    packed = torch.cat([each.to(accumulation_dtype(each.device)) for each in totals])
-    torch.distributed.all_reduce(packed, group=processes)
-    return list(torch.split(packed, [len(each) for each in totals]))
+def all_reduce_sums(totals: Sequence[Tensor], process_group: Any) -> list[Tensor]:
+    """Return the sums of vectors over the processes, in one all-reduce."""
+    packed = torch.cat([total.to(accumulation_dtype(total.device)) for total in totals])
+    torch.distributed.all_reduce(packed, group=process_group)
+    return list(torch.split(packed, [len(total) for total in totals]))
 
 
-def compare(kinds: Mapping[Any, Sequence[Any]], device: torch.device) -> None:
+def check_ranks_agree(kinds: Mapping[Any, Sequence[Any]], device: torch.device) -> None:
     """Refuse a step that would take other weights in another process, before it waits forever.
 
     Args:
-        kinds: of the weights with a gradient, by the processes that hold them.
+        kinds: the kinds of the weights with a gradient, by the process group that holds them.
         device: of the weights.
 
     Raises:
         ValueError: another process has others; in all of them.
     """
-    for processes, own in kinds.items():
-        digest = hashlib.sha256(repr(own).encode()).digest()
+    for process_group, kinds_here in kinds.items():
+        digest = hashlib.sha256(repr(kinds_here).encode()).digest()
         number = int.from_bytes(digest[:7], "big")
-        both = torch.tensor([number, -number], dtype=torch.int64, device=device)
-        torch.distributed.all_reduce(both, torch.distributed.ReduceOp.MAX, group=processes)
-        most, least = both.tolist()
-        if most != -least:
-            here = f"process {torch.distributed.get_rank()} has {len(own)} of them"
+        extremes = torch.tensor([number, -number], dtype=torch.int64, device=device)
+        torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX, group=process_group)
+        largest, minus_smallest = extremes.tolist()
+        if largest != -minus_smallest:
             raise ValueError(
-                f"sharded weights with a gradient must be the same in all processes; {here}"
+                f"sharded weights with a gradient must be the same in all processes; process "
+                f"{torch.distributed.get_rank()} has {len(kinds_here)} of them"
             )

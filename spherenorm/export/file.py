@@ -19,7 +19,7 @@ from torch import Tensor
 
 from spherenorm.export.expressions import UnsupportedOpError
 from spherenorm.export.functions import FunctionWriter, Trace, join_items, random_tensor
-from spherenorm.record import RecordError
+from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
 
 
@@ -139,7 +139,7 @@ class ExportedFile:
             step = FunctionWriter(traces, "step").body()
         except UnsupportedOpError as error:
             raise ExportError(f"{self.bound.name}: {error} cannot be exported") from error
-        except RecordError as error:
+        except Unsupported as error:
             raise ExportError(f"{self.bound.name} cannot be exported: {error}") from error
         init_body = textwrap.indent("\n".join(init), " " * 4)
         step_body = textwrap.indent("\n".join(step), " " * 4)

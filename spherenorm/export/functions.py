@@ -72,11 +72,11 @@ class Trace:
     ) -> None:
         self.shape = shape
         self.owners: dict[int, Rule | Manifold | None] = {}
-        recorder = Recorder(read=self._note_owner)
+        recorder = Recorder(on_call=self._note_owner)
         weight, grad = random_tensor(shape, 1), random_tensor(shape, 2)
         self.inputs = {
-            recorder.enter(weight): Expression("weight", shape=weight.shape, may_alias=True),
-            recorder.enter(grad): Expression("grad", shape=grad.shape, may_alias=True),
+            recorder.add_input(weight): Expression("weight", shape=weight.shape, may_alias=True),
+            recorder.add_input(grad): Expression("grad", shape=grad.shape, may_alias=True),
         }
         self.variables_of_entry: dict[str, list[str]] = {}
         """The variables that hold an entry of the param_group: "betas" is beta1 and beta2."""
@@ -89,14 +89,14 @@ class Trace:
                 variables = [f"{singular}{i}" for i in range(1, len(value) + 1)]
             self.variables_of_entry[name] = variables
             for variable, tensor in zip(variables, tensors, strict=True):
-                self.inputs[recorder.enter(tensor)] = Expression(variable, True, tensor.shape)
+                self.inputs[recorder.add_input(tensor)] = Expression(variable, True, tensor.shape)
 
         with torch.no_grad(), recorder:
             rule = recipe(**hyper_parameters)
             initial_state = rule.init(weight)
         state = {key: value.clone() for key, value in initial_state.items()}
         for key, value in state.items():
-            self.inputs[recorder.enter(value)] = Expression(
+            self.inputs[recorder.add_input(value)] = Expression(
                 f'state["{key}"]', key == STEP_KEY, value.shape, may_alias=True
             )
         initial_values = recorder.values(initial_state)

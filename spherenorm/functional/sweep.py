@@ -227,13 +227,13 @@ def _trace_key(bound: Bound, points: Points) -> Any:
 
     def read_numbers(point: Points) -> list[Tensor]:
         keys.append(RuleKey.of(bound.replace(**point).rule))
-        return [torch.as_tensor(number, dtype=torch.float64) for number in keys[-1].numbers]
+        return [torch.as_tensor(number, dtype=torch.float64) for number in keys[-1].scalars]
 
     numbers = vmap(read_numbers)(points)
     (key,) = keys
-    if key.foreign or key.refusal is not None:
+    if key.foreign or key.unsupported_because is not None:
         return None
-    return key.rest, [x.numpy(force=True).tobytes() for x in numbers]
+    return key.structure, [x.numpy(force=True).tobytes() for x in numbers]
 
 
 def _bind_points(

@@ -155,13 +155,13 @@ class RecipeOptimizer(EvalModeMixin):
         old_states = {w: self.state[w] for w in new_states if w in self.state}
         # States enter before a weight moves, since an interrupt may stop a step half-way.
         self.state.update(new_states)
-        self._dispatcher.moving = False
+        self._dispatcher.may_have_written = False
         try:
             groups = with_global_sums(groups)
             self._dispatcher.step(groups)
             copy_shared_states(self.param_groups, groups, self.state)
         except BaseException as error:
-            if not self._dispatcher.moving:
+            if not self._dispatcher.may_have_written:
                 for weight in new_states:
                     del self.state[weight]
                 self.state.update(old_states)

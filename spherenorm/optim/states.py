@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm.compile import Group, RuleKey, Work, refusal
+from spherenorm.compile import GroupStep, RuleKey, WeightStep, why_not_steppable
 from spherenorm.global_sums import sum_over_weights
 from spherenorm.numerics import can_never_be_stepped, refuse_unless_real
 from spherenorm.optim.param_groups import NamedWeights, named_weights
@@ -88,14 +88,14 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
         _refuse_flattened(name, weight)
         if weight.grad is None:
             continue
-        reason = refusal(weight, weight.grad)
+        reason = why_not_steppable(weight, weight.grad)
         if reason is not None:
             error_type = TypeError if weight.grad.is_sparse else ValueError
             raise error_type(f"{name} {reason}")
 
 
 def _is_ordinary(weight: Tensor) -> bool:
-    """Return True for nearly all weights that can be stepped; `refusal` decides on the others."""
+    """Return True for nearly all weights that can be stepped; `why_not_steppable` decides on the others."""
     grad = weight.grad
     if grad is not None and (grad.is_sparse or grad.shape != weight.shape):
         return False
@@ -214,7 +214,7 @@ def _adds_states(bound: Bound, zeros: Iterable[_Zero]) -> bool:
 
 def collect_groups(
     param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: States
-) -> tuple[list[Group], dict[Tensor, State]]:
+) -> tuple[list[GroupStep], dict[Tensor, State]]:
     """Return the weights to step, and new states for some, which are kept if the step succeeds.
 
     A weight that joins late has the states that all weights share from the others.
@@ -223,7 +223,7 @@ def collect_groups(
     new_states: dict[Tensor, State] = {}
     for param_group, rule in zip(param_groups, rules, strict=True):
         keys = set(rule.state_keys)
-        works = []
+        weight_steps = []
         for weight in param_group["params"]:
             grad = weight.grad
             if grad is None:
@@ -233,8 +233,10 @@ def collect_groups(
             # gets an empty dict of its own at the first step, too: checkpoints ask for it.
             if state is None or state.keys() != keys:
                 state = new_states[weight] = _extended_state(rule, weight, state or {})
-            works.append(Work(weight, -grad if param_group["maximize"] else grad, state))
-        groups.append(Group(rule, param_group["backend"], works))
+            weight_steps.append(
+                WeightStep(weight, -grad if param_group["maximize"] else grad, state)
+            )
+        groups.append(GroupStep(rule, param_group["backend"], weight_steps))
     if new_states and any(rule.needs_global_sums for rule in rules):
         _share_with_new_states(param_groups, groups, states, new_states)
     return groups, new_states
@@ -249,18 +251,18 @@ def _extended_state(rule: Rule, weight: Tensor, old: State) -> State:
     }
 
 
-def with_global_sums(groups: Sequence[Group]) -> list[Group]:
+def with_global_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:
     """Return the groups with the global sums of their rules, taken over all weights."""
     if not any(group.rule.needs_global_sums for group in groups):
         return [*groups]
     weights = []
     for group in _participants(groups):
         key = RuleKey.of(group.rule)
-        for work in group.works:
-            update = first_update(key.rule, work.weight, work.grad, work.state)
-            weights.append((key.rule_on(work.weight.device), update, work.state))
+        for step in group.weights:
+            update = first_update(key.rule, step.weight, step.grad, step.state)
+            weights.append((key.rule_on(step.weight.device), update, step.state))
     sums = sum_over_weights(weights)
-    return [replace(group, sums=sums) for group in groups]
+    return [replace(group, global_sums=sums) for group in groups]
 
 
 # States that all weights share, such as Prodigy's estimate of the distance
@@ -294,15 +296,15 @@ def check_shared_fields(rules: Iterable[Rule]) -> None:
 
 
 def copy_shared_states(
-    param_groups: Sequence[Mapping[str, Any]], groups: Sequence[Group], states: States
+    param_groups: Sequence[Mapping[str, Any]], groups: Sequence[GroupStep], states: States
 ) -> None:
     """After a step, copy shared states to the weights that took no part in it."""
     for owner in _owners(groups):
         source = _first_group_with(owner, groups)
         if source is None:
             continue
-        stepped = {id(work.state) for work in source.works}
-        values = [source.works[0].state[key] for key in source.rule.shared_keys[owner]]
+        stepped = {id(step.state) for step in source.weights}
+        values = [source.weights[0].state[key] for key in source.rule.shared_keys[owner]]
         for param_group, group in zip(param_groups, groups, strict=True):
             keys = group.rule.shared_keys.get(owner, ())
             for weight in param_group["params"] if keys else ():
@@ -314,10 +316,10 @@ def copy_shared_states(
                         state[key].copy_(value)
 
 
-def _first_group_with(owner: str, groups: Sequence[Group]) -> Group | None:
+def _first_group_with(owner: str, groups: Sequence[GroupStep]) -> GroupStep | None:
     """Return the first group that steps and has the shared states of this class of rules."""
     for group in _participants(groups):
-        if owner in group.rule.shared_keys and group.works:
+        if owner in group.rule.shared_keys and group.weights:
             return group
     return None
 
@@ -339,7 +341,7 @@ def reconcile_shared_states(rules_and_states: Sequence[tuple[Rule, State]]) -> N
 
 def _share_with_new_states(
     param_groups: Sequence[Mapping[str, Any]],
-    groups: Sequence[Group],
+    groups: Sequence[GroupStep],
     states: States,
     new_states: Mapping[Tensor, State],
 ) -> None:
@@ -353,16 +355,16 @@ def _share_with_new_states(
             continue
         for group in groups:
             keys = group.rule.shared_keys.get(owner, ())
-            for work in group.works if keys else ():
-                if work.weight in new_states:
+            for step in group.weights if keys else ():
+                if step.weight in new_states:
                     for key, value in zip(keys, values, strict=True):
-                        work.state[key] = value.to(work.state[key], copy=True)
+                        step.state[key] = value.to(step.state[key], copy=True)
 
 
 def _shared_values(
     owner: str,
     param_groups: Sequence[Mapping[str, Any]],
-    groups: Sequence[Group],
+    groups: Sequence[GroupStep],
     states: States,
 ) -> list[Tensor] | None:
     """Return the shared values of the first weight that has any, else those of a new state."""
@@ -375,10 +377,10 @@ def _shared_values(
     source = _first_group_with(owner, groups)
     if source is None:
         return None
-    return [source.works[0].state[key] for key in source.rule.shared_keys[owner]]
+    return [source.weights[0].state[key] for key in source.rule.shared_keys[owner]]
 
 
-def _owners(groups: Sequence[Group]) -> set[str]:
+def _owners(groups: Sequence[GroupStep]) -> set[str]:
     """Return the classes of rules with states that all weights share."""
     owners: set[str] = set()
     for group in groups:
@@ -387,9 +389,9 @@ def _owners(groups: Sequence[Group]) -> set[str]:
     return owners
 
 
-def _participants(groups: Sequence[Group]) -> list[Group]:
+def _participants(groups: Sequence[GroupStep]) -> list[GroupStep]:
     """Return the groups that shared states depend on: those that step, unless none does."""
-    groups = [group for group in groups if group.works]
+    groups = [group for group in groups if group.weights]
     if len(groups) < 2:
         return groups
     return [group for group in groups if _takes_part(group.rule)] or groups

@@ -2,9 +2,9 @@
 
 import pytest
 
-from spherenorm.compile import HORIZONTAL
+from spherenorm.compile import BATCHED_DEVICES
 
-EXECUTORS = {"kernel": "C++ kernel", "horizontal": "horizontal"}
+EXECUTORS = {"kernel": "C++ kernel", "batched": "batched"}
 """With the names that `explain` has for them."""
 
 
@@ -13,8 +13,8 @@ def choose():
     """A function that chooses one of `EXECUTORS` for plain weights on a CPU."""
 
     def chosen(executor):
-        if executor == "horizontal":  # as on a GPU
-            HORIZONTAL.add("cpu")
+        if executor == "batched":  # as on a GPU
+            BATCHED_DEVICES.add("cpu")
 
     yield chosen
-    HORIZONTAL.discard("cpu")
+    BATCHED_DEVICES.discard("cpu")

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import spherenorm as sn
-from spherenorm.compile.cpp import build
-from spherenorm.compile.cpp import kernel as kernel_module
+from spherenorm.compile import kernel as kernel_module
 from tests.compile.twins import Twins, drawn, paths
 from tests.compile.written import new_recipe
 
@@ -158,7 +157,8 @@ def kernel(recipe):
 
 
 def test_a_compiler_without_openmp_makes_a_kernel_of_one_thread(compiler, monkeypatch):
-    monkeypatch.setattr(build, "FLAGS", tuple(f for f in build.FLAGS if f not in build.OPENMP))
+    flags = tuple(f for f in kernel_module.FLAGS if f not in kernel_module.OPENMP)
+    monkeypatch.setattr(kernel_module, "FLAGS", flags)
     commands = compiler('case "$*" in *openmp*) exit 1;; esac; exec g++ "$@"')
     monkeypatch.setattr(kernel_module, "threads", lambda: 2)
     assert train(new_recipe()) == "C++ kernel"

@@ -6,21 +6,21 @@ import pytest
 import torch
 
 import spherenorm as sn
-from spherenorm.compile import dispatch
+from spherenorm.compile import run
 from tests.harness.capture import CapturedStep
 from tests.harness.recipes import EVERY_RECIPE, draw_gradients, make_optimizer, snapshot
 
 
-@pytest.mark.parametrize("path", ["own code", "horizontal"])
+@pytest.mark.parametrize("path", ["own code", "batched"])
 @pytest.mark.parametrize("recipe", EVERY_RECIPE)
 def test_a_replayed_step_is_a_step(recipe, path, choose, monkeypatch):
     options = {"dtype": torch.float64, "backend": "rule" if path == "own code" else "auto"}
-    if path == "horizontal":
-        choose("horizontal")
+    if path == "batched":
+        choose("batched")
         # The mode that records stands for a stream that captures, which no rule sees.
-        monkeypatch.setattr(dispatch, "_modes", list)
+        monkeypatch.setattr(run, "active_modes", list)
     weights, optimizer = make_optimizer(recipe, **options)
-    if path == "horizontal" and not {x.path for x in sn.explain(optimizer)} & {"horizontal"}:
+    if path == "batched" and not {x.path for x in sn.explain(optimizer)} & {"batched"}:
         pytest.skip("steps by its own code")
     twins, eager = make_optimizer(recipe, **options)
 

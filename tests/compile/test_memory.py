@@ -192,7 +192,7 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("executor", ["kernel", "horizontal"])
+@pytest.mark.parametrize("executor", ["kernel", "batched"])
 @pytest.mark.parametrize("change", IN_PLACE)
 def test_a_weight_that_is_another_at_its_place_is_read_anew(change, executor, choose):
     choose(executor)
@@ -225,7 +225,7 @@ def test_weights_of_two_groups_that_overlap_step_one_after_the_other(backend):
     assert memory.tolist() == [-11.0] * 4
 
 
-@pytest.mark.parametrize("executor", ["kernel", "horizontal"])
+@pytest.mark.parametrize("executor", ["kernel", "batched"])
 def test_rows_without_entries_have_states_that_step(executor, choose):
     choose(executor)
 

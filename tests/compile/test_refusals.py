@@ -18,6 +18,7 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
+from spherenorm.compile import batched, code
 from tests.compile.twins import Twins, drawn, paths
 from tests.compile.written import new_recipe, optimizer_of, rule
 from tests.harness import refuses
@@ -57,11 +58,11 @@ def wrong_compiler(tmp_path, monkeypatch):
 
 
 @COMPILER
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_kernel_that_is_off_moves_no_weight(fault, dtype, wrong_compiler):
     """Even where a schedule begins at 0, which hides it."""
-    wrong_compiler(WRONG[fault].format(little=1 + (1e-6 if dtype is torch.float64 else 0.03)))
+    wrong_compiler(WRONG[fault].format(little=1 + (1e-6 if dtype is torch.float64 else 0.02)))
     cls = sn.torch_optimizer(new_recipe(r.NormalizedUpdate("layer")), "Off")
     make = functools.partial(cls, lr=0.0)
     weights = [w.to(dtype) for w in drawn([(4, 3), (5,)])]
@@ -89,6 +90,44 @@ def test_a_kernel_whose_weight_or_state_alone_is_off_moves_none(at, factor, dtyp
     before = weight.detach().clone()
     with refuses("Mine", at, "numbers", by=sn.BackendError):
         optimizer_of(mine())([weight], backend="compiled").step()
+    assert torch.equal(weight.detach(), before)
+
+
+@COMPILER
+def test_a_kernel_that_stores_bfloat16_by_truncation_moves_no_weight(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPHERENORM_CACHE", str(tmp_path))
+    right = code._header
+    rounding = "(b + 0x7fff + ((b >> 16) & 1)) >> 16"
+    assert rounding in right("prelude.hpp")
+    monkeypatch.setattr(code, "_header", lambda name: right(name).replace(rounding, "b >> 16"))
+    twins = Twins(sn.torch_optimizer(new_recipe(), "Truncated"), [drawn([(4, 3)])[0].bfloat16()])
+    weight = twins.fast[0]
+    weight.grad, before = torch.ones_like(weight), weight.detach().clone()
+    with refuses("float32 twin", by=sn.BackendError):
+        twins.fast_opt.step()
+    assert torch.equal(weight.detach(), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("operation", ["sqrt", "mul", "add", "lerp", "div"])
+def test_a_batched_operation_that_is_off_by_two_percent_moves_no_weight(
+    operation, dtype, choose, monkeypatch
+):
+    choose("batched")
+    right = batched._TORCH_FUNCTIONS.get(operation) or getattr(torch, operation)
+
+    def wrong(*values):
+        result = right(*values)
+        return 1.02 * result if result.numel() > 1 else result
+
+    off = {**batched._TORCH_FUNCTIONS, operation: wrong}
+    monkeypatch.setattr(batched, "_TORCH_FUNCTIONS", off)
+    cls = optimizer_of(r.AdaptiveMoments(0.9, 0.99, 1e-8), rule({}, "0.5 * d")())
+    weight = drawn([(4, 3)])[0].to(dtype).requires_grad_()
+    weight.grad = drawn([(4, 3)], seed=1)[0].to(dtype)
+    before = weight.detach().clone()
+    with refuses("numbers", by=sn.BackendError):
+        cls([weight], backend="compiled").step()
     assert torch.equal(weight.detach(), before)
 
 

@@ -252,12 +252,12 @@ def test_bfloat16_is_computed_with_in_float32_and_rounded_once():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_steps_as_by_own_code(dtype, choose):
-    choose("horizontal")
+    choose("batched")
     twins = Twins(ADAMP.optimizer, [w.to(dtype) for w in drawn([(4, 3), (5,)])], "auto")
     twins.step()
     for own, fast in twins:
         torch.testing.assert_close(own, fast, rtol=torch.finfo(dtype).eps, atol=0)
-    assert twins.paths == {"horizontal"}
+    assert twins.paths == {"batched"}
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads():

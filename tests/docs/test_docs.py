@@ -12,7 +12,9 @@ import torch
 from spherenorm import registry
 
 ROOT = Path(__file__).parents[2]
-READMES = [ROOT / name / "README.md" for name in ("", "theory", "experiments")]
+READMES = [
+    ROOT / name / "README.md" for name in ("", "theory", "experiments", "spherenorm/compile")
+]
 PAGES = [*READMES, *sorted((ROOT / "docs").glob("*.md"))]
 BY_SECTION = ("integrations.md",)
 """Pages whose sections run one by one, in `test_a_section_runs`."""

@@ -67,7 +67,7 @@ LIMITS = {
         zeros=False,
         every_rule=False,
     ),
-    "horizontal": Limits(same=10),
+    "batched": Limits(same=10),
     "sweep": replace(PLAIN, special=SPECIAL[:-1]),
     "dtensor": replace(
         PLAIN, dtypes=("float64",) * 5 + ("float32",), numbers=Limits.numbers, changes=("add",)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import spherenorm as sn
-from spherenorm.compile import HORIZONTAL
+from spherenorm.compile import BATCHED_DEVICES
 from tests.fuzz.cases import STEPS, Case, laid_out
 from tests.fuzz.reference import Gradients, Moment, Place
 
@@ -18,13 +18,13 @@ from tests.fuzz.reference import Gradients, Moment, Place
 def run(path: str, case: Case, gradients: Gradients) -> list[Moment]:
     if path == "sweep":
         return by_sweep(case, gradients)
-    if path != "horizontal":
+    if path != "batched":
         return by_optimizer(case, gradients, path)
-    HORIZONTAL.add("cpu")
+    BATCHED_DEVICES.add("cpu")
     try:
         return by_optimizer(case, gradients, "compiled")
     finally:
-        HORIZONTAL.discard("cpu")
+        BATCHED_DEVICES.discard("cpu")
 
 
 def by_optimizer(

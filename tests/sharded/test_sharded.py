@@ -99,4 +99,4 @@ def test_a_probe_of_a_sharded_weight_measures_the_whole_one(results):
 
 
 def test_one_process_alone_explains(results):
-    assert results["explained"] == ["horizontal"]
+    assert results["explained"] == ["batched"]

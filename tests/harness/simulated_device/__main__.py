@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import spherenorm as sn
-from spherenorm.compile import HORIZONTAL
+from spherenorm.compile import BATCHED_DEVICES
 from spherenorm.numerics import _computes_in_float64
 from tests.harness import simulated_device
 from tests.harness.recipes import EVERY_RECIPE, draw_gradients, make_optimizer, snapshot
@@ -70,7 +70,7 @@ def described(recipe: str, case: str) -> str:
     tolerance = 1e-4 if case == "no float64" else 1e-5  # sums over weights are float32 then
     set_float64(case != "no float64")
     if case == "batched":
-        HORIZONTAL.add("sim")
+        BATCHED_DEVICES.add("sim")
     try:
         devices, rate = DEVICES.get(case, ["sim:0"]), 0.01
         if case == "a rate on another device":
@@ -83,7 +83,7 @@ def described(recipe: str, case: str) -> str:
         return f"{type(error).__name__}: {error}"
     finally:
         set_float64(True)
-        HORIZONTAL.discard("sim")
+        BATCHED_DEVICES.discard("sim")
     mixed = "CPU" in case and "rate" not in case  # a sum over weights crosses, and waits
     if waits and recipe not in READS_CONDITIONS and not mixed:
         return f"waits: {waits}"

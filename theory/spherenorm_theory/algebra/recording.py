@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from spherenorm import Interval, Recipe, Rule, View, bind
-from spherenorm.record import Record, RecordError, record
+from spherenorm.record import Record, Unsupported, record
 from spherenorm_theory.algebra.hyper_parameters import (
     are_numbers,
     enter,
@@ -295,7 +295,7 @@ def _named_errors(called: str) -> Iterator[None]:
         yield
     except Exception as error:
         text = " ".join(str(error).split()).removeprefix(f"{called}: ")
-        if isinstance(error, RecordError) or "integer tensors" in text:
+        if isinstance(error, Unsupported) or "integer tensors" in text:
             text = (
                 "the step takes a number out of a tensor (an `if` on a tensor, .item(), float(), "
                 "range(n)), so that it cannot be traced; use torch.where, or hold the "

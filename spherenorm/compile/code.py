@@ -1,0 +1,340 @@
+"""Stage 4, code: the C++ source of a schedule, one fused kernel for all weights of a structure.
+
+The kernel walks over a weight as often as the schedule has passes. Within a pass it takes a row
+(one index of dimension 0) at a time, in as many loops as the row's own sums need, while the row
+stays in cache; the last pass writes weight and state in place. Sums are taken over fixed chunks in
+a fixed order, so that the result does not depend on the number of threads. `prelude.hpp` and
+`driver.hpp` hold the parts that do not depend on the recipe.
+
+Names in the source: S[3] is scalar node 3, in double; v3 a value per row (in double) or per entry
+(in `real`); t3 a narrower value, converted once for a loop over entries, and m3 the same as a mask;
+k3 a scratch row; H, L the hyper-parameters and literals; P the pointers; r the row, j the entry.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
+from spherenorm.compile.schedule import Loop, Pass, Schedule, schedule
+from spherenorm.operations import OPERATIONS, REDUCTIONS
+from spherenorm.record import Unsupported
+
+
+def kernel_source(graph: StepGraph, n_hyper_parameters: int) -> tuple[str, tuple[str, ...]]:
+    """Print the kernel of a graph.
+
+    Args:
+        graph: its first `n_hyper_parameters` arguments are hyper-parameters, the others literals.
+        n_hyper_parameters: see `graph`.
+
+    Returns:
+        The C++ source; and the states in the order in which the kernel takes their pointers.
+
+    Raises:
+        Unsupported: a state takes over another input's old value, which the kernel may have
+            overwritten by then.
+    """
+    for name, index in graph.outputs.items():
+        node = graph.nodes[index]
+        if node.op in INPUTS - {"grad"} and node is not graph.inputs[name]:
+            raise Unsupported(f"{name} takes over the old value of another input")
+    plan = schedule(graph)
+    printer = ExpressionPrinter(plan, n_hyper_parameters)
+    passes = [PassPrinter(printer, number) for number in range(len(plan.passes))]
+    stages = [line for stage in range(len(passes)) for line in _stage_lines(printer, stage)]
+    counters = [
+        f"*reinterpret_cast<double*>(P[{plan.pointer_index[name]}]) = S[{index}];"
+        for name, index in plan.counters.items()
+    ]
+    parts = [
+        _header("prelude.hpp"),
+        _sizes(plan, max(len(printed.scratch_row) for printed in passes)),
+        *(printed.source() for printed in passes),
+        *_pass_table(plan),
+        *_function(
+            "static void advance(int stage, const int64_t* P, const double* L, const double* H,"
+            " double* S, const double* partial, int64_t chunks)",
+            *["(void)P; (void)L; (void)H; (void)partial; (void)chunks;", "switch (stage) {"],
+            *stages,
+            "}",
+        ),
+        *_function(
+            "static void finish(const int64_t* P, const double* S)",
+            "(void)P; (void)S;",
+            *counters,
+        ),
+        _header("driver.hpp"),
+    ]
+    return "\n".join(parts), plan.states
+
+
+def _header(name: str) -> str:
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _function(head: str, *lines: str) -> list[str]:
+    return [f"{head} {{", *lines, "}"]
+
+
+def _sizes(plan: Schedule, n_scratch_rows: int) -> str:
+    sizes = {
+        "POINTERS": len(plan.pointer_index),
+        "LITERALS": len(plan.graph.literals),
+        "SCALARS": len(plan.graph.nodes),
+        "PASSES": len(plan.passes),
+        "SAVED": len(plan.saved),
+        "SCRATCH": n_scratch_rows,
+        "REDUCTIONS": plan.max_reductions,
+    }
+    return f"enum {{ {', '.join(f'{name} = {size}' for name, size in sizes.items())} }};"
+
+
+def _pass_table(plan: Schedule) -> list[str]:
+    """Print which passes are flat, which are wanted, and the call of each."""
+    flat = ", ".join(str(pass_.flat).lower() for pass_ in plan.passes)
+    gates = [(number, pass_.gate) for number, pass_ in enumerate(plan.passes)]
+    wanted = [
+        f"if (pass == {number}) return (S[{gate[0]}] != 0) == {str(gate[1]).lower()};"
+        for number, gate in gates
+        if gate is not None
+    ]
+    cases = [f"case {p}: pass{p}(part); break;" for p in range(len(plan.passes))]
+    return [
+        f"static const bool flat[PASSES] = {{{flat}}};",
+        *_function(
+            "static bool wanted(int pass, const double* S)",
+            *["(void)pass; (void)S;", *wanted, "return true;"],
+        ),
+        *_function("static void run(int pass, const Part& part)", "switch (pass) {", *cases, "}"),
+    ]
+
+
+def _stage_lines(printer: ExpressionPrinter, stage: int) -> list[str]:
+    """Print the totals of the pass before a stage, then the scalars that depend on them."""
+    lines = [f"case {stage}:"]
+    for k, n in printer.schedule.passes[stage - 1].reductions if stage else ():
+        row = REDUCTIONS[n.op]
+        combine = row.cpp.format("total", f"partial[c * REDUCTIONS + {k}]")
+        loop = f"for (int64_t c = 0; c < chunks; ++c) {combine}"
+        total = "rounded(total)" if n.rounds_to_float32 else "total"
+        lines.append(f"{{ double total = {row.start}; {loop} S[{n.index}] = {total}; }}")
+    for n in printer.schedule.scalars_of(stage):
+        lines.append(f"S[{n.index}] = {printer.scalar(n)};")
+    return [*lines, "break;"]
+
+
+class ExpressionPrinter:
+    """Prints the values of a step as C++ expressions.
+
+    Args:
+        schedule: of the step.
+        n_hyper_parameters: how many kernel arguments are hyper-parameters; the others are literals.
+    """
+
+    def __init__(self, schedule: Schedule, n_hyper_parameters: int) -> None:
+        self.schedule, self.n_hyper_parameters = schedule, n_hyper_parameters
+        self.nodes, self.pointer_index = schedule.graph.nodes, schedule.pointer_index
+
+    def name(self, index: int, used_in: Extent) -> str:
+        """Return the name of a value where values of extent `used_in` are computed."""
+        extent = self.nodes[index].extent
+        if used_in is Extent.FULL and extent is not Extent.FULL:
+            return f"t{index}"
+        return f"S[{index}]" if extent is Extent.SCALAR else f"v{index}"
+
+    def scalar(self, node: Node) -> str:
+        """Print a scalar."""
+        if node.op == "argument":
+            index, n_hyper_parameters = node.detail, self.n_hyper_parameters
+            in_literals = index >= n_hyper_parameters
+            return f"L[{index - n_hyper_parameters}]" if in_literals else f"H[{index}]"
+        if node.op == "state":
+            return f"*reinterpret_cast<const double*>(P[{self.pointer_index[node.detail]}])"
+        return self.expression(node)
+
+    def row_values(self, pass_: Pass, loop: Loop) -> list[str]:
+        """Print the values per row that are known before a loop."""
+        lines = []
+        for n in loop.rows:
+            if n.index in pass_.read_back:
+                value = self.saved_row_sum(n.index)
+            elif n.op == "state":
+                pointer = f"part.P[{self.pointer_index[n.detail]}]"
+                value = f"reinterpret_cast<const real*>({pointer})[r]"
+            elif n.op == "sum":
+                value = ""  # the variable of the loop that accumulated it
+            else:
+                value = self.expression(n)
+            if value:
+                lines.append(f"const {'bool' if n.boolean else 'double'} v{n.index} = {value};")
+            if pass_.is_used_by_entries(n.index):
+                lines.append(self.converted(n.index, f"v{n.index}"))
+        return lines
+
+    def expression(self, node: Node) -> str:
+        """Print a value as an expression of its arguments."""
+        names = [self.name(a, node.extent) for a in node.arguments]
+        is_entry = node.extent is Extent.FULL
+        if is_entry and node.op == "where" and not node.boolean:
+            condition = self.nodes[node.arguments[0]]
+            if condition.extent is not Extent.FULL:
+                return f"choose(m{condition.index}, {names[1]}, {names[2]})"
+        value = OPERATIONS[node.op].cpp.format(*names, kind="real" if is_entry else "double")
+        return f"rounded({value})" if node.rounds_to_float32 and not is_entry else value
+
+    def converted(self, index: int, value: str) -> str:
+        """Print a narrower value as loops over entries use it."""
+        if not self.nodes[index].boolean:
+            return f"const real t{index} = {value};"
+        return (
+            f"const bool t{index} = {value}; const mask m{index} = -mask(t{index}); (void)m{index};"
+        )
+
+    def saved_row_sum(self, index: int) -> str:
+        """Print the place of a row sum that one pass saves for later ones."""
+        return f"part.saved[{self.schedule.saved[index]} * part.rows + r]"
+
+
+class PassPrinter:
+    """Prints one pass as a function `passN(part)`.
+
+    A write waits for the loop that reads the old value for the last time, and a value of an earlier
+    loop waits in a scratch row.
+
+    Attributes:
+        scratch_row: the index of the scratch row of each value that has one.
+    """
+
+    def __init__(self, printer: ExpressionPrinter, number: int) -> None:
+        self.printer, self.number = printer, number
+        self.schedule, self.nodes = printer.schedule, printer.nodes
+        self.pass_ = self.schedule.passes[number]
+        self._loop_of_write = {
+            (name, n.index): self._last_read(name, n.index)
+            for name, n in self.pass_.writes_of(Extent.FULL)
+        }
+        self.scratch_row = self._scratch_rows()
+
+    def _last_read(self, name: str, index: int) -> int:
+        """Return the loop in which an output may be written over its old value."""
+        old, level = self.schedule.graph.inputs[name].index, self.pass_.level
+        return max([level[index], *(level[n.index] for n in self.pass_.full if old in n.arguments)])
+
+    def _scratch_rows(self) -> dict[int, int]:
+        level = self.pass_.level
+        used_later = {
+            a for n in self.pass_.full for a in n.arguments if level.get(a, 0) < level[n.index]
+        }
+        used_later |= {i for (_, i), loop in self._loop_of_write.items() if loop > level[i]}
+        computed = {n.index for n in self.pass_.full if n.op not in INPUTS}
+        return {index: row for row, index in enumerate(sorted(used_later & computed))}
+
+    def source(self) -> str:
+        """Print the function."""
+        pass_, printer = self.pass_, self.printer
+        lines = [
+            f"static void pass{self.number}(const Part& part) {{",
+            "const double* const S = part.S; (void)S;",
+        ]
+        for index in self.schedule.scalar_arguments(pass_.full):
+            lines.append(printer.converted(index, f"S[{index}]"))
+        for k, n in pass_.reductions:
+            lines.append(f"double part{k} = {REDUCTIONS[n.op].start};")
+        lines += [
+            "for (int64_t r = part.first; r < part.end; ++r) {",
+            "const int64_t offset = r * part.cols;",
+            "const int64_t length = smaller(part.cols, part.numel - offset); (void)length;",
+            *self._pointers(),
+        ]
+        for number, loop in enumerate(pass_.loops):
+            lines += printer.row_values(pass_, loop)
+            lines += self._loop(number, loop)
+        lines += [*self._row_results(), "}"]
+        lines += [f"part.partial[{k}] = part{k};" for k, _ in pass_.reductions]
+        return "\n".join([*lines, "}"])
+
+    def _pointers(self) -> list[str]:
+        """Print the pointers of the current row: tensors with a value per entry, scratch rows."""
+        lines = []
+        for name, index in self.schedule.pointer_index.items():
+            if self.schedule.graph.inputs[name].extent is Extent.FULL:
+                type_ = "stored" if name in ("weight", "grad") else "real"
+                start = f"reinterpret_cast<{type_}*>(part.P[{index}]) + offset"
+                lines.append(f"{type_}* __restrict const p{index} = {start}; (void)p{index};")
+        for index, row in self.scratch_row.items():
+            lines.append(f"real* __restrict const k{index} = part.scratch + {row} * part.cols;")
+        return lines
+
+    def _row_results(self) -> list[str]:
+        """Print what a row adds to reductions, the sums that it saves, and its new states."""
+        lines = []
+        for k, n in self.pass_.row_totals:
+            lines.append(REDUCTIONS[n.op].cpp.format(f"part{k}", f"v{n.arguments[0]}"))
+        for index in self.schedule.saved_by(self.pass_):
+            lines.append(f"{self.printer.saved_row_sum(index)} = v{index};")
+        for name, n in self.pass_.writes_of(Extent.ROW):
+            pointer = f"part.P[{self.schedule.pointer_index[name]}]"
+            lines.append(f"reinterpret_cast<real*>({pointer})[r] = v{n.index};")
+        return lines
+
+    def _entry_values(self, loop: int, roots: list[int]) -> dict[int, str]:
+        """Print each entry that `roots` depend on in a loop, by index."""
+        values: dict[int, str] = {}
+        pending = list(roots)
+        while pending:
+            node = self.nodes[pending.pop()]
+            index = node.index
+            if index in values or node.extent is not Extent.FULL:
+                continue
+            if node.op in INPUTS:
+                values[index] = f"load(p{self.schedule.pointer_index[node.name]}[j])"
+            elif self.pass_.level[index] < loop and index in self.scratch_row:
+                values[index] = f"k{index}[j]"
+            else:
+                values[index] = self.printer.expression(node)
+                pending.extend(node.arguments)
+        return values
+
+    def _loop(self, number: int, loop: Loop) -> list[str]:
+        """Print a loop over entries, block by block, with its sums and the writes that are due."""
+        level = self.pass_.level
+        computed = [n.index for n in self.pass_.full if n.op not in INPUTS]
+        of_loop = [i for i in computed if level[i] == number]
+        writes = [key for key, write_loop in self._loop_of_write.items() if write_loop == number]
+        roots = [*of_loop, *loop.reduced, *(index for _, index in writes)]
+        values = self._entry_values(number, roots)
+        if not values:
+            return []
+        body = []
+        for index in sorted(values):
+            type_ = "bool" if self.nodes[index].boolean else "real"
+            body.append(f"const {type_} v{index} = {values[index]};")
+            if index in self.scratch_row and level[index] == number:
+                body.append(f"k{index}[j] = v{index};")
+        # (row of the reduction, accumulator within a block, accumulator beyond it, summed entry)
+        sums = [
+            *((REDUCTIONS[n.op], f"a{n.index}", f"v{n.index}", n) for n in loop.row_sums),
+            *((REDUCTIONS[n.op], f"b{k}", f"part{k}", n) for k, n in loop.totals),
+        ]
+        body += [row.cpp.format(block, f"v{n.arguments[0]}") for row, block, _, n in sums]
+        for name, index in writes:
+            body.append(f"store(p{self.schedule.pointer_index[name]}[j], v{index});")
+        clauses = "".join(f" reduction({row.openmp}:{block})" for row, block, _, _ in sums)
+        return [
+            *(f"double v{n.index} = 0;" for n in loop.row_sums),
+            "for (int64_t j0 = 0; j0 < length; j0 += BLOCK) {",
+            "const int64_t j1 = smaller(j0 + BLOCK, length);",
+            *(
+                f"{'real' if row.name == 'sum' else 'int'} {block} = {row.start};"
+                for row, block, _, _ in sums
+            ),
+            f"#pragma omp simd{clauses}",
+            "for (int64_t j = j0; j < j1; ++j) {",
+            *body,
+            "}",
+            *(row.cpp.format(beyond, block) for row, block, beyond, _ in sums),
+            "}",
+            *(f"v{n.index} = rounded(v{n.index});" for n in loop.row_sums if n.rounds_to_float32),
+            *(f"part{k} += v{n.index};" for k, n in loop.totals_of_row_sums),
+        ]
