@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 import spherenorm as sn
 from spherenorm import find_recipe
 from spherenorm_theory.cli import app
-from spherenorm_theory.report import Row, Section, recipe_report, to_latex
-from spherenorm_theory.report.recipe import equilibrium_rows
+from spherenorm_theory.report import Row, Section, equilibrium_rows, recipe_report, to_latex
 
 
 def invoke(*arguments):

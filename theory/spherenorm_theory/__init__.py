@@ -20,25 +20,28 @@ Each room imports only from the rooms above it in this list.
 """
 
 from spherenorm.testing import PROPERTIES, RefusedError, Subject
-from spherenorm_theory._run_law import RunLaw, run_law
-from spherenorm_theory.algebra.claims import Proof
-from spherenorm_theory.algebra.printing import show
-from spherenorm_theory.algebra.recording import trace
-from spherenorm_theory.algebra.trace import Trace, TraceError
-from spherenorm_theory.checks.norm_growth import Check, check
-from spherenorm_theory.checks.random_gradients import check_equilibrium, check_turn
-from spherenorm_theory.laws.detection import false_positive_rate
-from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium
-from spherenorm_theory.laws.law import Law, norm_growth
-from spherenorm_theory.laws.mean_field import NoEquilibriumError
-from spherenorm_theory.laws.step import Step, one_step
-from spherenorm_theory.laws.turn import growth_ratio, rotational_rate, turn_at_rest
+from spherenorm_theory.checks import Check, check, check_equilibrium, check_turn
+from spherenorm_theory.claim import Proof
+from spherenorm_theory.equilibria.equilibrium import (
+    Equilibrium,
+    equilibrium,
+    growth_ratio,
+    rotational_rate,
+    turn_at_rest,
+)
+from spherenorm_theory.equilibria.mean_field import NoEquilibriumError
+from spherenorm_theory.norm_law import NormLaw, norm_growth
+from spherenorm_theory.printing import show
 from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas
+from spherenorm_theory.proofs.beyond import false_positive_rate
+from spherenorm_theory.run_laws import RunLaw, run_law
+from spherenorm_theory.step import Step, one_step
+from spherenorm_theory.tracing import Trace, TraceError, trace
 
 __all__ = [
     "Check",
     "Equilibrium",
-    "Law",
+    "NormLaw",
     "NoEquilibriumError",
     "Proof",
     "RunLaw",
@@ -75,7 +78,7 @@ def _law(subject: Subject) -> str:
         law = norm_growth(recipe, **given)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    return show(law.law)
+    return show(law.equation)
 
 
 PROPERTIES["law"] = _law

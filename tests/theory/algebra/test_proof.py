@@ -6,11 +6,10 @@ import pytest
 import sympy as sp
 
 from spherenorm_theory import Proof
-from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Refutation
-from spherenorm_theory.algebra.decide import vanishes
-from spherenorm_theory.algebra.formal import Formal
-from spherenorm_theory.algebra.printing import latex, show
-from spherenorm_theory.algebra.symbols import Inner, Norm, Vector
+from spherenorm_theory.claim import Claim, Induction, Kind, Refutation, vanishes
+from spherenorm_theory.printing import latex, show
+from spherenorm_theory.symbols import Inner, Norm, Vector
+from spherenorm_theory.vectors import VectorAlgebra
 
 a, b = sp.symbols("a b", positive=True)
 x = sp.Symbol("x", real=True)
@@ -95,7 +94,7 @@ def test_vanishes(expression, zero):
 
 
 def test_text_and_latex_are_those_of_the_relation():
-    claim = replace(MEANS, under=(sp.Ne(a, b),))
+    claim = replace(MEANS, hypotheses=(sp.Ne(a, b),))
     proof = Proof("means", (claim,))
     assert "2 a b <= a^2 + b^2" in str(proof)
     assert proof.status == "identity under {a != b}"
@@ -149,7 +148,7 @@ def test_products_and_norms():
     assert Inner("m", "w") == Inner("w", "m")
     assert sp.sqrt(Norm("p") ** 2) == Norm("p")
     v, g = Vector.atom("w"), Vector.atom("g")
-    space = Formal(known={("w", "g"): sp.S.Zero})
+    space = VectorAlgebra(given_products={("w", "g"): sp.S.Zero})
     assert space.inner(v + g, v - g) == Norm("w") ** 2 - Norm("g") ** 2
     assert (v - v) == {}
     total = space.dot(v + g.scaled(lr), v + g.scaled(lr))

@@ -82,7 +82,7 @@ def test_bad_input(name, given, named):
 def test_the_traced_weight_is_one_unit_of_the_views(name, given, shape):
     law = law_of(name, **given)
     assert law.step.traced.shape == shape
-    assert law.law == law_of(name).law
+    assert law.equation == law_of(name).equation
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_recipe_without_a_default():
 
     with refuses("lr", "lr="):
         trace(needy)
-    assert trace(needy, lr=0.1).free == {}
+    assert trace(needy, lr=0.1).symbolic == {}
     with refuses("rule", by=TypeError):
         trace(lambda lr=0.1: lr)
 
@@ -150,7 +150,7 @@ def test_a_branch_on_a_given_number_is_taken():
     def recipe(lr=0.1, momentum=0.9):
         return chain(*([r.HeavyBall(momentum)] if momentum > 0.5 else []), r.StepSize(lr))
 
-    assert [*trace(recipe, momentum=0.9).free] == ["lr"]
+    assert [*trace(recipe, momentum=0.9).symbolic] == ["lr"]
     assert norm_growth(recipe, momentum=0.9).step.states["m"]["m"] == sp.Rational(9, 10)
 
 
@@ -217,4 +217,4 @@ def test_shapes_are_followed():
 
     law = norm_growth(transposed)
     assert law.cross == 0
-    assert not law.agreement.several
+    assert not law.verified_domain.multi_unit

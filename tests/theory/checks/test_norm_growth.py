@@ -19,11 +19,10 @@ from spherenorm_theory import (
     growth_ratio,
     norm_growth,
 )
-from spherenorm_theory.algebra.hyper_parameters import structure_of_run
-from spherenorm_theory.algebra.symbols import Norm
-from spherenorm_theory.checks.problems import PROBLEMS, Problem
-from spherenorm_theory.checks.random_gradients import RunCheck
-from spherenorm_theory.laws.mean_field import drop_transients
+from spherenorm_theory.checks import PROBLEMS, Problem, RunCheck
+from spherenorm_theory.equilibria.mean_field import drop_transients
+from spherenorm_theory.hyper_parameters import static_arguments_of_run
+from spherenorm_theory.symbols import Norm
 from tests.harness import refuses
 from tests.theory import faults
 from tests.theory.recipes import (
@@ -258,7 +257,7 @@ PLAIN = {**NOISE, "weight_decay": 0.0}
 def test_growth_ratios(name, hypers, predicted):
     """(|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 in a run of random tangent gradients of length 1."""
     warm_up = 100 if predicted else 600  # of a bias correction
-    held = structure_of_run(name, hypers)
+    held = static_arguments_of_run(name, hypers)
     law, rule = norm_growth(name, **held), sn.bind(name, **hypers).rule
     values = law.step.traced.values(**hypers)
     keep = 1 - float(drop_transients(law.kappa, law.step).subs(values))

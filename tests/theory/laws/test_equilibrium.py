@@ -8,8 +8,8 @@ import torch
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import NoEquilibriumError, equilibrium, growth_ratio, turn_at_rest
-from spherenorm_theory.algebra.statement import words
-from spherenorm_theory.laws.equilibrium import without_eps
+from spherenorm_theory.equilibria.equilibrium import without_eps
+from spherenorm_theory.printing import words
 from tests.harness import refuses
 from tests.theory import faults
 from tests.theory.recipes import By, Keeps
@@ -250,7 +250,7 @@ def test_the_point_attracts():
     radii = []
     for decay in (0.1, 0.9, 1.9):
         values = law.traced.values(lr=1.0, weight_decay=decay)
-        radii.append(law.mean.rest(values).radius)
+        radii.append(law.mean.fixed_point(values).radius)
         keep = 1 - decay
         # W' = keep^2 W + lr^2 gamma^2 / W has the derivative keep^2 - (1 - keep^2) at rest.
         assert radii[-1] == pytest.approx(abs(2 * keep**2 - 1), abs=1e-4)

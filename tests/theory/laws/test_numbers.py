@@ -8,8 +8,8 @@ import torch
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import TraceError, equilibrium, norm_growth, turn_at_rest
-from spherenorm_theory.algebra.hyper_parameters import enter, input_names
-from spherenorm_theory.laws.evaluate import Inputs, OutsideError, evaluate
+from spherenorm_theory.evaluate import Inputs, OutsideError, evaluate
+from spherenorm_theory.hyper_parameters import scalar_names, substitute_inputs
 from tests.harness import refuses
 from tests.theory import adversaries
 from tests.theory.adversaries import REFUSED, VERDICTS
@@ -18,7 +18,7 @@ from tests.theory.recipes import By
 
 def differences(law, recipe, given, shape=(1, 5), n_steps=70):
     """Yield the differences of the law's steps to those of the code, made with plain numbers."""
-    traced, view = law.step.traced, law.agreement.view
+    traced, view = law.step.traced, law.verified_domain.view
     rule = recipe(**given)
     values = traced.numbers(**{n: x for n, x in given.items() if n in traced.hyper_parameters})
     generator = torch.Generator().manual_seed(0)
@@ -48,7 +48,7 @@ def test_a_law_is_the_step_of_its_code_or_refused(recipe, given, verdict):
             norm_growth(recipe, **given)
         return
     law = norm_growth(recipe, **given)
-    shape = (3, 4) if law.agreement.several else (1, 5)
+    shape = (3, 4) if law.verified_domain.multi_unit else (1, 5)
     found = [*differences(law, recipe, given, shape)]
     assert found
     assert max(found) < 1e-9
@@ -116,7 +116,11 @@ def test_no_number_has_the_name_of_another(names):
     law = norm_growth(scope["recipe"])
     traced = law.step.traced
     symbols = [s.name for s in traced.symbols.values()]
-    atoms = [*law.step.letters.values(), *law.step.algebra.named, *law.step.algebra.opaque]
+    atoms = [
+        *law.step.state_atoms.values(),
+        *law.step.algebra.combinations,
+        *law.step.algebra.opaque_vectors,
+    ]
     assert len({*symbols, *atoms}) == len(symbols) + len(atoms)
     assert max(differences(law, scope["recipe"], {}, n_steps=5)) < 1e-10
     given = {name: 0.25 + n / 10 for n, name in enumerate(names)}
@@ -127,9 +131,9 @@ def test_no_number_has_the_name_of_another(names):
 
 def test_a_tuple_beside_another_of_its_stem():
     values = {"beta": (0.1, 0.2), "betas": (0.3, 0.4), "betas2": 0.5}
-    names = [*itertools.chain(*input_names(values).values())]
+    names = [*itertools.chain(*scalar_names(values).values())]
     assert len({*names}) == len(names) == 5
-    entered = enter(values, {names[2]: 9.0})
+    entered = substitute_inputs(values, {names[2]: 9.0})
     assert entered == {**values, "betas": (9.0, 0.4)}
 
 

@@ -19,8 +19,8 @@ from spherenorm_theory import (
     trace,
     turn_at_rest,
 )
-from spherenorm_theory.algebra.printing import show
-from spherenorm_theory.laws.orthogonal import Overlap, factor, scale_of, share_of
+from spherenorm_theory.opaque_rules import Overlap, factor, scale_of, squared_singular_range
+from spherenorm_theory.printing import show
 from tests.harness import refuses
 from tests.theory.recipes import law_of
 
@@ -39,7 +39,7 @@ def test_an_orthogonal_factor_is_one_operation():
 def test_the_length_of_a_factor(scale):
     """c by the shape, and q in the interval that is printed."""
     rule = r.Orthogonalize(scale=scale)
-    low, high = share_of(rule)
+    low, high = squared_singular_range(rule)
     for shape in ((12, 20), (20, 12), (16, 16), (4, 3, 2, 2)):
         c, rank = scale_of(rule, shape), min(shape[0], math.prod(shape[1:]))
         for seed in range(3):

@@ -11,11 +11,11 @@ import sympy as sp
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import Proof, equilibrium, norm_growth
-from spherenorm_theory.algebra.claims import Kind
-from spherenorm_theory.algebra.statement import words
-from spherenorm_theory.algebra.symbols import Inner, Norm
-from spherenorm_theory.laws.equilibrium import without_eps
-from spherenorm_theory.report.rows import HEAD
+from spherenorm_theory.claim import Kind
+from spherenorm_theory.equilibria.equilibrium import without_eps
+from spherenorm_theory.printing import words
+from spherenorm_theory.report import HEAD
+from spherenorm_theory.symbols import Inner, Norm
 from tests.theory.mutations import survivors
 from tests.theory.recipes import WITH_LAWS, by, law_of
 
@@ -74,7 +74,7 @@ def normalized(lr=0.1, momentum=0.9):
 
 def test_a_norm_that_is_divided_by_is_assumed_to_be_positive():
     law = norm_growth(normalized)
-    assert "|p| > 0" in law.assumptions
+    assert "|p| > 0" in law.hypotheses_text
     assert "p_t = " in str(law)
 
 
@@ -89,7 +89,7 @@ def test_kinds_say_what_was_substituted():
 def test_a_closed_form_says_what_it_needs():
     law = law_of("sgdw", dampening=0.0)
     (closed,) = (c for c in law.claims if c.kind is Kind.INDUCTION)
-    held = " ".join(map(words, closed.under))
+    held = " ".join(map(words, closed.hypotheses))
     assert "constant" in held
     assert "m_0 = 0" in held
     assert "Closed form (lr, beta, wd constant; m_0 = 0)." in str(law)

@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 
 import spherenorm as sn
 from spherenorm_theory import NoEquilibriumError, equilibrium, turn_at_rest
-from spherenorm_theory.checks.random_gradients import check_turn
+from spherenorm_theory.checks import check_turn
 from tests.harness import refuses
 from tests.theory import equilibria
 from tests.theory.recipes import Keeps, keeps

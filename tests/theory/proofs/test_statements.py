@@ -8,10 +8,10 @@ import sympy as sp
 import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm_theory import Proof, beyond, equation_4, false_positive_law, lemmas, one_step
-from spherenorm_theory.algebra.statement import words
-from spherenorm_theory.algebra.symbols import Norm
+from spherenorm_theory.printing import words
 from spherenorm_theory.proofs import STATEMENTS
-from spherenorm_theory.proofs.normalized import FUNCTIONS, radial_part
+from spherenorm_theory.proofs.lemmas import FUNCTIONS, radial_part
+from spherenorm_theory.symbols import Norm
 from tests.theory import faults
 from tests.theory.mutations import survivors
 
@@ -102,10 +102,10 @@ lr, weight_decay = (sp.Symbol(n, positive=True) for n in ("lr", "weight_decay"))
 
 def coefficients(step):
     """Those of w / |w| and of g / |g| in w', and |w'|^2."""
-    weight = step.algebra.unfold(step.weight)
+    weight = step.algebra.expand_names_canonical(step.weight)
     found = [weight[n] * Norm(n) for n in "wg"]
     square = step.algebra.inner(weight, weight)
-    return [step.algebra.expand(x) for x in (*found, square)]
+    return [step.algebra.expand_and_simplify(x) for x in (*found, square)]
 
 
 @pytest.mark.parametrize("orthogonal", [True, False])
@@ -126,7 +126,7 @@ def pinned(lr=0.1, weight_decay=0.5):
 def test_decay_before_a_projection_is_a_change_of_rate():
     """R N((1 - lr wd) w - lr g) is along w - lr / (1 - lr wd) g, and as long."""
     step = one_step(pinned, scale_invariant=False)
-    weight, grad = (step.algebra.unfold(step.weight)[n] for n in "wg")
+    weight, grad = (step.algebra.expand_names_canonical(step.weight)[n] for n in "wg")
     assert sp.simplify(grad / weight + lr / (1 - lr * weight_decay)) == 0
 
 
@@ -141,17 +141,17 @@ READ_FROM = {
 @pytest.mark.parametrize("prove", READ_FROM, ids=lambda f: f.__name__)
 def test_hypotheses_are_those_of_the_record(prove):
     """A proof assumes the hypotheses of the reading of its steps, and no prose."""
-    under = {words(each) for each in proof_of(prove).under}
+    hypotheses = {words(each) for each in proof_of(prove).hypotheses}
     for name, given in READ_FROM[prove]:
         step = one_step(name, weight_decay=0.0, dampening=0.0, **given)
-        assert {words(each) for each in step.hypotheses} <= under
+        assert {words(each) for each in step.hypotheses} <= hypotheses
     from_rest = any(each.induction for each in proof_of(prove).claims)
-    assert ("m_0 = 0" in under) is from_rest
+    assert ("m_0 = 0" in hypotheses) is from_rest
 
 
 def test_statements_of_the_paper_hold_and_other_readings_fail():
     """Prop. 3.1 says the great circle, Lemma 2.2 has one rate, and Adam's sentence is a remark."""
-    with_readings = [p for p in ALL if proof_of(p).readings]
+    with_readings = [p for p in ALL if proof_of(p).counterexamples]
     assert [p.__name__ for p in with_readings] == [
         *("lemma_2_2_scheduled", "proposition_3_1", "adam_can_shrink"),
     ]

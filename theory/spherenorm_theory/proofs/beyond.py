@@ -1,22 +1,23 @@
-"""Statements that the paper leaves open, proved from recorded steps in the same way."""
+"""False positives: random directions that a scale-invariance test takes for orthogonal ones."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import sympy as sp
+from mpmath import betainc, erf, sqrt  # type: ignore[import-untyped]
 
 from spherenorm import Chain, Recipe, Scalar, chain
 from spherenorm import rules as r
-from spherenorm_theory.algebra.claims import Claim, Kind, Proof, Refutation, read_as
-from spherenorm_theory.algebra.symbols import DIMENSION, Norm, at
-from spherenorm_theory.laws.detection import derive_threshold
-from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium
-from spherenorm_theory.laws.law import Law, norm_growth
-from spherenorm_theory.laws.step import GAMMA
-from spherenorm_theory.laws.turn import growth_ratio, momenta_at_rest
-from spherenorm_theory.proofs.lemmas import RATIO, heavy_ball, summed_growth
-from spherenorm_theory.proofs.reading import (
+from spherenorm_theory.claim import Claim, Kind, Proof, Refutation, substitute
+from spherenorm_theory.equilibria.equilibrium import (
+    Equilibrium,
+    equilibrium,
+    growth_ratio,
+    momenta_at_rest,
+)
+from spherenorm_theory.norm_law import NormLaw, norm_growth
+from spherenorm_theory.proofs.context import (
     CONSTANT,
     PLAIN,
     W_NEXT,
@@ -40,6 +41,64 @@ from spherenorm_theory.proofs.reading import (
     w,
     wd,
 )
+from spherenorm_theory.proofs.lemmas import RATIO, heavy_ball, summed_growth
+from spherenorm_theory.step import GAMMA, one_step
+from spherenorm_theory.symbols import DIMENSION, Norm, at
+from spherenorm_theory.tracing import trace
+
+
+def _projected(delta: Scalar = 0.1) -> Chain:
+    return chain(r.ScaleInvarianceTest(delta), r.RadialProjection())
+
+
+def derive_threshold(dimension: int) -> sp.Expr:
+    """The squared cosine below which the recorded test passes, in terms of delta."""
+    step = one_step(trace(_projected, dimension=dimension), scale_invariant=False)
+    (relation,) = {*step.facts.tests_assumed_false}
+    bound = sp.Lt(relation.lhs, relation.rhs).rhs
+    return sp.cancel(bound**2 / (Norm("w") * Norm("g")) ** 2)
+
+
+def false_positive_rate(
+    delta: float = 0.1, dimension: int | None = None, channels: int = 1
+) -> float:
+    """P(every channel of a weight passes the test) for isotropic random gradients.
+
+    The cosine of a fixed and a random direction in R^d has cos^2 ~ Beta(1/2, (d-1)/2), so that one
+    unit passes with probability
+
+        I_{delta^2/d}(1/2, (d-1)/2)  ->  erf(delta / sqrt(2)) = P(|N(0, 1)| < delta)  as d -> oo,
+
+    and the greatest cosine of c independent channels stays below the threshold with that to the
+    power c.
+
+    Args:
+        delta: the threshold of the test.
+        dimension: entries of a unit; None is the limit.
+        channels: units that all have to pass.
+
+    Raises:
+        ValueError: delta is not positive, channels < 1, or dimension < 2.
+
+    Example:
+        >>> round(false_positive_rate(0.1), 4)
+        0.0797
+    """
+    if not delta > 0:
+        raise ValueError(f"delta must be positive, got {delta!r}")
+    if channels < 1 or (dimension is not None and dimension < 2):
+        raise ValueError(
+            "need channels >= 1 and dimension >= 2, "
+            f"got channels={channels!r}, dimension={dimension!r}"
+        )
+    if dimension is None:
+        one = erf(delta / sqrt(2))
+    else:
+        one = betainc(0.5, (dimension - 1) / 2, 0, min(1.0, delta**2 / dimension), regularized=True)
+    return float(one) ** channels
+
+
+# Statements that the paper leaves open, proved from recorded steps in the same way.
 
 
 def average_momentum(lr: Scalar = 0.1, momentum: Scalar = 0.9) -> Chain:
@@ -91,13 +150,13 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
     vectors = {"s": step.weight - w, "p": p, "m'": p, "r": p - m * root}
     # 1 + beta - sqrt(beta), as a sum of squares
     certain = (root - sp.Rational(1, 2)) ** 2 + sp.Rational(3, 4)
-    bounded = Reading(step, vectors, under=(CONSTANT,)).induction(
+    bounded = Reading(step, vectors, hypotheses=(CONSTANT,)).induction(
         "the bound on the momentum's radial part, with r = p - sqrt(beta) m",
         sp.Le(at(WM, t), -lr * root / 2 * at(M, t)),
         lr * (certain * at(P, t) + root / 2 * at(Norm("r") ** 2, t)),
     )
     slack = sp.Symbol("slack", nonnegative=True)
-    worst = read_as(bounded.relation.rhs, {at(M, t): M}) - slack
+    worst = substitute(bounded.relation.rhs, {at(M, t): M}) - slack
     grown = S - 2 * lr * beta**2 * WM
     least = {W_NEXT: W + grown.xreplace({WM: worst})}
     gain = S + lr**2 * beta ** sp.Rational(5, 2) * M + 2 * lr * beta**2 * slack
@@ -105,7 +164,7 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
     return Proof(
         "Nesterov",
         (
-            Claim(*never, under=bounded.under),
+            Claim(*never, hypotheses=bounded.hypotheses),
             *Reading(step, vectors).shown(
                 ("the cross term", sp.Eq(WS, -lr * beta**2 * WM)),
                 ("the norm", sp.Eq(W_NEXT, W + grown)),
@@ -180,11 +239,11 @@ def ratio_laws() -> Proof:
         ("coupled decay", sp.Eq(RATIO, 1 + 2 * entered), coupled),
     )
 
-    def shown(about: str, relation: sp.Eq, law: Law) -> Claim:
+    def shown(about: str, relation: sp.Eq, law: NormLaw) -> Claim:
         found = growth_ratio(law)
-        meanings = {RATIO: found, AT: sp.Lambda(beta, found), KAPPA: law.kappa}
-        meanings |= {growth: S * found, G: at_rest[G]}
-        return Claim(about, relation, Kind.MEAN_FIELD, meanings, under=RANDOM)
+        substitution = {RATIO: found, AT: sp.Lambda(beta, found), KAPPA: law.kappa}
+        substitution |= {growth: S * found, G: at_rest[G]}
+        return Claim(about, relation, Kind.MEAN_FIELD, substitution, hypotheses=RANDOM)
 
     return Proof(
         "Ratio laws",
@@ -212,8 +271,8 @@ def equilibria_of_the_literature() -> Proof:
     def shown(about: str, published: sp.Expr, law: Equilibrium, derived: sp.Expr) -> Claim:
         symbol = FOURTH if "norm" in about else TURN
         kind = Kind.LITERATURE if "Wan" in about or "Kosson" in about else Kind.MEAN_FIELD
-        meanings = {symbol: derived}
-        return Claim(about, sp.Eq(symbol, published), kind, meanings, under=law.hypotheses)
+        substitution = {symbol: derived}
+        return Claim(about, sp.Eq(symbol, published), kind, substitution, hypotheses=law.hypotheses)
 
     return Proof("Equilibria", (
         shown("SGD with momentum, norm (Wan, exactly)", wan, sgdm, sgdm.fourth_power),
@@ -257,7 +316,10 @@ def matched_decay() -> Proof:
     )
     return Proof(
         "Matched decay",
-        tuple(Claim(*row, Kind.MEAN_FIELD, known, under=under) for row, known, under in rows),
+        tuple(
+            Claim(*row, Kind.MEAN_FIELD, known, hypotheses=hypotheses)
+            for row, known, hypotheses in rows
+        ),
     )
 
 
@@ -289,7 +351,7 @@ def false_positive_law() -> Proof:
     large = {kernel: sp.exp((d - 3) / 2 * sp.log(1 - x**2 / d))}
     integral = sp.Integral(2 / whole * normal, (x, 0, delta))
     erf = sp.erf(delta / sp.sqrt(2))
-    under = ("a direction uniform on the sphere", "one unit")
+    hypotheses = ("a direction uniform on the sphere", "one unit")
     by_algebra: tuple[Any, ...] = (
         ("its slope is the density at the ends", slope, {}),
         ("and none passes at a threshold of 0", sp.Eq(rate(0), 0), {rate: sp.Lambda(delta, law)}),
@@ -307,7 +369,7 @@ def false_positive_law() -> Proof:
     return Proof(
         "False positives",
         (
-            *(Claim(about, relation, Kind.IDENTITY, known, under=under)
+            *(Claim(about, relation, Kind.IDENTITY, known, hypotheses=hypotheses)
               for about, relation, known in by_algebra),
             Claim("the threshold of the code", *recorded),
             bound,

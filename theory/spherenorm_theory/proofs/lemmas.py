@@ -1,24 +1,24 @@
-"""The statements of the paper, each proved from the recorded step of a recipe.
+"""Eq. 4: scale invariance makes the gradient orthogonal to the weight.
 
-Every function takes the recipe that it is about, so that a recipe with a fault can be shown to
-fail. Notation: p_t is the momentum after the gradient of step t entered, and q_t is its projection.
-
-Source: Heo et al., *AdamP*, ICLR 2021, arXiv:2006.08217.
+By the chain rule, and from the recorded autograd gradients of normalized functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import sympy as sp
+import torch
+from torch import Tensor
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra.claims import Claim, Induction, Kind, Proof, Refutation
-from spherenorm_theory.algebra.symbols import Inner, Norm, at
-from spherenorm_theory.laws.law import norm_growth
-from spherenorm_theory.proofs.reading import (
+from spherenorm.record import record
+from spherenorm_theory.claim import Claim, Induction, Kind, Proof, Refutation
+from spherenorm_theory.interpreter import interpret
+from spherenorm_theory.norm_law import norm_growth
+from spherenorm_theory.proofs.context import (
     AT_REST,
     CONSTANT,
     PLAIN,
@@ -41,6 +41,88 @@ from spherenorm_theory.proofs.reading import (
     t,
     w,
 )
+from spherenorm_theory.symbols import DIMENSION, Inner, Norm, Vector, at
+from spherenorm_theory.vectors import VectorAlgebra
+
+Function = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def normalize(z: Tensor, entries: Tensor) -> Tensor:
+    """Norm(z) = (z - mean) / standard deviation (paper, Section 2.1), with no eps."""
+    centred = z - z.sum() / entries
+    return centred / ((centred * centred).sum() / entries).sqrt()
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / (x * x).sum(1, keepdim=True).sqrt()
+
+
+FUNCTIONS: dict[str, Function] = {
+    "batch and layer normalization of any pre-activations": (
+        lambda z, x, c, entries: (x * normalize(z, entries)).sum()
+    ),
+    "linear layer of normalized weights": lambda w, x, c, entries: (c * _unit(w) * x).sum(),
+    "weight normalization": lambda w, x, c, entries: (
+        c * w / (w * w).sum(1, keepdim=True).sqrt() * x
+    ).sum(),
+    "cosine loss": lambda w, x, c, entries: 1 - (_unit(w) * _unit(x)).sum(),
+}
+"""Functions of a vector w, or of pre-activations z, with data x and a number c, in any dimension.
+
+Each is <x, normalized output> or the like, so that x stands for any loss that follows. The
+pre-activations of a unit over a batch, or of a sample over the units, are linear in the weight:
+<W, grad_W> = sum <z, grad_z>.
+"""
+
+
+def equation_4(functions: Mapping[str, Function] = FUNCTIONS) -> Proof:
+    """Eq. 4: f(c w) = f(w) for all c > 0 gives 0 = d f(c w) / dc = <w, grad f(w)>.
+
+    First for any f, which is then a function h of w / |w|, in three dimensions; then for
+    `functions`, from the recorded code of autograd, for vectors of any dimension and any data.
+
+    Args:
+        functions: as `FUNCTIONS`.
+
+    Example:
+        >>> equation_4().proved
+        True
+    """
+    radial = scalar("<w,grad f(w)>")
+    any_function = "any function of the direction alone, an instance in three dimensions"
+    cases = {any_function: (Kind.IDENTITY, {radial: _any_function()})}
+    cases |= {name: (Kind.DERIVED, {radial: radial_part(f)}) for name, f in functions.items()}
+    hypotheses = ("f(c w) = f(w) for all c > 0", "no eps")
+    return Proof(
+        "Eq. 4",
+        tuple(
+            Claim(n, sp.Eq(radial, 0), *case, hypotheses=hypotheses) for n, case in cases.items()
+        ),
+        remark="the eps of a normalization layer leaves a residue that `check` measures",
+    )
+
+
+def _any_function() -> sp.Expr:
+    """<w, grad f(w)> for f(w) = h(w / |w|)."""
+    w = sp.symbols("w1:4", positive=True)
+    f = sp.Function("h")(*(x / sp.sqrt(sum(x**2 for x in w)) for x in w))
+    along = sp.Add(*(x * sp.diff(f, x) for x in w))
+    return along.xreplace({partial: sp.Dummy() for partial in along.atoms(sp.Subs)})
+
+
+def radial_part(function: Function) -> sp.Expr:
+    """<w, grad> of a function, for vectors of any dimension."""
+    # The values of the tensors that it is recorded at do not matter.
+    tensors = (torch.full(x, 4.0, dtype=torch.float64) for x in ((1, 4), (1, 4), (1, 1), ()))
+    written = record(torch.func.grad(function), *tensors)
+    algebra, w = VectorAlgebra(), Vector.atom("w")
+    inputs = [w, Vector.atom("x"), sp.Symbol("c", real=True), DIMENSION]
+    (gradient,) = interpret(written, algebra, inputs)
+    return algebra.expand_and_simplify(algebra.inner(w, gradient))
+
+
+# The statements of the paper, each proved from the recorded step of a recipe.
+
 
 RATIO = scalar("growth/Sum(|s|^2)")
 
@@ -82,7 +164,7 @@ def lemma_2_1(recipe: str | Recipe = "sgd") -> Proof:
     |w'|^2 = |w|^2 + lr^2 |g|^2.
     """
     step = norm_growth(recipe, momentum=0.0, **PLAIN).step
-    read = Reading(step, under=(sp.Gt(Norm("g"), 0, evaluate=False),))
+    read = Reading(step, hypotheses=(sp.Gt(Norm("g"), 0, evaluate=False),))
     return Proof(
         "Lemma 2.1",
         read.shown(
@@ -101,7 +183,7 @@ def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
     read = _read_momentum(recipe, CONSTANT)
     one = "one step", sp.Eq(W_NEXT, W + lr**2 * P - 2 * lr * WP)
     claims = _at_a_rate(read, lr, lambda x: lr * _sum_before_t(x))
-    return Proof("Lemma 2.2", (*claims, *replace(read, under=()).shown(one)))
+    return Proof("Lemma 2.2", (*claims, *replace(read, hypotheses=()).shown(one)))
 
 
 def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
@@ -133,11 +215,11 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
     )
 
 
-def _read_momentum(recipe: str | Recipe, *under: str) -> Reading:
+def _read_momentum(recipe: str | Recipe, *hypotheses: str) -> Reading:
     """The step of a recipe like SGD, in products of its momentum p = m' in place of g."""
     step = norm_growth(recipe, **PLAIN).step
     p = momentum_of(step)
-    return Reading(step, {"p": p, "m'": p}, letter="p", under=under)
+    return Reading(step, {"p": p, "m'": p}, letter="p", hypotheses=hypotheses)
 
 
 def _sum_before_t(term: sp.Expr) -> sp.Sum:
@@ -150,7 +232,9 @@ def _at_a_rate(
     """Lemma 2.2 at the rate of step t, with `total` for x -> Sum(lr_k x_k, k < t)."""
     relation = sp.Eq(at(WM, t), -total(beta ** (t - 1 - k) * at(P, k)))
     cross = replace(read, by={lr: rate}).induction("the cross term", relation)
-    by = replace(read, by={lr: rate, relation.lhs: relation.rhs}, under=(AT_REST, *read.under))
+    by = replace(
+        read, by={lr: rate, relation.lhs: relation.rhs}, hypotheses=(AT_REST, *read.hypotheses)
+    )
     plain = at(W, t) + rate**2 * at(P, t)
     past = 2 * rate * total(beta ** (t - k) * at(P, k))
     lemma, faster = by.shown(
@@ -175,16 +259,16 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
     """
     total, deficit, ratio = summed_growth()
     of_momentum = sp.Function("ratio")
-    meanings = {**ratio.meanings, of_momentum: sp.Lambda(beta, ratio.meanings[RATIO])}
-    under = ("|p_k| the same with and without momentum", "Sum(|p_k|^2) positive and finite",
+    substitution = {**ratio.substitution, of_momentum: sp.Lambda(beta, ratio.substitution[RATIO])}
+    hypotheses = ("|p_k| the same with and without momentum", "Sum(|p_k|^2) positive and finite",
              "momentum in (0, 1)")  # fmt: skip
     limit = sp.Eq(RATIO, 1 + 2 * beta / (1 - beta))
     usual = sp.Eq(of_momentum(sp.Rational(9, 10)), 19)
     return Proof(
         "Corollary 2.3",
         (
-            Claim("the growth ratio", limit, Kind.DERIVED, meanings, under=under),
-            Claim("its usual value", usual, Kind.DERIVED, meanings),
+            Claim("the growth ratio", limit, Kind.DERIVED, substitution, hypotheses=hypotheses),
+            Claim("its usual value", usual, Kind.DERIVED, substitution),
             heavy_ball("the cross term", recipe, PLAIN),
             total,
             deficit,
@@ -197,9 +281,11 @@ def heavy_ball(about: str, recipe: str | Recipe, given: dict[str, Any]) -> Claim
     """<w', s'> = beta (<w, s> + |s|^2), from the law of a recipe."""
     law = norm_growth(recipe, **given)
     (unknown,) = law.cross.free_symbols & {*law.recursion}
-    later, under = Inner("w'", "s'"), (*law.step.hypotheses, CONSTANT)
-    meanings = {later: law.cross / unknown * law.recursion[unknown], WS: law.cross}
-    return Claim(about, sp.Eq(later, beta * (WS + S)), Kind.DERIVED, meanings, under=under)
+    later, hypotheses = Inner("w'", "s'"), (*law.step.hypotheses, CONSTANT)
+    substitution = {later: law.cross / unknown * law.recursion[unknown], WS: law.cross}
+    return Claim(
+        about, sp.Eq(later, beta * (WS + S)), Kind.DERIVED, substitution, hypotheses=hypotheses
+    )
 
 
 def summed_growth() -> tuple[Claim, Claim, Claim]:
@@ -211,9 +297,11 @@ def summed_growth() -> tuple[Claim, Claim, Claim]:
     # |w'|^2 - |w|^2 = |s|^2 + 2 y, and y is 0 in the end.
     growth = 1 + 2 * total.rhs.coeff(moved) / total.lhs.coeff(crossed)
     limit, about = sp.Eq(RATIO, (1 + beta) / (1 - beta)), "the growth ratio, once <w, s> is gone"
-    under = (AT_REST, CONSTANT)
+    hypotheses = (AT_REST, CONSTANT)
     return (
-        Claim("the sum over the steps", total, Kind.INDUCTION, induction=step, under=under),
+        Claim(
+            "the sum over the steps", total, Kind.INDUCTION, induction=step, hypotheses=hypotheses
+        ),
         Claim("the exact deficit", deficit, Kind.DERIVED, {crossed: total.rhs / (1 - beta)}),
         Claim(about, limit, Kind.DERIVED, {RATIO: growth}),
     )
@@ -252,7 +340,7 @@ def proposition_3_1(plain: str | Recipe = "sgd", projected: str | Recipe = "sgdp
     where = {tan_o: -Inner("q", "w^o") / Inner("w", "w^o")}
     where |= {tan_p: -Inner("q", "w^p") / Inner("w", "w^p")}
     vectors = {"p": momentum_of(kept), "q": q, "w^o": original.weight, "w^p": kept.weight}
-    read = Reading(kept, vectors, where=where, under=original.hypotheses)
+    read = Reading(kept, vectors, where=where, hypotheses=original.hypotheses)
     turned = (
         step_in_the_plane(each, [1, 0], [0, 1], [-2, 0], lr=1.0, momentum=0.5, **PLAIN)
         for each in (plain, projected)
