@@ -41,8 +41,8 @@ from spherenorm_theory.tracing import Trace, TraceError, trace
 __all__ = [
     "Check",
     "Equilibrium",
-    "NormLaw",
     "NoEquilibriumError",
+    "NormLaw",
     "Proof",
     "RunLaw",
     "Step",

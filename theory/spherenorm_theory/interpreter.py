@@ -1,12 +1,23 @@
-"""Operations on each entry of formal vectors: linear ones give vectors, any others atoms."""
+"""The interpreter: runs a recorded step on formal vectors, one registered rule per operation.
+
+A rule is a function of the `Interpreter` and of the arguments of the operation:
+
+    @register(aten.softplus)
+    def softplus(ops, x, beta=1, threshold=20):
+        ...
+
+Its arguments are vectors, entrywise products, conditions or sympy scalars, and so is its result.
+What `spherenorm.operations` derives from other operations, such as `lerp` or `rsqrt`, needs no
+rule: the interpreter runs the same derivation that the kernels use.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, partialmethod
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import sympy as sp
 import torch
@@ -18,10 +29,210 @@ from spherenorm_theory.opaque_rules import MARK, RANK, SCALE, SHARE
 from spherenorm_theory.printing import show
 from spherenorm_theory.symbols import DIMENSION, Norm, Vector, canonical_form, exact, is_entry
 from spherenorm_theory.tracing import TraceError
-from spherenorm_theory.vectors import OpaqueVector, Product, VectorAlgebra, is_entrywise
+from spherenorm_theory.vectors import (
+    AtomKind,
+    EntrywiseProduct,
+    OpaqueVector,
+    VectorAlgebra,
+    is_entrywise_condition,
+)
+
+aten = torch.ops.aten
+
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+
+STORAGE_OPTIONS = {
+    *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"),
+}
+"""Options that say how a tensor is stored, not what it holds."""
+
+RULES: dict[str, Callable[..., Any]] = {}
+"""The rule of each operation, by the name of its packet in aten."""
 
 
-def exact_or_same(argument: Any) -> Any:
+def register(*packets: Any) -> Callable[[Rule], Rule]:
+    """Register the rule of some operations.
+
+    Args:
+        packets: operations of aten, such as `aten.mul`, or names.
+
+    Example:
+        >>> @register("cube_for_this_example")
+        ... def cube(ops, x):
+        ...     return ops.mul(x, ops.mul(x, x))
+        >>> RULES.pop("cube_for_this_example") is cube
+        True
+    """
+
+    def add_rule(rule: Rule) -> Rule:
+        for packet in packets:
+            RULES[packet if isinstance(packet, str) else packet.__name__] = rule
+        return rule
+
+    return add_rule
+
+
+class Interpreter:
+    """The context in which a rule runs: the algebra, and the shapes of its call.
+
+    An operation is an attribute: `ops.mul(a, b)` runs the rule of `aten.mul`.
+
+    Attributes:
+        algebra: the algebra of the vectors.
+        input_shape: shape of the first tensor argument.
+        output_shape: shape of the result.
+    """
+
+    def __init__(
+        self, algebra: VectorAlgebra, input_shape: tuple[int, ...], output_shape: tuple[int, ...]
+    ) -> None:
+        self.algebra, self.input_shape, self.output_shape = algebra, input_shape, output_shape
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        rule = find_rule(name)
+        if rule is None:
+            raise AttributeError(f"aten_{name}")
+        return partial(rule, self)
+
+    @property
+    def keeps_size(self) -> bool:
+        """True if the result has as many entries as the argument."""
+        return math.prod(self.output_shape) == math.prod(self.input_shape)
+
+    def to_linear(self, *arguments: Any) -> list[Any]:
+        """Return arguments as vectors and exact scalars."""
+        return [self.algebra.to_linear(to_exact(argument)) for argument in arguments]
+
+    def apply(self, kind: AtomKind, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return a function of scalars, or the opaque vector of a function of each entry."""
+        linear = self.to_linear(*arguments)
+        if any(isinstance(argument, Vector) for argument in linear):
+            return self.algebra.apply_to_entries(kind, function, *linear)
+        return function(*linear)
+
+
+def find_rule(name: str) -> Callable[..., Any] | None:
+    """Return the rule of an operation, registered or derived from others; None without one."""
+    row = OPERATIONS.get(name)
+    return RULES.get(name) or (row.derived if row is not None else None)
+
+
+def interpret(record: Record, algebra: VectorAlgebra, inputs: Sequence[Any]) -> list[Any]:
+    """Return the outputs of a recorded step on formal vectors and scalars.
+
+    Args:
+        record: the recorded step.
+        algebra: the algebra of the vectors.
+        inputs: a vector or a scalar for each input of the record.
+
+    Raises:
+        TraceError: an operation has no rule, or its rule refuses the arguments. The message has
+            the line of code from which the operation came.
+    """
+    values: dict[Value, Any] = dict(zip(record.inputs, inputs, strict=True))
+    for value, constant in record.constants.items():
+        is_used = any(value in call.values() for call in record.needed)
+        if is_used and constant.numel() != 1:
+            raise TraceError(
+                f"the step holds a constant tensor of shape {tuple(constant.shape)}, which has no "
+                "symbol"
+            )
+        if is_used:
+            values[value] = exact(constant.item())
+    for call in record.needed:
+        values[call.result] = algebra.replace_by_name(_apply_call(call, algebra, values))
+        if call.in_place:
+            # The recorder writes operations out of place. Only torch's own code leaves some in
+            # place, and a later call then reads the argument.
+            values[call.arguments[0]] = values[call.result]
+    outputs = record.outputs if isinstance(record.outputs, (list, tuple)) else [record.outputs]
+    return [algebra.to_linear(values[output]) for output in outputs]
+
+
+def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[Value, Any]) -> Any:
+    """Run the rule of one recorded call."""
+    name = call.name.rpartition(".")[0]
+    rule = _rule_of_call(call)
+    if rule is None and call.packet.removesuffix("_") == "copy":
+        raise TraceError(
+            "the code writes into the weight, the gradient or the state that it is given, where a "
+            "rule returns new tensors; read `x.mul(a)` for `x.mul_(a)`"
+        )
+    if rule is None:
+        raise TraceError(f"{name} has no meaning on formal vectors yet; it came from {call.line}")
+    _refuse_rounding(call)
+    _refuse_outer_products(call)
+
+    def look_up(argument: Any, convert: Callable[[Any], Any]) -> Any:
+        if isinstance(argument, (list, tuple)):
+            return [look_up(item, convert) for item in argument]
+        if isinstance(argument, Value):
+            return algebra.replace_by_name(values[argument])
+        return convert(argument)
+
+    shapes = [tuple(x.shape) for x in call.arguments if isinstance(x, Value)]
+    ops = Interpreter(algebra, shapes[0] if shapes else (), tuple(call.result.shape))
+    options = {key: x for key, x in call.options.items() if key not in STORAGE_OPTIONS}
+    try:
+        arguments = [look_up(x, to_exact) for x in call.arguments]
+        return rule(ops, *arguments, **{key: look_up(x, to_exact) for key, x in options.items()})
+    except (TypeError, NotImplementedError, KeyError, AttributeError, OverflowError) as error:
+        printed = [look_up(x, str) for x in call.arguments]
+        printed += [f"{key}={look_up(x, str)}" for key, x in options.items()]
+        text = ", ".join(show(x) if isinstance(x, Vector) else str(x) for x in printed)
+        raise TraceError(
+            f"{name}({text}) has no meaning on formal vectors ({error}); it came from {call.line}"
+        ) from error
+
+
+def _rule_of_call(call: Call) -> Callable[..., Any] | None:
+    if call.packet == MARK:
+        return RULES["mark"]
+    row = of_overload(call.name)
+    by_row = find_rule(row.name) if row is not None else None
+    return find_rule(call.packet.removesuffix("_")) or by_row
+
+
+def _refuse_rounding(call: Call) -> None:
+    """Refuse an operation that rounds float64 numbers.
+
+    Raises:
+        TraceError: naming the two types.
+    """
+    argument_types, result_type = [value.dtype for value in call.values()], call.result.dtype
+    is_exact = result_type in (torch.float64, torch.bool) or not any(
+        dtype.is_floating_point for dtype in argument_types
+    )
+    casts_to_bool = call.packet in ("_to_copy", "to") and result_type is torch.bool
+    rounds = torch.float64 in argument_types and (casts_to_bool or not is_exact)
+    if rounds and not call.packet.startswith("arg"):
+        raise TraceError(
+            f"{call.name.rpartition('.')[0]} rounds {torch.float64} to {result_type}, and a law is "
+            f"about exact numbers; it came from {call.line}"
+        )
+
+
+def _refuse_outer_products(call: Call) -> None:
+    """Refuse an operation that pairs each entry of a unit with other ones, such as w - w.T.
+
+    Raises:
+        TraceError: naming the shapes.
+    """
+    sizes = [value.shape.numel() for value in call.values()]
+    if sizes and call.result.shape.numel() > max(sizes) > 1:
+        shapes = ", ".join(str(tuple(value.shape)) for value in call.values())
+        raise TraceError(
+            f"{call.name.rpartition('.')[0]} of {shapes} gives {tuple(call.result.shape)}: the "
+            "entries of a unit are paired with other ones of it; it came from "
+            f"{call.line}"
+        )
+
+
+# Constants
+
+
+def to_exact(argument: Any) -> Any:
+    """Return a Python number as an exact one, and any other argument as it is."""
     if not isinstance(argument, (int, float)) or isinstance(argument, bool):
         return argument
     if not math.isfinite(argument):
@@ -29,366 +240,317 @@ def exact_or_same(argument: Any) -> Any:
     return exact(argument)
 
 
-def ones(x: sp.Expr) -> Vector:
-    """The vector with the scalar x in every entry."""
-    return Vector({"1": x}) if x != 0 else Vector()
+def filled(scalar: sp.Expr) -> Vector:
+    """Return the vector with the scalar in every entry."""
+    return Vector({"1": scalar}) if scalar != 0 else Vector()
 
 
-def as_vector(x: Any) -> Vector:
-    return x if isinstance(x, Vector) else ones(x)
+def to_vector(x: Any) -> Vector:
+    """Return a vector as it is, and a scalar as the vector that is filled with it."""
+    return x if isinstance(x, Vector) else filled(x)
 
 
-def _function(function: Callable[..., Any], prefix: str = "e") -> Any:
-    """A function of a scalar; of a vector, the atom for its function of every entry."""
-
-    def operation(self: Entrywise, *arguments: Any) -> Any:
-        return self.apply(prefix, function, *arguments)
-
-    return operation
+@register(aten.full)
+def full(ops: Interpreter, size: Any, value: Any, *_: Any) -> Any:
+    value = to_exact(value)
+    return value if all(n == 1 for n in size) else filled(value)
 
 
-class Entrywise:
-    """Operations entry by entry: a linear one gives a vector, any other one an atom.
-
-    Attributes:
-        formal: the algebra.
-        entered, shape: of the first argument, and of the result.
-    """
-
-    def __init__(
-        self, formal: VectorAlgebra, entered: tuple[int, ...], shape: tuple[int, ...]
-    ) -> None:
-        self.formal, self.with_given_numbers, self.shape = formal, entered, shape
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """An operation that the library derives from others."""
-        row = OPERATIONS.get(name)
-        if row is None or row.derived is None:
-            raise AttributeError(f"aten_{name}")
-        return partial(row.derived, self)
-
-    @property
-    def same_size(self) -> bool:
-        """True if the result has as many entries as the argument."""
-        return math.prod(self.shape) == math.prod(self.with_given_numbers)
-
-    def read(self, *arguments: Any) -> list[Any]:
-        """Arguments as vectors and exact scalars."""
-        return [self.formal.linear(exact_or_same(x)) for x in arguments]
-
-    def apply(self, prefix: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        read = self.read(*arguments)
-        if any(isinstance(x, Vector) for x in read):
-            return self.formal.apply(prefix, function, *read)
-        return function(*read)
-
-    def add(self, a: Any, b: Any, alpha: Any = 1) -> Any:
-        a, b = self.read(a, b if alpha == 1 else self.mul(b, alpha))
-        if not (isinstance(a, Vector) or isinstance(b, Vector)):
-            return a + b
-        return as_vector(a) + as_vector(b)
-
-    def mul(self, a: Any, b: Any) -> Any:
-        a, b = self.read(a, b)
-        for constant, other in ((a, b), (b, a)):
-            if not isinstance(other, Vector):
-                continue
-            if not isinstance(constant, Vector):
-                return other.scaled(constant)
-            if {*constant} == {"1"}:  # the same number in every entry is a scale
-                return other.scaled(constant["1"])
-        if not isinstance(a, Vector):
-            return a * b
-        if math.prod(self.shape) > math.prod(self.with_given_numbers) > 1:
-            raise NotImplementedError("an outer product is no vector")
-        return Product(a, b)
-
-    def div(self, a: Any, b: Any) -> Any:
-        a, b = self.read(a, b)
-        if isinstance(b, Vector) and {*b} == {"1"}:
-            b = b["1"]
-        return (
-            self.apply("u", operator.truediv, a, b) if isinstance(b, Vector) else self.mul(a, 1 / b)
-        )
-
-    def addcdiv(self, a: Any, b: Any, c: Any, value: Any = 1) -> Any:
-        # The factor stays outside, so that the ratio is the same atom with any factor.
-        return self.add(a, self.div(b, c), value)
-
-    def pow(self, a: Any, b: Any) -> Any:
-        (b,) = self.read(b)
-        if b == sp.S.Half:
-            return self.sqrt(a)
-        return self.mul(a, a) if b == 2 else self.apply("e", operator.pow, a, b)
-
-    def sqrt(self, a: Any) -> Any:
-        root = self.apply("e", sp.sqrt, a)
-        # The root of a square of which the sign is known: (1 - beta)^2 |g|^2.
-        square = isinstance(root, sp.Pow) and root.base.is_Mul and root.base.has(Norm)
-        return sp.sqrt(sp.factor(root.base)) if square else root
-
-    def sign(self, a: Any) -> Any:
-        (a,) = self.read(a)
-        if not isinstance(a, Vector):
-            return sp.sign(a)
-        made = OpaqueVector(sp.sign(self.formal.entry(a), evaluate=False), a, square=DIMENSION)
-        return self.formal.atom("u", made)
-
-    neg = partialmethod(mul, -1)
-    abs, exp, cos = _function(sp.Abs), _function(sp.exp), _function(sp.cos)
-    log, tanh, sin = (_function(each, "u") for each in (sp.log, sp.tanh, sp.sin))
-    remainder, reciprocal = _function(sp.Mod, "u"), _function(lambda x: 1 / x)
-
-    def sinc(self, a: sp.Expr) -> sp.Expr:
-        """sin(pi a) / (pi a), as torch defines it, at a != 0: the step is not zero."""
-        self.formal.facts.assume_nonzero_norms(a)
-        return sp.sin(sp.pi * a) / (sp.pi * a)
-
-    def clamp(self, a: Any, low: Any = None, high: Any = None) -> Any:
-        (a,) = self.read(a)
-        if not isinstance(a, Vector):
-            derived = OPERATIONS["clamp"].derived
-            assert derived is not None
-            return derived(self, a, low, high)
-
-        def clipped(x: sp.Expr) -> sp.Expr:
-            ends = [(low, sp.Lt), (high, sp.Gt)]
-            found = [(end, beyond(x, end)) for end, beyond in ends if end is not None]
-            return sp.Piecewise(*found, (x, True))
-
-        return self.apply("u", clipped, a)
-
-    clamp_min = clamp
-
-    def clamp_max(self, a: Any, high: Any) -> Any:
-        return self.clamp(a, None, high)
+@register(aten.full_like)
+def full_like(ops: Interpreter, a: Any, value: Any, *_: Any) -> Any:
+    value = to_exact(value)
+    return filled(value) if isinstance(a, (Vector, EntrywiseProduct)) else value
 
 
-# The operations of formal vectors, and the reading of a record by them.
+@register(aten.eye)
+def eye(ops: Interpreter, n: sp.Expr, *_: Any) -> sp.Expr:
+    if n != 1:
+        raise NotImplementedError("the identity matrix of more than one unit")
+    return sp.S.One
 
 
-STORAGE = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"}
-"""Options that say how a tensor is stored, not what it holds."""
+# Arithmetic
 
 
-def interpret(record: Record, formal: VectorAlgebra, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of a record on formal vectors and scalars.
-
-    Args:
-        record: of a step.
-        formal: the algebra.
-        inputs: a value for each input.
-
-    Raises:
-        TraceError: an operation that has no meaning on formal vectors, with the line it came from.
-    """
-    values: dict[Value, Any] = dict(zip(record.inputs, inputs, strict=True))
-    for value, constant in record.constants.items():
-        if any(value in call.values() for call in record.needed):
-            if constant.numel() != 1:
-                shape = tuple(constant.shape)
-                raise TraceError(
-                    f"the step holds a constant tensor of shape {shape}, which has no symbol"
-                )
-            values[value] = exact(constant.item())
-    for call in record.needed:
-        values[call.result] = formal.replace_by_name(_apply_call(call, formal, values))
-        if call.in_place:
-            # The record has ordinary operations in place of these, but for some inside of torch's
-            # own.
-            values[call.arguments[0]] = values[call.result]
-    outputs = record.outputs if isinstance(record.outputs, (list, tuple)) else [record.outputs]
-    return [formal.linear(values[out]) for out in outputs]
+@register(aten.add)
+def add(ops: Interpreter, a: Any, b: Any, alpha: Any = 1) -> Any:
+    a, b = ops.to_linear(a, b if alpha == 1 else ops.mul(b, alpha))
+    if not (isinstance(a, Vector) or isinstance(b, Vector)):
+        return a + b
+    return to_vector(a) + to_vector(b)
 
 
-def _apply_call(call: Call, formal: VectorAlgebra, values: Mapping[Value, Any]) -> Any:
-    """The result of one operation."""
-    name, row = call.name.rpartition(".")[0], of_overload(call.name)
-    entered = [tuple(a.shape) for a in call.arguments if isinstance(a, Value)]
-    on = Operations(formal, entered[0] if entered else (), tuple(call.result.shape))
-    plain = "mark" if call.packet == MARK else call.packet.removesuffix("_")
-    operation = getattr(on, plain, None) or getattr(on, row.name if row else "", None)
-    if operation is None and plain == "copy":
-        raise TraceError(
-            "the code writes into the weight, the gradient or the state that it is given, where a "
-            "rule returns new tensors; read `x.mul(a)` for `x.mul_(a)`"
-        )
-    if operation is None:
-        raise TraceError(f"{name} has no meaning on formal vectors yet; it came from {call.line}")
-    _refuse_rounding_and_mixing(call)
-
-    def value(x: Any, entry: Callable[[Any], Any]) -> Any:
-        if isinstance(x, (list, tuple)):
-            return [value(each, entry) for each in x]
-        return formal.replace_by_name(values[x]) if isinstance(x, Value) else entry(x)
-
-    options = {k: x for k, x in call.options.items() if k not in STORAGE}
-    try:
-        arguments = [value(x, exact_or_same) for x in call.arguments]
-        return operation(*arguments, **{k: value(x, exact_or_same) for k, x in options.items()})
-    except (TypeError, NotImplementedError, KeyError, AttributeError, OverflowError) as error:
-        given = [value(x, str) for x in call.arguments]
-        given += [f"{k}={value(x, str)}" for k, x in options.items()]
-        shown = ", ".join(show(x) if isinstance(x, Vector) else str(x) for x in given)
-        raise TraceError(
-            f"{name}({shown}) has no meaning on formal vectors ({error}); it came from {call.line}"
-        ) from error
+@register(aten.mul)
+def mul(ops: Interpreter, a: Any, b: Any) -> Any:
+    a, b = ops.to_linear(a, b)
+    for factor, other in ((a, b), (b, a)):
+        if not isinstance(other, Vector):
+            continue
+        if not isinstance(factor, Vector):
+            return other.scaled(factor)
+        if {*factor} == {"1"}:  # a vector with one number in every entry scales the other
+            return other.scaled(factor["1"])
+    if not isinstance(a, Vector):
+        return a * b
+    if math.prod(ops.output_shape) > math.prod(ops.input_shape) > 1:
+        raise NotImplementedError("an outer product is no vector")
+    return EntrywiseProduct(a, b)
 
 
-def _refuse_rounding_and_mixing(call: Call) -> None:
-    """Refuse to round numbers, and to pair entries of a vector with others: w - w.T."""
-    name = call.name.rpartition(".")[0]
-    entered, given = [value.dtype for value in call.values()], call.result.dtype
-    exactly = given in (torch.float64, torch.bool) or not any(t.is_floating_point for t in entered)
-    casts = call.packet in ("_to_copy", "to") and given is torch.bool
-    rounds = torch.float64 in entered and (casts or not exactly)
-    if rounds and not call.packet.startswith("arg"):
-        raise TraceError(
-            f"{name} rounds {torch.float64} to {given}, and a law is about exact numbers; it came "
-            f"from {call.line}"
-        )
-    lengths = [value.shape.numel() for value in call.values()]
-    if lengths and call.result.shape.numel() > max(lengths) > 1:
-        shapes = ", ".join(str(tuple(value.shape)) for value in call.values())
-        raise TraceError(
-            f"{name} of {shapes} gives {tuple(call.result.shape)}: the entries of a unit are "
-            f"paired with other ones of it; it came from {call.line}"
-        )
+@register(aten.neg)
+def neg(ops: Interpreter, a: Any) -> Any:
+    return ops.mul(a, -1)
 
 
-class Sums(Entrywise):
-    """Sums and shapes: a weight is one unit, so that another shape of it holds the same entries."""
+@register(aten.div)
+def div(ops: Interpreter, a: Any, b: Any) -> Any:
+    a, b = ops.to_linear(a, b)
+    if isinstance(b, Vector) and {*b} == {"1"}:
+        b = b["1"]
+    if isinstance(b, Vector):
+        return ops.apply(AtomKind.DIRECTION, operator.truediv, a, b)
+    return ops.mul(a, 1 / b)
 
-    def sum(self, a: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
-        if self.same_size:
-            return a  # a sum over dimensions of length 1
-        if math.prod(self.shape) > 1:
-            raise NotImplementedError("a sum over some of the entries")
-        if isinstance(a, Product):
-            return self.dot(a.a, a.b)
-        (a,) = self.read(a)
-        return self.formal.inner(a, Vector.atom("1")) if isinstance(a, Vector) else a
 
-    def count(self, a: Any, dims: Any = None) -> sp.Expr:
-        """The number of entries of each sum."""
-        return sp.S.One if self.same_size else DIMENSION
+@register(aten.addcdiv)
+def addcdiv(ops: Interpreter, a: Any, b: Any, c: Any, value: Any = 1) -> Any:
+    # The factor stays outside, so that b / c is the same atom with any factor.
+    return ops.add(a, ops.div(b, c), value)
 
-    def dot(self, a: Any, b: Any) -> Any:
-        a, b = self.read(a, b)
-        if not (isinstance(a, Vector) and isinstance(b, Vector)):
-            return self.mul(a, b)
-        if math.prod(self.shape) > 1:
-            raise NotImplementedError("an outer product is no combination of vectors")
-        inner = self.formal.dot(a, b)
-        return inner if inner.is_Mul or inner.is_Pow else canonical_form(inner)
 
-    vdot = mm = mv = bmm = dot
+@register(aten.pow)
+def pow_(ops: Interpreter, a: Any, b: Any) -> Any:
+    (b,) = ops.to_linear(b)
+    if b == sp.S.Half:
+        return ops.sqrt(a)
+    return ops.mul(a, a) if b == 2 else ops.apply(AtomKind.MAGNITUDE, operator.pow, a, b)
 
-    def addmm(self, a: Any, b: Any, c: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-        return self.add(self.mul(a, beta), self.dot(b, c), alpha)
 
-    addmv = baddbmm = addmm
+# Functions of each entry
 
-    def mark(self, a: Any, weight: Any, place: Any) -> Vector:
-        """The letter of a rule that is not looked into."""
-        (a,), formal = self.read(a), self.formal
-        rule, square = formal.opaque_rules[int(place)], None
-        prefix, name = "T", "tangent"
-        if isinstance(rule, r.Graft):
-            prefix, name, square = "N", type(rule.rule).__name__, formal.dot(a, a)
-        elif isinstance(rule, r.Orthogonalize):
-            prefix, name, square = "O", "factor", SCALE**2 * SHARE * RANK
-        formula = sp.Function(name)(formal.entry(a))
-        return formal.atom(prefix, OpaqueVector(formula, a, square, rule, int(place)))
 
-    def view(self, a: Any, *_: Any) -> Any:
-        """The same entries."""
+def _register_function(packet: Any, kind: AtomKind, function: Callable[..., Any]) -> None:
+    @register(packet)
+    def apply_function(ops: Interpreter, *arguments: Any) -> Any:
+        return ops.apply(kind, function, *arguments)
+
+
+_register_function(aten.abs, AtomKind.MAGNITUDE, sp.Abs)
+_register_function(aten.exp, AtomKind.MAGNITUDE, sp.exp)
+_register_function(aten.cos, AtomKind.MAGNITUDE, sp.cos)
+_register_function(aten.reciprocal, AtomKind.MAGNITUDE, lambda x: 1 / x)
+_register_function(aten.log, AtomKind.DIRECTION, sp.log)
+_register_function(aten.tanh, AtomKind.DIRECTION, sp.tanh)
+_register_function(aten.sin, AtomKind.DIRECTION, sp.sin)
+_register_function(aten.remainder, AtomKind.DIRECTION, sp.Mod)
+
+
+@register(aten.sqrt)
+def sqrt(ops: Interpreter, a: Any) -> Any:
+    root = ops.apply(AtomKind.MAGNITUDE, sp.sqrt, a)
+    # Factors, so that sympy takes the root of a square of known sign: (1 - beta)^2 |g|^2.
+    may_be_square = isinstance(root, sp.Pow) and root.base.is_Mul and root.base.has(Norm)
+    return sp.sqrt(sp.factor(root.base)) if may_be_square else root
+
+
+@register(aten.sign)
+def sign(ops: Interpreter, a: Any) -> Any:
+    (a,) = ops.to_linear(a)
+    if not isinstance(a, Vector):
+        return sp.sign(a)
+    formula = sp.sign(ops.algebra.entry(a), evaluate=False)
+    return ops.algebra.add_opaque(OpaqueVector(AtomKind.DIRECTION, formula, a, square=DIMENSION))
+
+
+@register(aten.sinc)
+def sinc(ops: Interpreter, a: sp.Expr) -> sp.Expr:
+    """Return sin(pi a) / (pi a), as torch defines it, for a != 0: a step is not zero."""
+    ops.algebra.facts.assume_nonzero_norms(a)
+    return sp.sin(sp.pi * a) / (sp.pi * a)
+
+
+@register(aten.clamp, aten.clamp_min)
+def clamp(ops: Interpreter, a: Any, low: Any = None, high: Any = None) -> Any:
+    (a,) = ops.to_linear(a)
+    if not isinstance(a, Vector):
+        derived = OPERATIONS["clamp"].derived
+        assert derived is not None
+        return derived(ops, a, low, high)
+
+    def clip(x: sp.Expr) -> sp.Expr:
+        ends = [(end, beyond) for end, beyond in ((low, sp.Lt), (high, sp.Gt)) if end is not None]
+        return sp.Piecewise(*((end, beyond(x, end)) for end, beyond in ends), (x, True))
+
+    return ops.apply(AtomKind.DIRECTION, clip, a)
+
+
+@register(aten.clamp_max)
+def clamp_max(ops: Interpreter, a: Any, high: Any) -> Any:
+    return ops.clamp(a, None, high)
+
+
+# Sums and shapes: a weight is one unit, so that another shape of it holds the same entries
+
+
+@register(aten.sum)
+def sum_(ops: Interpreter, a: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
+    if ops.keeps_size:
+        return a  # a sum over dimensions of length 1
+    if math.prod(ops.output_shape) > 1:
+        raise NotImplementedError("a sum over some of the entries")
+    if isinstance(a, EntrywiseProduct):
+        return ops.dot(a.a, a.b)
+    (a,) = ops.to_linear(a)
+    return ops.algebra.inner(a, Vector.atom("1")) if isinstance(a, Vector) else a
+
+
+@register("count")
+def count(ops: Interpreter, a: Any, dims: Any = None) -> sp.Expr:
+    """Return the number of entries of each sum, which `spherenorm.operations` asks for a mean."""
+    return sp.S.One if ops.keeps_size else DIMENSION
+
+
+@register(aten.dot, aten.vdot, aten.mm, aten.mv, aten.bmm)
+def dot(ops: Interpreter, a: Any, b: Any) -> Any:
+    a, b = ops.to_linear(a, b)
+    if not (isinstance(a, Vector) and isinstance(b, Vector)):
+        return ops.mul(a, b)
+    if math.prod(ops.output_shape) > 1:
+        raise NotImplementedError("an outer product is no combination of vectors")
+    inner = ops.algebra.inner(a, b, name_norms=True)
+    return inner if inner.is_Mul or inner.is_Pow else canonical_form(inner)
+
+
+@register(aten.addmm, aten.addmv, aten.baddbmm)
+def addmm(ops: Interpreter, a: Any, b: Any, c: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return ops.add(ops.mul(a, beta), ops.dot(b, c), alpha)
+
+
+@register(aten.view, aten._unsafe_view, aten.reshape, aten.unsqueeze, aten.squeeze)
+@register(aten.permute, aten.t, aten.transpose, aten.clone, aten.detach, aten.alias)
+@register(aten.lift_fresh, aten.lift_fresh_copy, aten.scalar_tensor)
+def same_entries(ops: Interpreter, a: Any, *_: Any) -> Any:
+    return a
+
+
+@register(aten._to_copy)
+def to_copy(ops: Interpreter, a: Any, *_: Any) -> Any:
+    return ops.algebra.to_linear(a)
+
+
+@register(aten.select)
+def select(ops: Interpreter, a: Any, *_: Any) -> Any:
+    if not ops.keeps_size:
+        raise NotImplementedError("one entry of a vector")
+    return a  # the only index of a dimension of length 1
+
+
+@register(aten.expand)
+def expand(ops: Interpreter, a: Any, *_: Any) -> Any:
+    return filled(a) if isinstance(a, sp.Expr) and math.prod(ops.output_shape) > 1 else a
+
+
+# Opaque rules
+
+
+@register("mark")
+def mark(ops: Interpreter, a: Any, weight: Any, index: Any) -> Vector:
+    """Return the opaque vector of a rule that is not looked into."""
+    (a,), algebra = ops.to_linear(a), ops.algebra
+    rule, square = algebra.opaque_rules[int(index)], None
+    kind, name = AtomKind.STIEFEL_TANGENT, "tangent"
+    if isinstance(rule, r.Graft):
+        kind, name = AtomKind.GRAFT, type(rule.rule).__name__
+        square = algebra.inner(a, a, name_norms=True)
+    elif isinstance(rule, r.Orthogonalize):
+        kind, name, square = AtomKind.ORTHOGONAL_FACTOR, "factor", SCALE**2 * SHARE * RANK
+    formula = sp.Function(name)(algebra.entry(a))
+    return algebra.add_opaque(OpaqueVector(kind, formula, a, square, rule, int(index)))
+
+
+# Comparisons and branches
+
+
+def _compare(relation: type[sp.Rel], ops: Interpreter, a: Any, b: Any) -> Any:
+    """Return a relation of scalars, decided where it can be, or a condition on entries."""
+    a, b = to_exact(a), to_exact(b)
+    if any(isinstance(x, (Vector, EntrywiseProduct)) or is_entrywise_condition(x) for x in (a, b)):
+        return relation(ops.algebra.entry(a), ops.algebra.entry(b))
+    return ops.algebra.facts.compare(relation, *ops.to_linear(a, b))
+
+
+register(aten.gt)(partial(_compare, sp.Gt))
+register(aten.lt)(partial(_compare, sp.Lt))
+register(aten.ge)(partial(_compare, sp.Ge))
+register(aten.le)(partial(_compare, sp.Le))
+register(aten.eq)(partial(_compare, sp.Eq))
+register(aten.ne)(partial(_compare, sp.Ne))
+
+
+@register(aten.logical_and)
+def logical_and(ops: Interpreter, a: Any, b: Any) -> Any:
+    return sp.And(a, b)
+
+
+@register(aten.logical_or)
+def logical_or(ops: Interpreter, a: Any, b: Any) -> Any:
+    return sp.Or(a, b)
+
+
+@register(aten.logical_not)
+def logical_not(ops: Interpreter, a: Any) -> Any:
+    return sp.Not(a)
+
+
+@register(aten.all)
+def all_(ops: Interpreter, a: Any, *_: Any) -> Any:
+    """Decide a condition on all entries: x = 0 holds for an x of length 0 alone."""
+    if not is_entrywise_condition(a):
         return a
+    entries = sorted(filter(is_entry, a.free_symbols), key=str)
+    is_linear = isinstance(a, sp.Eq) and sp.Poly(a.lhs - a.rhs, *entries).is_linear
+    if not is_linear:
+        raise NotImplementedError("whether a condition holds for all entries")
+    difference = sp.expand(a.lhs - a.rhs)
+    vector = Vector({symbol.name: difference.coeff(symbol) for symbol in entries})
+    named = ops.algebra.name_combination(vector)
+    ops.algebra.facts.assume_nonzero_norms(*named.values(), *map(Norm, vector))
+    return sp.false
 
-    _unsafe_view = reshape = unsqueeze = squeeze = permute = t = transpose = clone = view
-    detach = alias = lift_fresh = lift_fresh_copy = scalar_tensor = view
 
-    def _to_copy(self, a: Any, *_: Any) -> Any:
-        return self.formal.linear(a)
+@register(aten.any)
+def any_(ops: Interpreter, a: Any, *_: Any) -> Any:
+    if is_entrywise_condition(a):
+        raise NotImplementedError("whether a condition holds for any entry")
+    return a
 
-    def select(self, a: Any, *_: Any) -> Any:
-        if not self.same_size:
-            raise NotImplementedError("one entry of a vector")
-        return a  # the only index of a dimension of length 1
 
-    def expand(self, a: Any, *_: Any) -> Any:
-        return ones(a) if isinstance(a, sp.Expr) and math.prod(self.shape) > 1 else a
-
-    def eye(self, n: sp.Expr, *_: Any) -> sp.Expr:
-        if n != 1:
-            raise NotImplementedError("the identity matrix of more than one unit")
-        return sp.S.One
-
-    def full(self, size: Any, value: Any, *_: Any) -> Any:
-        return exact_or_same(value) if all(n == 1 for n in size) else ones(exact_or_same(value))
-
-    def full_like(self, a: Any, value: Any, *_: Any) -> Any:
-        return (
-            ones(exact_or_same(value)) if isinstance(a, (Vector, Product)) else exact_or_same(value)
+def _extreme(relation: type[sp.Rel], ops: Interpreter, a: Any, b: Any) -> Any:
+    """Return the greater or smaller of two numbers, or of each entry, which is a magnitude."""
+    a, b = ops.to_linear(a, b)
+    if isinstance(a, Vector) or isinstance(b, Vector):
+        return ops.apply(
+            AtomKind.MAGNITUDE, lambda x, y: sp.Piecewise((x, relation(x, y)), (y, True)), a, b
         )
+    return ops.where(_compare(relation, ops, a, b), a, b)
 
 
-class Operations(Sums):
-    """The operations, with those that decide."""
+register(aten.maximum)(partial(_extreme, sp.Ge))
+register(aten.minimum)(partial(_extreme, sp.Le))
 
-    def compare(self, relation: type[sp.Rel], a: Any, b: Any) -> Any:
-        """A relation of scalars, or a condition on entries."""
-        a, b = exact_or_same(a), exact_or_same(b)
-        if any(isinstance(x, (Vector, Product)) or is_entrywise(x) for x in (a, b)):
-            return relation(self.formal.entry(a), self.formal.entry(b))
-        return self.formal.facts.compare(relation, *self.read(a, b))
 
-    gt, lt = partialmethod(compare, sp.Gt), partialmethod(compare, sp.Lt)
-    ge, le = partialmethod(compare, sp.Ge), partialmethod(compare, sp.Le)
-    eq, ne = partialmethod(compare, sp.Eq), partialmethod(compare, sp.Ne)
-
-    logical_and, logical_or, logical_not = sp.And, sp.Or, sp.Not
-
-    def all(self, a: Any, *_: Any) -> Any:
-        """Decide a condition on all entries: x = 0 holds for an x of length 0 alone."""
-        if not is_entrywise(a):
-            return a
-        entries = sorted(filter(is_entry, a.free_symbols), key=str)
-        linear = isinstance(a, sp.Eq) and sp.Poly(a.lhs - a.rhs, *entries).is_linear
-        if not linear:
-            raise NotImplementedError("whether a condition holds for all entries")
-        whole = sp.expand(a.lhs - a.rhs)
-        zero = Vector({s.name: whole.coeff(s) for s in entries})
-        self.formal.facts.assume_nonzero_norms(*self.formal.letter(zero).values(), *map(Norm, zero))
-        return sp.false
-
-    def any(self, a: Any, *_: Any) -> Any:
-        if is_entrywise(a):
-            raise NotImplementedError("whether a condition holds for any entry")
-        return a
-
-    def extreme(self, relation: type[sp.Rel], a: Any, b: Any) -> Any:
-        """The greater or smaller of two numbers, or of each entry, which is then a magnitude."""
-        a, b = self.read(a, b)
-        if isinstance(a, Vector) or isinstance(b, Vector):
-            return self.formal.apply(
-                "e", lambda x, y: sp.Piecewise((x, relation(x, y)), (y, True)), a, b
-            )
-        return self.where(self.compare(relation, a, b), a, b)
-
-    maximum, minimum = partialmethod(extreme, sp.Ge), partialmethod(extreme, sp.Le)
-
-    def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """The entries of one of two vectors, or one of two scalars."""
-        a, b, facts = exact_or_same(a), exact_or_same(b), self.formal.facts
-        if is_entrywise(condition):
-            return self.formal.apply(
-                "u", lambda a, b: sp.Piecewise((a, condition), (b, True)), a, b
-            )
-        a, b = self.read(a, b)
-        if not (isinstance(a, Vector) or isinstance(b, Vector)):
-            return facts.where(condition, a, b)
-        if condition in (sp.true, sp.false):
-            return as_vector(a if condition == sp.true else b)
-        switch = facts.where(condition, sp.S.One, sp.S.Zero)
-        return self.add(self.mul(a, switch), self.mul(b, 1 - switch))
+@register(aten.where)
+def where(ops: Interpreter, condition: Any, a: Any, b: Any) -> Any:
+    """Return one of two vectors, entry by entry or as a whole, or one of two scalars."""
+    a, b, facts = to_exact(a), to_exact(b), ops.algebra.facts
+    if is_entrywise_condition(condition):
+        return ops.algebra.apply_to_entries(
+            AtomKind.DIRECTION, lambda a, b: sp.Piecewise((a, condition), (b, True)), a, b
+        )
+    a, b = ops.to_linear(a, b)
+    if not (isinstance(a, Vector) or isinstance(b, Vector)):
+        return facts.where(condition, a, b)
+    if condition in (sp.true, sp.false):
+        return to_vector(a if condition == sp.true else b)
+    indicator = facts.where(condition, sp.S.One, sp.S.Zero)
+    return ops.add(ops.mul(a, indicator), ops.mul(b, 1 - indicator))

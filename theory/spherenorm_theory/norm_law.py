@@ -337,7 +337,7 @@ def derive_law(step: Step) -> NormLaw:
         # |w'|^2 = |w|^2 + |s|^2 + 2 <w, s>
         return NormLaw(step, sp.S.Zero, drive, (length**2 - W - S) / 2, {}, length, "")
     w, given = Vector.atom("w"), step.constants
-    whole = step.algebra.expand_names_canonical(step.weight)
+    whole = step.algebra.expand_names(step.weight, canonical=True)
     kappa = _decay(whole["w"], given)
     drives = [x - w.scaled(1 - kappa) for x in (step.weight, whole)]
     drive = min((step.algebra.replace_by_name(x.map(_canonical_sum)) for x in drives), key=len)

@@ -1,7 +1,7 @@
 """One step of a recipe on symbols: the new weight and states as combinations of the old ones.
 
-A record of the step is read on formal vectors: the weight is the atom w, the gradient g, and each
-state has a letter of its own (m for a momentum, v for a second moment).
+`one_step` interprets the recorded step on formal vectors: the weight is the atom w, the gradient is
+g, and each state has an atom of its own (m for a momentum, v for a second moment).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spherenorm_theory.symbols import (
 from spherenorm_theory.tracing import RESERVED, Trace, trace
 from spherenorm_theory.vectors import VectorAlgebra
 
-LETTERS = {
+STATE_LETTERS = {
     "momentum": "m",
     "momentum_buffer": "m",
     "exp_avg": "m",
@@ -38,13 +38,13 @@ LETTERS = {
     "square_avg": "v",
     "step": "t",
 }
-"""The paper's letters for the states of the library's rules; a state of another name keeps it."""
+"""The paper's letters for the states of the library's rules; another state keeps its name."""
 
-WEAKER = {"positive": "nonnegative", "nonnegative": "real"}
-"""The fact to try next about a number of the state."""
+NEXT_WEAKER_SIGN = {"positive": "nonnegative", "nonnegative": "real"}
+"""The assumption to try next about the sign of a scalar state."""
 
 W, S = Norm("w") ** 2, Norm("s") ** 2
-"""The squared norms of the weight, and of the drive s, the part of a step that is not decay."""
+"""The squared norms of the weight w and of the drive s, the part of a step that is not decay."""
 
 GAMMA = sp.Symbol("gamma", positive=True)
 """The norm of the gradient at |w| = 1: a scale-invariant function has |g| = gamma / |w|."""
@@ -55,13 +55,12 @@ class Step:
     """The weight and the states after one step, from (w, states) and the gradient g.
 
     Attributes:
-        weight: w', the weight after the step.
-        states: the states after the step, by the letter of the atom that each was before: a vector,
-            or a number.
-        algebra: the algebra of the reading, with the products and the hypotheses.
-        traced: the record that was read.
-        scalars: the symbols of the states that are one number, by letter.
-        letters: the atom of each state, by the name of the state.
+        weight: the weight after the step, w'.
+        states: the states after the step, by the atoms that they were before; vectors or scalars.
+        algebra: the vector algebra, with the inner products and hypotheses of the step.
+        traced: the recorded step that was interpreted.
+        scalars: symbols of the states that are one number, by their atoms.
+        state_atoms: the atom of each state, by the name of the state.
 
     Example:
         >>> step = one_step("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
@@ -78,19 +77,20 @@ class Step:
 
     @property
     def facts(self) -> Facts:
-        """The scalars: facts and hypotheses."""
+        """What is known and assumed of the scalars."""
         return self.algebra.facts
 
     def inner(self, a: Vector, b: Vector) -> sp.Expr:
-        """<a, b> in a form in which 0 is 0; norms of letters stay, unless they are of no use."""
-        plain, named = canonical_form(self.algebra.inner(a, b)), self.algebra.combinations
-        if not any({x.a, getattr(x, "b", x.a)} & {*named} for x in plain.atoms(Norm, Inner)):
-            return plain
+        """Return <a, b> in canonical form; named norms stay where they keep it shorter."""
+        short = canonical_form(self.algebra.inner(a, b))
+        atoms = {atom for x in short.atoms(Norm, Inner) for atom in (x.a, getattr(x, "b", x.a))}
+        if atoms.isdisjoint(self.algebra.combinations):
+            return short
         try:
-            whole = self.algebra.expand_and_simplify(plain, MAX_READABLE_OPS)
+            expanded = self.algebra.expand_and_simplify(short, MAX_READABLE_OPS)
         except GrowthError:
-            return plain
-        return whole if sp.count_ops(whole) <= sp.count_ops(plain) else plain
+            return short
+        return expanded if sp.count_ops(expanded) <= sp.count_ops(short) else short
 
     @property
     def after(self) -> dict[str, Any]:
@@ -99,65 +99,72 @@ class Step:
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """The momenta: states that are combinations of earlier gradients.
+        """The momenta: states that are linear combinations of earlier gradients.
 
-        Or of the vectors that a preconditioner made of the gradients.
+        With a preconditioner, they are combinations of the vectors that it made of the gradients.
         """
-        entrywise = {a for a in self.algebra.opaque_vectors if a.startswith("e")}
-        vectors = {n: v for n, v in self.states.items() if isinstance(v, Vector)}
-        inside = {self.state_atoms[name] for name in self.traced.opaque_states}
-        kept = {
-            n: self.algebra.expand_names_canonical(v) for n, v in vectors.items() if n not in inside
-        }
-        return tuple(n for n, v in kept.items() if not entrywise & {*v})
+        opaque_atoms = {self.state_atoms[name] for name in self.traced.opaque_states}
+        buffers = []
+        for atom, value in self.states.items():
+            if not isinstance(value, Vector) or atom in opaque_atoms:
+                continue
+            expanded = self.algebra.expand_names(value, canonical=True)
+            if not any(map(self.algebra.is_magnitude, expanded)):
+                buffers.append(atom)
+        return tuple(buffers)
 
     @property
     def counters(self) -> tuple[str, ...]:
-        """The states that are one number for the whole weight and change, as the count of steps."""
-        found = (self.state_atoms[name] for name in self.traced.counters)
-        return tuple(n for n in found if self.states.get(n) != self.scalars.get(n))
+        """The states that are one number for the whole weight and change, as a step count does."""
+        atoms = (self.state_atoms[name] for name in self.traced.counters)
+        return tuple(a for a in atoms if self.states.get(a) != self.scalars.get(a))
 
     @property
     def constants(self) -> set[sp.Symbol]:
-        """The symbols of hyper-parameters and counters, and of open cases of these alone."""
-        numbers = (self.state_atoms[name] for name in self.traced.counters)
-        counters = (self.scalars[letter] for letter in numbers if letter in self.scalars)
+        """The symbols of hyper-parameters and counters, and open branches of these alone."""
+        atoms = (self.state_atoms[name] for name in self.traced.counters)
+        counters = (self.scalars[atom] for atom in atoms if atom in self.scalars)
         constants = {*self.traced.symbols.values(), *counters}
-        for name, meaning in self.facts.open_branches.items():
+        for symbol, meaning in self.facts.open_branches.items():
             if meaning.free_symbols <= constants:
-                constants.add(name)
+                constants.add(symbol)
         return constants
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The premises of the reading: <w, g> = 0, and those of its decisions."""
-        known = self.algebra.given_products.items()
-        given = [
-            sp.Eq(Inner(a, b), x, evaluate=False)
-            for (a, b), x in known
-            if a not in self.algebra.combinations and b not in self.algebra.combinations
+        """The assumptions of the step: <w, g> = 0, and those of its decisions."""
+        products = [
+            sp.Eq(Inner(a, b), value, evaluate=False)
+            for (a, b), value in self.algebra.given_products.items()
+            if self.algebra.combinations.keys().isdisjoint((a, b))
         ]
-        made = [(each, so) if so else each for each, so in self.facts.hypotheses.items()]
-        return (*given, *made)
+        decisions = [
+            (relation, consequence) if consequence else relation
+            for relation, consequence in self.facts.hypotheses.items()
+        ]
+        return (*products, *decisions)
 
 
 def name_state_atoms(traced: Trace) -> dict[str, str]:
-    """The atom of each state: its letter, unless something else has it too."""
-    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.states}
-    taken = {*RESERVED, *traced.symbols, *(s.name for s in traced.symbols.values())} - {"t"}
-    chosen: dict[str, str] = {}
-    for name, letter in wanted.items():
-        alone = [*wanted.values()].count(letter) == 1
-        plain = re.sub(r"\W", "_", name) or "state"
-        longer = (plain + "_state" * n for n in itertools.count())
-        chosen[name] = next(
-            x
-            for x in itertools.chain([letter] * alone, longer)
-            if x not in {*taken, *chosen.values()}
-            and (x == letter or x not in wanted)
-            and (x != "t" or name == "step")
-        )
-    return chosen
+    """Return the atom of each state: its letter, unless another symbol has this name."""
+    letters = {name: _identifier(STATE_LETTERS.get(name, name)) for name in traced.states}
+    reserved = {*RESERVED, *traced.symbols, *(s.name for s in traced.symbols.values())} - {"t"}
+    atoms: dict[str, str] = {}
+    for name, letter in letters.items():
+        is_unique = [*letters.values()].count(letter) == 1
+        longer_names = (_identifier(name) + "_state" * n for n in itertools.count())
+        for candidate in itertools.chain([letter] * is_unique, longer_names):
+            is_used = candidate in reserved or candidate in atoms.values()
+            is_other_state = candidate != letter and candidate in letters
+            is_step_count = candidate == "t" and name != "step"
+            if not (is_used or is_other_state or is_step_count):
+                atoms[name] = candidate
+                break
+    return atoms
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name) or "state"
 
 
 def one_step(
@@ -166,148 +173,167 @@ def one_step(
     scale_invariant: bool = True,
     orthogonal: tuple[tuple[str, str], ...] = (),
     mean_field: bool = False,
-    **given: Any,
+    **hyper_parameters: Any,
 ) -> Step:
-    """Read the recorded step of `recipe` on formal vectors, from any state that steps can leave.
+    """Return the step of `recipe` on symbols, from any state that earlier steps can leave.
 
-    A number of the state has the sign that the step gives it: it is taken as positive, and the step
-    is read again with fewer facts for as long as the step does not confirm them. One that no step
-    changes has the value that `init` returns.
+    A scalar state is first assumed to be positive. As long as the step does not preserve a sign, it
+    is interpreted again with a weaker one. A scalar state that no step changes has the value that
+    `init` returns.
 
     Args:
         recipe: as for `trace`, or a trace.
         scale_invariant: put <w, g> = 0. Otherwise <w, g> is a general number, and a
-            scale-invariance test fails.
-        orthogonal: pairs of atoms whose product is put to 0 as well, such as ("w", "m").
+            scale-invariance test is false.
+        orthogonal: further pairs of atoms whose product is 0, such as ("w", "m").
         mean_field: replace entrywise products by their means; see
-            `spherenorm_theory.vectors.Formal`.
-        given: hyper-parameters to hold at a value.
+            `spherenorm_theory.vectors.VectorAlgebra`.
+        **hyper_parameters: values at which hyper-parameters are fixed.
 
     Raises:
         ValueError: no such recipe or hyper-parameter.
-        TraceError: the step cannot be traced, or holds an operation that has no meaning on formal
-            vectors.
+        TraceError: the step cannot be traced, or an operation has no rule on formal vectors.
 
     Example:
         >>> print(show(one_step("sgd", weight_decay=0.0, dampening=0.0).weight))
         w - lr beta m - lr g
     """
-    traced = trace(recipe, **given)
-    names, known = traced.scalar_states, dict.fromkeys(orthogonal, sp.S.Zero)
-    if mean_field:  # then an average of squares is one number, too
+    traced = trace(recipe, **hyper_parameters)
+    scalar_states, products = traced.scalar_states, dict.fromkeys(orthogonal, sp.S.Zero)
+    if mean_field:  # an average of squares is one number in the mean field
         linear = one_step(traced, scale_invariant=scale_invariant)
-        other = {*linear.buffers, *(linear.state_atoms[n] for n in (*names, *traced.opaque_states))}
-        names = (*names, *(n for n, letter in linear.state_atoms.items() if letter not in other))
+        names = (*scalar_states, *traced.opaque_states)
+        other_atoms = {*linear.buffers, *(linear.state_atoms[name] for name in names)}
+        averages = [name for name, atom in linear.state_atoms.items() if atom not in other_atoms]
+        scalar_states = (*scalar_states, *averages)
     if scale_invariant:
-        known["w", "g"] = sp.S.Zero
-    signs = _signs_at_start(traced, names)
+        products["w", "g"] = sp.S.Zero
+    signs = _signs_at_start(traced, scalar_states)
 
-    def read(values: Mapping[str, sp.Expr]) -> Step:
-        return _read(traced, signs, values, known, mean_field)
+    def interpret_step(values: Mapping[str, sp.Expr]) -> Step:
+        return _interpret(traced, signs, values, products, mean_field)
 
-    step = read({})
+    step = interpret_step({})
     # A momentum of entrywise functions of gradients has no mean that is one number.
-    if vectors := {n for n in signs if isinstance(step.states[step.state_atoms[n]], Vector)}:
-        signs = {n: sign for n, sign in signs.items() if n not in vectors}
-        step = read({})
-    while weaker := {n: WEAKER[s] for n, s in signs.items() if not _keeps(step, n, s)}:
+    vectors = {name for name in signs if isinstance(step.states[step.state_atoms[name]], Vector)}
+    if vectors:
+        signs = {name: sign for name, sign in signs.items() if name not in vectors}
+        step = interpret_step({})
+    while weaker := {
+        name: NEXT_WEAKER_SIGN[sign]
+        for name, sign in signs.items()
+        if not _preserves_sign(step, name, sign)
+    }:
         signs |= weaker
-        step = read({})
-    values = {n: x for n in traced.scalar_states if (x := traced.starts[n]) is not None}
+        step = interpret_step({})
+    starts = {name: traced.starts[name] for name in traced.scalar_states}
+    values = {name: value for name, value in starts.items() if value is not None}
     while values:
-        again = read(values)
-        stay = {n: x for n, x in values.items() if again.states[again.state_atoms[n]] == x}
-        if stay == values:
-            return again
-        values = stay
+        candidate = interpret_step(values)
+        unchanged = {
+            name: value
+            for name, value in values.items()
+            if candidate.states[candidate.state_atoms[name]] == value
+        }
+        if unchanged == values:
+            return candidate
+        values = unchanged
     return step
 
 
 def _signs_at_start(traced: Trace, names: tuple[str, ...]) -> dict[str, str]:
-    """The sign of each number of the state before the first step, to be confirmed."""
+    """Return the sign of each scalar state before the first step, which later steps may weaken."""
     weight = torch.randn(traced.shape, dtype=torch.float64)
-    numbers = {n: torch.tensor(0.5, dtype=torch.float64) for n in traced.symbols}
-    start = traced.build(numbers).init(weight)
-    least = {n: float(start[n].min()) for n in names}
-    return {
-        n: "positive" if x > 0 else "nonnegative" if x == 0 else "real" for n, x in least.items()
-    }
+    numbers = {name: torch.tensor(0.5, dtype=torch.float64) for name in traced.symbols}
+    state = traced.build(numbers).init(weight)
+    signs = {}
+    for name in names:
+        smallest = float(state[name].min())
+        signs[name] = "positive" if smallest > 0 else "nonnegative" if smallest == 0 else "real"
+    return signs
 
 
-def _keeps(step: Step, name: str, sign: str) -> bool:
-    """Tell if a number of the state has a sign after each step, if it has it before."""
-    letter, facts = step.state_atoms[name], step.facts
-    after = step.states[letter]
-    if sign == "real" or after == step.scalars.get(letter):
+def _preserves_sign(step: Step, name: str, sign: str) -> bool:
+    """Tell if a scalar state has a sign after each step that has it before."""
+    atom, facts = step.state_atoms[name], step.facts
+    after = step.states[atom]
+    if sign == "real" or after == step.scalars.get(atom):
         return True
     return facts.is_positive(after) if sign == "positive" else facts.is_nonnegative(after)
 
 
-def _read(
+def _interpret(
     traced: Trace,
     signs: Mapping[str, str],
     values: Mapping[str, sp.Expr],
-    known: Mapping[tuple[str, str], sp.Expr],
+    products: Mapping[tuple[str, str], sp.Expr],
     mean_field: bool,
 ) -> Step:
-    """The step from a state of which `values` are known, numbers have signs, others are general."""
-    letters, hypers = name_state_atoms(traced), traced.symbols.values()
-    symbols = {n: sp.Symbol(letters[n], **{sign: True}) for n, sign in signs.items()}
+    """Interpret a step from a general state.
+
+    Args:
+        traced: the recorded step.
+        signs: the sign of each scalar state, by name.
+        values: the scalar states that keep their value.
+        products: the inner products that are given.
+        mean_field: as for `one_step`.
+    """
+    atoms, hyper_parameters = name_state_atoms(traced), traced.symbols.values()
+    symbols = {name: sp.Symbol(atoms[name], **{sign: True}) for name, sign in signs.items()}
     facts = Facts(traced.domains, frozenset(symbols.values()))
-    facts.other_names = frozenset(letters.values())
-    facts.wg_symbol = None if ("w", "g") in known else Inner("w", "g")
+    facts.other_names = frozenset(atoms.values())
+    facts.wg_symbol = None if ("w", "g") in products else Inner("w", "g")
     algebra = VectorAlgebra(
         facts,
-        given_products=dict(known),
+        given_products=dict(products),
+        reserved_names=frozenset([*atoms.values(), *(s.name for s in hyper_parameters)]),
         mean_field=mean_field,
         opaque_rules=traced.opaque_rules,
-        reserved_names=frozenset([*letters.values(), *(s.name for s in hypers)]),
     )
-    inputs = [*hypers, Vector.atom("w"), Vector.atom("g")]
+    inputs = [*hyper_parameters, Vector.atom("w"), Vector.atom("g")]
     for name in traced.states:
-        entered = values.get(name, symbols.get(name))
-        inputs.append(Vector.atom(letters[name]) if entered is None else entered)
+        scalar = values.get(name, symbols.get(name))
+        inputs.append(Vector.atom(atoms[name]) if scalar is None else scalar)
     for name, value in values.items():
         facts.add_hypothesis(sp.Eq, symbols[name], value, ", as at the start")
     weight, *states = interpret(traced.record, algebra, inputs)
-    after = dict(zip(letters.values(), states, strict=True))
-    by_letter = {letters[name]: symbol for name, symbol in symbols.items()}
-    return Step(weight, after, algebra, traced, by_letter, letters)
+    after = dict(zip(atoms.values(), states, strict=True))
+    scalars = {atoms[name]: symbol for name, symbol in symbols.items()}
+    return Step(weight, after, algebra, traced, scalars, atoms)
 
 
-def express_inner(step: Step, vector: Vector, letter: str, a: Vector, b: Vector) -> sp.Expr:
-    """<a, b>, with `vector` substituted for its newest atom.
+def express_inner(step: Step, vector: Vector, name: str, a: Vector, b: Vector) -> sp.Expr:
+    """Return <a, b> in products of `vector` instead of its newest atom.
 
     The newest atom is the gradient, or the vector that a preconditioner made of it: neither the
-    weight nor a state. |letter| and each <m, letter> are new symbols. Vectors are substituted,
-    not scalars, so that the result holds for coefficients of any kind.
+    weight nor a state. |vector| and each <m, vector> are new symbols. Vectors are substituted, not
+    scalars, so that the result holds for coefficients of any kind.
 
     Args:
         step: the step that the vectors belong to.
         vector: such as the drive s of the step.
-        letter: the name of `vector` in the result.
+        name: the name of `vector` in the result.
         a, b: the vectors of the inner product.
 
     Raises:
-        GrowthError: nobody would read it.
+        GrowthError: the result has more than `MAX_READABLE_OPS` operations.
     """
-    vector, a, b = (step.algebra.expand_names_canonical(x) for x in (vector, a, b))
-    fresh = [atom for atom in vector if atom != "w" and atom not in step.states]
-    if len(fresh) != 1:
+    vector, a, b = (step.algebra.expand_names(x, canonical=True) for x in (vector, a, b))
+    new_atoms = [atom for atom in vector if atom != "w" and atom not in step.states]
+    if len(new_atoms) != 1:
         return step.inner(a, b)
-    (newest,) = fresh
+    (newest,) = new_atoms
     w, inner = Vector.atom("w"), step.algebra.inner
-    known = {**step.algebra.given_products, ("w", letter): step.inner(w, vector)}
+    products = {**step.algebra.given_products, ("w", name): step.inner(w, vector)}
     for m in step.buffers:
-        along = step.algebra.expand_and_simplify(inner(Vector.atom(m), vector))
-        loose = along.free_symbols & step.algebra.gram(m, newest).free_symbols
-        known[m, letter] = Inner(m, letter) if loose else along
-    space = VectorAlgebra(given_products=known)
-    rest = Vector.atom(letter) - vector.without(newest)
+        along_m = step.algebra.expand_and_simplify(inner(Vector.atom(m), vector))
+        with_newest = inner(Vector.atom(m), Vector.atom(newest)).free_symbols
+        products[m, name] = Inner(m, name) if along_m.free_symbols & with_newest else along_m
+    algebra = VectorAlgebra(given_products=products)
+    remainder = Vector.atom(name) - vector.without(newest)
 
-    def substitute(x: Vector) -> Vector:
-        return x.without(newest) + rest.scaled(x[newest] / vector[newest])
+    def replace_newest(x: Vector) -> Vector:
+        return x.without(newest) + remainder.scaled(x[newest] / vector[newest])
 
-    return step.algebra.expand_and_simplify(
-        space.inner(substitute(a), substitute(b)), MAX_READABLE_OPS
-    )
+    product = algebra.inner(replace_newest(a), replace_newest(b))
+    return step.algebra.expand_and_simplify(product, MAX_READABLE_OPS)

@@ -151,6 +151,6 @@ def test_products_and_norms():
     space = VectorAlgebra(given_products={("w", "g"): sp.S.Zero})
     assert space.inner(v + g, v - g) == Norm("w") ** 2 - Norm("g") ** 2
     assert (v - v) == {}
-    total = space.dot(v + g.scaled(lr), v + g.scaled(lr))
+    total = space.inner(v + g.scaled(lr), v + g.scaled(lr), name_norms=True)
     assert total == Norm("p") ** 2
     assert space.square("p") == Norm("w") ** 2 + lr**2 * Norm("g") ** 2

@@ -102,7 +102,7 @@ lr, weight_decay = (sp.Symbol(n, positive=True) for n in ("lr", "weight_decay"))
 
 def coefficients(step):
     """Those of w / |w| and of g / |g| in w', and |w'|^2."""
-    weight = step.algebra.expand_names_canonical(step.weight)
+    weight = step.algebra.expand_names(step.weight, canonical=True)
     found = [weight[n] * Norm(n) for n in "wg"]
     square = step.algebra.inner(weight, weight)
     return [step.algebra.expand_and_simplify(x) for x in (*found, square)]
@@ -126,7 +126,7 @@ def pinned(lr=0.1, weight_decay=0.5):
 def test_decay_before_a_projection_is_a_change_of_rate():
     """R N((1 - lr wd) w - lr g) is along w - lr / (1 - lr wd) g, and as long."""
     step = one_step(pinned, scale_invariant=False)
-    weight, grad = (step.algebra.expand_names_canonical(step.weight)[n] for n in "wg")
+    weight, grad = (step.algebra.expand_names(step.weight, canonical=True)[n] for n in "wg")
     assert sp.simplify(grad / weight + lr / (1 - lr * weight_decay)) == 0
 
 

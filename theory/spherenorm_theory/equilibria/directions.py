@@ -128,7 +128,7 @@ class HomogeneousStep:
                 return None
             made = opaque[inner]
         assert made.argument is not None
-        argument = step.algebra.expand_names_canonical(made.argument)
+        argument = step.algebra.expand_names(made.argument, canonical=True)
         states = [step.algebra.expand_names(step.states[m]) for m in step.buffers if m in argument]
         entering = {a for x in (argument, *states) for a in x} - {"g", *step.buffers}
         if entering:
@@ -212,7 +212,8 @@ class HomogeneousStep:
         fixed = {**values, **held, **lengths, DIMENSION: entries}
         symbols = [Norm("w"), Inner("w", self.atom), *fixed]
         shares = (
-            step.algebra.expand_products(x, cases=True) for x in (self.retention, self.factor)
+            step.algebra.expand_products(x, open_branches=True)
+            for x in (self.retention, self.factor)
         )
         whole = sp.Tuple(*(drop_transients(x, step) for x in shares))
         refuse_unknown(step.traced.name, whole.free_symbols - {*symbols})

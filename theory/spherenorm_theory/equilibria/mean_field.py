@@ -105,7 +105,7 @@ def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
     for power in moving:
         rates = [sp.diff(power.exp, counter) for counter in power.exp.free_symbols & counters]
         base = power.base
-        shrinks = abs(base) < 1 if base.is_number else step.facts.is_share(base)
+        shrinks = abs(base) < 1 if base.is_number else step.facts.is_in_unit_interval(base)
         if not (shrinks and all(rate.is_positive for rate in rates)):
             raise NoEquilibriumError(f"{name}: {show(power)} is not known to go to 0")
     after = expression.xreplace(dict.fromkeys(moving, sp.S.Zero))
@@ -182,7 +182,7 @@ class MeanStep:
         symbols = [Norm(a) if a == b else product(a, b) for a, b in self.pairs]
         symbols += [*(step.scalars[n] for n in self._numbers), Norm("g")]
         symbols += [*step.traced.symbols.values(), DIMENSION]
-        whole = [step.algebra.expand_products(x, cases=True) for x in results]
+        whole = [step.algebra.expand_products(x, open_branches=True) for x in results]
         refuse_unknown(self.step.traced.name, sp.Tuple(*whole).free_symbols - {*symbols})
         return compiled(symbols, whole)
 
