@@ -4,19 +4,21 @@
     print(norm_growth("sgdp"))                 # the law, from the recipe's own code
     print(check("sgdp", weight_decay=1e-2))    # against a float64 run
 
-or `spherenorm theory sgdp` in a shell. The way from a recipe to a law, one room after the other:
+or `spherenorm theory sgdp` in a shell. From a recipe to its law:
 
-1. `spherenorm_theory.algebra`: one step of the recipe is recorded as a list of tensor operations
-   (`trace`), and the record is read on symbols.
-2. `spherenorm_theory.laws`: `one_step` gives the new weight as a combination of the old one, the
-   gradient and the states; `norm_growth` makes it a law of the norm, `equilibrium` a law of many
-   steps.
-3. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
-   `Proof` from such laws.
-4. `spherenorm_theory.checks`: `check` and its like hold a law against float64 runs of the recipe.
-5. `spherenorm_theory.report`: all of it as text or LaTeX.
+1. `spherenorm_theory.tracing`: `trace` records one step of the recipe as a list of tensor
+   operations.
+2. `spherenorm_theory.interpreter` runs the record on formal vectors, of which only inner products
+   are known (`spherenorm_theory.vectors`); `one_step` in `spherenorm_theory.step` is the result.
+3. `spherenorm_theory.norm_law`: `norm_growth` makes it a law of the norm, a `NormLaw`, which
+   `spherenorm_theory.verify` compares with the code.
+4. `spherenorm_theory.equilibria`: `equilibrium` and `turn_at_rest` are laws of many steps.
+5. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
+   function that returns a `Proof`.
+6. `spherenorm_theory.checks`: `check` and others compare laws with float64 runs of the recipe.
+7. `spherenorm_theory.report`: all of it as text or LaTeX.
 
-Each room imports only from the rooms above it in this list.
+A module imports only from those above it in this list.
 """
 
 from spherenorm.testing import PROPERTIES, RefusedError, Subject
@@ -67,18 +69,20 @@ __all__ = [
 ]
 
 
-def _law(subject: Subject) -> str:
-    """The promise "law" of `spherenorm.testing.check`.
+def _law_property(subject: Subject) -> str:
+    """Derive the law of a recipe, for the promise "law" of `spherenorm.testing.check`.
 
-    A recipe has a norm-growth law that holds for its code, or there is a reason why not.
+    Raises:
+        RefusedError: there is no law that agrees with the code, and why.
     """
     recipe, values = subject.bound.recipe, subject.bound.hyper_parameters
-    given = {name: value for name, value in values.items() if value != subject.bound.defaults[name]}
+    defaults = subject.bound.defaults
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
     try:
-        law = norm_growth(recipe, **given)
+        law = norm_growth(recipe, **changed)
     except ValueError as error:
         raise RefusedError(str(error)) from error
     return show(law.equation)
 
 
-PROPERTIES["law"] = _law
+PROPERTIES["law"] = _law_property

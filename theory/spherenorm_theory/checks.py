@@ -1,7 +1,14 @@
-"""Small float64 problems on which the laws are checked, and the one simulation loop.
+"""Checks of the laws on float64 runs; a broken assumption is named with its number.
+
+A check runs the one simulation loop, `simulate`, on a problem and compares it with the law:
+
+| law | check | on |
+|---|---|---|
+| norm growth | `check`, `Check` | networks and a toy problem, `PROBLEMS` |
+| equilibrium | `check_equilibrium` | random gradients |
+| turn at rest | `check_turn` | random gradients |
 
 On three of `PROBLEMS` the assumptions of the laws hold; two others break one assumption each.
-Beside them are random gradients, for the laws about many steps.
 """
 
 from __future__ import annotations
@@ -61,11 +68,11 @@ class Problem:
     loss: Loss
 
     def start(self, generator: Generator) -> Weights:
-        """Gaussian weights."""
+        """Draw Gaussian weights."""
         return {name: _normal(*x, generator=generator) for name, (x, _) in self.weights.items()}
 
     def gradients(self, weights: Weights, generator: Generator) -> Weights:
-        """The gradient of the loss with respect to each weight."""
+        """Return the gradient of the loss with respect to each weight."""
         leaves = {name: w.clone().requires_grad_() for name, w in weights.items()}
         grads = torch.autograd.grad(self.loss(leaves, generator), [*leaves.values()])
         return dict(zip(leaves, grads, strict=True))
@@ -75,12 +82,12 @@ class Problem:
 class RandomGradients:
     """Random gradients, orthogonal to their units, of one weight "w".
 
-    Their length is sqrt(d - 1) / |w| in the mean, as that of a scale-invariant loss is.
+    Their mean length is sqrt(d - 1) / |w|, as that of a scale-invariant loss is.
 
     Attributes:
-        shape: of the weight.
-        view: of its units.
-        norm: of each unit at the start.
+        shape: shape of the weight.
+        view: view whose units the gradients are orthogonal to.
+        norm: norm of each unit at the start.
     """
 
     shape: tuple[int, ...]
@@ -88,12 +95,12 @@ class RandomGradients:
     norm: float = 1.0
 
     def start(self, generator: Generator) -> Weights:
-        """One random direction per unit."""
+        """Draw a random direction for each unit."""
         weight = _normal(*self.shape, generator=generator)
         return {"w": self.norm * weight / as_view(self.view).norm(weight)}
 
     def gradients(self, weights: Weights, generator: Generator) -> Weights:
-        """One random tangent vector per unit."""
+        """Draw a random tangent vector for each unit."""
         view, weight = as_view(self.view), weights["w"]
         grad = _normal(*weight.shape, generator=generator)
         grad = grad - view.radial_coefficient(weight, grad) * weight
@@ -101,7 +108,7 @@ class RandomGradients:
 
 
 def _network(eps: float = TINY, decay: float = 0.0) -> Loss:
-    """The cross-entropy of a normalized network on random clusters.
+    """Return the cross-entropy of a normalized network on random clusters.
 
     Linear, BatchNorm, ReLU, linear, LayerNorm, ReLU, l2-normalized linear head.
     """
@@ -120,8 +127,9 @@ def _network(eps: float = TINY, decay: float = 0.0) -> Loss:
 
 
 def _convolutions(weights: Weights, generator: Generator) -> Tensor:
-    """Convolution, BatchNorm, convolution, GroupNorm, transposed convolution, BatchNorm, LayerNorm.
+    """Return the cross-entropy of convolutions with batch, group and layer norm.
 
+    Convolution, BatchNorm, convolution, GroupNorm, transposed convolution, BatchNorm, LayerNorm.
     Their units are the outputs of the first, two groups of outputs of the second, the outputs of
     the transposed one, which are on dim 1, and the whole last weight.
     """
@@ -140,7 +148,7 @@ def _batch_norm(h: Tensor, eps: float = TINY) -> Tensor:
 
 
 def _quotient(weights: Weights, generator: Generator) -> Tensor:
-    """The Rayleigh quotient sum_i i w_i^2 / |w|^2 of one unit."""
+    """Return the Rayleigh quotient sum_i i w_i^2 / |w|^2 of one unit."""
     square = weights["w"][0] ** 2
     return (torch.arange(len(square)) * square).sum() / square.sum()
 
@@ -170,12 +178,15 @@ along the weight.
 def simulate(
     rules: Iterable[Rule], source: Problem | RandomGradients, seed: int
 ) -> Iterator[dict[str, tuple[Inputs, Tensor]]]:
-    """Run a rule on a source of gradients: the inputs of each weight's step, and the new weight.
+    """Run a rule on a source of gradients.
 
     Args:
-        rules: the rule of each step, of one recipe, as under a schedule.
+        rules: the rule of each step; all are of one recipe, as under a schedule.
         source: gives the initial weights, and the gradients at each step.
-        seed: of the generator that the source draws from.
+        seed: seed of the generator that the source draws from.
+
+    Yields:
+        For each step and weight, the inputs of the step and the new weight.
     """
     generator = torch.Generator().manual_seed(seed)
     weights, states = source.start(generator), dict[str, State]()
@@ -190,20 +201,20 @@ def simulate(
         weights = {name: new for name, (_, new) in steps.items()}
 
 
-# The derived laws against float64 runs; a broken assumption is named with its number.
+# Norm growth on training problems
 
 
 TOLERANCE = 1e-10
-"""Relative, on |w|^2 after hundreds of steps.
+"""Relative tolerance of |w|^2 after hundreds of steps.
 
 Rounding gives about steps x 1e-16 x |w|^2-terms, a wrong law 1e-6 and more.
 """
 
 SAMPLES = 16
-"""The steps of a run that are compared themselves, beside the first two."""
+"""Number of steps of a run that are compared entry by entry, beside the first two."""
 
-NOT_ORTHOGONAL = 1e-10
-"""A cosine of w and g above this is no rounding.
+MAX_ROUNDING_COSINE = 1e-10
+"""A cosine of w and g above this is not caused by rounding.
 
 float64 gradients of an exactly invariant function stay below 1e-12.
 """
@@ -219,20 +230,20 @@ SCHEDULES: dict[str, Schedule] = {
 """Schedules by name: a linear warm-up over the first quarter, half a cosine down to 0."""
 
 
-Step = tuple[Inputs, Tensor, Values]
+RecordedStep = tuple[Inputs, Tensor, Values]
 """The inputs of a step of a run, the weight after it, and its numbers unit by unit."""
 
 
 @dataclass(frozen=True)
 class WeightCheck:
-    """One weight of a check.
+    """The check of one weight.
 
     Attributes:
         measured, predicted: |w_t|^2 of the run and of the law, of shape (steps + 1, units).
-        step_errors: the relative differences of the law's own step to the rule's, for some steps.
+        step_errors: relative differences of the law's own step to the rule's, for some steps.
         notes: the assumptions that fail for the weight, with numbers.
-        applies: the rule acts on the units of the weight, and not on others.
-        identity: |w_t|^2 is an identity in the steps, which shows nothing without one of them.
+        applies: True if the rule acts on the units of the weight, and not on others.
+        identity: True if |w_t|^2 is an identity in the steps, which shows nothing by itself.
     """
 
     measured: Array = field(repr=False)
@@ -244,14 +255,14 @@ class WeightCheck:
 
     @property
     def residual(self) -> float:
-        """The greatest relative difference of |w_t|^2 to the prediction."""
+        """Largest relative difference of |w_t|^2 to the prediction."""
         return float(np.nan_to_num(np.abs(self.predicted / self.measured - 1), nan=inf).max())
 
     @property
     def error(self) -> float:
-        """The greatest relative difference, of the norms and of the steps; inf if none is shown."""
-        nothing = self.identity and not self.step_errors
-        return inf if nothing else max(self.residual, *self.step_errors, 0.0)
+        """Largest relative difference of norms and steps; inf if nothing was compared."""
+        nothing_compared = self.identity and not self.step_errors
+        return inf if nothing_compared else max(self.residual, *self.step_errors, 0.0)
 
     @property
     def passed(self) -> bool:
@@ -259,27 +270,29 @@ class WeightCheck:
         return self.error <= TOLERANCE
 
     def __str__(self) -> str:
-        compared = f"steps to {max(self.step_errors, default=0):.1e}"
-        steps = compared if self.step_errors else "no step compared"
-        grew = float((self.measured[-1] / self.measured[0]).max())
-        return f"norms to {self.residual:.1e}, {steps}, |w|^2 grew {grew:.3g}-fold at most"
+        steps = "no step compared"
+        if self.step_errors:
+            steps = f"steps to {max(self.step_errors):.1e}"
+        factor = float((self.measured[-1] / self.measured[0]).max())
+        growth = "did not grow" if factor < 1.0005 else f"grew {factor:.3g}-fold at most"
+        return f"norms to {self.residual:.1e}, {steps}, |w|^2 {growth}"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A law against a run.
+    """The comparison of a law with a run.
 
     Attributes:
-        law: the law. If its cross term is open, that is measured: of the norm then only the
-            identity |(1 - kappa) w + s|^2 is checked, beside the steps.
+        law: the law. If its cross term is open, it is measured on the run; then the norm is the
+            identity |(1 - kappa) w + s|^2, and the steps are what is checked.
         run: the recipe, the problem and the schedule, in words.
-        hyper_parameters: of the run.
+        hyper_parameters: hyper-parameters of the run.
         weights: the check of each weight.
-        differences: the respects in which the run is another one than the law's.
+        differences: what differs between the run and the law's assumptions.
 
     Example:
-        >>> found = check("sgdp", "toy-3d", steps=50, momentum=0.9)
-        >>> found.passed, found.residual < 1e-10
+        >>> result = check("sgdp", "toy-3d", steps=50, momentum=0.9)
+        >>> result.passed, result.residual < 1e-10
         (True, True)
     """
 
@@ -291,38 +304,45 @@ class Check:
 
     @property
     def residual(self) -> float:
-        """The greatest residual of all weights, of norms and of steps."""
-        return max(each.error for each in self.weights.values())
+        """Largest residual of all weights, of norms and of steps."""
+        return max(weight.error for weight in self.weights.values())
 
     @property
     def passed(self) -> bool:
         """True if the law holds for every weight."""
-        return all(each.passed for each in self.weights.values())
+        return all(weight.passed for weight in self.weights.values())
 
     @property
     def failed_assumptions(self) -> list[str]:
         """The assumptions that failed, with numbers."""
-        notes = [f"{name}: {note}" for name, each in self.weights.items() for note in each.notes]
+        notes = [
+            f"{name}: {note}" for name, weight in self.weights.items() for note in weight.notes
+        ]
         return [*self.differences, *notes]
 
     @property
     def verdict(self) -> str:
-        """The weights for which the law holds, first of all, and how far off it is for others."""
+        """The weights for which the law holds, and how far off it is for the others."""
         if self.passed:
             return f"holds to {self.residual:.1e}"
-        why = ", as an assumption fails" if self.failed_assumptions else ""
-        held = ", ".join(name for name, each in self.weights.items() if each.passed)
-        if not held:
-            return f"DOES NOT HOLD{why}: off by {self.residual:.1e}"
-        off = (f"{n} (off by {x.error:.1e})" for n, x in self.weights.items() if not x.passed)
-        return f"HOLDS FOR {held} ALONE, NOT FOR {', '.join(off)}{why}"
+        reason = ", as an assumption fails" if self.failed_assumptions else ""
+        passed = [name for name, weight in self.weights.items() if weight.passed]
+        if not passed:
+            return f"does not hold{reason}: off by {self.residual:.1e}"
+        failed = [
+            f"{name} (off by {weight.error:.1e})"
+            for name, weight in self.weights.items()
+            if not weight.passed
+        ]
+        return f"holds for {', '.join(passed)} only, not for {', '.join(failed)}{reason}"
 
     def __str__(self) -> str:
-        open_cross = " (identity only: the cross term is open, and measured)"
-        kind = open_cross if self.law.open_because else ""
+        kind = ""
+        if self.law.open_because:
+            kind = " (identity only: the cross term is open, and measured)"
         lines = [f"checked on runs: law of {self.law.name}, {self.run}{kind}: {self.verdict}"]
         lines += [f"with {', '.join(f'{n}={v}' for n, v in self.hyper_parameters.items())}"]
-        lines += [f"{name}: {each}" for name, each in self.weights.items()]
+        lines += [f"{name}: {weight}" for name, weight in self.weights.items()]
         return "\n  ".join([*lines, *self.failed_assumptions])
 
     __repr__ = __str__
@@ -346,14 +366,15 @@ def check(
     Args:
         recipe: as for `norm_growth`; it takes the steps, whatever the law.
         problem: a name from `PROBLEMS`, or a problem of your own.
-        steps: how many.
-        seed: of weights and data.
+        steps: number of steps.
+        seed: seed of weights and data.
         law: the law to check; by default the recipe's own. Another one fails, and shows how far off
             it is.
-        schedule: of the learning rate: a name from `SCHEDULES`, or a function from the share of the
-            run that is over to a factor.
-        hyper_parameters: of the run; the rest have their defaults. Where a default of 0 would
-            leave a part of the recipe out, such as SGD's momentum, the part is switched on.
+        schedule: schedule of the learning rate: a name from `SCHEDULES`, or a function from the
+            finished share of the run to a factor.
+        **hyper_parameters: hyper-parameters of the run; the rest have their defaults. Where a
+            default of 0 would leave a part of the recipe out, such as SGD's momentum, the part is
+            switched on.
 
     Raises:
         ValueError: no such problem, schedule, recipe or hyper-parameter; `steps` or `seed` is no
@@ -363,149 +384,163 @@ def check(
         >>> check("sgdp", "toy-3d", steps=100, momentum=0.9).passed
         True
     """
-    for name, value, least in (("steps", steps, 1), ("seed", seed, 0)):
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    for name, value, minimum in (("steps", steps, 1), ("seed", seed, 0)):
+        if not isinstance(value, int) or value < minimum:
+            raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
     if isinstance(problem, str) and problem not in PROBLEMS:
         raise unknown_name("problem", problem, PROBLEMS)
     if isinstance(schedule, str) and schedule not in SCHEDULES:
         raise unknown_name("schedule", schedule, SCHEDULES)
-    label = problem if isinstance(problem, str) else "a problem of its own"
-    task = PROBLEMS[problem] if isinstance(problem, str) else problem
+    task, label = problem, "a problem of its own"
+    if isinstance(problem, str):
+        task, label = PROBLEMS[problem], problem
     function = resolve_recipe(recipe)
-    bind(function, **hyper_parameters)  # refuses what it does not have
-    own = law or norm_growth(function, **static_arguments(hyper_parameters))
-    used = bind(
-        function, **{**switch_on(function, own.step.traced), **hyper_parameters}
-    ).hyper_parameters
+    name = bind(function, **hyper_parameters).name  # refuses unknown hyper-parameters
+    if law is None:
+        law = norm_growth(function, **static_arguments(hyper_parameters))
+    traced = law.step.traced
+    run_values = {**switch_on(function, traced), **hyper_parameters}
+    values = bind(function, **run_values).hyper_parameters
     factor = SCHEDULES[schedule] if isinstance(schedule, str) else schedule
     factors = [factor(time / steps) for time in range(steps)]
-    if "lr" not in used and any(x != 1 for x in factors):
-        raise ValueError(f"{bind(function).name} has no hyper-parameter lr to schedule")
-    numbers = [{**used, "lr": x * used["lr"]} if x != 1 else dict(used) for x in factors]
-    present, known = function(**used).state_keys, own.step.traced.states
-    if {*present} != {*known}:
+    if "lr" not in values and any(x != 1 for x in factors):
+        raise ValueError(f"{name} has no hyper-parameter lr to schedule")
+    numbers = [{**values, "lr": x * values["lr"]} if x != 1 else dict(values) for x in factors]
+    run_states = function(**values).state_keys
+    if {*run_states} != {*traced.states}:
         raise ValueError(
-            f"the law was derived for a step with the states {sorted(known)}, the run's rule has "
-            f"{sorted(present)}: at the number 0 a recipe may leave a rule out, hold the same "
-            "hyper-parameters at 0"
+            f"the law was derived for a step with the states {sorted(traced.states)}, the run's "
+            f"rule has {sorted(run_states)}: at the number 0 a recipe may leave a rule out, hold "
+            "the same hyper-parameters at 0"
         )
-    name, differences = bind(function).name, list[str]()
-    if own.name != name:
-        differences.append(f"the law is that of {own.name}, the run that of {name}")
+    differences = list[str]()
+    if law.name != name:
+        differences.append(f"the law is that of {law.name}, the run that of {name}")
     differences += [
-        f"the law was derived for {n} = {x!r}, the run has {used[n]!r}"
-        for n, x in own.step.traced.structure.items()
-        if n in used and used[n] != x
+        f"the law was derived for {n} = {x!r}, the run has {values[n]!r}"
+        for n, x in traced.structure.items()
+        if n in values and values[n] != x
     ]
-    other = schedule if isinstance(schedule, str) else "a"
-    run = f"{name} on {label}" + f", {other} schedule" * (other != "constant")
-    weights = _check_weights(own, task, function, numbers, seed)
-    return Check(own, run, used, weights, tuple(differences))
+    schedule_name = schedule if isinstance(schedule, str) else "a"
+    run = f"{name} on {label}"
+    if schedule_name != "constant":
+        run += f", {schedule_name} schedule"
+    assert isinstance(task, Problem)
+    weights = _check_weights(law, task, function, numbers, seed)
+    return Check(law, run, values, weights, tuple(differences))
 
 
 def switch_on(recipe: Recipe, traced: Trace) -> dict[str, float]:
-    """Values for a run: a hyper-parameter whose default switches a rule off gets another one.
+    """Return values for hyper-parameters whose default of 0 switches a rule off.
 
-    A momentum, which is below 1, gets 0.9, all else 0.01.
+    A momentum, which is below 1, gets 0.9, any other one 0.01.
 
     Args:
-        recipe: of the run.
-        traced: of the law; hyper-parameters that are symbols of it are switched on.
+        recipe: the recipe of the run.
+        traced: the trace of the law, whose symbols are switched on.
     """
-    defaults = bind(recipe).defaults
-    off = (n for n, x in defaults.items() if n in traced.symbols and x == 0 and x is not False)
-    return {name: 0.9 if traced.intervals[name].high == 1 else 0.01 for name in off}
+    values = {}
+    for name, default in bind(recipe).defaults.items():
+        if name in traced.symbols and default == 0 and default is not False:
+            values[name] = 0.9 if traced.intervals[name].high == 1 else 0.01
+    return values
 
 
 def _check_weights(
     law: NormLaw, problem: Problem, recipe: Recipe, numbers: list[dict[str, Any]], seed: int
 ) -> dict[str, WeightCheck]:
-    """The check of each weight of a run."""
+    """Return the check of each weight of a run."""
     traced = law.step.traced
-    known = bind(traced.recipe).defaults.keys() - traced.structure.keys()
+    symbolic = bind(traced.recipe).defaults.keys() - traced.structure.keys()
     views = {name: as_view(view) for name, (_, view) in problem.weights.items()}
-    runs: dict[str, list[Step]] = {name: [] for name in views}
-    run = simulate((recipe(**each) for each in numbers), problem, seed)
-    for each, steps in zip(numbers, run, strict=True):
-        values = traced.numbers(**{name: x for name, x in each.items() if name in known})
-        for name, (made, new) in steps.items():
-            inputs = replace(made, values=values)
+    runs: dict[str, list[RecordedStep]] = {name: [] for name in views}
+    run = simulate((recipe(**values) for values in numbers), problem, seed)
+    for hyper_parameters, steps in zip(numbers, run, strict=True):
+        values = traced.numbers(**{n: x for n, x in hyper_parameters.items() if n in symbolic})
+        for name, (recorded_inputs, new) in steps.items():
+            inputs = replace(recorded_inputs, values=values)
             runs[name].append((inputs, new, read_step(law, views[name], inputs, new)))
     return {name: _check_weight(law, views[name], run) for name, run in runs.items()}
 
 
-def _check_weight(law: NormLaw, view: View, run: list[Step]) -> WeightCheck:
-    numbers = [each for _, _, each in run]
-    w, g = (np.stack([each.scalar(Norm(name)) for each in numbers]) for name in "wg")
-    measured = np.concatenate([w, numbers[-1].scalar(Norm("w'"))[None]]) ** 2
-    # Not the greatest cosine: a gradient that consists of rounding errors has any direction.
-    radial = np.stack([np.abs(each.scalar(Inner("w", "g"))) for each in numbers]).max(0)
+def _check_weight(law: NormLaw, view: View, run: list[RecordedStep]) -> WeightCheck:
+    values = [step_values for _, _, step_values in run]
+    w, g = (np.stack([x.scalar(Norm(name)) for x in values]) for name in "wg")
+    measured = np.concatenate([w, values[-1].scalar(Norm("w'"))[None]]) ** 2
+    # A gradient that consists of rounding errors has any direction, so that the cosine is of the
+    # largest products, not the largest of the cosines.
+    radial = np.stack([np.abs(x.scalar(Inner("w", "g"))) for x in values]).max(0)
     longest = (w * g).max(0)
     cosine = float((radial / np.where(longest > 0, longest, 1)).max())
-    errors, outside = _compare_steps(law, view, run)
-    predicted, views = _predict(law, measured, numbers), law.step.traced.views
-    notes, applies = [], not views or view in views
-    if cosine > NOT_ORTHOGONAL:
+    errors, outside_because = _compare_steps(law, view, run)
+    rule_views = law.step.traced.views
+    applies = not rule_views or view in rule_views
+    notes = []
+    if cosine > MAX_ROUNDING_COSINE:
         notes.append(f"<w, g> = 0 fails: |cos(w, g)| up to {cosine:.1e}")
-    elif outside:
-        notes.append(f"the law says no step here: {outside}")
-    found = WeightCheck(measured, predicted, errors, (), applies, bool(law.open_because))
-    if not found.passed and not applies:
-        units = f"the rule acts on units of the view {', '.join(map(str, views))}"
+    elif outside_because:
+        notes.append(f"the law says no step here: {outside_because}")
+    predicted = _predict(law, measured, values)
+    result = WeightCheck(measured, predicted, errors, (), applies, bool(law.open_because))
+    if not result.passed and not applies:
+        units = f"the rule acts on units of the view {', '.join(map(str, rule_views))}"
         notes.append(
             f"a unit may not move as if it were alone: {units}, the weight has those of {view}"
         )
-    return replace(found, notes=tuple(notes))
+    return replace(result, notes=tuple(notes))
 
 
 def _predict(law: NormLaw, measured: Array, run: list[Values]) -> Array:
-    """|w_t|^2 at every step, from |w_0|^2 and the law alone.
+    """Return |w_t|^2 at every step, from |w_0|^2 and the law alone.
 
-    The law is fed with |s_t| (and <m_t, s_t> where it holds that), with the numbers of the state
-    and the hyper-parameters of each step. The cross terms start as they were measured, which is at
-    0 where buffers are 0, and follow their own recursion from the second step on. A law whose cross
-    term is open is fed with <w_t, s_t>, which leaves an identity to check.
+    The law takes |s_t| from the run (and <m_t, s_t> where it needs that), and the scalar states and
+    hyper-parameters of each step. The cross terms start as they were measured, which is at 0 where
+    buffers are 0, and follow their own recursion from the second step on. A law whose cross term is
+    open takes <w_t, s_t> from the run, which leaves an identity to check.
     """
-    # The first step may be of another kind, as torch's dampening has it: from the second on.
-    first, recursion, norm = 1, law.recursion, law.equation.rhs
+    # The first step may be of another kind, as torch's dampening makes it: start with the second.
+    start, recursion, norm = 1, law.recursion, law.equation.rhs
     if law.open_because or law.constant:
-        first, recursion = 0, {}
+        start, recursion = 0, {}
     if law.open_because:
         norm = law.retention**2 * W + S + 2 * law.retention * CROSS
-    predicted, crosses = [*measured[: first + 1]], dict[sp.Symbol, Array]()
-    for numbers in run[first:]:
-        crosses = crosses or {x: numbers.scalar(x) for x in recursion}
-        told = numbers.with_values({Norm("w"): np.sqrt(np.maximum(predicted[-1], 0)), **crosses})
-        predicted.append(np.broadcast_to(told.scalar(norm), measured[0].shape))
-        crosses = {x: told.scalar(after) for x, after in recursion.items()}
+    predicted, crosses = [*measured[: start + 1]], dict[sp.Symbol, Array]()
+    for values in run[start:]:
+        crosses = crosses or {x: values.scalar(x) for x in recursion}
+        known_norm = np.sqrt(np.maximum(predicted[-1], 0))
+        given_values = values.with_values({Norm("w"): known_norm, **crosses})
+        predicted.append(np.broadcast_to(given_values.scalar(norm), measured[0].shape))
+        crosses = {x: given_values.scalar(after) for x, after in recursion.items()}
     return np.stack(predicted)
 
 
-def _compare_steps(law: NormLaw, view: View, run: list[Step]) -> tuple[tuple[float, ...], str]:
-    """The errors of steps that a law says, for some of a run, and why it says none in others."""
-    errors, outside, last = list[float](), "", len(run) - 1
-    for time in sorted({0, min(1, last), *np.linspace(0, last, SAMPLES).astype(int).tolist()}):
+def _compare_steps(
+    law: NormLaw, view: View, run: list[RecordedStep]
+) -> tuple[tuple[float, ...], str]:
+    """Return the errors of the law's steps for some of a run, and why there is none for others."""
+    errors, outside_because, last = list[float](), "", len(run) - 1
+    samples = np.linspace(0, last, SAMPLES).astype(int).tolist()
+    for time in sorted({0, min(1, last), *samples}):
         inputs, after, _ = run[time]
         if not all(view.rows(x).any(1).all() for x in (inputs.weight, inputs.grad)):
             continue  # the law says nothing about a weight or a gradient of 0
         try:
-            if law.constant:  # a norm that is held is so with several units, too; a step is not
+            if law.constant:  # the norm is held with several units, too; the step is of one
                 law.verified_domain.require(law.name, inputs.weight)
             new, _ = evaluate(law.split_step, view, inputs)
-            off = view.norm(new - after) / view.norm(after)
-            errors.append(float(off.nan_to_num(nan=inf).max()))
+            error = view.norm(new - after) / view.norm(after)
+            errors.append(float(error.nan_to_num(nan=inf).max()))
         except ValueError as refusal:
             # The first step may be of another kind.
-            outside = outside or str(refusal) if time else ""
-    return tuple(errors), outside
+            outside_because = outside_because or str(refusal) if time else ""
+    return tuple(errors), outside_because
 
 
-# Laws about random gradients against float64 runs.
+# Laws about random gradients
 
 
 RUN_TOLERANCE = 0.02
-"""Relative, on |w| and on the effective step.
+"""Relative tolerance of |w| and of the effective step.
 
 The formula leaves out, for d = 256: fluctuations of |g|^2 and of <m, g>, of relative size
 sqrt(2 / d), which enter by their squares (0.4 % each); those of an entrywise second moment, of
@@ -514,7 +549,7 @@ many steps to settle); and the error of the mean over 64 units and the run, belo
 """
 
 SHAPE = (64, 256)
-"""Of the weight: units, and the entries of each."""
+"""Shape of the weight: the units, and the entries of each."""
 
 
 @dataclass(frozen=True)
@@ -522,13 +557,13 @@ class RunCheck:
     """The values that a law predicts, beside those of a run.
 
     Attributes:
-        name: of the law and of the run.
+        name: name of the law and of the run.
         values: (predicted, measured) by quantity.
-        tolerance: relative, on each of them.
+        tolerance: relative tolerance of each quantity.
 
     Example:
-        >>> print(RunCheck("ours", {"|w|": (2.0, 2.01)}, 0.02))
-        ours: |w| 2 predicted, 2.01 measured; off by 0.50% (tolerance 2.00%)
+        >>> print(RunCheck("mine", {"|w|": (2.0, 2.01)}, 0.02))
+        mine: |w| 2 predicted, 2.01 measured; off by 0.50% (tolerance 2.00%)
     """
 
     name: str
@@ -537,9 +572,9 @@ class RunCheck:
 
     @property
     def error(self) -> float:
-        """The greatest relative difference; nan if one of them is."""
-        off = [abs(measured / predicted - 1) for predicted, measured in self.values.values()]
-        return float(np.max(off))  # (max() would drop a nan that is not the first)
+        """Largest relative difference; nan if one of them is."""
+        errors = [abs(measured / predicted - 1) for predicted, measured in self.values.values()]
+        return float(np.max(errors))  # max() would drop a nan that is not the first
 
     @property
     def passed(self) -> bool:
@@ -547,9 +582,9 @@ class RunCheck:
         return self.error <= self.tolerance
 
     def __str__(self) -> str:
-        values = (f"{n} {a:.6g} predicted, {b:.6g} measured" for n, (a, b) in self.values.items())
-        off = f"off by {self.error:.2%} (tolerance {self.tolerance:.2%})"
-        return f"{self.name}: {'; '.join([*values, off])}"
+        values = [f"{n} {a:.6g} predicted, {b:.6g} measured" for n, (a, b) in self.values.items()]
+        error = f"off by {self.error:.2%} (tolerance {self.tolerance:.2%})"
+        return f"{self.name}: {'; '.join([*values, error])}"
 
     __repr__ = __str__
 
@@ -557,14 +592,15 @@ class RunCheck:
 def _measure(
     rule: Rule, source: RandomGradients, warm_up: int, steps: int, seed: int
 ) -> tuple[float, float, float]:
-    """Root mean squares of |w|, of the effective step and of |w| |g| over units and steps."""
-    view, found = as_view(source.view), list[list[float]]()
-    for each in islice(simulate(repeat(rule, warm_up + steps), source, seed), warm_up, None):
-        inputs, new = each["w"]
+    """Return root mean squares over units and steps: |w|, the effective step, |w| |g|."""
+    view, mean_squares = as_view(source.view), list[list[float]]()
+    run = simulate(repeat(rule, warm_up + steps), source, seed)
+    for weights in islice(run, warm_up, None):
+        inputs, new = weights["w"]
         turned = new / view.norm(new) - inputs.weight / view.norm(inputs.weight)
         norm, turn, grad = (view.inner(x, x) for x in (inputs.weight, turned, inputs.grad))
-        found.append([x.mean().item() for x in (norm, turn, norm * grad)])
-    norm, turn, gamma = np.sqrt(np.mean(found, 0)).tolist()
+        mean_squares.append([x.mean().item() for x in (norm, turn, norm * grad)])
+    norm, turn, gamma = np.sqrt(np.mean(mean_squares, 0)).tolist()
     return norm, turn, gamma
 
 
@@ -577,16 +613,17 @@ def check_equilibrium(
     seed: int = 0,
     **hyper_parameters: Any,
 ) -> RunCheck:
-    """Run `recipe` with weight decay under random gradients, against its equilibrium law.
+    """Run `recipe` with weight decay under random gradients, and compare with its equilibrium.
 
     Args:
         recipe: as for `equilibrium`.
-        shape: of the weight: one unit per index of dimension 0; for an orthogonal factor, one
+        shape: shape of the weight: one unit per index of dimension 0; for an orthogonal factor, one
             matrix.
-        steps, warm_up: how many are measured, and how many go before, from half the predicted
-            |w|^2.
-        seed: of the weight and the gradients.
-        hyper_parameters: of the run; lr * weight_decay * warm_up should be some units.
+        steps: number of measured steps.
+        warm_up: number of steps before these, from half the predicted |w|^2.
+        seed: seed of the weight and the gradients.
+        **hyper_parameters: hyper-parameters of the run; lr * weight_decay * warm_up should be some
+            units.
 
     Raises:
         NoEquilibriumError: the law has no equilibrium.
@@ -597,11 +634,11 @@ def check_equilibrium(
     """
     law = equilibrium(recipe, **static_arguments_of_run(recipe, hyper_parameters))
     values = law.traced.values(**hyper_parameters)
-    whole = law.factor is not None
-    entries = math.prod(shape if whole else shape[1:])
-    unit = shape if whole else entries
+    is_matrix = law.factor is not None
+    entries = math.prod(shape if is_matrix else shape[1:])
+    unit = shape if is_matrix else entries
     expected = law.squared_norm(values, unit, math.sqrt(entries - 1))
-    view = "layer" if whole else "channel"
+    view = "layer" if is_matrix else "channel"
     source = RandomGradients(shape, view, norm=math.sqrt(expected / 2))
     rule = law.traced.recipe(**hyper_parameters)
     norm, turn, gamma = _measure(rule, source, warm_up, steps, seed)
@@ -622,13 +659,13 @@ def check_turn(
     seed: int = 0,
     **hyper_parameters: Any,
 ) -> RunCheck:
-    """Run `recipe` under random gradients, against its turn at rest.
+    """Run `recipe` under random gradients, and compare with its turn at rest.
 
     Args:
         recipe: as for `turn_at_rest`.
         shape, steps, warm_up, seed: as for `check_equilibrium`.
-        view: of the units; a recipe that has a `view` takes it, too.
-        hyper_parameters: of the run.
+        view: view of the units; a recipe that has a `view` takes it, too.
+        **hyper_parameters: hyper-parameters of the run.
 
     Raises:
         NoEquilibriumError: the law has no turn.

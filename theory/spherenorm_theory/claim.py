@@ -151,7 +151,7 @@ class Claim:
         return vanishes(later - induction.factor * difference - certificate)
 
     def latex(self, letters: Letters | None = None) -> str:
-        """Return the relation in LaTeX; `letters` are those of `spherenorm_theory.printing.latex`."""
+        """Return the relation in LaTeX; see `spherenorm_theory.printing.latex` for the letters."""
         return latex(self.relation, letters)
 
     @property
@@ -268,7 +268,7 @@ class Proof:
         """The kinds of the claims and their hypotheses, or the subjects of all that failed."""
         failures = self.failures
         if failures:
-            return f"NOT proved: {', '.join(part.about for part in failures)}"
+            return f"not proved: {', '.join(part.about for part in failures)}"
         assumed = ", ".join(map(words, self.hypotheses))
         return ", ".join(self.kinds) + (f" under {{{assumed}}}" if assumed else "")
 

@@ -31,7 +31,7 @@ SIGN_SAMPLES = 60
 
 @dataclass
 class Facts:
-    """What is known and what is assumed of the scalars of a step.
+    """Facts and hypotheses about the scalars of a step.
 
     Attributes:
         domains: the open interval of each hyper-parameter, by its symbol.

@@ -1,4 +1,4 @@
-"""Hyper-parameters by name, and as inputs of a trace: a tuple such as betas is one per entry."""
+"""Hyper-parameters by name, and as scalar inputs of a trace: one per entry of a tuple as betas."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from spherenorm.support import unknown_name
 
 
 def is_number(value: object) -> bool:
-    """True for a real number that is no truth value."""
+    """Tell if a value is a real number, and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def are_numbers(value: object) -> bool:
-    """True for a tuple of numbers, such as betas."""
+    """Tell if a value is a tuple of numbers, such as betas."""
     return isinstance(value, tuple) and bool(value) and all(map(is_number, value))
 
 
 def static_arguments(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters that choose a recipe's code, and so its law.
+    """Return the hyper-parameters that select a recipe's code, and so its law.
 
     They are flags and other values that are no numbers, and the number 0, at which a recipe may
     leave a rule out; a tuple with a 0 in it as a whole.
     """
-    return {
-        name: value
-        for name, value in hyper_parameters.items()
-        if not (is_number(value) or are_numbers(value))
-        or 0 in (value if isinstance(value, tuple) else (value,))
-    }
+    static = {}
+    for name, value in hyper_parameters.items():
+        entries = value if isinstance(value, tuple) else (value,)
+        if not (is_number(value) or are_numbers(value)) or 0 in entries:
+            static[name] = value
+    return static
 
 
-def static_arguments_of_run(recipe: str | Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters that choose the code of a run: of those given, and of the defaults.
+def static_arguments_of_run(
+    recipe: str | Recipe, hyper_parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the static arguments of a run, among those given and the defaults.
 
-    A number 1.0 is held, too: it is the end of some intervals, and those of a law are open.
+    A number 1.0 is static, too: it is an end of some intervals, and those of a law are open.
     """
-    used = {**bind(resolve_recipe(recipe)).defaults, **given}
-    plain = {n: tuple(x) if isinstance(x, list) else x for n, x in used.items()}
-    return {
-        **static_arguments(plain),
-        **{n: x for n, x in plain.items() if is_number(x) and x == 1},
-    }
+    used = {**bind(resolve_recipe(recipe)).defaults, **hyper_parameters}
+    values = {n: tuple(x) if isinstance(x, list) else x for n, x in used.items()}
+    ones = {n: x for n, x in values.items() if is_number(x) and x == 1}
+    return {**static_arguments(values), **ones}
 
 
 def scalar_names(hyper_parameters: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Name the inputs of a trace for each hyper-parameter: betas has beta1 and beta2.
+    """Return the names of the scalar inputs of each hyper-parameter: betas has beta1 and beta2.
 
     No input has the name of another hyper-parameter or of another input: beside a hyper-parameter
-    beta1, the parts of betas are betas1 and betas2; beside betas1 too, betas_1 and betas_2.
+    beta1, the entries of betas are betas1 and betas2; beside betas1 too, betas_1 and betas_2.
 
     Example:
-        >>> input_names({"lr": 0.1, "betas": (0.9, 0.8)})
+        >>> scalar_names({"lr": 0.1, "betas": (0.9, 0.8)})
         {'lr': ('lr',), 'betas': ('beta1', 'beta2')}
-        >>> input_names({"betas": (0.9, 0.8), "beta2": 0.5})["betas"]
+        >>> scalar_names({"betas": (0.9, 0.8), "beta2": 0.5})["betas"]
         ('betas1', 'betas2')
     """
     names, used_names = dict[str, tuple[str, ...]](), {*hyper_parameters}
@@ -78,26 +78,31 @@ def scalar_names(hyper_parameters: Mapping[str, Any]) -> dict[str, tuple[str, ..
 def scalars_by_name(
     values: Mapping[str, Any], beside: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """All values by the names of inputs; `beside` has all hyper-parameters."""
-    names, numbers = scalar_names(values if beside is None else beside), dict[str, Any]()
+    """Return all values by the names of scalar inputs.
+
+    Args:
+        values: the hyper-parameters.
+        beside: all hyper-parameters of the recipe, if `values` are some of them.
+    """
+    names, scalars = scalar_names(values if beside is None else beside), dict[str, Any]()
     for name, value in values.items():
         entries = value if are_numbers(value) else (value,)
-        numbers.update(zip(names[name], entries, strict=True))
-    return numbers
+        scalars.update(zip(names[name], entries, strict=True))
+    return scalars
 
 
 def substitute_inputs(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters `values`, in which the numbers that `inputs` names are replaced."""
-    names, entered = scalar_names(values), {}
+    """Return the hyper-parameters `values` with other values for some scalar inputs."""
+    names, result = scalar_names(values), dict[str, Any]()
     for name, value in values.items():
         entries = value if are_numbers(value) else (value,)
-        new = [inputs.get(n, x) for n, x in zip(names[name], entries, strict=True)]
-        entered[name] = tuple(new) if are_numbers(value) else new[0]
-    return entered
+        new = [inputs.get(key, x) for key, x in zip(names[name], entries, strict=True)]
+        result[name] = tuple(new) if are_numbers(value) else new[0]
+    return result
 
 
 def resolve_recipe(recipe: str | Recipe) -> Recipe:
-    """`find_recipe`, with one message for whatever can be wrong with a module of recipes.
+    """Return the recipe of a name or "module:function"; `find_recipe` with one kind of error.
 
     Raises:
         ValueError: no such recipe, or its module cannot be imported.
@@ -109,18 +114,18 @@ def resolve_recipe(recipe: str | Recipe) -> Recipe:
     except ValueError:
         raise
     except Exception as error:
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ValueError(f"recipe {recipe!r} cannot be imported: {why}") from error
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(f"recipe {recipe!r} cannot be imported: {message}") from error
 
 
-def resolve_hyper_parameters(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every hyper-parameter of `recipe` with its value, given or default; lists become tuples.
+def resolve_hyper_parameters(recipe: Recipe, hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all hyper-parameters of `recipe`, given or default; lists become tuples.
 
     Raises:
-        ValueError: no such hyper-parameter, one without a value, one that is inf or nan, or not as
-            many numbers as a tuple has.
+        ValueError: no such hyper-parameter, one without a value, one that is inf or nan, or another
+            number of entries than a tuple has.
     """
-    tuples = {n: tuple(x) if isinstance(x, list) else x for n, x in given.items()}
+    tuples = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
     bound = bind(recipe, **tuples)
     for name, default in bound.defaults.items():
         value = bound.hyper_parameters.get(name, inspect.Parameter.empty)

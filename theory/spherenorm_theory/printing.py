@@ -21,7 +21,7 @@ from sympy.printing.str import StrPrinter
 from spherenorm_theory.symbols import Inner, Norm, Vector, extract_sign, is_entry
 
 DIGITS = 15
-"""Of a number in print; a fraction that has more is printed as a decimal."""
+"""Digits of a printed number; a fraction that has more is printed as a decimal."""
 
 SHORT = {"weight_decay": "wd", "momentum": "beta", "wd_ratio": "ratio", "dampening": "tau"}
 """The names of hyper-parameters in text, where no other name is the same."""
@@ -49,7 +49,7 @@ LETTERS: Letters = {
 
 
 def show(expression: Any) -> str:
-    """A formula, a relation or a vector in one line of text.
+    """Return a formula, a relation or a vector in one line of text.
 
     Example:
         >>> lr, decay = sp.symbols("lr weight_decay", positive=True)
@@ -60,7 +60,7 @@ def show(expression: Any) -> str:
 
 
 def latex(expression: Any, letters: Letters | None = None) -> str:
-    r"""A formula, a relation or a vector in LaTeX.
+    r"""Return a formula, a relation or a vector in LaTeX.
 
     Args:
         expression: the formula.
@@ -81,7 +81,7 @@ def latex(expression: Any, letters: Letters | None = None) -> str:
 def writer(
     expressions: Iterable[Any], language: str = "text", letters: Letters | None = None
 ) -> Callable[[Any], str]:
-    """A function that writes formulas, in which each name has one letter.
+    """Return a function that writes formulas, in which each name has one letter.
 
     Args:
         expressions: all formulas that are to be written.
@@ -91,22 +91,22 @@ def writer(
     Raises:
         ValueError: two names would have one letter.
     """
-    names = {name.rstrip("'") for each in expressions for name in names_in(each)}
+    names = {name.rstrip("'") for x in expressions for name in names_in(x)}
     printer: Any = _Text({n: x for n, x in SHORT.items() if n in names and x not in names})
     if language == "latex":
         printer = _Latex(_choose_letters(names, letters or {}))
 
     def write(x: Any) -> str:
         formula = sp.sympify(x.formula if isinstance(x, Vector) else x)
-        rationals = formula.atoms(sp.Rational)
-        long = {x: sp.Float(x, DIGITS) for x in rationals if max(abs(x.p), x.q) >= 10**DIGITS}
-        return str(printer.doprint(formula.xreplace(long) if long else formula))
+        long_fractions = [x for x in formula.atoms(sp.Rational) if max(abs(x.p), x.q) >= 10**DIGITS]
+        decimals = {x: sp.Float(x, DIGITS) for x in long_fractions}
+        return str(printer.doprint(formula.xreplace(decimals) if decimals else formula))
 
     return write
 
 
 def names_in(x: Any) -> Iterator[str]:
-    """The vectors and symbols that a vector or a formula holds."""
+    """Yield the names of vectors and symbols in a vector or a formula."""
     if isinstance(x, Vector):
         yield from x
         x = sp.Tuple(*x.values())
@@ -119,21 +119,25 @@ def names_in(x: Any) -> Iterator[str]:
                 yield symbol.a if isinstance(symbol, Norm) else str(symbol)
 
 
-def _choose_letters(names: Iterable[str], given: Letters) -> Letters:
-    """The LaTeX of names: one letter for each; one whose letter is taken is spelled out."""
+def _choose_letters(names: Iterable[str], users_letters: Letters) -> Letters:
+    """Return one letter in LaTeX for each name; a name whose letter is in use is spelled out.
+
+    Raises:
+        ValueError: the user's letters give two names one letter.
+    """
     table: dict[str, str] = {}
-    # The user's letters are taken first, then the letters of names that are letters.
-    for name in sorted(names, key=lambda n: (n not in given, n in LETTERS, n)):
-        chosen = given.get(name) or LETTERS.get(name) or _letter(name)
-        other = next((n for n, letter in table.items() if letter == chosen), None)
-        if other is not None and name in given:
-            raise ValueError(f"letters: {other!r} and {name!r} cannot both be {chosen!r}")
-        table[name] = chosen if other is None else _upright(name)
+    # The user's letters come first, then those of names that are letters themselves.
+    for name in sorted(names, key=lambda n: (n not in users_letters, n in LETTERS, n)):
+        letter = users_letters.get(name) or LETTERS.get(name) or _letter(name)
+        same_letter = [n for n, x in table.items() if x == letter]
+        if same_letter and name in users_letters:
+            raise ValueError(f"letters: {same_letter[0]!r} and {name!r} cannot both be {letter!r}")
+        table[name] = _upright(name) if same_letter else letter
     return table
 
 
 def _letter(name: str) -> str:
-    """The name as LaTeX: Greek, with its number as an index, or upright if it is a word."""
+    """Return a name as LaTeX: Greek, with its number as an index, or upright if it is a word."""
     match = re.fullmatch(r"([A-Za-z]+)_?(\d*)", name)
     if match is None:
         return _upright(name)
@@ -164,7 +168,7 @@ class _Formulas:
         return str(self._print(x))  # type: ignore[attr-defined]
 
     def name(self, name: str, index: str = "") -> str:
-        """A symbol with its index; of a primed vector, such as w', the index is the next one."""
+        """Return a symbol with its index; a primed vector such as w' has the next index."""
         bare = name.rstrip("'")
         letter = self.table.get(bare, bare)
         if not index:
@@ -193,9 +197,9 @@ class _Formulas:
         (time,) = indexed.indices
         number, rest = time.as_coeff_Add()  # t+1, with its number last
         text = self.print(rest) if rest != 0 else ""
-        text += (
-            (f"{number}" if number < 0 or not text else f"+{number}") if number or not text else ""
-        )
+        if number or not text:
+            sign = "+" if number >= 0 and text else ""
+            text += f"{sign}{number}"
         return self.symbol(indexed.base.label, text)
 
     def _print_IndexedBase(self, base: sp.IndexedBase) -> str:  # noqa: N802
@@ -203,28 +207,35 @@ class _Formulas:
 
     def _print_Add(self, total: sp.Add, order: Any = None) -> str:  # noqa: N802
         text = ""
-        for sign, term in map(extract_sign, sorted(total.args, key=_rank)):
-            lead = (" - " if text else "-") if sign < 0 else (" + " if text else "")
-            inside = self.print(term)
-            text += lead + (self.forms["brackets"].format(inside) if term.is_Add else inside)
+        for sign, term in map(extract_sign, sorted(total.args, key=_term_order)):
+            operator = "-" if sign < 0 else "+"
+            if text:
+                text += f" {operator} "
+            elif sign < 0:
+                text += "-"
+            printed = self.print(term)
+            text += self.forms["brackets"].format(printed) if term.is_Add else printed
         return text
 
     def _print_Mul(self, product: sp.Mul) -> str:  # noqa: N802
-        """Numbers first, then hyper-parameters, norms, inner products, sums over time, vectors."""
-        sign, rest = extract_sign(product)
-        factors = sorted((f for f in sp.Mul.make_args(rest) if f != 1), key=_place)
+        """Print numbers first, then hyper-parameters, norms, inner products, sums, vectors."""
+        sign, unsigned = extract_sign(product)
+        factors = sorted((f for f in sp.Mul.make_args(unsigned) if f != 1), key=_factor_order)
         ordered = sp.Mul(*factors, evaluate=False) if len(factors) > 1 else factors[0]
-        # (sympy prints 1 / x by way of products)
-        whole = ordered.is_Mul or ordered == product
-        text = super()._print_Mul(ordered) if whole else self.print(ordered)  # type: ignore[misc]
+        # sympy prints 1 / x as a product, so that a single factor may be the product itself.
+        if ordered.is_Mul or ordered == product:
+            text = super()._print_Mul(ordered)  # type: ignore[misc]
+        else:
+            text = self.print(ordered)
         return f"-{text}" if sign < 0 else text
 
     def _print_Sum(self, total: sp.Sum) -> str:  # noqa: N802
         (variable, low, top), *_ = total.limits
-        inside = self.print(total.function)
-        inside = self.forms["brackets"].format(inside) if total.function.is_Add else inside
+        summand = self.print(total.function)
+        if total.function.is_Add:
+            summand = self.forms["brackets"].format(summand)
         form, limits = ("sum", (top + 1,)) if low == 0 else ("sum from", (low, top))
-        return f"{self.forms[form].format(*map(self.print, (variable, *limits)))} {inside}"
+        return f"{self.forms[form].format(*map(self.print, (variable, *limits)))} {summand}"
 
 
 class _Text(_Formulas, StrPrinter):  # type: ignore[misc]
@@ -245,13 +256,19 @@ class _Text(_Formulas, StrPrinter):  # type: ignore[misc]
         sign = "=" if isinstance(relation, sp.Eq) else relation.rel_op
         return f"{self.print(relation.lhs)} {sign} {self.print(relation.rhs)}"
 
+    def _print_Limit(self, x: sp.Limit) -> str:  # noqa: N802
+        function, variable, point, _ = x.args
+        return f"Limit_{{{self.print(variable)}->{self.print(point)}}} ({self.print(function)})"
+
     def _print_Abs(self, x: sp.Abs) -> str:  # noqa: N802
         return f"abs({self.print(x.args[0])})"
 
     def _print_Piecewise(self, x: sp.Piecewise) -> str:  # noqa: N802
-        *cases, (last, _) = x.args
-        first = (f"{self.print(value)} where {self.print(case)}" for value, case in cases)
-        return f"({', '.join(first)}, else {self.print(last)})"
+        *cases, (default, _) = x.args
+        printed = [
+            f"{self.print(value)} where {self.print(condition)}" for value, condition in cases
+        ]
+        return f"({', '.join(printed)}, else {self.print(default)})"
 
 
 class _Latex(_Formulas, LatexPrinter):  # type: ignore[misc]
@@ -266,42 +283,45 @@ class _Latex(_Formulas, LatexPrinter):  # type: ignore[misc]
     }
 
 
-def _kinds(x: sp.Expr) -> tuple[set[str], bool, bool]:
-    """The vectors whose norms a formula holds; whether it holds inner products, and entries."""
+def _contents(x: sp.Expr) -> tuple[set[str], bool, bool]:
+    """Return the vectors whose norms a formula has, and if it has inner products and entries."""
     symbols = x.free_symbols | {i.base.label for i in x.atoms(sp.Indexed)}
     norms = {s.a for s in symbols if isinstance(s, Norm)}
     return norms, any(isinstance(s, Inner) for s in symbols), any(map(is_entry, symbols))
 
 
-def _place(x: sp.Expr) -> tuple[int, bool, str]:
-    """The place of a factor: numbers, hyper-parameters, sums of these, norms, products, sums."""
+def _factor_order(x: sp.Expr) -> tuple[int, bool, str]:
+    """Return the sort key of a factor: numbers, hyper-parameters, sums, norms, products, sums."""
     x = 1 / x if x.is_Pow and x.exp.could_extract_minus_sign() else x
-    norms, inner, entry = _kinds(x)
+    norms, has_inner, has_entries = _contents(x)
     kind = 0 if x.is_Number else 1 if x.is_Symbol or x.is_Pow else 2
-    if x.has(sp.Sum) or entry:
+    if x.has(sp.Sum) or has_entries:
         kind = 6
-    elif inner:
+    elif has_inner:
         kind = 5 if x.is_Add else 4
     elif norms:
         kind = 3
     return kind, str(x) != "lr", str(x)
 
 
-def _rank(x: sp.Expr) -> tuple[Any, ...]:
-    """The place of a term: |w|^2 before |s|^2, inner products, sums over time.
+def _term_order(x: sp.Expr) -> tuple[Any, ...]:
+    """Return the sort key of a term: |w|^2 before |s|^2, inner products, sums over time.
 
-    Of a vector, plus comes first, then w, and the gradient last.
+    In a vector, terms with a plus come first, then w, and the gradient last.
     """
-    norms, inner, entry = _kinds(x)
-    first = 0 if not (norms or inner) or "w" in norms else 1 if norms else 2
-    minus = extract_sign(x)[0] < 0
-    names = {str(s).partition("[")[0] for s in x.free_symbols if is_entry(s)} if entry else set()
-    late = 0 if "w" in names else 2 if "g" in names else 1
-    order = (minus, late) if entry else (first, minus)
-    return x.has(sp.Sum), inner and not entry, entry, *order, not x.is_Number, str(x)
+    norms, has_inner, has_entries = _contents(x)
+    is_minus = extract_sign(x)[0] < 0
+    if has_entries:
+        names = {str(s).partition("[")[0] for s in x.free_symbols if is_entry(s)}
+        order = (int(is_minus), 0 if "w" in names else 2 if "g" in names else 1)
+    else:
+        is_first = not (norms or has_inner) or "w" in norms
+        order = (0 if is_first else 1 if norms else 2, int(is_minus))
+    is_product = has_inner and not has_entries
+    return x.has(sp.Sum), is_product, has_entries, *order, not x.is_Number, str(x)
 
 
-# A statement in words and formulas, as text of 80 columns and as LaTeX, by one renderer.
+# Statements in words and formulas
 
 
 COLUMNS, INDENT = 80, "    "
@@ -311,25 +331,29 @@ Phrase: TypeAlias = Any
 
 
 def pieces(phrase: Phrase) -> tuple[Any, ...]:
-    """The words and formulas of a phrase."""
+    """Return the words and formulas of a phrase."""
     return phrase if type(phrase) is tuple else (phrase,)
 
 
 def formulas(*phrases: Phrase) -> list[Any]:
-    """The formulas of phrases."""
+    """Return the formulas of phrases."""
     return [x for phrase in phrases for x in pieces(phrase) if not isinstance(x, str)]
 
 
 def words(phrase: Phrase, write: Callable[[Any], str] | None = None) -> str:
-    """A phrase in text."""
+    """Return a phrase as text."""
     write = write or writer(formulas(phrase))
     return "".join(x if isinstance(x, str) else write(x) for x in pieces(phrase))
 
 
-def enumerated(phrases: Iterable[Any], end: str = "") -> tuple[Any, ...]:
-    """Phrases with commas between them, as one."""
-    found = [x for phrase in phrases for x in (", ", *pieces(phrase))][1:]
-    return (*found, end) if end else tuple(found)
+def joined(phrases: Iterable[Phrase], separator: str) -> tuple[Any, ...]:
+    """Return one phrase from several, with a separator between them."""
+    return tuple([x for phrase in phrases for x in (separator, *pieces(phrase))][1:])
+
+
+def enumerated(phrases: Iterable[Phrase], end: str = "") -> tuple[Any, ...]:
+    """Return one phrase from several, with commas between them and an end."""
+    return (*joined(phrases, ", "), *((end,) if end else ()))
 
 
 @dataclass(frozen=True)
@@ -346,35 +370,40 @@ class Statement:
     """A statement in parts; `str` is its text, `latex` its LaTeX.
 
     Attributes:
-        kind: such as "Proposition".
-        name: of the statement.
-        parts: in order.
+        kind: environment of LaTeX, such as "Proposition".
+        name: name of the statement.
+        parts: the parts in order.
+        summary: a sentence that precedes the parts.
     """
 
     kind: str
     name: str
     parts: tuple[Part, ...]
+    summary: Phrase = ()
 
     @property
     def _formulas(self) -> list[Any]:
-        return [x for part in self.parts for x in formulas(part.heading, *part.phrases)]
+        phrases = [phrase for part in self.parts for phrase in (part.heading, *part.phrases)]
+        return formulas(self.summary, *phrases)
 
     def __str__(self) -> str:
         write = writer(self._formulas)
         lines = [f"{self.kind} ({self.name})"]
+        if self.summary:
+            lines.append(fill(words(self.summary, write), indent=""))
         for part in self.parts:
             heading = words(part.heading, write)
-            shown = [words(each, write) for each in part.phrases]
+            phrases = [words(phrase, write) for phrase in part.phrases]
             if part.displayed:
-                lines += [f"{heading}.", *(line for each in shown for line in wrapped(each))]
+                lines += [f"{heading}.", *(line for text in phrases for line in wrapped(text))]
             else:
-                lines.append(paragraph(heading, f"{'; '.join(shown)}."))
+                lines.append(paragraph(heading, f"{'; '.join(phrases)}."))
         return "\n".join(lines)
 
     __repr__ = __str__
 
     def latex(self, letters: Letters | None = None) -> str:
-        r"""The statement as an environment, for a document with amsmath and amsthm.
+        r"""Return the statement as an environment, for a document with amsmath and amsthm.
 
         Args:
             letters: LaTeX by name, such as {"lr": r"\alpha", "w": r"\theta"}.
@@ -390,13 +419,13 @@ class Statement:
                 for x in pieces(phrase)
             )
 
-        kind, lines = self.kind.lower(), []
+        kind, lines = self.kind.lower(), [row(self.summary)] if self.summary else []
         for part in self.parts:
             heading = rf"\textbf{{{row(part.heading)}.}}"
             if part.displayed:
-                shown = [_aligned(row(each, r"\text{%s}", "%s")) for each in part.phrases]
-                joined = " \\\\\n".join(shown)
-                lines.append(f"{heading}\n\\begin{{align*}}\n{joined}\n\\end{{align*}}")
+                rows = [_aligned(row(phrase, r"\text{%s}", "%s")) for phrase in part.phrases]
+                display = " \\\\\n".join(rows)
+                lines.append(f"{heading}\n\\begin{{align*}}\n{display}\n\\end{{align*}}")
             else:
                 lines.append(f"{heading} {'; '.join(map(row, part.phrases))}.")
         begin = rf"\begin{{{kind}}}[{escape_latex(self.name)}]"
@@ -404,41 +433,48 @@ class Statement:
 
 
 def _aligned(line: str) -> str:
-    """A displayed line with a mark before its first sign."""
+    """Return a displayed line with an alignment mark before its first sign."""
     for text, sign in ((r"\text{ = }", "="), (r"\text{ \textasciitilde{} }", r"\sim")):
         line = line.replace(text, f" {sign} ")
     return re.sub(r" (=|\\sim) ", r" &\1 ", line, count=1)
 
 
-def paragraph(heading: str, content: str) -> str:
-    """A part in words, in lines of 80 columns."""
+def fill(text: str, indent: str = INDENT) -> str:
+    """Return text in lines of 80 columns, with an indent from the second line on."""
     return textwrap.fill(
-        f"{heading}. {content}",
-        COLUMNS,
-        subsequent_indent=INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
+def paragraph(heading: str, content: str) -> str:
+    """Return a heading and its text in lines of 80 columns."""
+    return fill(f"{heading}. {content}")
+
+
 def wrapped(formula: str) -> Iterator[str]:
-    """A formula in lines, broken before an operator at the least depth of brackets."""
-    rest, indent = formula, INDENT
-    while len(indent) + len(rest) > COLUMNS and (cut := _cut(rest, COLUMNS - len(indent))) > 0:
-        yield indent + rest[:cut].rstrip()
-        rest, indent = rest[cut:].lstrip(), 2 * INDENT
-    yield indent + rest
+    """Yield a formula in lines, broken before an operator at the least depth of brackets."""
+    remaining, indent = formula, INDENT
+    while len(indent) + len(remaining) > COLUMNS:
+        end = _line_end(remaining, COLUMNS - len(indent))
+        if end <= 0:
+            break
+        yield indent + remaining[:end].rstrip()
+        remaining, indent = remaining[end:].lstrip(), 2 * INDENT
+    yield indent + remaining
 
 
-def _cut(text: str, width: int) -> int:
-    """The place to break a line: before + - = or after a comma, late, at the least depth."""
+def _line_end(text: str, width: int) -> int:
+    """Return where to break a line: before + - = or after a comma, late, at the least depth.
+
+    Without such a position, it is -1.
+    """
     depth, best = 0, (math.inf, 0)
     for n, character in enumerate(text[:width]):
         depth += (character in "([{<") - (character in ")]}>")
         divides = text[n : n + 2] == "/("
         if (character == " " or divides) and n > 3:
-            strong = divides or text[n + 1 : n + 3] in ("+ ", "- ", "= ") or text[n - 1] == ","
-            best = min(best, (max(depth, 0) + 1.5 * (not strong) + 4 * (1 - n / width), -n))
+            is_operator = divides or text[n + 1 : n + 3] in ("+ ", "- ", "= ") or text[n - 1] == ","
+            best = min(best, (max(depth, 0) + 1.5 * (not is_operator) + 4 * (1 - n / width), -n))
     return -int(best[1]) or -1
 
 
@@ -455,5 +491,5 @@ ESCAPES = {
 
 
 def escape_latex(text: str) -> str:
-    """Plain text in LaTeX."""
+    """Return plain text in LaTeX."""
     return "".join(ESCAPES.get(character, character) for character in text)

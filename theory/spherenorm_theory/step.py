@@ -1,4 +1,4 @@
-"""One step of a recipe on symbols: the new weight and states as combinations of the old ones.
+"""A step of a recipe on symbols: the new weight and states as combinations of the old ones.
 
 `one_step` interprets the recorded step on formal vectors: the weight is the atom w, the gradient is
 g, and each state has an atom of its own (m for a momentum, v for a second moment).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,9 @@ from spherenorm_theory.symbols import (
     Inner,
     Norm,
     Vector,
+    at,
     canonical_form,
+    t,
 )
 from spherenorm_theory.tracing import RESERVED, Trace, trace
 from spherenorm_theory.vectors import VectorAlgebra
@@ -77,7 +79,7 @@ class Step:
 
     @property
     def facts(self) -> Facts:
-        """What is known and assumed of the scalars."""
+        """Facts and hypotheses about the scalars."""
         return self.algebra.facts
 
     def inner(self, a: Vector, b: Vector) -> sp.Expr:
@@ -337,3 +339,29 @@ def express_inner(step: Step, vector: Vector, name: str, a: Vector, b: Vector) -
 
     product = algebra.inner(replace_newest(a), replace_newest(b))
     return step.algebra.expand_and_simplify(product, MAX_READABLE_OPS)
+
+
+def products_of_record(
+    inner: Callable[[Vector, Vector], sp.Expr], vectors: Mapping[str, Vector], formula: sp.Basic
+) -> dict[sp.Basic, sp.Basic]:
+    """Return the norms and inner products of a formula in the products of the record.
+
+    Args:
+        inner: the inner product, in products of the record.
+        vectors: the vectors by their names in the formula; a' is a at t + 1.
+        formula: of |a|^2 and <a, b>, or of these at the times t and t + 1.
+    """
+    products: dict[sp.Basic, sp.Basic] = {}
+    for x in formula.atoms(sp.Indexed) or formula.atoms(Norm, Inner):
+        is_indexed = isinstance(x, sp.Indexed)
+        symbol: Any = x.base.label if is_indexed else x
+        time: Any = x.indices[0] if is_indexed else t
+        if not isinstance(symbol, (Norm, Inner)) or time not in (t, t + 1):
+            continue
+        prime = "'" if time == t + 1 else ""
+        names = [f"{name}{prime}" for name in (symbol.a, getattr(symbol, "b", symbol.a))]
+        if all(name in vectors for name in names):
+            value = inner(*(vectors[name] for name in names))
+            key = x**2 if isinstance(symbol, Norm) else x
+            products[key] = at(value, t) if is_indexed else value
+    return products

@@ -6,7 +6,7 @@
 | `Vector({"w": 1, "g": -lr})` | w - lr g |
 | `sp.Symbol("w")` | each entry of w: a symbol without assumptions stands for a vector |
 | `exact(1 - 0.9)` | 1/10 |
-| `tidy(sin(x)**2 + cos(x)**2 - 1)` | 0 |
+| `canonical_form(sin(x)**2 + cos(x)**2 - 1)` | 0 |
 | `normalize_signs((x - 1) / (a - 1))` | (1 - x)/(1 - a) |
 
 Nothing is known of an atom such as w but its products with the others, so that a result that is
@@ -23,13 +23,16 @@ from typing import Any
 import sympy as sp
 
 MAX_OPS = 4000
-"""Operations of one expression that is to be simplified; the library's have some hundreds."""
+"""Largest number of operations of an expression to simplify; the library's have some hundreds."""
 
 MAX_READABLE_OPS = 1000
-"""Those of a formula of products, beyond which nobody would read it written out."""
+"""Largest number of operations of a formula of products that is written out for a reader."""
 
 DIMENSION = sp.Symbol("d", positive=True)
 """The number of entries of a unit."""
+
+t, k = sp.symbols("t k", integer=True, nonnegative=True)
+"""The time of a step, and the times before it in sums over steps."""
 
 
 class GrowthError(ValueError):
@@ -72,7 +75,7 @@ class Inner(sp.Symbol):  # type: ignore[misc]
 
 
 def product(a: str, b: str) -> sp.Expr:
-    """<a, b>: a power of a norm where the two are one vector."""
+    """Return <a, b>, which is the square of a norm if the two are one vector."""
     return Norm(a) ** 2 if a == b else Inner(a, b)
 
 
@@ -87,7 +90,7 @@ class Vector(dict[str, sp.Expr]):
 
     @staticmethod
     def atom(name: str) -> Vector:
-        """The atom of this name."""
+        """Return the vector that is one atom."""
         return Vector({name: sp.S.One})
 
     def __add__(self, other: Vector) -> Vector:
@@ -104,36 +107,38 @@ class Vector(dict[str, sp.Expr]):
         return sp.S.Zero
 
     def scaled(self, scalar: sp.Expr) -> Vector:
-        """The vector times a number."""
+        """Return the vector times a number."""
         return Vector({a: c * scalar for a, c in self.items()} if scalar != 0 else {})
 
     def map(self, function: Callable[[sp.Expr], sp.Expr]) -> Vector:
-        """The vector with `function` of every coefficient."""
+        """Return the vector with `function` of every coefficient."""
         images = {a: function(c) for a, c in self.items()}
         return Vector({a: c for a, c in images.items() if c != 0})
 
     def without(self, *atoms: str) -> Vector:
-        """The vector without its share of some atoms."""
+        """Return the vector without some atoms."""
         return Vector({a: c for a, c in self.items() if a not in atoms})
 
-    def ratio_to(self, other: Vector) -> sp.Expr | None:
-        """The number c with self = c other, if there is one."""
-        if not other or self.keys() != other.keys():
+    def ratio_to(self, divisor: Vector) -> sp.Expr | None:
+        """Return c with self = c divisor; None if there is no such number."""
+        if not divisor or self.keys() != divisor.keys():
             return None
-        factors = {sp.cancel(self[a] / other[a]) for a in other}
+        factors = {sp.cancel(self[a] / divisor[a]) for a in divisor}
         return factors.pop() if len(factors) == 1 else None
 
     @property
     def formula(self) -> sp.Expr:
-        """The vector entry by entry, in symbols, with the factor that all its terms share."""
-        cs = {a: sp.factor(sp.cancel(c)) for a, c in self.items()}
-        common = sp.gcd_list([*cs.values()]) if len(cs) > 1 else sp.S.One
-        parts = {a: extract_sign(sp.factor(sp.cancel(c / common))) for a, c in cs.items()}
-        # -lr (u - w), but w - lr u
-        others = [sign for a, (sign, _) in parts.items() if a != "w" or common == 1 or len(cs) == 1]
-        lead = -1 if all(sign < 0 for sign in others) else 1
-        terms = (lead * sign * c * _entry(a) for a, (sign, c) in parts.items())
-        return sp.Mul(lead * common, sp.Add(*terms))
+        """Each entry in symbols, with the factor of all terms: -lr (u - w), but w - lr u."""
+        coefficients = {a: sp.factor(sp.cancel(c)) for a, c in self.items()}
+        is_single = len(coefficients) == 1
+        common = sp.S.One if is_single else sp.gcd_list([*coefficients.values()])
+        if not coefficients:
+            common = sp.S.One
+        parts = {a: extract_sign(sp.factor(sp.cancel(c / common))) for a, c in coefficients.items()}
+        signs = [x for a, (x, _) in parts.items() if a != "w" or common == 1 or is_single]
+        leading_sign = -1 if all(sign < 0 for sign in signs) else 1
+        terms = (leading_sign * sign * c * _entry(a) for a, (sign, c) in parts.items())
+        return sp.Mul(leading_sign * common, sp.Add(*terms))
 
 
 def _entry(name: str) -> sp.Expr:
@@ -141,12 +146,12 @@ def _entry(name: str) -> sp.Expr:
 
 
 def is_entry(symbol: sp.Basic) -> bool:
-    """True for a symbol that stands for each entry of a vector: it has no assumptions."""
+    """Tell if a symbol stands for each entry of a vector: it has no assumptions."""
     return bool(symbol.is_Symbol and symbol.is_real is None)
 
 
 def map_formulas(x: Any, function: Callable[[sp.Expr], sp.Expr]) -> Any:
-    """Words and formulas with `function` of each formula: within vectors, relations, tuples."""
+    """Return words and formulas with `function` of each formula, in vectors and tuples too."""
     if isinstance(x, Vector):
         return x.map(function)
     if isinstance(x, sp.Rel):
@@ -157,14 +162,14 @@ def map_formulas(x: Any, function: Callable[[sp.Expr], sp.Expr]) -> Any:
 
 
 def at(expression: sp.Expr, time: sp.Expr) -> sp.Expr:
-    """The expression with each vector, norm and inner product at one time: |w_t| for |w|."""
+    """Return the expression with vectors, norms and inner products at a time: |w_t| for |w|."""
     symbols = sp.sympify(expression).free_symbols
-    found = [s for s in symbols if isinstance(s, (Norm, Inner)) or is_entry(s)]
-    return sp.sympify(expression).xreplace({s: sp.IndexedBase(s)[time] for s in found})
+    timed = [s for s in symbols if isinstance(s, (Norm, Inner)) or is_entry(s)]
+    return sp.sympify(expression).xreplace({s: sp.IndexedBase(s)[time] for s in timed})
 
 
 def exact(number: float) -> sp.Expr:
-    """The number that a float stands for: 0.1 is 1/10, math.pi is pi, math.sqrt(5) is sqrt(5).
+    """Return the number that a float stands for: 1/10 for 0.1, pi, sqrt(5) for math.sqrt(5).
 
     A number that Python has computed, such as 1 - 0.9 = 0.09999999999999998, carries a rounding
     error that cannot be undone for certain. It is read as the nearest fraction with a denominator
@@ -176,30 +181,31 @@ def exact(number: float) -> sp.Expr:
     for candidate in (sp.pi, sp.sqrt(round(number**2)) if 0 < number < 1e6 else sp.S.Zero):
         if float(candidate) == number:
             return candidate
-    simple = Fraction(number).limit_denominator(10**6)
-    if abs(simple - Fraction(number)) <= min(1e-15 * max(1.0, abs(number)), 1e-9 * abs(number)):
-        return sp.Rational(simple.numerator, simple.denominator)
+    nearest = Fraction(number).limit_denominator(10**6)
+    tolerance = min(1e-15 * max(1.0, abs(number)), 1e-9 * abs(number))
+    if abs(nearest - Fraction(number)) <= tolerance:
+        return sp.Rational(nearest.numerator, nearest.denominator)
     return sp.Rational(str(number))
 
 
-def check_size(expression: sp.Expr, most: int = MAX_OPS) -> None:
+def check_size(expression: sp.Expr, max_ops: int = MAX_OPS) -> None:
     """Refuse a formula that is too long to simplify.
 
     Raises:
-        GrowthError: it has more than `most` operations, as where an iteration doubles it.
+        GrowthError: it has more than `max_ops` operations, as where an iteration doubles it.
     """
     count = 0
     for node in sp.preorder_traversal(expression):
         count += max(len(node.args) - 1, 1)
-        if count > most:
+        if count > max_ops:
             names = ", ".join(sorted(map(str, expression.free_symbols)))
-            raise GrowthError(f"a formula grew beyond {most} operations in {names}")
+            raise GrowthError(f"a formula grew beyond {max_ops} operations in {names}")
 
 
 def canonical_form(expression: sp.Expr) -> sp.Expr:
-    """A canonical form in which an expression that equals 0 is 0.
+    """Return the canonical form, which is 0 for an expression that equals 0.
 
-    It holds for rational functions of symbols, roots, sines and cosines: those of one angle are
+    This is true of rational functions of symbols, roots, sines and cosines: those of one angle are
     reduced modulo sin^2 + cos^2 = 1, and the square of the sine of half an angle is (1 - cos) / 2.
 
     Raises:
@@ -220,28 +226,28 @@ def _canonical_form(expression: sp.Expr) -> sp.Expr:
     functions = sorted(expression.atoms(sp.sin, sp.cos), key=str)
     if not functions:
         return sp.factor_terms(sp.cancel(expression))
-    plain = {f: sp.Dummy() for f in functions}
-    numerator, denominator = sp.fraction(sp.cancel(expression.xreplace(plain)))
+    dummies = {f: sp.Dummy() for f in functions}
+    numerator, denominator = sp.fraction(sp.cancel(expression.xreplace(dummies)))
     for angle in {f.args[0] for f in functions}:
-        sine, cosine = plain.get(sp.sin(angle)), plain.get(sp.cos(angle))
+        sine, cosine = dummies.get(sp.sin(angle)), dummies.get(sp.cos(angle))
         if sine is not None and cosine is not None:
             circle = sine**2 + cosine**2 - 1
             numerator = sp.rem(numerator, circle, sine)
             denominator = sp.rem(denominator, circle, sine)
     reduced = sp.factor_terms(sp.cancel(numerator / denominator))
-    return reduced.xreplace({dummy: f for f, dummy in plain.items()})
+    return reduced.xreplace({dummy: f for f, dummy in dummies.items()})
 
 
 @lru_cache(maxsize=8192)
 def normalize_signs(expression: sp.Expr) -> sp.Expr:
-    """The expression in factors, each with its positive term first: (1 - beta), not (beta - 1)."""
+    """Return the expression in factors with the positive term first: 1 - beta, not beta - 1."""
     check_size(expression)
-    sign, whole = extract_sign(sp.factor(expression))
-    return sign * sp.Mul(*sp.Mul.make_args(whole))
+    sign, factors = extract_sign(sp.factor(expression))
+    return sign * sp.Mul(*sp.Mul.make_args(factors))
 
 
 def extract_sign(x: sp.Expr) -> tuple[int, sp.Expr]:
-    """(sign, y) with x = sign y, and no factor of y that leads with a minus, like x - 1."""
+    """Return (sign, y) with x = sign y, and no factor of y that leads with a minus, like x - 1."""
     sign, factors = 1, []
     for factor in sp.Mul.make_args(x):
         base, power = factor.as_base_exp()
@@ -255,7 +261,7 @@ def extract_sign(x: sp.Expr) -> tuple[int, sp.Expr]:
 
 
 def _leads_with_minus(total: sp.Add) -> bool:
-    """True for x - 1, of which 1 - x is the usual form; of vectors, where all terms are minus."""
+    """Tell if a sum is like x - 1, whose usual form is 1 - x; for vectors, if all signs are -."""
     if any(map(is_entry, total.free_symbols)):
         return all(extract_sign(term)[0] < 0 for term in total.args)
     constant = total.as_coeff_Add()[0]

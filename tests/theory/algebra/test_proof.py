@@ -101,7 +101,7 @@ def test_text_and_latex_are_those_of_the_relation():
     assert proof.latex() == r"2 a b \leq a^{2} + b^{2}"
     assert proof.latex({"a": r"\alpha"}) == r"2 \alpha b \leq \alpha^{2} + b^{2}"
     broken = replace(proof, claims=(replace(MEANS, relation=sp.Le(3 * a * b, a**2 + b**2)),))
-    assert broken.status == "NOT proved: means"
+    assert broken.status == "not proved: means"
 
 
 lr, wd = sp.symbols("lr weight_decay", positive=True)

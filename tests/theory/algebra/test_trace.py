@@ -6,7 +6,8 @@ import torch
 
 from spherenorm import Interval, Rule, chain
 from spherenorm import rules as r
-from spherenorm_theory import TraceError, norm_growth, trace
+from spherenorm_theory import TraceError, interpreter, norm_growth, trace
+from spherenorm_theory.vectors import AtomKind
 from tests.harness import refuses
 from tests.theory.recipes import By, by, law_of
 
@@ -218,3 +219,28 @@ def test_shapes_are_followed():
     law = norm_growth(transposed)
     assert law.cross == 0
     assert not law.verified_domain.multi_unit
+
+
+def test_an_operation_has_one_rule_in_the_registry(monkeypatch):
+    """An operation without a rule is refused by its name; one rule gives it a meaning."""
+    monkeypatch.setattr(interpreter, "RULES", dict(interpreter.RULES))
+    arctangent = by(lambda w, d: torch.atan(d))
+    with refuses("aten.atan has no meaning on formal vectors yet", by=TraceError):
+        norm_growth(arctangent)
+
+    @interpreter.register(torch.ops.aten.atan)
+    def atan(ops, x):
+        return ops.apply(AtomKind.DIRECTION, sp.atan, x)
+
+    assert "atan(g_t)" in str(norm_growth(arctangent))
+
+
+def test_a_rule_that_is_wrong_gives_no_law(monkeypatch):
+    monkeypatch.setattr(interpreter, "RULES", dict(interpreter.RULES))
+
+    @interpreter.register(torch.ops.aten.atan)
+    def atan(ops, x):
+        return ops.apply(AtomKind.DIRECTION, sp.tanh, x)
+
+    with refuses("differs from the step of the code", by=TraceError):
+        norm_growth(by(lambda w, d: torch.atan(d)))

@@ -78,7 +78,7 @@ def test_a_wrong_overlap_would_be_noticed():
     law = equilibrium("muon")
     values = law.traced.values(lr=0.02, weight_decay=0.5)
     right = law.rotation(values, SHAPE)
-    overlap = Overlap.of(law.factor.made.rule, SHAPE)
+    overlap = Overlap.of(law.factor.direction.rule, SHAPE)
     kept, overlap._table = overlap._table, 2 / np.pi * np.arcsin(overlap._grid)
     try:
         # (of another instance: numbers at rest are computed once)

@@ -14,7 +14,7 @@ from spherenorm_theory import Proof, equilibrium, norm_growth
 from spherenorm_theory.claim import Kind
 from spherenorm_theory.equilibria.equilibrium import without_eps
 from spherenorm_theory.printing import words
-from spherenorm_theory.report import HEAD
+from spherenorm_theory.report import LATEX_HEAD
 from spherenorm_theory.symbols import Inner, Norm
 from tests.theory.mutations import survivors
 from tests.theory.recipes import WITH_LAWS, by, law_of
@@ -52,7 +52,7 @@ def test_its_latex_compiles(tmp_path):
     laws = [law_of(name) for name in ("sgdw", "adamp", "muon", "muonh", "sgdg")]
     laws += [equilibrium(name) for name in ("sgdw", "lion", "muon")]
     body = "\n".join(law.proposition().latex() for law in laws)
-    (tmp_path / "laws.tex").write_text(f"{HEAD}\n{body}\n\\end{{document}}\n")
+    (tmp_path / "laws.tex").write_text(f"{LATEX_HEAD}\n{body}\n\\end{{document}}\n")
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "laws.tex"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
@@ -134,6 +134,33 @@ def test_the_norm_for_small_steps_is_the_root_of_the_leading_term(name):
     numbers = dict.fromkeys(fourth.free_symbols, 0.3)
     assert root.subs(numbers) > 0
     assert root.subs(numbers) ** 4 == pytest.approx(float(fourth.subs(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("sgd", {"momentum": 0.0, "weight_decay": 0.0}, "The norm grows by the step's own length"),
+        ("sgdp", {}, "momentum adds nothing."),
+        ("sgd", PLAIN, "Momentum adds -2 lr beta <w, m>"),
+        ("adamw", {}, "2 (1 - lr wd) <w, s>, which no formula predicts."),
+        ("sgdg", {}, "Each step keeps the norm."),
+        ("adamh", {}, "Each step sets the norm to radius."),
+    ],
+)
+def test_a_law_begins_with_a_sentence(name, given, sentence):
+    law = law_of(name, **given)
+    summary = " ".join(str(law).partition("Setting.")[0].split())
+    assert sentence in summary
+    assert law.latex().splitlines()[1]
+
+
+def test_a_setting_has_only_what_the_law_uses():
+    """The threshold of SGDP's test decides, and is in no formula."""
+    setting = str(law_of("sgdp")).partition("Assume.")[0]
+    assert "delta" not in setting
+    assert "the step without decay" in str(law_of("sgdp"))
+    assert "of d entries" in str(law_of("lion"))
+    assert "of d entries" not in str(law_of("sgdp"))
 
 
 def test_hypotheses_are_relations():

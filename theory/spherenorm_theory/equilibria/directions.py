@@ -27,7 +27,7 @@ from spherenorm import rules as r
 from spherenorm_theory.equilibria.mean_field import (
     FixedPoint,
     NoEquilibriumError,
-    compiled,
+    compile_formulas,
     drop_transients,
     find_fixed_point,
     refuse_unknown,
@@ -39,39 +39,39 @@ from spherenorm_theory.step import Step
 from spherenorm_theory.symbols import DIMENSION, Inner, Norm, Vector
 from spherenorm_theory.vectors import OpaqueVector
 
-TERMS = 4000
-"""Of a sum over earlier steps, at most."""
+MAX_TERMS = 4000
+"""Largest number of terms of a sum over earlier steps."""
 
 
 def arcsine_law(rho: Array) -> Any:
-    """The correlation of signs of Gaussian numbers."""
+    """Return the correlation of the signs of Gaussian numbers with the correlation rho."""
     return 2 / math.pi * np.arcsin(rho)
 
 
 class OverlapSum(sp.Function):  # type: ignore[misc]  # sympy has no types
-    """sum over k = 1, 2, ... of a^k F(r b^(k-1)), for |a b| < 1.
+    """The sum over k = 1, 2, ... of a^k F(r b^(k-1)), for |a b| < 1.
 
-    F is the overlap of orthogonal factors, which depends on the shape of the matrix; the value in
-    numbers is that of signs, by which the formulas are held against the iterated step.
+    F is the overlap of orthogonal factors, which depends on the shape of the matrix. The value in
+    numbers has the F of signs, with which formulas are compared with the iterated step.
     """
 
     nargs = 3
 
     def overlap(self, rho: Array) -> Any:
-        """F."""
+        """Return F(rho)."""
         return arcsine_law(rho)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
         a, r, b = map(float, self.args)
-        k = np.arange(TERMS)
+        k = np.arange(MAX_TERMS)
         return sp.Float(float((a ** (k + 1) * self.overlap(r * b**k)).sum()))
 
 
 class ArcsineSum(OverlapSum):
-    """The same with F = arcsin."""
+    """The sum over k = 1, 2, ... of a^k arcsin(r b^(k-1)), for |a b| < 1."""
 
     def overlap(self, rho: Array) -> Any:
-        """F."""
+        """Return arcsin(rho)."""
         return np.arcsin(rho)
 
     @classmethod
@@ -81,67 +81,64 @@ class ArcsineSum(OverlapSum):
 
 @dataclass(frozen=True)
 class HomogeneousStep:
-    """A step w' = a w + c u with a direction u of degree 0 in momenta.
+    """A step w' = a w + c u along a direction u of degree 0 in momenta.
 
     Attributes:
-        step: the step.
-        atom: u.
-        made: what u is: a sign, or an orthogonal factor (behind `Graft`, as long).
+        step: the step on symbols.
+        atom: the atom u.
+        direction: what u is: a sign, or an orthogonal factor (behind `Graft`, with its length).
         argument: D, of which u is a function.
-        keep, factor: a and c, functions of |w|, |u|, <w, u> and the hyper-parameters.
+        retention, factor: a and c, functions of |w|, |u|, <w, u> and the hyper-parameters.
     """
 
     step: Step
     atom: str
-    made: OpaqueVector
+    direction: OpaqueVector
     argument: Vector
     retention: sp.Expr
     factor: sp.Expr
 
     @staticmethod
     def of(step: Step) -> HomogeneousStep | None:
-        """The form of a step, if it has this one.
+        """Return this form of a step; None if it has no such direction.
 
         Raises:
-            NoEquilibriumError: it is along such a direction, and not of this form.
+            NoEquilibriumError: it has such a direction, and not this form.
         """
-        opaque, refused = (
-            step.algebra.opaque_vectors,
-            f"no equilibrium of {step.traced.name} is derived:",
-        )
+        opaque = step.algebra.opaque_vectors
         weight = step.algebra.expand_names(step.weight)
-        moving = [a for a in weight if a != "w"]
-        directed = [a for a in moving if a in opaque and opaque[a].square is not None]
-        if not directed:
+        atoms = [atom for atom in weight if atom != "w"]
+        directions = [a for a in atoms if a in opaque and opaque[a].square is not None]
+        if not directions:
             return None
-        (atom, *more) = directed
-        if more or len(moving) > 1:
+        atom = directions[0]
+        if len(atoms) > 1:
             raise NoEquilibriumError(
-                f"{refused} a step along {show(opaque[atom].formula)} of which a part is taken "
-                "away, or beside another one"
+                f"no equilibrium of {step.traced.name} is derived: a step along "
+                f"{show(opaque[atom].formula)} of which a part is taken away, or beside another one"
             )
-        made = opaque[atom]
-        if isinstance(made.rule, r.Graft) and made.argument is not None:
+        direction = opaque[atom]
+        if isinstance(direction.rule, r.Graft) and direction.argument is not None:
             # The lengths of rows at rest are at their mean, so that rows keep their shares.
-            (inner, *others) = made.argument
-            if others or not isinstance(opaque[inner].rule, r.Orthogonalize):
+            (inner_atom, *other_atoms) = direction.argument
+            if other_atoms or not isinstance(opaque[inner_atom].rule, r.Orthogonalize):
                 return None
-            made = opaque[inner]
-        assert made.argument is not None
-        argument = step.algebra.expand_names(made.argument, canonical=True)
+            direction = opaque[inner_atom]
+        assert direction.argument is not None
+        argument = step.algebra.expand_names(direction.argument, canonical=True)
         states = [step.algebra.expand_names(step.states[m]) for m in step.buffers if m in argument]
         entering = {a for x in (argument, *states) for a in x} - {"g", *step.buffers}
         if entering:
-            names = ", ".join(sorted(entering))
             raise NoEquilibriumError(
-                f"{refused} {show(made.formula)} of a momentum that {names} enters"
+                f"no equilibrium of {step.traced.name} is derived: {show(direction.formula)} of a "
+                f"momentum that {', '.join(sorted(entering))} enters"
             )
-        return HomogeneousStep(step, atom, made, argument, weight["w"], weight[atom])
+        return HomogeneousStep(step, atom, direction, argument, weight["w"], weight[atom])
 
     @property
     def is_sign(self) -> bool:
         """True for a sign, False for an orthogonal factor."""
-        return self.made.rule is None
+        return self.direction.rule is None
 
     @property
     def momenta(self) -> list[str]:
@@ -149,25 +146,26 @@ class HomogeneousStep:
         return [m for m in self.step.buffers if m in self.step.states]
 
     def correlations(self, values: Mapping[sp.Symbol, float]) -> Array:
-        """rho_k of D_t and D_{t+k}, for k = 1, 2, ..., of gradients that are uncorrelated."""
+        """Return rho_k of D_t and D_{t+k}, for k = 1, 2, ..., of uncorrelated gradients."""
         step, names = self.step, self.momenta
 
         def number(x: sp.Expr) -> float:
             return float(drop_transients(x, step).subs(values))
 
+        # The momenta x follow x' = transition x + input g, and D = readout x + direct g.
         states = [step.algebra.expand_names(step.states[m]) for m in names]
-        kept = np.array([[number(state[n]) for n in names] for state in states])
+        transition = np.array([[number(state[m]) for m in names] for state in states])
         x = np.array([number(state["g"]) for state in states])
-        read = np.array([number(self.argument[m]) for m in names])
+        readout = np.array([number(self.argument[m]) for m in names])
         response = [number(self.argument["g"])]
-        while names and len(response) < TERMS:
-            response.append(float(read @ x))
-            x = kept @ x
+        while names and len(response) < MAX_TERMS:
+            response.append(float(readout @ x))
+            x = transition @ x
             if np.abs(x).max() < 1e-16 * max(1.0, abs(response[0])):
                 break
         h = np.array(response)
-        whole = np.correlate(h, h, "full")[len(h) - 1 :]
-        rho: Array = np.clip(whole[1:] / whole[0], -1, 1)
+        autocorrelation = np.correlate(h, h, "full")[len(h) - 1 :]
+        rho: Array = np.clip(autocorrelation[1:] / autocorrelation[0], -1, 1)
         return rho
 
     def fixed_point(
@@ -178,95 +176,106 @@ class HomogeneousStep:
         gamma: float = 1.0,
         overlap: Callable[[Array], Any] | None = None,
     ) -> FixedPoint:
-        """The point at which the step rests, whatever the lengths of gradients.
+        """Return the fixed point of the step, whatever the lengths of gradients.
 
         Args:
             values: all hyper-parameters.
-            shape: of the weight.
-            norm: from which it starts; a norm that is held stays there.
+            shape: shape of the weight.
+            norm: norm at the start; a norm that is held stays there.
             gamma: not used.
-            overlap: another F, of steps as long as signs.
+            overlap: another F, with the length of signs.
 
         Raises:
-            NoEquilibriumError: it does not rest.
-            ValueError: an orthogonal factor of a number of entries, which has no shape.
+            NoEquilibriumError: the step reaches none.
+            ValueError: an orthogonal factor needs a shape, and got a number of entries.
         """
         step = self.step
         entries = square = float(shape if isinstance(shape, int) else math.prod(shape))
         values = {**{s: float(x) for s, x in step.traced.exact_values.items()}, **values}
-        kernel: Callable[[Array], Any] = overlap or arcsine_law
-        if isinstance(self.made.rule, r.Orthogonalize) and overlap is None:
+        overlap_law: Callable[[Array], Any] = overlap or arcsine_law
+        if isinstance(self.direction.rule, r.Orthogonalize) and overlap is None:
             if isinstance(shape, int):
                 raise ValueError(
                     f"{step.traced.name}: the shape of the matrix is needed, got {shape} entries"
                 )
-            measured = Overlap.of(self.made.rule, tuple(shape))
-            kernel, square = measured, measured.square
-        overlaps = kernel(self.correlations(values))
-        held = {s: norm for n, s in step.scalars.items() if step.states.get(n) == s}
-        # u may be as long as the factor behind it, which has a letter of its own.
-        similar_shape = (
-            a for a, x in step.algebra.opaque_vectors.items() if a == self.atom or x is self.made
+            measured = Overlap.of(self.direction.rule, tuple(shape))
+            overlap_law, square = measured, measured.square
+        overlaps = overlap_law(self.correlations(values))
+        constant_states = {s: norm for a, s in step.scalars.items() if step.states.get(a) == s}
+        # u may be as long as the orthogonal factor behind it, which is an atom, too.
+        lengths = {
+            Norm(atom): math.sqrt(square)
+            for atom, opaque in step.algebra.opaque_vectors.items()
+            if atom == self.atom or opaque is self.direction
+        }
+        constants = {**values, **constant_states, **lengths, DIMENSION: entries}
+        symbols = [Norm("w"), Inner("w", self.atom), *constants]
+        formulas = sp.Tuple(
+            *(
+                drop_transients(step.algebra.expand_products(x, open_branches=True), step)
+                for x in (self.retention, self.factor)
+            )
         )
-        lengths = {Norm(a): math.sqrt(square) for a in similar_shape}
-        fixed = {**values, **held, **lengths, DIMENSION: entries}
-        symbols = [Norm("w"), Inner("w", self.atom), *fixed]
-        shares = (
-            step.algebra.expand_products(x, open_branches=True)
-            for x in (self.retention, self.factor)
-        )
-        whole = sp.Tuple(*(drop_transients(x, step) for x in shares))
-        refuse_unknown(step.traced.name, whole.free_symbols - {*symbols})
-        function = compiled(symbols, whole)
+        refuse_unknown(step.traced.name, formulas.free_symbols - {*symbols})
+        function = compile_formulas(symbols, formulas)
         powers = np.arange(len(overlaps))
 
-        def move(x: Array) -> tuple[Array, float]:
-            squared = math.exp(x[0])
-            along = min(max(x[1], -1.0), 1.0) * math.sqrt(squared * square)  # of a cosine
-            a, c = function(math.sqrt(squared), along, *fixed.values())
-            new = c * square * float(np.float_power(a, powers) @ overlaps)
-            after = a * a * squared + 2 * a * c * along + c * c * square
-            moved = (a - 1) ** 2 * squared + 2 * (a - 1) * c * along + c * c * square
-            return np.array([math.log(after), new / math.sqrt(after * square)]), moved / squared
+        def map_point(x: Array) -> tuple[Array, float]:
+            squared_norm = math.exp(x[0])
+            cosine = min(max(x[1], -1.0), 1.0)
+            along = cosine * math.sqrt(squared_norm * square)
+            a, c = function(math.sqrt(squared_norm), along, *constants.values())
+            new_along = c * square * float(np.float_power(a, powers) @ overlaps)
+            after = a * a * squared_norm + 2 * a * c * along + c * c * square
+            moved = (a - 1) ** 2 * squared_norm + 2 * (a - 1) * c * along + c * c * square
+            point = np.array([math.log(after), new_along / math.sqrt(after * square)])
+            return point, moved / squared_norm
 
-        return find_fixed_point(step.traced.name, move, np.array([2 * math.log(norm), 0.0]), values)
+        start = np.array([2 * math.log(norm), 0.0])
+        return find_fixed_point(step.traced.name, map_point, start, values)
 
 
-def stationary_along(directed: HomogeneousStep) -> tuple[sp.Expr, sp.Expr]:
-    """|w|^4 and the squared chord at rest, of a fixed share a and a step c u.
+def stationary_along(homogeneous: HomogeneousStep) -> tuple[sp.Expr, sp.Expr]:
+    """Return |w|^4 and the squared chord at rest, for a fixed retention a and step c u.
 
-    With p, q the shares of momentum and gradient in D, and m' = b m + e g, the correlations
+    With p, q the coefficients of momentum and gradient in D, and m' = b m + e g, the correlations
     are rho_k = rho_1 b^(k-1).
 
     Raises:
         NoEquilibriumError: a or c change with lengths, or D holds several momenta.
     """
-    step, refused = directed.step, f"no equilibrium of {directed.step.traced.name} is derived:"
+    step, direction = homogeneous.step, show(homogeneous.direction.formula)
+    name = step.traced.name
     a, c = (
         drop_transients(step.algebra.expand_and_simplify(x), step)
-        for x in (directed.retention, directed.factor)
+        for x in (homogeneous.retention, homogeneous.factor)
     )
-    loose = (a.free_symbols | c.free_symbols) - {*step.traced.symbols.values()}
-    if any(isinstance(s, Inner) for s in loose):
-        made = show(directed.made.formula)
-        raise NoEquilibriumError(f"{refused} a step along {made} of which a part is taken away")
-    if loose:
+    lengths = (a.free_symbols | c.free_symbols) - {*step.traced.symbols.values()}
+    if any(isinstance(symbol, Inner) for symbol in lengths):
         raise NoEquilibriumError(
-            f"{step.traced.name}: the decay is no fixed share of the weight, it changes with "
-            f"{', '.join(sorted(map(str, loose)))}; such a norm has no closed form"
+            f"no equilibrium of {name} is derived: a step along {direction} of which a part is "
+            "taken away"
         )
-    if len(directed.momenta) > 1:
-        raise NoEquilibriumError(f"{refused} {show(directed.made.formula)} of several momenta")
-    shares: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
-    for m in (m for m in directed.momenta if m in directed.argument):
-        state = step.algebra.expand_names(step.states[m])
-        shares = [directed.argument[m], directed.argument["g"], state[m], state["g"]]
-    p, q, b, e = (sp.cancel(drop_transients(x, step)) for x in shares)
+    if lengths:
+        raise NoEquilibriumError(
+            f"{name}: the decay is no fixed share of the weight, it changes with "
+            f"{', '.join(sorted(map(str, lengths)))}; such a norm has no closed form"
+        )
+    if len(homogeneous.momenta) > 1:
+        raise NoEquilibriumError(
+            f"no equilibrium of {name} is derived: {direction} of several momenta"
+        )
+    coefficients: list[sp.Expr] = [sp.S.Zero, sp.S.One, sp.S.Zero, sp.S.Zero]
+    for m in homogeneous.momenta:
+        if m in homogeneous.argument:
+            state, argument = step.algebra.expand_names(step.states[m]), homogeneous.argument
+            coefficients = [argument[m], argument["g"], state[m], state["g"]]
+    p, q, b, e = (sp.cancel(drop_transients(x, step)) for x in coefficients)
     variance = p**2 * e**2 / (1 - b**2) + q**2
-    first = sp.factor(p * (q * e + p * e**2 * b / (1 - b**2)) / variance)
-    total, square = OverlapSum(a, first, b), SCALE**2 * SHARE * RANK
-    if directed.is_sign:
-        total, square = 2 / sp.pi * ArcsineSum(a, first, b), DIMENSION
+    first_correlation = sp.factor(p * (q * e + p * e**2 * b / (1 - b**2)) / variance)
+    total, square = OverlapSum(a, first_correlation, b), SCALE**2 * SHARE * RANK
+    if homogeneous.is_sign:
+        total, square = 2 / sp.pi * ArcsineSum(a, first_correlation, b), DIMENSION
     s = 1 + 2 * total
-    squared = c**2 * square * s / (1 - a**2)
-    return squared**2, ((1 - a**2) / s - (1 - a) ** 2) / a
+    squared_norm = c**2 * square * s / (1 - a**2)
+    return squared_norm**2, ((1 - a**2) / s - (1 - a) ** 2) / a

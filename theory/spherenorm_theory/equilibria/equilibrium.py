@@ -49,16 +49,17 @@ from spherenorm_theory.symbols import (
 from spherenorm_theory.tracing import Trace
 from spherenorm_theory.verify import DifferenceError, default_values, verify_numbers
 
-AGREE = 1e-7
-"""The relative difference of the closed form and the iterated map, where both are one point."""
-AGREE_AT_OWN_NUMBERS = 1e-4
-"""The same at the recipe's own numbers, where a small decay makes a point less exact."""
+MAX_ERROR = 1e-7
+"""Relative difference of the closed form and the iterated map, where both are one point."""
+MAX_ERROR_AT_DEFAULTS = 1e-4
+"""Relative difference at the recipe's default numbers, where a small decay makes a point less
+exact."""
 TURN = sp.Symbol("turn", positive=True)
-"""The chord |w'/|w'| - w/|w||, for a small step the angle in radians."""
+"""The chord |w'/|w'| - w/|w||; for a small step, the angle in radians."""
 Shape = int | tuple[int, ...]
-"""The entries of a unit, or the shape of the weight, which an orthogonal factor needs."""
-LONG = 120
-"""Characters of a formula beyond which its repeated parts get names."""
+"""The number of entries of a unit, or the shape of the weight, which orthogonal factors need."""
+MAX_CHARACTERS = 120
+"""Length of a printed formula beyond which its repeated parts get names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +71,12 @@ class Equilibrium:
     them, and bias corrections have died out.
 
     Attributes:
-        name, traced: the recipe's name and trace.
+        name, traced: name and trace of the recipe.
         fourth_power: |w|^4, in gamma or d and the hyper-parameters.
         squared_rotation: the squared effective step |w'/|w'| - w/|w||^2 = |w' - w|^2 / |w|^2; for a
             small step, the squared angle in radians.
-        kappa: the decay of one step.
-        mean: the step in the mean field, or as one along a sign or an orthogonal factor.
+        kappa: decay of one step.
+        mean: the step in the mean field, or as a step along a sign or an orthogonal factor.
 
     Example:
         >>> print(show(equilibrium("sgd", momentum=0.0, dampening=0.0, lr=0.5).fourth_power))
@@ -91,19 +92,21 @@ class Equilibrium:
 
     @property
     def factor(self) -> HomogeneousStep | None:
-        """The step, where it is one along an orthogonal factor."""
-        along = isinstance(self.mean, HomogeneousStep) and not self.mean.is_sign
-        return self.mean if along else None  # type: ignore[return-value]
+        """The step, if it is along an orthogonal factor; else None."""
+        if isinstance(self.mean, HomogeneousStep) and not self.mean.is_sign:
+            return self.mean
+        return None
 
     def squared_norm(
         self, values: Mapping[sp.Symbol, float], shape: Shape, gamma: float = 1.0
     ) -> float:
-        """|w|^2 in numbers.
+        """Return |w|^2 in numbers.
 
         Args:
             values: the hyper-parameters.
-            shape: d, the entries of a unit; of an orthogonal factor, the shape of the matrix.
-            gamma: the root mean square of |w| |g|.
+            shape: d, the number of entries of a unit; of an orthogonal factor, the shape of the
+                matrix.
+            gamma: root mean square of |w| |g|.
 
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
@@ -112,11 +115,11 @@ class Equilibrium:
         return _solve_fixed_point(self, tuple(values.items()), shape, gamma).norm ** 2
 
     def rotation(self, values: Mapping[sp.Symbol, float], shape: Shape = (64, 64)) -> float:
-        """The effective step in numbers, at hyper-parameters `values`.
+        """Return the effective step in numbers.
 
         Args:
             values: the hyper-parameters.
-            shape: of the weight, which matters to orthogonal factors alone.
+            shape: shape of the weight, which matters to orthogonal factors only.
 
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
@@ -126,32 +129,34 @@ class Equilibrium:
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """The facts that the formulas take for granted."""
+        """The assumptions of the formulas."""
         step, mean = self.mean.step, self.mean
-        length = (
-            "|g_t| = gamma / |w_t|" if self.fourth_power.has(GAMMA) else "gradients of any length"
-        )
+        has_gamma = self.fourth_power.has(GAMMA)
+        length = "|g_t| = gamma / |w_t|" if has_gamma else "gradients of any length"
         momenta = ", ".join(m for m in step.buffers if m in step.states)
-        forgets = f", and {momenta} forgets before the weight turns"
-        forgets = forgets if momenta and isinstance(mean, MeanStep) else ""
+        forgets = ""
+        if momenta and isinstance(mean, MeanStep):
+            forgets = f", and {momenta} forgets before the weight turns"
         lines: list[Hypothesis] = [
             sp.Eq(Inner("w", "g"), 0, evaluate=False),
             f"gradients are random and uncorrelated with the momenta, {length}",
             f"products are replaced by their means: d is large{forgets}",
         ]
         if isinstance(mean, HomogeneousStep):
-            kind, overlap = "factors", "F(rho), measured"
+            directions, overlap = "factors", "F(rho), measured"
             if mean.is_sign:
-                kind, overlap = "signs", "2 asin(rho) / pi"
-            lines.append(f"entries are Gaussian: {kind} of correlation rho have {overlap}")
+                directions, overlap = "signs", "2 asin(rho) / pi"
+            lines.append(f"entries are Gaussian: {directions} of correlation rho have {overlap}")
             if isinstance(step.algebra.opaque_vectors[mean.atom].rule, Graft):
                 lines.append("rows have the mean of their lengths")
-        elif (moment := mean.second_moment) and sp.sympify(step.states[moment.name]).has(DIMENSION):
-            lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
+        else:
+            moment = mean.second_moment
+            if moment is not None and sp.sympify(step.states[moment.name]).has(DIMENSION):
+                lines.append(f"the second moment {moment} is at its mean in every entry, eps = 0")
         return (*lines, *step.facts.hypotheses)
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
-        """The leading term of a rational expression for a small hyper-parameter.
+        """Return the leading term of a rational expression for a small hyper-parameter.
 
         Raises:
             ValueError: the expression is not rational in it.
@@ -161,52 +166,55 @@ class Equilibrium:
             raise ValueError(
                 f"{self.name}: an expression with a root of {small} in it has no leading term here"
             )
-        parts = sp.fraction(sp.cancel(expression))
-        ((low,), a), ((high,), b) = (sp.Poly(part, symbol).terms()[-1] for part in parts)
-        return normalize_signs(a / b * symbol ** (low - high))
+        numerator, denominator = sp.fraction(sp.cancel(expression))
+        (power,), a = sp.Poly(numerator, symbol).terms()[-1]
+        (power_below,), b = sp.Poly(denominator, symbol).terms()[-1]
+        return normalize_signs(a / b * symbol ** (power - power_below))
 
     @property
     def approximations(self) -> dict[sp.Expr, sp.Expr]:
-        """|w| and the turn for small lr, where they are no exact leading terms themselves."""
-        found = {}
-        for left, whole, power in _powers(self):
-            if whole.is_rational_function() and (first := self.leading(whole)) != whole:
-                found[left] = _root(first, power)
-        return found
+        """The norm |w| and the turn for small lr, where the exact formulas have other terms."""
+        formulas = {}
+        for symbol, exact_formula, power in _powers(self):
+            if exact_formula.is_rational_function():
+                leading = self.leading(exact_formula)
+                if leading != exact_formula:
+                    formulas[symbol] = _root(leading, power)
+        return formulas
 
     @property
     def lines(self) -> dict[sp.Expr, Phrase]:
-        """|w| and the turn for small lr, where they have such a form, then |w|^4 and turn^2."""
+        """The norm |w| and the turn for small lr, where they have a form, then |w|^4 and turn^2."""
         lr = self.traced.symbols.get("lr", sp.Symbol("lr"))
-        small = {x: (root, " for small ", lr) for x, root in self.approximations.items()}
-        return {**small, **{x**power: _shorten(whole) for x, whole, power in _powers(self)}}
+        small = {x: (formula, " for small ", lr) for x, formula in self.approximations.items()}
+        return {**small, **{x**power: _shorten(formula) for x, formula, power in _powers(self)}}
 
     def formulas(self) -> dict[str, str]:
-        """The same in text."""
-        return {show(left): words(right) for left, right in self.lines.items()}
+        """Return `lines` in text."""
+        return {show(symbol): words(formula) for symbol, formula in self.lines.items()}
 
     def proposition(self) -> Statement:
-        """The equilibrium as a paper states it."""
+        """Return the equilibrium as a paper states it."""
         small = self.approximations
         then = [
-            (left, " ~ " if left in small else " = ", *pieces(right))
-            for left, right in self.lines.items()
+            (symbol, " ~ " if symbol in small else " = ", *pieces(formula))
+            for symbol, formula in self.lines.items()
         ]
         status = (
-            "derived in the mean field; it attracts at the numbers that are asked for, or a "
+            "Derived in the mean field; it attracts at the numbers that are asked for, or a "
             "refusal says so"
         )
-        parts = [Part("Assume", self.hypotheses), Part("Then", tuple(then), True)]
-        parts += [Part("Where", (case,)) for case in self._cases()]
+        parts = [Part("Assume", self.hypotheses), Part("Then", tuple(then), displayed=True)]
+        parts += [Part("Where", (branch,)) for branch in self._open_branches()]
         return Statement("Equilibrium", self.name, (*parts, Part("Status", (status,))))
 
-    def _cases(self) -> Iterator[str]:
-        """The cases that the formulas leave open, such as whether a clip acts at the point."""
-        cases = self.mean.step.facts.open_branches
-        found = sp.Tuple(self.fourth_power, self.squared_rotation).free_symbols
-        for name in sorted(found & cases.keys(), key=str):
-            (first, condition), (second, _) = cases[name].args
-            yield f"{name} is {show(first)} where {show(condition)}, else {show(second)}"
+    def _open_branches(self) -> Iterator[str]:
+        """Yield the branches that the formulas leave open, such as whether a clip acts."""
+        branches = self.mean.step.facts.open_branches
+        used = sp.Tuple(self.fourth_power, self.squared_rotation).free_symbols
+        for symbol in sorted(used & branches.keys(), key=str):
+            (value, condition), (default, _) = branches[symbol].args
+            yield f"{symbol} is {show(value)} where {show(condition)}, else {show(default)}"
 
     def __str__(self) -> str:
         return str(self.proposition())
@@ -225,15 +233,16 @@ def _solve_fixed_point(
     shape: int | tuple[int, ...],
     gamma: float = 1.0,
 ) -> FixedPoint:
-    """The point that iterating comes to, from the one of the formulas."""
+    """Return the point that the iteration reaches, starting with that of the formulas."""
     values = dict(pairs)
-    if lacking := {*law.traced.symbolic.values()} - values.keys():
-        raise ValueError(f"{law.name}: needs numbers for {', '.join(map(str, lacking))}")
+    missing = {*law.traced.symbolic.values()} - values.keys()
+    if missing:
+        raise ValueError(f"{law.name}: needs numbers for {', '.join(map(str, missing))}")
     verify_numbers(norm_growth(law.traced), values)
     entries = shape if isinstance(shape, int) else math.prod(shape)
     start = law.fourth_power.subs({**values, GAMMA: gamma, DIMENSION: entries})
-    known = start.is_number and not start.has(OverlapSum) and start.is_positive
-    norm = float(start) ** 0.25 if known and start.is_finite else 1.0
+    has_value = start.is_number and not start.has(OverlapSum) and start.is_positive
+    norm = float(start) ** 0.25 if has_value and start.is_finite else 1.0
     try:
         return law.mean.fixed_point(values, shape, norm, gamma)
     except NoEquilibriumError as error:
@@ -241,38 +250,39 @@ def _solve_fixed_point(
 
 
 def _root(x: sp.Expr, power: int) -> sp.Expr:
-    """A root of a positive product, taken of its factors where they are squares themselves."""
-    # (1 - beta)^2, of which the root is the base: not (beta - 1)^2.
+    """Return a root of a positive product, of its factors where they are squares themselves.
+
+    The root of (1 - beta)^2 is 1 - beta, not beta - 1.
+    """
     factors = [f.as_base_exp() for f in sp.Mul.make_args(normalize_signs(x))]
     numbers = [sp.sqrt(base**e) for base, e in factors if base.is_number]
-    whole = all(n.is_Rational for n in numbers) and all(
-        (e / 2).is_Integer for base, e in factors if not base.is_number
-    )
-    if whole and power > 1:
-        half = sp.Mul(*numbers, *(b ** (e / 2) for b, e in factors if not b.is_number))
-        return _root(half, power // 2)
+    symbolic = [(base, e / 2) for base, e in factors if not base.is_number]
+    is_square = all(n.is_Rational for n in numbers) and all(e.is_Integer for _, e in symbolic)
+    if is_square and power > 1:
+        square_root = sp.Mul(*numbers, *(base**e for base, e in symbolic))
+        return _root(square_root, power // 2)
     return sp.root(x, power, evaluate=False) if power > 1 else x
 
 
 def _shorten(expression: sp.Expr) -> Phrase:
-    """A formula; in a long one the parts that occur twice have names."""
-    if len(show(expression)) <= LONG:
+    """Return a formula; in a long one, parts that occur twice have names."""
+    if len(show(expression)) <= MAX_CHARACTERS:
         return expression
     used_names = {s.name for s in expression.free_symbols}
     numbered = (f"k{n}" for n in itertools.count(1))
     names = (sp.Symbol(name, positive=True) for name in numbered if name not in used_names)
-    parts, (whole,) = sp.cse(expression, symbols=names)
-    where = enumerated(sp.Eq(name, part, evaluate=False) for name, part in parts)
-    return (whole, " with ", *where) if parts else whole
+    parts, (shortened,) = sp.cse(expression, symbols=names)
+    definitions = enumerated(sp.Eq(name, part, evaluate=False) for name, part in parts)
+    return (shortened, " with ", *definitions) if parts else shortened
 
 
-def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
-    """The norm and the rotation per step of a scale-invariant weight in equilibrium.
+def equilibrium(recipe: str | Recipe | Trace, **hyper_parameters: Any) -> Equilibrium:
+    """Derive the norm and the rotation per step of a scale-invariant weight in equilibrium.
 
     Args:
         recipe: as for `norm_growth`.
-        given: hyper-parameters to hold at a value; eps=0.0 for preconditioned recipes, whose eps
-            spoils the closed form.
+        **hyper_parameters: values at which hyper-parameters are fixed; eps=0.0 for preconditioned
+            recipes, whose eps spoils the closed form.
 
     Raises:
         NoEquilibriumError: the recipe has no decay, keeps the norm constant, or its stationary
@@ -282,7 +292,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         >>> print(show(equilibrium("sgd", dampening=0.0).squared_rotation))
         2 lr wd/(1 + beta)
     """
-    traced = verified_trace(recipe, **given)
+    traced = verified_trace(recipe, **hyper_parameters)
     try:
         return _equilibrium(traced)
     except GrowthError as error:
@@ -291,10 +301,10 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
 
 @cache
 def mean_step(traced: Trace) -> MeanStep | HomogeneousStep:
-    """The step under random gradients: along a direction of degree 0, or linear in gradients.
+    """Return the step under random gradients.
 
     Raises:
-        NoEquilibriumError: it is neither.
+        NoEquilibriumError: it is neither along a direction of degree 0 nor linear in gradients.
     """
     return HomogeneousStep.of(norm_growth(traced).step) or MeanStep(read_random_step(traced))
 
@@ -308,7 +318,7 @@ def _equilibrium(traced: Trace) -> Equilibrium:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
     mean = mean_step(traced)
     if isinstance(mean, MeanStep) and mean.second_moment is not None:
-        resting_gradient(mean)  # which refuses a moment of more than gradients
+        resting_gradient(mean)  # refuses a second moment of more than gradients
     refuse_other_decay(mean.step)
     fourth, rotation = _attracting_point(mean, law.kappa)
     if fourth == 0 or fourth.has(sp.zoo, sp.oo, sp.nan):
@@ -317,29 +327,31 @@ def _equilibrium(traced: Trace) -> Equilibrium:
 
 
 def _attracting_point(mean: MeanStep | HomogeneousStep, kappa: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-    """The stationary point that the iterated map comes to, at usual numbers and several scales.
+    """Return the stationary point that the iteration reaches at usual numbers and several scales.
 
     Raises:
         NoEquilibriumError: there is none in closed form, or the step does not scale with the
             lengths of weight and gradients.
     """
     step, eps = mean.step, mean.step.traced.symbols.get("eps")
-    # An open case may be another one at another gamma.
-    for root in range(2 if step.facts.open_branches or _scales(mean) else 0):
+    # An open branch may be decided otherwise at another gamma.
+    n_roots = 2 if step.facts.open_branches or _scales(mean) else 0
+    for root in range(n_roots):
         if isinstance(mean, HomogeneousStep):
-            found = stationary_along(mean)
+            point = stationary_along(mean)
         else:
-            found = find_stationary_point(mean, drop_transients(kappa, step), root)
-        given = step.traced.exact_values
-        point = tuple(normalize_signs(x.subs(given)) if given else x for x in found)
+            point = find_stationary_point(mean, drop_transients(kappa, step), root)
+        numbers = step.traced.exact_values
+        if numbers:
+            point = normalize_signs(point[0].subs(numbers)), normalize_signs(point[1].subs(numbers))
         if step.facts.open_branches.keys() & sp.Tuple(*point).free_symbols:
             return point if eps is None else (point[0].subs(eps, 0), point[1].subs(eps, 0))
         if _is_at_rest(mean, point):
             _refuse_another_point(mean, point)
             return point
-    named = step.algebra.combinations.values()
-    used = [*step.weight.values(), *(c for x in named for c in x.values())]
-    advice = "; eps=0.0 holds it at 0" if eps in sp.Tuple(*used).free_symbols else ""
+    vectors = (step.weight, *step.algebra.combinations.values())
+    coefficients = sp.Tuple(*(c for vector in vectors for c in vector.values()))
+    advice = "; eps=0.0 holds it at 0" if eps in coefficients.free_symbols else ""
     raise NoEquilibriumError(
         f"{step.traced.name}: the step does not scale with the lengths of weight and gradients, so "
         f"that no one norm stands for all{advice}"
@@ -347,28 +359,29 @@ def _attracting_point(mean: MeanStep | HomogeneousStep, kappa: sp.Expr) -> tuple
 
 
 def _scales(mean: MeanStep | HomogeneousStep) -> bool:
-    """False if |w| at rest is known to be neither fixed nor a multiple of sqrt(gamma).
+    """Return False if |w| at rest is known to be neither fixed nor a multiple of sqrt(gamma).
 
-    Numbers tell at once; the formulas of such a step grow for minutes.
+    Numbers show it at once, whereas the formulas of such a step grow for minutes.
     """
     if isinstance(mean, HomogeneousStep):
         return True
     numbers = usual_values(mean.step.traced)
-    with suppress(NoEquilibriumError):  # of which the formulas may name the cause
-        one, three = (mean.fixed_point(numbers, 1, 1.0, gamma).norm for gamma in (1.0, 3.0))
-        return any(math.isclose(three, one * x, rel_tol=AGREE) for x in (1, math.sqrt(3)))
+    with suppress(NoEquilibriumError):  # the formulas may name the cause
+        at_one, at_three = (mean.fixed_point(numbers, 1, 1.0, gamma).norm for gamma in (1.0, 3.0))
+        factors = (1, math.sqrt(3))
+        return any(math.isclose(at_three, at_one * x, rel_tol=MAX_ERROR) for x in factors)
     return True
 
 
 def _is_at_rest(mean: MeanStep | HomogeneousStep, point: tuple[sp.Expr, sp.Expr]) -> bool:
-    """Tell if the iterated map comes to a point, at usual numbers and two scales.
+    """Tell if the iterated map reaches a point, at usual numbers and two scales.
 
-    Of an orthogonal factor, as if it were a sign: the formula holds its length and its overlap as
-    symbols.
+    An orthogonal factor is compared as if it were a sign: the formula has its length and its
+    overlap as symbols.
     """
     numbers = usual_values(mean.step.traced)
     return all(
-        _distance_to_rest(mean, point, numbers, gamma, entries) <= AGREE
+        _distance_to_rest(mean, point, numbers, gamma, entries) <= MAX_ERROR
         for gamma, entries in ((1.0, 1), (3.0, 5))
     )
 
@@ -380,19 +393,19 @@ def _distance_to_rest(
     gamma: float,
     entries: int,
 ) -> float:
-    """Return the relative distance of a point to the one that the iterated map comes to.
+    """Return the relative distance of a point to the one that the iterated map reaches.
 
     Raises:
-        NoEquilibriumError: the map comes to none.
+        NoEquilibriumError: the map reaches none.
     """
     if isinstance(mean, HomogeneousStep):
-        rest = mean.fixed_point(numbers, entries, 1.0, gamma, arcsine_law)
+        fixed = mean.fixed_point(numbers, entries, 1.0, gamma, arcsine_law)
     else:
-        rest = mean.fixed_point(numbers, entries, 1.0, gamma)
-    known = {**numbers, GAMMA: gamma, DIMENSION: entries, SCALE: 1, SHARE: 1, RANK: entries}
-    fourth, squared = (complex(x.subs(known)) for x in point)
-    off = max(abs(fourth / rest.norm**4 - 1), abs(squared / rest.chord**2 - 1))
-    return math.inf if math.isnan(off) else off
+        fixed = mean.fixed_point(numbers, entries, 1.0, gamma)
+    values = {**numbers, GAMMA: gamma, DIMENSION: entries, SCALE: 1, SHARE: 1, RANK: entries}
+    fourth, squared = (complex(x.subs(values)) for x in point)
+    error = max(abs(fourth / fixed.norm**4 - 1), abs(squared / fixed.chord**2 - 1))
+    return math.inf if math.isnan(error) else error
 
 
 def _refuse_another_point(mean: MeanStep | HomogeneousStep, point: tuple[sp.Expr, sp.Expr]) -> None:
@@ -403,18 +416,19 @@ def _refuse_another_point(mean: MeanStep | HomogeneousStep, point: tuple[sp.Expr
     """
     traced = mean.step.traced
     numbers = {**usual_values(traced), **default_values(traced)}
-    with suppress(NoEquilibriumError):  # where no norm settles, a formula is of no point
+    with suppress(NoEquilibriumError):  # there is nothing to compare where no norm settles
         distance = _distance_to_rest(mean, point, numbers, 1.0, 1)
-        if distance > AGREE_AT_OWN_NUMBERS:
-            shown = ", ".join(f"{s}={x:g}" for s, x in numbers.items())
+        if distance > MAX_ERROR_AT_DEFAULTS:
+            settings = ", ".join(f"{s}={x:g}" for s, x in numbers.items())
             raise DifferenceError(
                 f"{traced.name}: the closed form is not the point at which the norm settles at "
-                f"{shown}: it is off by {distance:.2g}; `turn_at_rest` gives that point in numbers"
+                f"{settings}: it is off by {distance:.2g}; `turn_at_rest` gives that point in "
+                "numbers"
             )
 
 
 def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
-    """Numbers at which a norm settles soon, or the defaults if the recipe refuses them together."""
+    """Return numbers at which a norm settles soon, or the defaults if the recipe refuses them."""
     numbers = {}
     for name in traced.symbolic:
         low, high = traced.intervals[name].low, traced.intervals[name].high
@@ -426,15 +440,15 @@ def usual_values(traced: Trace) -> dict[sp.Symbol, float]:
 
 
 def without_eps(recipe: str | Recipe) -> dict[str, float]:
-    """eps at 0, where a recipe has one: it spoils closed forms, and is small beside a moment."""
+    """Return eps = 0 for a recipe with an eps, which spoils closed forms and is small."""
     return {"eps": 0.0} if "eps" in bind(recipe).defaults else {}
 
 
-# The turn per step at rest, in numbers, the rate at which `rotational` turns so, and growth.
+# The turn per step, and growth ratios
 
 
-SCALED = 1e-6
-"""The relative difference of turns at other lengths that rounding may leave.
+MAX_TURN_ERROR = 1e-6
+"""Relative difference that rounding may leave between turns at other lengths.
 
 Rounding moves a point at rest by 1e-15 over the decay of one step.
 """
@@ -443,24 +457,24 @@ Rounding moves a point at rest by 1e-15 over the decay of one step.
 def turn_at_rest(
     recipe: str | Recipe, *, shape: Sequence[int] = (64, 64), **hyper_parameters: Any
 ) -> float:
-    """The turn per step of a scale-invariant weight after many steps, for random gradients.
+    """Compute the turn per step of a scale-invariant weight after many steps of random gradients.
 
     A random gradient is orthogonal to the weight and uncorrelated with the momenta. In the mean a
     step then maps the products |w|^2, <w, m> and |m|^2 to functions of themselves, which the record
-    of the recipe's code has; they are followed until they rest. A momentum remembers gradients of
-    weights that the present one has turned away from, and so its steps point outwards, too: a
+    of the recipe's code has; the map is iterated to its fixed point. A momentum remembers gradients
+    of weights that the present one has turned away from, and so its steps point outwards, too: a
     hyperball with the momentum beta turns by less than arctan(lr),
 
         atan2(lr sin a, 1 - lr cos a),    c rho = beta (c - lr),    rho^2 = 1 - 2 lr c + lr^2,
 
     with the angle a between the direction and the weight, c = cos a. The mean field takes norms for
-    their means: d is large. A step along a sign or an orthogonal factor is followed as a sum over
-    its past (`spherenorm_theory.equilibria.directions`). Iterating finds attracting points alone.
+    their means: d is large. A step along a sign or an orthogonal factor is a sum over its past
+    (`spherenorm_theory.equilibria.directions`). Iteration finds attracting points only.
 
     Args:
-        recipe: its name, or a function.
-        shape: of the weight, which matters to orthogonal factors alone.
-        **hyper_parameters: of the recipe; an eps is taken as 0.
+        recipe: name or function of the recipe.
+        shape: shape of the weight, which matters to orthogonal factors only.
+        **hyper_parameters: hyper-parameters of the recipe; an eps is taken as 0.
 
     Returns:
         The turn in radians.
@@ -476,15 +490,20 @@ def turn_at_rest(
         0.078
     """
     numbers = {n: tuple(x) if isinstance(x, list) else x for n, x in hyper_parameters.items()}
-    given = {**static_arguments_of_run(recipe, numbers), **without_eps(recipe)}
-    traced = verified_trace(recipe, **given)
-    return turn_of(traced, traced.values(**numbers | given), shape)
+    static = {**static_arguments_of_run(recipe, numbers), **without_eps(recipe)}
+    traced = verified_trace(recipe, **static)
+    return turn_of(traced, traced.values(**numbers | static), shape)
 
 
 def turn_of(
     traced: Trace, values: Mapping[sp.Symbol, float], shape: Sequence[int] = (64, 64)
 ) -> float:
-    """The same, of a trace.
+    """Return the stationary angle per step of a trace, as `turn_at_rest` does for a recipe.
+
+    Args:
+        traced: the trace.
+        values: numbers for its free symbols.
+        shape: shape of the weight, which matters to orthogonal factors only.
 
     Raises:
         NoEquilibriumError: as for `turn_at_rest`.
@@ -499,7 +518,7 @@ def turn_of(
         step.fixed_point(values, entries if isinstance(step, MeanStep) else shape, norm, gamma).turn
         for norm, gamma, entries in ((1.0, 1.0, 1), (2.0, 3.0, 5))
     ]
-    if not math.isclose(*turns, rel_tol=SCALED):
+    if not math.isclose(*turns, rel_tol=MAX_TURN_ERROR):
         raise NoEquilibriumError(
             f"{traced.name}: the turn changes with the lengths of gradients or weight"
         )
@@ -509,7 +528,7 @@ def turn_of(
 def rotational_rate(
     recipe: str | Recipe, *, shape: Sequence[int] = (64, 64), **hyper_parameters: Any
 ) -> Callable[[float], float]:
-    """The learning rate of `rotational(recipe)`, as a function of the learning rate of the recipe.
+    """Return the learning rate of `rotational(recipe)` as a function of that of the recipe.
 
     The equilibrium that is derived from the recipe's code has an effective step e, the length of
     the chord from w / |w| to w' / |w'|. A step of `rotational` turns by arctan(rate) on average,
@@ -520,13 +539,13 @@ def rotational_rate(
     for AdamW and a small lr. A schedule of the rate is then the function of one of lr.
 
     Args:
-        recipe: its name, or a function.
-        shape: of the weight, which matters to orthogonal factors alone.
-        **hyper_parameters: of the recipe, but for lr; its weight decay, above all.
+        recipe: name or function of the recipe.
+        shape: shape of the weight, which matters to orthogonal factors only.
+        **hyper_parameters: hyper-parameters of the recipe except lr, above all its weight decay.
 
     Raises:
-        NoEquilibriumError: the recipe has no equilibrium, or none in closed form; or, of the
-            function, it does not settle at this lr.
+        NoEquilibriumError: the recipe has no equilibrium, or none in closed form. The returned
+            function raises it at an lr where the norm does not settle.
 
     Example:
         >>> rate = rotational_rate("sgd", weight_decay=0.1, momentum=0.9)
@@ -536,8 +555,8 @@ def rotational_rate(
     Source: Kosson et al. 2024 (rotational equilibrium), Section 3.
     """
     bound = bind(recipe, **hyper_parameters)
-    held = {name: x for name, x in bound.hyper_parameters.items() if name != "lr" and x is not None}
-    law = equilibrium(recipe, **{**held, **without_eps(recipe)})
+    fixed = {n: x for n, x in bound.hyper_parameters.items() if n != "lr" and x is not None}
+    law = equilibrium(recipe, **{**fixed, **without_eps(recipe)})
     symbol = law.traced.symbols["lr"]
 
     def rate(lr: float) -> float:
@@ -549,17 +568,18 @@ def rotational_rate(
     return rate
 
 
-def growth_ratio(recipe: str | Recipe | Trace | NormLaw, **given: Any) -> sp.Expr:
-    """(|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 after many steps, for random gradients of one size.
+def growth_ratio(recipe: str | Recipe | Trace | NormLaw, **hyper_parameters: Any) -> sp.Expr:
+    """Return (|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 after many steps of random gradients.
 
-    The factor by which momentum multiplies the growth that the steps alone bring: 1 for a projected
-    recipe, (1 + beta) / (1 - beta) for SGD with momentum (Corollary 2.3). It is one number where
-    the recursion of <w, s> holds no norm but |s|^2. Coupled decay has none: it enters the momentum,
-    <w, s> holds a multiple of |w|^2, and the ratio is a function of |w|^2 / |s|^2, both means.
+    It is the factor by which momentum multiplies the growth that the steps alone bring: 1 for a
+    projected recipe, (1 + beta) / (1 - beta) for SGD with momentum (Corollary 2.3). It is one
+    number if the recursion of <w, s> has no norm but |s|^2. Coupled decay has no such number: it
+    enters the momentum, <w, s> has a multiple of |w|^2, and the ratio is a function of
+    |w|^2 / |s|^2, both means.
 
     Args:
         recipe: as for `norm_growth`, or a law.
-        given: hyper-parameters to hold at a value.
+        **hyper_parameters: values at which hyper-parameters are fixed.
 
     Raises:
         NoEquilibriumError: the products of the buffers have no closed form.
@@ -568,18 +588,19 @@ def growth_ratio(recipe: str | Recipe | Trace | NormLaw, **given: Any) -> sp.Exp
         >>> print(show(growth_ratio("sgd", weight_decay=0.0)))
         (1 + beta)/(1 - beta)
     """
-    law = recipe if isinstance(recipe, NormLaw) else norm_growth(recipe, **given)
+    law = recipe if isinstance(recipe, NormLaw) else norm_growth(recipe, **hyper_parameters)
     if law.constant:
         return sp.S.Zero
     if law.cross == 0:
         return sp.S.One
-    keep, cross = (drop_transients(e, law.step) for e in (1 - law.kappa, law.cross))
+    retention, cross = (drop_transients(x, law.step) for x in (1 - law.kappa, law.cross))
     at_rest = momenta_at_rest(law)
-    return normalize_signs(sp.cancel(1 + 2 * keep * cross.subs(at_rest) / S.subs(at_rest)))
+    relative_cross = cross.subs(at_rest) / S.subs(at_rest)
+    return normalize_signs(sp.cancel(1 + 2 * retention * relative_cross))
 
 
 def momenta_at_rest(law: NormLaw) -> dict[sp.Expr, sp.Expr]:
-    """The products of the momenta and |g|^2, or |s|^2, at rest; see `find_momenta`.
+    """Return the products of the momenta and |g|^2, or |s|^2, at rest; see `find_momenta`.
 
     Raises:
         NoEquilibriumError: they have no closed form.

@@ -1,10 +1,10 @@
-"""One step under random gradients, in the mean: a map of the products of weight and momenta.
+"""A step under random gradients, in the mean: a map of the products of weight and momenta.
 
 A random gradient is orthogonal to its weight and uncorrelated with the momenta. In expectation one
 step maps the products |w|^2, <w, m> and |m|^2 to functions of themselves, which the record of the
-recipe's code has. `MeanStep` iterates that map until it rests, in numbers; the point that it
-leaves as it is has a formula (`spherenorm_theory.equilibria.stationary_point`). Iterating finds attracting points
-alone.
+recipe's code has. `MeanStep` iterates this map in numbers until it reaches a fixed point;
+`spherenorm_theory.equilibria.stationary_point` has the formula of that point. Iteration finds
+attracting points only.
 """
 
 from __future__ import annotations
@@ -26,21 +26,41 @@ from spherenorm_theory.step import Step, one_step
 from spherenorm_theory.symbols import DIMENSION, Norm, Vector, product
 from spherenorm_theory.tracing import Trace
 
-LATE = 1e12
-"""A count of steps behind which bias corrections have died out."""
-ROUNDS, PLAIN = 40, 60
-"""A map is given up after so many rounds, each of plain steps and one of Newton's."""
-TINY, LARGE = 1e-140, 300.0
-"""The square that stands for 0 in a logarithm; the logarithm of one that has no bound."""
-WIDTH, FAR = 1e-6, 2.0
-"""Of the differences of Newton's method, and its longest step."""
-AT_REST, STILL, ROUNDED = 1e-10, 1e-12, 2e-14
-"""Of a point at rest: the distance to the one of Newton's method, and the length of a plain step.
+LATE_STEP_COUNT = 1e12
+"""A step count at which bias corrections have died out."""
 
-The last is a length that rounding leaves.
-"""
-NEUTRAL = 1e-9
-"""A direction that a step stretches by 1 up to this is one that it leaves alone: a held radius."""
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """Options of `find_fixed_point`, which alternates plain steps with one Newton step.
+
+    Attributes:
+        max_rounds: number of rounds before the map is given up.
+        plain_steps: plain steps of a round.
+        min_square: the square that stands for 0 in a logarithm.
+        max_log_square: largest |log |w|^2| of a norm that is bounded.
+        difference: width of the finite differences of the Jacobian.
+        max_newton_step: longest Newton step, in logarithms and cosines.
+        newton_tol: largest Newton step at a fixed point.
+        plain_tol: largest plain step at a fixed point.
+        rounding_tol: a plain step that rounding alone may cause.
+        neutral_tol: directions whose factor differs from 1 by less are left alone, such as the
+            radius that a step holds.
+    """
+
+    max_rounds: int = 40
+    plain_steps: int = 60
+    min_square: float = 1e-140
+    max_log_square: float = 300.0
+    difference: float = 1e-6
+    max_newton_step: float = 2.0
+    newton_tol: float = 1e-10
+    plain_tol: float = 1e-12
+    rounding_tol: float = 2e-14
+    neutral_tol: float = 1e-9
+
+
+OPTIONS = SolverOptions()
 
 
 class NoEquilibriumError(ValueError):
@@ -55,65 +75,79 @@ class NoEquilibriumError(ValueError):
     """
 
 
+# The step in the mean
+
+
 def read_random_step(traced: Trace) -> Step:
-    """One step in the mean field, after many others, for gradients orthogonal to all momenta.
+    """Return one step in the mean field, after many others, for random gradients.
 
     States that no later weight depends on, such as an average of weights, are left out.
     """
     pairs = tuple((m, "g") for m in one_step(traced).buffers)
     step = one_step(traced, mean_field=True, orthogonal=pairs)
 
-    def late(x: Any) -> Any:
+    def without_transients(x: Any) -> Any:
         if isinstance(x, Vector):
-            return x.map(late)
+            return x.map(without_transients)
         with contextlib.suppress(NoEquilibriumError):
             return drop_transients(x, step)
         return x
 
-    weight, named = late(step.weight), {n: late(x) for n, x in step.algebra.combinations.items()}
-    kept = {n: x if n in step.counters else late(x) for n, x in step.states.items()}
-    tables: list[dict[str, Any]] = [kept, named]
-    tables += [{n: made.formula for n, made in step.algebra.opaque_vectors.items()}]
-    tables += [{s.name: x for s, x in step.facts.open_branches.items()}]
-    needed, waiting = set[str](), [weight]
-    while waiting:
-        names = {*names_in(waiting.pop())} - needed
+    algebra = step.algebra
+    weight = without_transients(step.weight)
+    combinations = {name: without_transients(x) for name, x in algebra.combinations.items()}
+    states = {
+        atom: x if atom in step.counters else without_transients(x)
+        for atom, x in step.states.items()
+    }
+    definitions: list[dict[str, Any]] = [
+        states,
+        combinations,
+        {name: opaque.formula for name, opaque in algebra.opaque_vectors.items()},
+        {symbol.name: x for symbol, x in step.facts.open_branches.items()},
+    ]
+    needed, to_visit = set[str](), [weight]
+    while to_visit:
+        names = {*names_in(to_visit.pop())} - needed
         needed |= names
-        waiting += [table[n] for table in tables for n in names & table.keys()]
-    states = {n: x for n, x in kept.items() if n in needed}
-    return replace(
-        step, weight=weight, states=states, algebra=replace(step.algebra, combinations=named)
-    )
+        to_visit += [table[name] for table in definitions for name in names & table.keys()]
+    needed_states = {atom: x for atom, x in states.items() if atom in needed}
+    algebra = replace(algebra, combinations=combinations)
+    return replace(step, weight=weight, states=needed_states, algebra=algebra)
 
 
 def drop_transients(expression: sp.Expr, step: Step) -> sp.Expr:
-    """The expression after many steps: a power x^t of a counter t is 0 where |x| < 1.
+    """Return the expression after many steps: x^t is 0 for |x| < 1 and a step count t.
 
     Raises:
         NoEquilibriumError: the expression holds a power x^t of which |x| < 1 is not known, or the
-            counter itself.
+            step count itself.
     """
     name = step.traced.name
-    counters = {step.scalars[letter] for letter in step.counters if letter in step.scalars}
-    cases = {n for n, x in step.facts.open_branches.items() if x.free_symbols & counters}
-    if not expression.free_symbols & (counters | cases):
+    counters = {step.scalars[atom] for atom in step.counters if atom in step.scalars}
+    branches = {
+        symbol for symbol, x in step.facts.open_branches.items() if x.free_symbols & counters
+    }
+    if not expression.free_symbols & (counters | branches):
         return expression
-    if open_cases := expression.free_symbols & cases:
-        shown = ", ".join(sorted(map(str, open_cases)))
-        raise NoEquilibriumError(f"{name}: {shown} is decided by the count of steps")
-    moving = {p for p in expression.atoms(sp.Pow) if p.exp.free_symbols & counters}
-    for power in moving:
-        rates = [sp.diff(power.exp, counter) for counter in power.exp.free_symbols & counters]
+    open_branches = expression.free_symbols & branches
+    if open_branches:
+        names = ", ".join(sorted(map(str, open_branches)))
+        raise NoEquilibriumError(f"{name}: {names} is decided by the count of steps")
+    powers = {p for p in expression.atoms(sp.Pow) if p.exp.free_symbols & counters}
+    for power in powers:
+        slopes = [sp.diff(power.exp, counter) for counter in power.exp.free_symbols & counters]
         base = power.base
         shrinks = abs(base) < 1 if base.is_number else step.facts.is_in_unit_interval(base)
-        if not (shrinks and all(rate.is_positive for rate in rates)):
+        if not (shrinks and all(slope.is_positive for slope in slopes)):
             raise NoEquilibriumError(f"{name}: {show(power)} is not known to go to 0")
-    after = expression.xreplace(dict.fromkeys(moving, sp.S.Zero))
-    if left := after.free_symbols & counters:
+    limit = expression.xreplace(dict.fromkeys(powers, sp.S.Zero))
+    remaining = limit.free_symbols & counters
+    if remaining:
         raise NoEquilibriumError(
-            f"{name}: the step changes with {', '.join(map(str, left))} for ever"
+            f"{name}: the step changes with {', '.join(map(str, remaining))} for ever"
         )
-    return after
+    return limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,18 +155,23 @@ class MeanStep:
     """A step in the mean field: the products of the weight and its momenta after it.
 
     Attributes:
-        step: as `read_random_step` returns it.
+        step: the step, as `read_random_step` returns it.
+
+    Raises:
+        NoEquilibriumError: the step is not linear in the gradients.
     """
 
     step: Step
 
     def __post_init__(self) -> None:
-        opaque = self.step.algebra.opaque_vectors
-        for atom in (a for a in self.step.algebra.expand_names(self.step.weight) if a in opaque):
-            raise NoEquilibriumError(
-                f"no equilibrium of {self.step.traced.name} is derived: "
-                f"{show(opaque[atom].formula)} is not linear in the gradients, in the mean either"
-            )
+        opaque_vectors = self.step.algebra.opaque_vectors
+        for atom in self.step.algebra.expand_names(self.step.weight):
+            if atom in opaque_vectors:
+                raise NoEquilibriumError(
+                    f"no equilibrium of {self.step.traced.name} is derived: "
+                    f"{show(opaque_vectors[atom].formula)} is not linear in the gradients, in the "
+                    "mean either"
+                )
 
     @cached_property
     def after(self) -> dict[str, Vector]:
@@ -142,49 +181,46 @@ class MeanStep:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The atoms of each product, |w|^2 first."""
+        """The two atoms of each product, |w|^2 first."""
         return [*itertools.combinations_with_replacement(self.after, 2)]
 
     @property
     def displacement(self) -> Vector:
-        """w' - w."""
+        """The step w' - w."""
         return self.after["w"] - Vector.atom("w")
 
     @cached_property
     def second_moment(self) -> sp.Symbol | None:
         """The state that averages |g|^2, or |g|^2 / d, if the step keeps one."""
         step = self.step
-        numbers = {n: v for n, v in step.states.items() if not isinstance(v, Vector)}
-        found = [
-            n for n, v in numbers.items() if step.algebra.expand_and_simplify(v).has(Norm("g"))
-        ]
-        return step.scalars[found[0]] if found else None
+        for atom, x in step.states.items():
+            if isinstance(x, Vector):
+                continue
+            if step.algebra.expand_and_simplify(x).has(Norm("g")):
+                return step.scalars[atom]
+        return None
 
     # In numbers
 
     @cached_property
-    def _numbers(self) -> list[str]:
-        """The states that are numbers."""
-        return [n for n in self.step.states if n in self.step.scalars]
+    def _scalar_atoms(self) -> list[str]:
+        return [atom for atom in self.step.states if atom in self.step.scalars]
 
     @cached_property
     def _function(self) -> Callable[..., list[float]]:
-        """The products and numbers after a step, and |w' - w|^2, by those before it."""
+        """The products and scalars after a step, and |w' - w|^2, as a function of those before."""
         step, inner = self.step, self.step.algebra.inner
-        refuse_unknown(
-            self.step.traced.name, {a for x in self.after.values() for a in x} - {*self.after, "g"}
-        )
+        atoms = {atom for x in self.after.values() for atom in x}
+        refuse_unknown(step.traced.name, atoms - {*self.after, "g"})
         results = [inner(self.after[a], self.after[b]) for a, b in self.pairs]
-        results += [
-            *(step.states[n] for n in self._numbers),
-            inner(self.displacement, self.displacement),
-        ]
+        results += [step.states[atom] for atom in self._scalar_atoms]
+        results.append(inner(self.displacement, self.displacement))
         symbols = [Norm(a) if a == b else product(a, b) for a, b in self.pairs]
-        symbols += [*(step.scalars[n] for n in self._numbers), Norm("g")]
+        symbols += [*(step.scalars[atom] for atom in self._scalar_atoms), Norm("g")]
         symbols += [*step.traced.symbols.values(), DIMENSION]
-        whole = [step.algebra.expand_products(x, open_branches=True) for x in results]
-        refuse_unknown(self.step.traced.name, sp.Tuple(*whole).free_symbols - {*symbols})
-        return compiled(symbols, whole)
+        expanded = [step.algebra.expand_products(x, open_branches=True) for x in results]
+        refuse_unknown(step.traced.name, sp.Tuple(*expanded).free_symbols - {*symbols})
+        return compile_formulas(symbols, expanded)
 
     def fixed_point(
         self,
@@ -193,53 +229,61 @@ class MeanStep:
         norm: float = 1.0,
         gamma: float = 1.0,
     ) -> FixedPoint:
-        """The point at which the map rests, from a weight of that norm, for |g| = gamma / |w|.
+        """Return the fixed point of the map, for |g| = gamma / |w|.
+
+        Args:
+            values: the hyper-parameters.
+            shape: shape of a unit, or the number of its entries.
+            norm: norm of the weight at the start.
+            gamma: norm of the gradient at |w| = 1.
 
         Raises:
-            NoEquilibriumError: it does not rest.
+            NoEquilibriumError: the map reaches none.
         """
-        function, traced, size = self._function, self.step.traced, len(self.pairs)
-        given = {**{s: float(x) for s, x in traced.exact_values.items()}, **values}
-        entries = shape if isinstance(shape, int) else math.prod(shape)
-        fixed = [*(given[s] for s in traced.symbols.values()), float(entries)]
-        first, second = (np.array(each) for each in np.triu_indices(len(self.after)))
-        diagonal = first == second
-        grown = [self.step.states[n] - self.step.scalars[n] for n in self._numbers]
-        counts = np.array([bool(x.is_number and x != 0) for x in grown], dtype=bool)
+        function, traced, n_products = self._function, self.step.traced, len(self.pairs)
+        numbers = {**{s: float(x) for s, x in traced.exact_values.items()}, **values}
+        n_entries = shape if isinstance(shape, int) else math.prod(shape)
+        constants = [*(numbers[s] for s in traced.symbols.values()), float(n_entries)]
+        rows, columns = (np.array(x) for x in np.triu_indices(len(self.after)))
+        is_square = rows == columns
+        increments = [self.step.states[a] - self.step.scalars[a] for a in self._scalar_atoms]
+        is_counter = np.array([bool(x.is_number and x != 0) for x in increments], dtype=bool)
 
-        def point(products: Array, numbers: Array) -> Array:
-            """Logarithms of squares, cosines and logarithms: numbers of one size."""
-            squares = np.maximum(products[diagonal], TINY)
-            cosines = products / np.sqrt(squares[first] * squares[second])
-            logs = np.log(np.maximum(numbers, TINY))
-            return np.append(np.where(diagonal, np.log(squares[first]), cosines), logs)
+        def to_point(products: Array, scalars: Array) -> Array:
+            """Return logarithms of squares, cosines, and logarithms of scalars."""
+            squares = np.maximum(products[is_square], OPTIONS.min_square)
+            cosines = products / np.sqrt(squares[rows] * squares[columns])
+            logs = np.log(np.maximum(scalars, OPTIONS.min_square))
+            return np.append(np.where(is_square, np.log(squares[rows]), cosines), logs)
 
         def step(x: Array) -> tuple[Array, float]:
-            lengths, numbers = np.exp(x[:size][diagonal] / 2), np.exp(x[size:])
-            known = np.where(diagonal, lengths[first], x[:size] * lengths[first] * lengths[second])
-            *new, moved = function(*known, *numbers, gamma / lengths[0], *fixed)
+            lengths, scalars = np.exp(x[:n_products][is_square] / 2), np.exp(x[n_products:])
+            inner_products = x[:n_products] * lengths[rows] * lengths[columns]
+            arguments = np.where(is_square, lengths[rows], inner_products)
+            grad_norm = gamma / lengths[0]
+            *new, moved = function(*arguments, *scalars, grad_norm, *constants)
             after = np.array(new, dtype=float)
-            numbers = np.where(counts, LATE, after[size:])
-            if (numbers < 0).any():
+            scalars = np.where(is_counter, LATE_STEP_COUNT, after[n_products:])
+            if (scalars < 0).any():
                 raise ArithmeticError("a number of the state is below 0")
-            return point(after[:size], numbers), moved / float(lengths[0]) ** 2
+            return to_point(after[:n_products], scalars), moved / float(lengths[0]) ** 2
 
-        start = np.where(diagonal & (first == 0), norm**2, 0.0)
-        numbers = np.where(counts, LATE, norm)
-        return find_fixed_point(traced.name, step, point(start, numbers), values)
+        products = np.where(is_square & (rows == 0), norm**2, 0.0)
+        scalars = np.where(is_counter, LATE_STEP_COUNT, norm)
+        return find_fixed_point(traced.name, step, to_point(products, scalars), values)
 
 
-# The point at which a map rests
+# The fixed point of a map
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """The point at which the products of weight and momenta rest.
+    """The fixed point of the products of weight and momenta.
 
     Attributes:
-        norm: |w|.
-        turn: the angle between a weight and the next one.
-        radius: the factor by which a step multiplies a small distance to the point, at most.
+        norm: the norm of the weight, |w|.
+        turn: angle in radians between a weight and the next one.
+        radius: the largest factor by which a step multiplies a small distance to the point.
     """
 
     norm: float
@@ -257,83 +301,98 @@ def find_fixed_point(
     function: Callable[[Array], tuple[Array, float]],
     start: Array,
     values: Mapping[sp.Symbol, float],
+    options: SolverOptions = OPTIONS,
 ) -> FixedPoint:
-    """The attracting point of a map, by rounds of plain steps, each with a step of Newton's.
+    """Return the attracting fixed point of a map, by rounds of plain steps and a Newton step.
 
     Args:
-        name: of the recipe.
-        function: from a point to the next one, and |w' - w|^2 / |w|^2; a point's first number is
-            the logarithm of |w|^2, and all of them are of one size.
+        name: name of the recipe.
+        function: from a point to the next one and |w' - w|^2 / |w|^2; the first number of a point
+            is log |w|^2, and all of them are of one size.
         start: the first point.
-        values: the hyper-parameters, for the refusal.
+        values: the hyper-parameters, for the message.
+        options: tolerances and limits.
 
     Raises:
-        NoEquilibriumError: it does not rest.
+        NoEquilibriumError: the map reaches no fixed point.
     """
-    x, shown = start, ", ".join(f"{s}={v:g}" for s, v in values.items())
-    for _ in range(ROUNDS):
+    x, settings = start, ", ".join(f"{s}={v:g}" for s, v in values.items())
+    for _ in range(options.max_rounds):
         try:
-            for _ in range(PLAIN):
-                x, _ = _valid(function(x))
+            for _ in range(options.plain_steps):
+                x, _ = _check_point(function(x), options)
         except (ArithmeticError, ValueError, TypeError, NameError) as error:
             raise NoEquilibriumError(
-                f"{name}: its angles do not rest at {shown}: {error}"
+                f"{name}: its angles do not rest at {settings}: {error}"
             ) from error
-        with contextlib.suppress(ArithmeticError, ValueError):  # of a guess that is no point
-            move, off, radius = _newton(function, x)
-            guess = x + move * min(1.0, FAR / np.abs(move).max(initial=TINY))
-            _, turned = _valid(function(guess))
-            near = np.abs(move).max() <= AT_REST or off <= ROUNDED
-            if near and off <= STILL and radius <= 1 + WIDTH:
-                turn = 2 * math.asin(min(math.sqrt(max(turned, 0.0)) / 2, 1.0))
-                return FixedPoint(math.exp(guess[0] / 2), turn, radius)
+        with contextlib.suppress(ArithmeticError, ValueError):  # the Newton step may leave the map
+            newton_step, plain_step, radius = _newton(function, x, options)
+            longest = np.abs(newton_step).max(initial=options.min_square)
+            guess = x + newton_step * min(1.0, options.max_newton_step / longest)
+            _, squared_chord = _check_point(function(guess), options)
+            converged = (
+                np.abs(newton_step).max() <= options.newton_tol
+                or plain_step <= options.rounding_tol
+            )
+            attracts = radius <= 1 + options.difference
+            if converged and plain_step <= options.plain_tol and attracts:
+                half_chord = min(math.sqrt(max(squared_chord, 0.0)) / 2, 1.0)
+                return FixedPoint(math.exp(guess[0] / 2), 2 * math.asin(half_chord), radius)
             x = guess
-    raise NoEquilibriumError(f"{name}: its angles do not rest at {shown}")
+    raise NoEquilibriumError(f"{name}: its angles do not rest at {settings}")
 
 
 def _newton(
-    function: Callable[[Array], tuple[Array, float]], x: Array
+    function: Callable[[Array], tuple[Array, float]], x: Array, options: SolverOptions
 ) -> tuple[Array, float, float]:
-    """The way to the point at rest by Newton's method, with central differences.
+    """Return a Newton step towards the fixed point, by central differences.
 
     Returns:
-        The way, the length of a plain step, and the factor by which a step multiplies a distance.
+        The Newton step, the largest entry of a plain step, and the spectral radius of the map.
     """
-    moves = WIDTH * np.eye(len(x))
-    columns = [(function(x + d)[0] - function(x - d)[0]) / (2 * WIDTH) for d in moves]
-    jacobian, step = np.stack(columns, 1), function(x)[0] - x
-    move = np.linalg.lstsq(np.eye(len(x)) - jacobian, step, rcond=NEUTRAL)[0]
+    width = options.difference
+    offsets = width * np.eye(len(x))
+    columns = [(function(x + d)[0] - function(x - d)[0]) / (2 * width) for d in offsets]
+    jacobian, plain_step = np.stack(columns, 1), function(x)[0] - x
+    matrix = np.eye(len(x)) - jacobian
+    newton_step = np.linalg.lstsq(matrix, plain_step, rcond=options.neutral_tol)[0]
     radius = np.abs(np.linalg.eigvals(jacobian)).max()
-    return move, float(np.abs(step).max()), float(radius)
+    return newton_step, float(np.abs(plain_step).max()), float(radius)
 
 
-def _valid(found: tuple[Array, float]) -> tuple[Array, float]:
-    """The result of a step, of which the weight has a length."""
-    if not np.isfinite(found[0]).all() or abs(found[0][0]) > LARGE:
+def _check_point(result: tuple[Array, float], options: SolverOptions) -> tuple[Array, float]:
+    """Return the result of a step, if the weight has a finite norm.
+
+    Raises:
+        ArithmeticError: it has none.
+    """
+    point, _ = result
+    if not np.isfinite(point).all() or abs(point[0]) > options.max_log_square:
         raise ArithmeticError("the norm goes to 0 or grows beyond all bounds")
-    return found
+    return result
 
 
-def refuse_unknown(name: str, loose: Iterable[sp.Basic | str]) -> None:
+def refuse_unknown(name: str, unknown: Iterable[sp.Basic | str]) -> None:
     """Refuse products that random gradients do not fix, such as the mean of the entries.
 
     Args:
-        name: of the recipe.
-        loose: the products, or their names.
+        name: name of the recipe.
+        unknown: the products, or their names.
 
     Raises:
         NoEquilibriumError: naming them.
     """
-    if shown := ", ".join(sorted(x if isinstance(x, str) else show(x) for x in loose)):
+    names = ", ".join(sorted(x if isinstance(x, str) else show(x) for x in unknown))
+    if names:
         raise NoEquilibriumError(
-            f"{name}: the step depends on {shown}, which random gradients do not fix"
+            f"{name}: the step depends on {names}, which random gradients do not fix"
         )
 
 
-def compiled(
+def compile_formulas(
     symbols: Sequence[sp.Symbol], results: Sequence[sp.Expr]
 ) -> Callable[..., list[float]]:
-    """Formulas as a function of the numbers of symbols."""
-    plain = {s: sp.Dummy() for s in symbols}
-    formulas = [sp.sympify(x).xreplace(plain) for x in results]
-    return sp.lambdify([*plain.values()], formulas, "math", cse=True)  # type: ignore[no-any-return]
+    """Return formulas as a function of the numbers of symbols."""
+    dummies = {symbol: sp.Dummy() for symbol in symbols}
+    formulas = [sp.sympify(x).xreplace(dummies) for x in results]
+    return sp.lambdify([*dummies.values()], formulas, "math", cse=True)  # type: ignore[no-any-return]
