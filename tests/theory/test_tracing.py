@@ -132,13 +132,13 @@ class Forgetful(Rule):
             ruled(By(lambda w, d: -d if d.sum() > 0 else d)),
             ["number out of a tensor", "torch.where"],
         ),
-        (broken, ["test_trace:broken", "RuntimeError: broken", "test_trace.py:"]),
+        (broken, ["test_tracing:broken", "RuntimeError: broken", "test_tracing.py:"]),
         (ruled(Forgetful()), ["Forgetful", "buf"]),
         (ruled(r.RadialProjection()), ["ScaleInvarianceTest"]),
         (lambda lr=0.1: chain(r.StepSize(lr / 0.0)), ["ZeroDivisionError"]),
         (
             ruled(By(lambda w, d: torch.erfinv(d))),
-            ["aten.erfinv", "test_trace.py:", "torch.erfinv(d)"],
+            ["aten.erfinv", "test_tracing.py:", "torch.erfinv(d)"],
         ),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_law_may_hold_the_size_of_the_unit():
 @pytest.mark.parametrize(
     ("function", "named"),
     [
-        (lambda w, d: d * d.norm(p=1), ["ord=2", "ord=1", "test_trace.py"]),
+        (lambda w, d: d * d.norm(p=1), ["ord=2", "ord=1", "test_tracing.py"]),
         (lambda w, d: d @ (w.T * w), ["entries of a unit are paired with other ones"]),
     ],
 )

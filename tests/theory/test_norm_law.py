@@ -85,7 +85,7 @@ def newton_schulz(w, d):
 
 
 def test_an_iteration_of_ones_own_is_refused_by_its_line():
-    with refuses("units interact", "test_law.py", "gram"):
+    with refuses("units interact", "test_norm_law.py", "gram"):
         norm_growth(by(newton_schulz))
 
 
