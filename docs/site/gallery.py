@@ -107,7 +107,8 @@ def _law(name: str) -> str:
     try:
         law = norm_growth(name)
     except (TraceError, ValueError) as error:
-        return f"No law is derived: {escaped(' '.join(str(error).split()))}."
+        reason = " ".join(str(error).split()).removeprefix(f"{name}: ")
+        return f"It has no law of a single unit: {escaped(reason)}."
     text = "Derived from the code above; see [theory](../../theory.md).\n\n"
     text += f"```text\n{law.proposition()}\n```\n\n"
     return f"{text}The norm and the turn at which it comes to rest: `spherenorm theory {name}`."

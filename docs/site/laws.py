@@ -11,7 +11,7 @@ from pathlib import Path
 from docs.site.docstring import cell, escaped
 from spherenorm import find_recipe, recipes, zoo
 from spherenorm_theory import TraceError, norm_growth
-from spherenorm_theory.algebra import show
+from spherenorm_theory.printing import show
 from spherenorm_theory.report import describe_growth
 
 PAGE = Path(__file__).parent.parent / "theory.md"

@@ -97,7 +97,7 @@ def compare_chain(seed: int) -> str:
     except ValueError as error:
         return f"refused: {error}"
     assert all(claim.holds for claim in law.claims), [c for c in law.claims if not c.holds]
-    several, generator = law.agreement.several, torch.Generator().manual_seed(seed)
-    for shape in SHAPES if several else SHAPES[:1]:
+    multi_unit, generator = law.verified_domain.multi_unit, torch.Generator().manual_seed(seed)
+    for shape in SHAPES if multi_unit else SHAPES[:1]:
         assert_is_the_step(law, shape, numbers, generator, orthogonal)
-    return "same" if several else "one unit"
+    return "same" if multi_unit else "one unit"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import sympy as sp
 
 from spherenorm_theory import Proof
-from spherenorm_theory.algebra.claims import Claim, Refutation
+from spherenorm_theory.claim import Claim, Refutation
 
 RELATIONS = sp.Eq, sp.Ne, sp.Lt, sp.Le, sp.Gt, sp.Ge
 CONTRARY = {
@@ -67,7 +67,7 @@ def mutants(each: Claim | Refutation) -> Iterator[Claim | Refutation]:
 
 def survivors(proof: Proof) -> Iterator[tuple[Claim | Refutation, Claim | Refutation, bool]]:
     """Each claim with each of its mutants, and True where the mutant still holds."""
-    for each in (*proof.claims, *proof.readings):
+    for each in (*proof.claims, *proof.counterexamples):
         for mutant in mutants(each):
             yield each, mutant, mutant.holds and not _same(each.relation, mutant.relation)
 

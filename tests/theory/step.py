@@ -2,7 +2,7 @@
 
 import torch
 
-from spherenorm_theory.laws.evaluate import OutsideError
+from spherenorm_theory.evaluate import OutsideError
 
 
 def assert_is_the_step(law, shape, numbers, generator, orthogonal=True, steps=4):
@@ -13,9 +13,11 @@ def assert_is_the_step(law, shape, numbers, generator, orthogonal=True, steps=4)
         orthogonal: whether <w, g> = 0 for each unit, in the law and in the run.
     """
     traced = law.step.traced
-    given = {n: float(traced.given.get(s, numbers.get(n, 0))) for n, s in traced.symbols.items()}
+    given = {
+        n: float(traced.exact_values.get(s, numbers.get(n, 0))) for n, s in traced.symbols.items()
+    }
     rule = traced.build({n: torch.tensor(x, dtype=torch.float64) for n, x in given.items()})
-    view, inside = law.agreement.view, traced.inside
+    view, inside = law.verified_domain.view, traced.opaque_states
     weight = torch.randn(shape, dtype=torch.float64, generator=generator)
     state, compared = rule.init(weight), 0
     for _ in range(steps):
@@ -24,7 +26,9 @@ def assert_is_the_step(law, shape, numbers, generator, orthogonal=True, steps=4)
         grad = grad - (radial - (0.0 if orthogonal else 2.0)) * weight
         expected, after = rule.step(weight, grad, dict(state))
         try:
-            found, states = law.evaluate(weight, grad, state, **{n: given[n] for n in traced.free})
+            found, states = law.evaluate(
+                weight, grad, state, **{n: given[n] for n in traced.symbolic}
+            )
         except OutsideError:  # such as that the first step is of another kind
             pass
         else:

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 import spherenorm as sn
 from spherenorm import find_recipe
 from spherenorm_theory.cli import app
-from spherenorm_theory.report import Row, Section, recipe_report, to_latex
-from spherenorm_theory.report.recipe import equilibrium_rows
+from spherenorm_theory.report import Row, Section, equilibrium_rows, recipe_report, to_latex
 
 
 def invoke(*arguments):
@@ -67,6 +66,25 @@ def test_two_recipes_side_by_side():
     assert all(len(line) <= 80 for line in result.output.splitlines())
 
 
+def test_the_papers_statements_are_one_page(tmp_path):
+    tex = tmp_path / "paper.tex"
+    result = invoke("paper", "--latex", str(tex))
+    assert result.exit_code == 0, result.output
+    names = [f"Statement ({name}" for name in ("Eq. 4", "Lemma 2.1", "Lemma 2.2", "Prop. 3.1")]
+    for text in (*names, "Holds as printed.", "Two inequalities of its printed proof do not."):
+        assert text in result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines() if "wrote" not in line)
+    assert r"\begin{statement}[Lemma 2.2, Section 2.4]" in tex.read_text()
+    assert "name one" in invoke("paper", "--set", "lr=0.1").stderr
+
+
+def test_a_report_ends_with_a_number_for_practice():
+    *_, row = recipe_report("sgdw").rows
+    assert row.name == "In practice"
+    assert "rad" in row.status
+    assert "per step, at lr=" in row.status
+
+
 OWN = """from spherenorm import chain, rules as r
 def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0):
     momenta = r.UnitClip(nu), r.HeavyBall(momentum)
@@ -79,7 +97,7 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     result = invoke("my_recipes:clipped")
     assert result.exit_code == 0, result.output
-    assert "HOLDS FOR bn, head ALONE" in result.output
+    assert "holds for bn, head only" in result.output
     assert "Where. c2 is" in result.output
     assert "measured; off by 0." in result.output
 
@@ -142,7 +160,7 @@ def test_a_run_that_raises_is_a_row():
     assert network.good
     assert toy.good
     assert not convolutions.good
-    assert convolutions.status == "FAILED: ArithmeticError: one two"
+    assert convolutions.status == "Failed: ArithmeticError: one two"
 
 
 def test_markup_is_text_and_reports_escape(monkeypatch):

@@ -4,42 +4,47 @@
     print(norm_growth("sgdp"))                 # the law, from the recipe's own code
     print(check("sgdp", weight_decay=1e-2))    # against a float64 run
 
-or `spherenorm theory sgdp` in a shell. The way from a recipe to a law, one room after the other:
+or `spherenorm theory sgdp` in a shell. From a recipe to its law:
 
-1. `spherenorm_theory.algebra`: one step of the recipe is recorded as a list of tensor operations
-   (`trace`), and the record is read on symbols.
-2. `spherenorm_theory.laws`: `one_step` gives the new weight as a combination of the old one, the
-   gradient and the states; `norm_growth` makes it a law of the norm, `equilibrium` a law of many
-   steps.
-3. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
-   `Proof` from such laws.
-4. `spherenorm_theory.checks`: `check` and its like hold a law against float64 runs of the recipe.
-5. `spherenorm_theory.report`: all of it as text or LaTeX.
+1. `spherenorm_theory.tracing`: `trace` records one step of the recipe as a list of tensor
+   operations.
+2. `spherenorm_theory.interpreter` runs the record on formal vectors, of which only inner products
+   are known (`spherenorm_theory.vectors`); `one_step` in `spherenorm_theory.step` is the result.
+3. `spherenorm_theory.norm_law`: `norm_growth` makes it a law of the norm, a `NormLaw`, which
+   `spherenorm_theory.verify` compares with the code.
+4. `spherenorm_theory.equilibria`: `equilibrium` and `turn_at_rest` are laws of many steps.
+5. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
+   function that returns a `Proof`.
+6. `spherenorm_theory.checks`: `check` and others compare laws with float64 runs of the recipe.
+7. `spherenorm_theory.report`: all of it as text or LaTeX.
 
-Each room imports only from the rooms above it in this list.
+A module imports only from those above it in this list.
 """
 
 from spherenorm.testing import PROPERTIES, RecipeUnderTest, RefusedError
-from spherenorm_theory._run_law import RunLaw, run_law
-from spherenorm_theory.algebra.claims import Proof
-from spherenorm_theory.algebra.printing import show
-from spherenorm_theory.algebra.recording import trace
-from spherenorm_theory.algebra.trace import Trace, TraceError
-from spherenorm_theory.checks.norm_growth import Check, check
-from spherenorm_theory.checks.random_gradients import check_equilibrium, check_turn
-from spherenorm_theory.laws.detection import false_positive_rate
-from spherenorm_theory.laws.equilibrium import Equilibrium, equilibrium
-from spherenorm_theory.laws.law import Law, norm_growth
-from spherenorm_theory.laws.mean_field import NoEquilibriumError
-from spherenorm_theory.laws.step import Step, one_step
-from spherenorm_theory.laws.turn import growth_ratio, rotational_rate, turn_at_rest
+from spherenorm_theory.checks import Check, check, check_equilibrium, check_turn
+from spherenorm_theory.claim import Proof
+from spherenorm_theory.equilibria.equilibrium import (
+    Equilibrium,
+    equilibrium,
+    growth_ratio,
+    rotational_rate,
+    turn_at_rest,
+)
+from spherenorm_theory.equilibria.mean_field import NoEquilibriumError
+from spherenorm_theory.norm_law import NormLaw, norm_growth
+from spherenorm_theory.printing import show
 from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas
+from spherenorm_theory.proofs.beyond import false_positive_rate
+from spherenorm_theory.run_laws import RunLaw, run_law
+from spherenorm_theory.step import Step, one_step
+from spherenorm_theory.tracing import Trace, TraceError, trace
 
 __all__ = [
     "Check",
     "Equilibrium",
-    "Law",
     "NoEquilibriumError",
+    "NormLaw",
     "Proof",
     "RunLaw",
     "Step",
@@ -64,19 +69,20 @@ __all__ = [
 ]
 
 
-def _law(under_test: RecipeUnderTest) -> str:
-    """The promise "law" of `spherenorm.testing.check`.
+def _law_property(under_test: RecipeUnderTest) -> str:
+    """Derive the law of a recipe, for the promise "law" of `spherenorm.testing.check`.
 
-    A recipe has a norm-growth law that holds for its code, or there is a reason why not.
+    Raises:
+        RefusedError: there is no law that agrees with the code, and why.
     """
-    bound = under_test.bound
-    values = bound.hyper_parameters
-    given = {name: value for name, value in values.items() if value != bound.defaults[name]}
+    recipe, values = under_test.bound.recipe, under_test.bound.hyper_parameters
+    defaults = under_test.bound.defaults
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
     try:
-        law = norm_growth(bound.recipe, **given)
+        law = norm_growth(recipe, **changed)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    return show(law.law)
+    return show(law.equation)
 
 
-PROPERTIES["law"] = _law
+PROPERTIES["law"] = _law_property

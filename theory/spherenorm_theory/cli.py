@@ -17,7 +17,7 @@ from rich.console import Console
 from spherenorm.support import atomic_write, on_interrupt
 from spherenorm_theory import report
 
-FAILED, USAGE = 1, 2
+EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 class Output(Console):
@@ -34,7 +34,9 @@ console = Output()
 errors = Console(stderr=True)
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 
-SET = "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, 0.99)."
+SET_HELP = (
+    "Fix a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, 0.99)."
+)
 
 
 def theory(arguments: Sequence[str]) -> None:
@@ -47,47 +49,58 @@ def _theory(
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
-            help="One or two names, or module:function; none: the paper's statements.",
+            help="Names, or module:function; two: side by side; paper: its statements alone; "
+            "none: the statements, and the laws of the paper's recipes.",
             show_default=False,
         ),
     ] = None,
-    hold: Annotated[list[str] | None, typer.Option("--set", help=SET, show_default=False)] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help=SET_HELP, show_default=False)
+    ] = None,
     latex: Annotated[Path | None, typer.Option(help="Write the report as LaTeX.")] = None,
 ) -> None:
     """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
     on_interrupt()
-    torch.set_num_threads(1)  # small tensors: more threads only wait
+    torch.set_num_threads(1)  # tensors are small, so that further threads only wait
     try:
         if latex is not None and (latex.is_dir() or not os.access(latex.parent, os.W_OK)):
             raise ValueError(f"cannot write {latex}: give a file in a folder that is writable")
-        sections = _sections(recipes or [], dict(map(_setting, hold or [])))
+        sections = _sections(recipes or [], dict(map(_parse_setting, set_ or [])))
     except (ValueError, TypeError) as error:
         _exit(" ".join(str(error).split()))
-    shown = [*map(_print, sections)]
+    printed = [*map(_print, sections)]
     if latex is not None:
         try:
-            atomic_write(latex, report.to_latex(shown))
+            atomic_write(latex, report.to_latex(printed))
         except OSError as error:
             _exit(f"cannot write {latex}: {error.strerror}")
         console.print(f"wrote {latex}", markup=False, highlight=False, soft_wrap=True)
-    if not all(row.good for section in shown for row in section.rows):
-        raise typer.Exit(FAILED)
+    if not all(row.good for section in printed for row in section.rows):
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _sections(recipes: list[str], given: dict[str, Any]) -> Iterable[report.Section]:
-    """The reports on recipes: two side by side; others each by itself; or the paper's."""
-    if given and not recipes:
+def _sections(recipes: list[str], hyper_parameters: dict[str, Any]) -> Iterable[report.Section]:
+    """Return the reports: on recipes, on two side by side, or on the paper.
+
+    Raises:
+        ValueError: a hyper-parameter is set, and no recipe is named; or as the reports raise it.
+    """
+    if hyper_parameters and recipes in ([], ["paper"]):
         raise ValueError(
             "--set holds a hyper-parameter of a recipe: name one, "
             "as in `spherenorm theory sgdp --set momentum=0.9`"
         )
+    if not recipes:
+        return report.paper_report()
+    if recipes == ["paper"]:
+        return [report.paper_page()]
     if len(recipes) == 2:
-        return [report.comparison_report(*recipes, **given)]
-    return [report.recipe_report(each, **given) for each in recipes] or report.paper_report()
+        return [report.comparison_report(*recipes, **hyper_parameters)]
+    return [report.recipe_report(name, **hyper_parameters) for name in recipes]
 
 
 def _print(section: report.Section) -> report.Section:
-    """Print the rows of a section as they are made, and keep them."""
+    """Print the rows of a section as they are computed, and return it with these rows."""
     console.print(f"\n{section.title}\n", style="bold", markup=False, highlight=False)
     rows = []
     for row in section.rows:
@@ -100,15 +113,15 @@ def _print(section: report.Section) -> report.Section:
 
 def _exit(message: str) -> NoReturn:
     errors.print(message, style="red", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(USAGE)
+    raise typer.Exit(EXIT_USAGE)
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """A hyper-parameter that --set holds: a value of JSON or of Python, or a word."""
+def _parse_setting(text: str) -> tuple[str, Any]:
+    """Return the name and the value of a --set: a value of JSON or of Python, or a word."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
-    for read in (json.loads, ast.literal_eval):
+    for parse in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError):
-            return name.strip(), read(value.strip())
+            return name.strip(), parse(value.strip())
     return name.strip(), value

@@ -80,8 +80,8 @@ def predict(recipe: str, hyper_parameters: Mapping[str, Any]) -> Prediction | No
     Raises:
         RecipeError: there is no such recipe.
     """
-    from spherenorm_theory.algebra import DIMENSION  # sympy takes a second to import
-    from spherenorm_theory.laws import GAMMA
+    from spherenorm_theory.step import GAMMA
+    from spherenorm_theory.symbols import DIMENSION  # sympy takes a second to import
 
     bound, law = _law_of(recipe)
     if law is None:

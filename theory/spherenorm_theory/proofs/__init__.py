@@ -1,4 +1,4 @@
-"""Proofs from recorded steps: the paper's statements, and statements beyond the paper.
+"""Proofs from recorded steps: the paper's statements, and statements beyond the lemmas.
 
 Each function returns a `spherenorm_theory.Proof`: the statement with the claims that it rests on,
 and other readings of it that they refute.
@@ -13,10 +13,10 @@ and other readings of it that they refute.
 
 from collections.abc import Callable
 
-from spherenorm_theory.algebra.claims import Proof
+from spherenorm_theory.claim import Proof
 from spherenorm_theory.proofs import beyond, lemmas
 from spherenorm_theory.proofs.beyond import false_positive_law
-from spherenorm_theory.proofs.normalized import equation_4
+from spherenorm_theory.proofs.lemmas import equation_4
 
 __all__ = ["STATEMENTS", "beyond", "equation_4", "false_positive_law", "lemmas"]
 

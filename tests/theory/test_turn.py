@@ -1,0 +1,145 @@
+"""The turn at rest: against closed forms, the recursion by hand, runs, and plain loops."""
+
+import math
+
+import pytest
+import torch
+from scipy.optimize import brentq
+
+import spherenorm as sn
+from spherenorm_theory import NoEquilibriumError, equilibrium, turn_at_rest
+from spherenorm_theory.checks import check_turn
+from tests.harness import refuses
+from tests.theory import equilibria
+from tests.theory.recipes import Keeps, keeps
+
+DECAYED = [
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 1e-5}),
+    ("sgdp", {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 0.1}),
+    ("adamw", {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 1.0}),
+    ("adamp", {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 5.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), DECAYED)
+def test_it_is_that_of_the_closed_form(name, values):
+    held = {"eps": 0.0} if "betas" in values else {"dampening": 0.0}
+    law = equilibrium(name, **held)
+    chord = law.rotation(law.traced.values(**values))
+    assert turn_at_rest(name, **values) == pytest.approx(2 * math.asin(chord / 2), rel=1e-8)
+
+
+def turn_by_hand(lr, beta):
+    """With c = cos(w, m): the next <w, m> is beta (c - lr) / rho, as the next gradient adds 0."""
+
+    def rho(c):
+        return math.sqrt(1 - 2 * lr * c + lr**2)
+
+    c = brentq(lambda c: c * rho(c) - beta * (c - lr), -1, 0, xtol=1e-15)
+    return math.atan2(lr * math.sqrt(1 - c**2), 1 - lr * c)
+
+
+@pytest.mark.parametrize(
+    ("lr", "beta"),
+    [
+        *((1 / 16, beta) for beta in (0.0, 0.5, 0.9)),
+        *((lr, 0.99) for lr in (1e-3, 0.5)),
+    ],
+)
+def test_a_hyperball_turns_less_the_longer_it_remembers(lr, beta):
+    turn = turn_at_rest("adamh", lr=lr, betas=(beta, 0.99))
+    assert turn == pytest.approx(turn_by_hand(lr, beta), rel=1e-8)
+    assert turn == pytest.approx(math.atan(lr), rel=1e-8) or beta > 0
+
+
+RUNS = [
+    ("adamh", {"lr": 0.0625, "betas": (0.9, 0.99)}),
+    ("hyperball(sgd)", {"lr": 0.06, "nesterov": True, "dampening": 0.0}),
+    ("nora", {"lr": 0.1, "weight_decay": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), RUNS)
+def test_runs_turn_so(name, values):
+    found = check_turn(name, shape=(32, 256), steps=300, warm_up=200, **values)
+    assert found.error < 0.005, found
+
+
+def test_a_rule_of_ones_own():
+    """Half of the newest gradient, half of the memory: a heavy ball of the momentum 1/2."""
+
+    def halves(lr=0.1):
+        half = Keeps(lambda w, d, m: (m := 0.5 * m + 0.5 * d, m), torch.zeros_like)
+        return sn.chain(half, sn.rules.StepSize(lr))
+
+    mine = sn.wrappers.hyperball(halves)
+    assert turn_at_rest(mine, lr=0.3) == pytest.approx(turn_by_hand(0.3, 0.5), rel=1e-8)
+
+
+def test_a_step_much_longer_than_the_first_weight_comes_to_rest():
+    """Without a share along the weight, 1 - cos(turn) is the decay of one step."""
+
+    def signed(lr=0.1, momentum=0.9, weight_decay=0.1):
+        direction = sn.rules.Sign(), sn.rules.RadialProjection("channel")
+        last = sn.rules.DecoupledDecay(weight_decay), sn.rules.StepSize(lr)
+        return sn.chain(sn.rules.HeavyBall(momentum), *direction, *last)
+
+    assert 1 - math.cos(turn_at_rest(signed)) == pytest.approx(0.01, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "why"),
+    [
+        ("sgd", {"weight_decay": 0.0}, "do not rest"),
+        ("ngpt", {}, "changes with the lengths"),
+        ("rotational(adamw)", {}, ""),
+    ],
+)
+def test_what_has_no_turn_is_refused(name, values, why):
+    with refuses(why, by=NoEquilibriumError):
+        turn_at_rest(name, **values)
+
+
+SGDP = ("sgdp", {**equilibria.NOISE, "momentum": 0.5})
+ADAMW = ("adamw", {**equilibria.ADAMW, "betas": (0.9, 0.9)})
+QUICK = [(*SGDP, 2), (*SGDP, 256), (*ADAMW, 256)]
+LONG = [
+    *((*each, 256) for each in equilibria.recipes((0.0, 0.5, 0.9), (0.99, 0.999))),
+    *((*each, size) for size in (2, 16) for each in equilibria.recipes((0.5, 0.9), (0.5, 0.9))),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "size", "least"),
+    [
+        *((*case, 400) for case in QUICK),
+        *(pytest.param(*case, 1500, marks=pytest.mark.long) for case in LONG),
+    ],
+)
+def test_an_equilibrium_is_that_of_a_plain_loop(name, numbers, size, least):
+    try:
+        errors, bound = equilibria.compare(name, numbers, size, steps=least, least=least)
+    except NoEquilibriumError:
+        assert size < 256
+    else:
+        assert max(map(abs, errors)) <= (bound if size < 256 or least < 1500 else min(bound, 0.01))
+
+
+def test_a_loop_with_another_decay_is_off_by_more_than_the_bound(monkeypatch):
+    monkeypatch.setattr(equilibria, "RATIO", 0.3)
+    errors, bound = equilibria.compare(*SGDP, 256, 200, 400)
+    assert max(map(abs, errors)) > bound
+
+
+def test_an_open_case_is_named_where_a_number_is_asked_for():
+    def late(w, d, t):
+        return torch.where(t > 2000, d + 0.1 * w, d + 0.5 * w), t + 1
+
+    with refuses("c1", by=NoEquilibriumError):
+        equilibrium(keeps(late, names="step"), momentum=0.0)
+
+
+def test_a_turn_that_random_gradients_do_not_fix_is_refused():
+    """polargrad scales its direction by a nuclear norm, <O, g>."""
+    with refuses("polargrad", "<O, g>", by=NoEquilibriumError):
+        turn_at_rest("polargrad")

@@ -1,0 +1,149 @@
+"""Each law is the step of its code at the recipe's own numbers, and at those that are given."""
+
+import itertools
+
+import pytest
+import torch
+
+from spherenorm import chain
+from spherenorm import rules as r
+from spherenorm_theory import TraceError, equilibrium, norm_growth, turn_at_rest
+from spherenorm_theory.evaluate import Inputs, OutsideError, evaluate
+from spherenorm_theory.hyper_parameters import scalar_names, substitute_inputs
+from tests.harness import refuses
+from tests.theory import adversaries
+from tests.theory.adversaries import REFUSED, VERDICTS
+from tests.theory.recipes import By
+
+
+def differences(law, recipe, given, shape=(1, 5), n_steps=70):
+    """Yield the differences of the law's steps to those of the code, made with plain numbers."""
+    traced, view = law.step.traced, law.verified_domain.view
+    rule = recipe(**given)
+    values = traced.numbers(**{n: x for n, x in given.items() if n in traced.hyper_parameters})
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(shape, dtype=torch.float64, generator=generator)
+    state = rule.init(weight)
+    for _ in range(n_steps):
+        grad = torch.randn(shape, dtype=torch.float64, generator=generator)
+        grad = grad - view.radial_coefficient(weight, grad) * weight
+        new, after = rule.step(weight, grad, dict(state))
+        try:
+            found, states = evaluate(law.split_step, view, Inputs(weight, grad, state, values))
+            yield float((found - new).abs().max() / new.abs().max())
+            yield from (float((states[n] - after[n]).abs().max()) for n in states)
+        except OutsideError:  # such as that the first step is of another kind
+            pass
+        weight, state = new / new.norm() if new.norm() > 1e3 else new, after
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "verdict"),
+    VERDICTS,
+    ids=[f"{f.__name__}-{','.join(f'{n}={x}' for n, x in g.items())}" for f, g, _ in VERDICTS],
+)
+def test_a_law_is_the_step_of_its_code_or_refused(recipe, given, verdict):
+    if verdict is REFUSED:
+        with pytest.raises(TraceError):
+            norm_growth(recipe, **given)
+        return
+    law = norm_growth(recipe, **given)
+    shape = (3, 4) if law.verified_domain.multi_unit else (1, 5)
+    found = [*differences(law, recipe, given, shape)]
+    assert found
+    assert max(found) < 1e-9
+
+
+def cap_beyond_all_draws(recipe, **given):
+    """The law of a recipe whose code is another one at numbers that were not drawn."""
+    law = norm_growth(recipe, **given)
+    weight, grad = torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[2.0, -1.0, 3.0]])
+    return law, weight, grad, recipe().init(weight)
+
+
+def test_a_law_says_nothing_at_numbers_where_its_code_is_another():
+    """No draw comes so far: the numbers are tried when they are asked for."""
+    law, *inputs = cap_beyond_all_draws(adversaries.far_but_capped)
+    law.evaluate(*inputs, c=3.0)
+    with refuses("far_but_capped", "c_hyper=1e+07", by=TraceError):
+        law.evaluate(*inputs, c=1e7)
+
+
+def test_equilibria_and_turns_at_numbers_where_the_code_is_another():
+    recipe = adversaries.decays_at_most
+    for weight_decay, lr in ((0.1, 0.1), (0.5, 0.01)):
+        assert turn_at_rest(recipe, lr=lr, weight_decay=weight_decay) > 0
+    law = equilibrium(recipe)
+    law.rotation(law.traced.values(weight_decay=0.1))
+    with refuses("decays_at_most", "weight_decay=4000", by=TraceError):
+        law.rotation(law.traced.values(lr=1e-4, weight_decay=4e3))
+    with refuses("decays_at_most", "weight_decay=4000", by=TraceError):
+        turn_at_rest(recipe, lr=1e-4, weight_decay=4e3)
+    held = equilibrium(recipe, lr=1e-4, weight_decay=4e3)
+    same = equilibrium(adversaries.decays, lr=1e-4, weight_decay=2e3)
+    assert held.squared_rotation == same.squared_rotation
+
+
+def named(lr=0.1, betas=(0.9, 0.8), **others):
+    """A momentum, and a factor in which no two numbers stand for each other."""
+
+    def function(w, d, *numbers):
+        return d * sum((n + 2) * x for n, x in enumerate(numbers))
+
+    scale = By(function, (betas[1], *others.values()))
+    return chain(r.HeavyBall(betas[0]), scale, r.StepSize(lr))
+
+
+NAMES = [
+    ("beta1",),
+    ("beta2",),
+    ("betas1",),
+    ("beta1", "betas1"),
+    ("beta1", "betas2", "betas_1"),
+    *(("t",), ("k",), ("w", "w_hyper"), ("m",), ("c1",), ("turn",), ("gamma",), ("channel",)),
+    *(("momentum", "beta"), ("momentum_2",), ("p",), ("u",), ("d",), ("step",)),
+]
+
+
+@pytest.mark.parametrize("names", NAMES, ids="-".join)
+def test_no_number_has_the_name_of_another(names):
+    """Nor that of a vector, a state, or a symbol of the laws."""
+    parameters = ", ".join(f"{name}={0.3 + n / 10}" for n, name in enumerate(names))
+    values = ", ".join(f"{name}={name}" for name in names)
+    scope = {"named": named, "__name__": __name__}
+    head = f"def recipe(lr=0.1, betas=(0.9, 0.8), {parameters}):"
+    exec(f"{head}\n    return named(lr, betas, {values})", scope)
+    law = norm_growth(scope["recipe"])
+    traced = law.step.traced
+    symbols = [s.name for s in traced.symbols.values()]
+    atoms = [
+        *law.step.state_atoms.values(),
+        *law.step.algebra.combinations,
+        *law.step.algebra.opaque_vectors,
+    ]
+    assert len({*symbols, *atoms}) == len(symbols) + len(atoms)
+    assert max(differences(law, scope["recipe"], {}, n_steps=5)) < 1e-10
+    given = {name: 0.25 + n / 10 for n, name in enumerate(names)}
+    other = norm_growth(scope["recipe"], betas=(0.7, 0.6), **given)
+    used = {"betas": (0.7, 0.6), **given}
+    assert max(differences(other, scope["recipe"], used, n_steps=5)) < 1e-10
+
+
+def test_a_tuple_beside_another_of_its_stem():
+    values = {"beta": (0.1, 0.2), "betas": (0.3, 0.4), "betas2": 0.5}
+    names = [*itertools.chain(*scalar_names(values).values())]
+    assert len({*names}) == len(names) == 5
+    entered = substitute_inputs(values, {names[2]: 9.0})
+    assert entered == {**values, "betas": (9.0, 0.4)}
+
+
+def test_a_held_number_keeps_its_name_in_print():
+    """The momentum is not printed as beta beside a beta that is held."""
+
+    def recipe(lr=0.1, momentum=0.9, beta=0.5):
+        return chain(r.HeavyBall(momentum), r.HeavyBall(beta), r.StepSize(lr))
+
+    text = str(norm_growth(recipe, beta=0.5))
+    assert "beta = 0.5" in text
+    assert "momentum in (0, 1)" in text
+    assert "beta = momentum" not in text
