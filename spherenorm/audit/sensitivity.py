@@ -81,7 +81,7 @@ class Sums:
         if dim not in self.along:  # left out
             count = view.groups or self.shape[dim]
             return torch.zeros(count), torch.zeros(count, dtype=torch.bool)
-        product, weight, grad = view.of_indices(self.along[dim])
+        product, weight, grad = view.sums_of_index_groups(self.along[dim])
         sensitivity = weight.sqrt() * grad.sqrt()
         shows = sensitivity > _RELATIVE_ROUNDING * sensitivity.max()
         size = math.prod(self.shape) / len(product)

@@ -106,7 +106,7 @@ class Meter:
         """
         states, steps, self._states, self._sums = self._states, self._sums, [], []
         sums = {  # by view, each of shape (5, steps * weights, units)
-            view: view.of_indices(torch.cat([each[dim] for each in steps], 1))
+            view: view.sums_of_index_groups(torch.cat([each[dim] for each in steps], 1))
             for view, dim in self._dims.items()
         }
         numbers = _numbers(sums[self._view])
