@@ -162,7 +162,7 @@ def file_of(module_name: str) -> str | None:
     return os.path.realpath(file) if file else None
 
 
-OURS = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
+OURS = ("spherenorm", "spherenorm_theory", "spherenorm_experiments", "spherenorm_paper")
 """Packages whose lines a user did not write."""
 
 _PATHS = sysconfig.get_paths()

@@ -25,8 +25,10 @@ import pandas as pd
 
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.stats import (
+    LATER,
     LEVEL,
     NOISE,
+    POWER,
     Region,
     detectable,
     deviation,
@@ -502,3 +504,36 @@ def claims_table(decisions: Sequence[Decision]) -> Table:
         for each in decisions
     ]
     return Table("Claims", columns, rows)
+
+
+def rules() -> list[str]:
+    """The rules of verdicts; each number is the constant that decides."""
+    return [
+        f"A number is a mean over seeds with Student's {100 * (1 - LEVEL):g} % interval; two "
+        "optimizers are compared seed by seed. The exact sign test decides where a run diverged, "
+        "where a number lies at a limit such as 100 %, and where all numbers are equal. A score or "
+        f"a time needs {PERFORMANCE_SEEDS} seeds.",
+        f"The level is {LEVEL:g}, of which later looks at more seeds share {LATER:g}. The claims "
+        "of one study are one family: their p-values are adjusted by Holm's procedure, in which "
+        f"primary claims count {PRIMARY_WEIGHT:g} times, so that a study without any true "
+        f"difference has a verdict for or against with a probability of at most {LEVEL:g}. "
+        "Intervals are not adjusted. Where nothing is random, equal numbers decide. A condition "
+        "whose scores could not be decided by all seeds has three.",
+        "*Supported*: the number lies where the claim has it, and the test excludes the bound; a "
+        "note says if the interval lies below or above the paper's effect, which is of other data "
+        "and another network. *Contradicted*: the same on the other side. *Equivalent*: the "
+        "difference is shown to be within a margin that is at most the paper's effect, so that it "
+        "is denied.",
+        "Detectable is the effect that these runs find with a probability of "
+        f"{POWER:g}: (t(1 - {LEVEL:g} / 2) + t({POWER:g})) s / √n, with the n - 1 degrees of "
+        "freedom of n seeds of standard deviation s. If s as earlier runs have it makes that more "
+        f"than {OUT_OF_REACH:g} times the paper's effect, the claim *cannot be decided here*, "
+        "whatever the runs say: it takes no part in the family and has no p; so it is where a "
+        "spread was known beforehand.",
+        "Every p in a table is adjusted as above, and is the one that the verdict rests on. A "
+        "claim without one cannot be decided, is *equivalent* by a test of its own (adjusted by "
+        "Bonferroni's procedure with the same weights), or has numbers that are all equal, or one "
+        "number.",
+        "Claims in bold are those that a study is made for. A tolerance, a factor or a number of "
+        "points in a claim is ours, unless the column of the paper's numbers has it.",
+    ]

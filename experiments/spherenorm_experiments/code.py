@@ -23,7 +23,7 @@ from spherenorm.support import OURS, is_installed
 SUFFIXES = (".py", *(f".{name.rpartition('.')[2]}" for name in EXTENSION_SUFFIXES))
 
 COMPUTES = {
-    *("data", "execute", "extra", "lookup", "loop", "metrics", "paper", "probes", "ranks"),
+    *("data", "execute", "layouts", "lookup", "loop", "metrics", "probes", "ranks"),
     *("recipes", "run", "spec", "streams", "sweep", "task", "train"),
 }
 """Parts of `spherenorm_experiments` that decide numbers; the others ask for runs or show them."""
@@ -31,8 +31,8 @@ COMPUTES = {
 SHOWS = (
     *("spherenorm.cli", "spherenorm.__main__", "spherenorm_theory"),
     *(
-        f"spherenorm_experiments.paper.{name}"
-        for name in ("statements", "findings", "pages", "thirteen", "shared.detection")
+        f"spherenorm_paper.{name}"
+        for name in ("statements", "findings", "overview", "thirteen", "shared.detection")
     ),
 )
 """Other modules of ours that change no number."""

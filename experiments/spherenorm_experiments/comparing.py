@@ -6,6 +6,8 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -20,7 +22,12 @@ from spherenorm_experiments.comparison import (
     require_known,
 )
 from spherenorm_experiments.errors import users_code
-from spherenorm_experiments.lookup import find_task_class, named, places
+from spherenorm_experiments.lookup import (
+    find_task_class,
+    import_file,
+    load_registered,
+    registered,
+)
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.task import Task
 
@@ -225,33 +232,71 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def study_classes() -> dict[str, type[Study] | Study]:
-    """Every study of the folders, by name: a class, or an instance of one."""
-    return {name: named("STUDIES", name) for name in places("STUDIES")}
+    """Return every registered study by name: a class, or an instance of one."""
+    return {name: load_registered("STUDIES", name) for name in registered("STUDIES")}
 
 
 def find_study(name: str) -> Study:
-    """The study called `name`, in upper or lower case.
+    """Find a study by its name.
 
     Args:
-        name: of one of ours; `module:name` of a user's class or instance; a comparison's text.
+        name: of a registered study, in upper or lower case; the path of a file with one study, or
+            `path.py:NAME`; `module:NAME`; or the text of a `CompareRequest`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such study.
     """
     if name.startswith(f"{COMMAND} "):
         return comparison_of(Comparing.from_text(name))
-    if ":" in name:
+    path, _, attribute = name.partition(":")
+    lookup_name = name
+    if path.endswith(".py"):
         with users_code("study", name):
-            given = look_up("study", name, "study", _is_study)
+            module = import_file(Path(path))
+            found = _study_in(module, attribute)
+        lookup_name = ":".join(filter(None, [_short_path(Path(path)), attribute]))
+    elif ":" in name:
+        with users_code("study", name):
+            found = look_up("study", name, "study", _is_study)
     else:
-        known = places("STUDIES")
+        known = registered("STUDIES")
         if name.lower() not in known:
             raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
-        given = named("STUDIES", name.lower())
+        found = load_registered("STUDIES", name.lower())
     with users_code("study", name):
-        study: Study = given() if isinstance(given, type) else given
-    study.found_as = name if ":" in name else study.name
+        study: Study = found() if isinstance(found, type) else found
+    study.found_as = lookup_name if ":" in name or path.endswith(".py") else study.name
     return study
+
+
+def _study_in(module: ModuleType, attribute: str) -> Any:
+    """Return the study of a module that has this name, or its only one.
+
+    Raises:
+        ValueError: there is none, or more than one to choose from.
+    """
+    studies = {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, Study) or (_is_study(value) and value.__module__ == module.__name__)
+    }
+    if attribute in studies:
+        return studies[attribute]
+    file = Path(module.__file__ or "").name
+    named = [name for name, value in studies.items() if getattr(value, "name", "")]
+    if attribute:
+        raise ValueError(f"{file} has no study {attribute!r}; {did_you_mean(attribute, named)}")
+    if len(named) != 1:
+        listed = ", ".join(f"{file}:{name}" for name in named) or "none"
+        raise ValueError(f"{file} must have one study, or name it by {file}:NAME; it has {listed}")
+    return studies[named[0]]
+
+
+def _short_path(path: Path) -> str:
+    """Return a path relative to the working directory if it lies below that, else absolute."""
+    absolute = path.resolve()
+    here = Path.cwd().resolve()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
 
 def _is_study(value: Any) -> bool:
@@ -259,9 +304,9 @@ def _is_study(value: Any) -> bool:
 
 
 def name_of(study: Study) -> str:
-    """The name that finds the study again: its own for one of ours, `module:Class` for another."""
+    """Return the name by which `find_study` finds the study again."""
     if study.found_as or isinstance(study, Comparison):
         return study.found_as or study.name
     cls = type(study)
-    place = f"{cls.__module__}:{cls.__name__}"
-    return study.name if place in places("STUDIES").values() else place
+    address = f"{cls.__module__}:{cls.__name__}"
+    return study.name if address in registered("STUDIES").values() else address

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from spherenorm_experiments.lookup import named, places
+from spherenorm_experiments.lookup import load_registered, registered
 from spherenorm_experiments.task import FOLDER
 
 Count = str | Callable[[Path], int]
@@ -104,8 +104,8 @@ def data_folder(wanted: str = "this task") -> Path:
 
 
 def layouts() -> dict[str, Layout]:
-    """Every layout of the folders, by name."""
-    return {name: named("LAYOUTS", name) for name in places("LAYOUTS")}
+    """Return every registered layout, by name."""
+    return {name: load_registered("LAYOUTS", name) for name in registered("LAYOUTS")}
 
 
 def checked(layout: Layout, folder: Path) -> dict[str, tuple[int, int]]:

@@ -1,11 +1,19 @@
-"""Tasks, studies and layouts by name: those of the folders of the paper, and a user's own.
+"""Tasks, studies and data sets by name: those of installed packages, and a user's own.
 
-A folder says in its `__init__` what it has, each as `module:Name` below itself:
+A package that has some says so in its `pyproject.toml`:
+
+    [project.entry-points."spherenorm.studies"]
+    mine = "my_package"
+
+The `__init__` of the package, and of each folder in it, lists what it has as `module:Name` below
+itself:
 
     TASKS = {"detection": "detection:Detection"}
+    STUDIES = {"t3": "t3:T3"}
+    LAYOUTS = {"coco": "coco:LAYOUT"}
 
-So a list of names imports no task, and a task imports no other. A thing of a user's own has the
-name `module:Class`.
+So a list of names imports no task, and a task imports no other. Without a package, a task or a
+study has the name `module:Name`, and a study also that of its file, `path/to/study.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +22,14 @@ import functools
 import importlib
 import inspect
 import json
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -25,8 +38,8 @@ from spherenorm.support import did_you_mean, look_up, unknown_name
 from spherenorm_experiments.errors import users_code
 from spherenorm_experiments.task import AnyTask
 
-FOLDERS = ("spherenorm_experiments.paper", "spherenorm_experiments.extra")
-"""Each of them and each folder in it may have things with a name."""
+GROUP = "spherenorm.studies"
+"""The group of entry points: each names a package with tasks, studies or layouts of data sets."""
 
 Kind = Literal["TASKS", "STUDIES", "LAYOUTS"]
 
@@ -34,35 +47,72 @@ LENIENT = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=True)
 
 
 @functools.cache
-def places(kind: Kind) -> dict[str, str]:
-    """The place of each thing of a kind, by its name; nothing is imported for it.
+def study_packages() -> tuple[ModuleType, ...]:
+    """Import the packages that are registered as having studies, in the order of their names."""
+    names = dict.fromkeys(entry.value for entry in sorted(entry_points(group=GROUP)))
+    packages = []
+    for name in names:
+        with users_code("package of studies", name):
+            packages.append(importlib.import_module(name))
+    return tuple(packages)
+
+
+@functools.cache
+def registered(kind: Kind) -> dict[str, str]:
+    """Return `module:Name` of everything of a kind, by its name; the modules are not imported.
 
     Example:
-        >>> places("TASKS")["detection"]
-        'spherenorm_experiments.paper.detection.detection:Detection'
+        >>> registered("TASKS")["detection"]
+        'spherenorm_paper.detection.detection:Detection'
     """
-    found: dict[str, str] = {}
-    for folder in FOLDERS:
-        top = importlib.import_module(folder)
-        inner = (info.name for info in pkgutil.iter_modules(top.__path__) if info.ispkg)
-        for package in (top, *(importlib.import_module(f"{folder}.{name}") for name in inner)):
-            own: dict[str, str] = getattr(package, kind, {})
-            found |= {name: f"{package.__name__}.{place}" for name, place in own.items()}
-    return dict(sorted(found.items()))
+    addresses: dict[str, str] = {}
+    for top in study_packages():
+        folders = [info.name for info in pkgutil.iter_modules(top.__path__) if info.ispkg]
+        inner = [importlib.import_module(f"{top.__name__}.{name}") for name in folders]
+        for package in (top, *inner):
+            entries: dict[str, str] = getattr(package, kind, {})
+            for name, address in entries.items():
+                addresses[name] = f"{package.__name__}.{address}"
+    return dict(sorted(addresses.items()))
 
 
-def named(kind: Kind, name: str) -> Any:
-    """The thing of a kind that has this name.
+def load_registered(kind: Kind, name: str) -> Any:
+    """Import the task, study or layout that is registered under a name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: nothing is.
 
     Example:
-        >>> named("TASKS", "digits").__name__
+        >>> load_registered("TASKS", "digits").__name__
         'Digits'
     """
-    module, _, attribute = places(kind)[name].partition(":")
+    module, _, attribute = registered(kind)[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a Python file as a module, here and in processes that start from now on.
+
+    Its folder comes first on the import path, so that it may import its neighbors.
+
+    Raises:
+        ValueError: there is no such file, or another module has its name.
+        Exception: of any type, which the file itself raises.
+    """
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in inherited:
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, inherited)])
+    importlib.invalidate_caches()
+    module = importlib.import_module(path.stem)
+    origin = Path(module.__file__ or "").resolve()
+    if origin != path.resolve():
+        raise ValueError(f"{path}: {origin} is imported by the same name; rename the file")
+    return module
 
 
 def find_task_class(name: str) -> type[AnyTask]:
@@ -74,10 +124,10 @@ def find_task_class(name: str) -> type[AnyTask]:
     if ":" in name:
         with users_code("task", name):
             return look_up("task", name, "class", inspect.isclass)  # type: ignore[no-any-return]
-    known = places("TASKS")
+    known = registered("TASKS")
     if name not in known:
         raise unknown_name("task", name, known, "(your own: module:Class)")
-    return named("TASKS", name)  # type: ignore[no-any-return]
+    return load_registered("TASKS", name)  # type: ignore[no-any-return]
 
 
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:

@@ -6,10 +6,11 @@ import base64
 import datetime
 import functools
 import gzip
+import importlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +20,11 @@ import plotly.offline
 from markupsafe import Markup, escape
 
 from spherenorm.support import one_line
-from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Decision, slug
+from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Decision, rules, slug
 from spherenorm_experiments.comparison import INTERIM, Comparison
 from spherenorm_experiments.entries import Entry, metric_of, training_of, with_direction
 from spherenorm_experiments.errors import RecipeError
-from spherenorm_experiments.lookup import places
-from spherenorm_experiments.paper.findings import findings, rules, summary
-from spherenorm_experiments.paper.thirteen import thirteen_table
+from spherenorm_experiments.lookup import study_packages
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.runs import hyper
 from spherenorm_experiments.sections import Section, groups, labeled
@@ -74,17 +73,55 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
         name = "compare.html.j2"
     else:
         known = [section for section in sections if not _raises(section)]
-        ours = [section for section in known if section.study.name in places("STUDIES")]
         name = "report.html.j2"
         content = {
-            "sections": shown, "groups": groups(claims), "summary": summary(ours),
-            "findings": findings(ours), "rules": rules(), "thirteen": thirteen_table(ours),
+            "sections": shown,
+            "groups": groups(claims),
+            "overviews": overviews(known),
+            "rules": rules(),
             "date": datetime.date.today().isoformat(),
-        }  # fmt: skip
+        }
     page = _template(name).render(library=library(), archive=archive(figures), **content)
     write_file(path, page.encode())
     problems = [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]]
     return Page(claims, problems)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All results of a package of studies together, ahead of the sections of each study.
+
+    The `__init__` of the package names a function of the sections that returns one, or None where
+    no section is of its studies: `OVERVIEW = "overview:overview"`.
+
+    Attributes:
+        title: of the page.
+        head: HTML at the top of the page, with its heading.
+        links: texts of links to anchors in the body, by anchor.
+        body: HTML ahead of the sections.
+        markdown: the same, as the beginning of the results' index.
+        rules: sentences on how the package's conclusions follow from verdicts.
+    """
+
+    title: str
+    head: Markup
+    links: Mapping[str, str]
+    body: Markup
+    markdown: str
+    rules: Sequence[str] = ()
+
+
+def overviews(sections: Sequence[Section]) -> list[Overview]:
+    """Return the overviews of all packages of studies that have one of these sections."""
+    found: list[Overview] = []
+    for package in study_packages():
+        address: str = getattr(package, "OVERVIEW", "")
+        if address:
+            module, _, attribute = address.partition(":")
+            make = getattr(importlib.import_module(f"{package.__name__}.{module}"), attribute)
+            overview: Overview | None = make(sections)
+            found += [] if overview is None else [overview]
+    return found
 
 
 def _raises(section: Section) -> bool:
@@ -271,15 +308,24 @@ def is_comparison(sections: Sequence[Section]) -> bool:
 
 @functools.cache
 def _template(name: str) -> jinja2.Template:
-    environment = template_environment(autoescape=True)
+    return html_templates().get_template(name)
+
+
+def html_templates(*folders: Path) -> jinja2.Environment:
+    """Return the templates of HTML pages, with their filters; see `template_environment`."""
+    environment = template_environment(*folders, autoescape=True)
     environment.filters |= {"code": _code, "words": _words, "slug": slug}
-    return environment.get_template(name)
+    return environment
 
 
-def template_environment(*, autoescape: bool) -> jinja2.Environment:
-    """The templates of pages; an unknown name in one is an error."""
+def template_environment(*folders: Path, autoescape: bool) -> jinja2.Environment:
+    """Return the templates of these folders and of this package; unknown names are errors.
+
+    Args:
+        folders: searched first.
+    """
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        loader=jinja2.FileSystemLoader([*folders, Path(__file__).with_name("templates")]),
         autoescape=autoescape,
         keep_trailing_newline=True,
         trim_blocks=True,

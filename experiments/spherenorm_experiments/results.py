@@ -11,16 +11,9 @@ from typing import Any
 
 import jinja2
 
-from spherenorm_experiments.claims import AGAINST, FOR, P_HEADING
+from spherenorm_experiments.claims import AGAINST, FOR, P_HEADING, rules
 from spherenorm_experiments.comparing import study_classes
-from spherenorm_experiments.page import template_environment
-from spherenorm_experiments.paper.findings import (
-    findings,
-    findings_table,
-    rules,
-    summary,
-)
-from spherenorm_experiments.paper.thirteen import thirteen_table
+from spherenorm_experiments.page import overviews, template_environment
 from spherenorm_experiments.pictures import Picture, image_files
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
@@ -64,15 +57,14 @@ def results_pages(
             all.
     """
     own = {section.label: _claims(section) for section in sections}
+    about_all = overviews(sections)
     index = _template("index.md.j2").render(
         sections=sections,
-        summary=summary(sections),
-        statements=findings_table(findings(sections)),
-        rules=rules(),
+        overviews=about_all,
+        rules=[*rules(), *(rule for overview in about_all for rule in overview.rules)],
         groups=groups([claim for claims in own.values() for claim in claims]),
         extent=_not_run(sections),
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
-        thirteen=thirteen_table(sections),
         studies=_studies(sections, own),
         versions=_versions(sections),
     )

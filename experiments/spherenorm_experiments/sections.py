@@ -17,17 +17,12 @@ from spherenorm.support import one_line
 from spherenorm_experiments.campaign import planned_trials
 from spherenorm_experiments.claims import KINDS, TITLES, VERDICTS, Decision, undecided
 from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.lookup import study_packages
 from spherenorm_experiments.plan import TIERS, Plan, Request
 from spherenorm_experiments.runs import Result, Runs, Trial
 from spherenorm_experiments.spec import spec_name
 from spherenorm_experiments.store import Store, StoreWarning
 from spherenorm_experiments.study import Study
-
-ORDER = (
-    *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1"),
-    *("d1", "d2", "d3", "weight-decay", "g1", "h6", "h7"),
-)
-"""The paper's figures and tables, then its appendix; our own studies follow."""
 
 NAMED = 3
 """Changed modules that a note names."""
@@ -94,7 +89,7 @@ def sections(
 ) -> list[Section]:
     """One section for each study and setting that was ever asked for.
 
-    They are in the paper's order, the defaults before other settings.
+    They are in the order of their package, the defaults before other settings.
 
     Args:
         wanted: the names of studies, as these have them or as a command finds them; only these, if
@@ -119,7 +114,7 @@ def sections(
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, StoreWarning, stacklevel=2)
             continue
-        old = [list(modules) for item in results if (modules := store.replace(item.code))]
+        old = [list(modules) for item in results if (modules := store.changed(item.code))]
         made.append(Section(study, asked[0].plan.common, results, old))
     return sorted((section for section in made if section.results.planned), key=_order)
 
@@ -172,7 +167,8 @@ def _errors(store: Store) -> dict[str, str]:
 
 def _order(section: Section) -> tuple[Any, ...]:
     name, plan = section.study.name, section.plan
-    place = ORDER.index(name) if name in ORDER else len(ORDER)
+    order = [name for package in study_packages() for name in getattr(package, "ORDER", ())]
+    place = order.index(name) if name in order else len(order)
     usual = bool(plan.overrides), -TIERS.index(plan.tier), plan.departures
     return place, name, *usual
 

@@ -151,7 +151,7 @@ class Store:
 
     def is_current(self, code: Sequence[str]) -> bool:
         """True if all modules that a run had loaded have the same bytes here."""
-        return not self.replace(code)
+        return not self.changed(code)
 
     def changed(self, names: Sequence[str]) -> Sequence[str]:
         """The modules of a run's code that have other bytes here; one without a name if unknown."""

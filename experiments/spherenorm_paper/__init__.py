@@ -1,1 +1,13 @@
-"""The paper, a folder for each experiment, with all that is its own, and its statements."""
+"""The AdamP paper: its tables and figures as studies, and its statements.
+
+Each folder has the tasks, networks, data and studies of one experiment.
+"""
+
+ORDER = (
+    *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1"),
+    *("d1", "d2", "d3", "weight-decay", "g1", "h6", "h7"),
+)
+"""The order of the studies on a page: the paper's figures and tables, then its appendix."""
+
+OVERVIEW = "overview:overview"
+"""What all of them say together; see `spherenorm_experiments.page.Overview`."""

@@ -1,6 +1,6 @@
 """The paper's tables and figures, each with its set-ups: a table for the documentation.
 
-    python -m spherenorm_experiments.paper.artifacts
+    python -m spherenorm_paper.artifacts
 
 prints what stands in `docs/benchmarks.md`; a test holds the two equal.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.comparison import Comparison
-from spherenorm_experiments.lookup import places
+from spherenorm_experiments.lookup import registered
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.study import Study
@@ -68,7 +68,7 @@ def _theirs(study: Study) -> str:
 
 def _file(study: Study) -> str:
     """The file with its table, in the folder `paper`."""
-    module = places("STUDIES")[study.name].partition(":")[0]
+    module = registered("STUDIES")[study.name].partition(":")[0]
     return "/".join(module.split(".")[-2:]) + ".py"
 
 

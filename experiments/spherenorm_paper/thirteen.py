@@ -18,11 +18,11 @@ from spherenorm_experiments.claims import (
     slug,
 )
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, score_claim
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section
 from spherenorm_experiments.stats import LEVEL, POWER, deviation, mean
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, column, paper
+from spherenorm_paper.statements import says
 
 THIRTEEN = (
     *("ImageNet", "MS-COCO", "CIFAR-10 attacked", "Biased MNIST", "9-Class ImageNet"),

@@ -1,4 +1,7 @@
-"""A study of our own: where weight decay holds the norm, and how far weights then turn per step."""
+"""Where weight decay holds the norm, and how far weights then turn per step.
+
+spherenorm run experiments/studies/equilibrium.py
+"""
 
 from __future__ import annotations
 
@@ -172,7 +175,13 @@ class EquilibriumStudy(Study):
             rates, decays = (list(column) for column in zip(*pairs, strict=True))
             setting = {**fixed, "lr": rates, "weight_decay": decays}
             trials += self.seeded(
-                plan, Place("", name), "mlp", name.lower(), setting, schedule="constant", probes=()
+                plan,
+                Place("", name),
+                "invariant_mlp:Mlp",
+                name.lower(),
+                setting,
+                schedule="constant",
+                probes=(),
             )
         return trials
 

@@ -1,4 +1,7 @@
-"""A network of scale-invariant weights only, as a pure loss: grids of it train as one sweep."""
+"""A network of scale-invariant weights only, as a pure loss: grids of it train as one sweep.
+
+The study `equilibrium.py` trains it.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from torch.nn.functional import cross_entropy
 
 from spherenorm import metrics
 from spherenorm.functional import Sweep
-from spherenorm_experiments.paper.shared.digits import Digits
-from spherenorm_experiments.paper.shared.network import normalize
 from spherenorm_experiments.streams import generator
 from spherenorm_experiments.task import Budget, PureTask
+from spherenorm_paper.shared.digits import Digits
+from spherenorm_paper.shared.network import normalize
 
 WIDTH, BATCH = 24, 48
 """Units of a hidden layer, and images in a batch."""

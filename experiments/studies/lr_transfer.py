@@ -1,4 +1,6 @@
-"""Two studies of our own: do best learning rates stay over widths, and is warm-up needless?
+"""Do best learning rates stay over widths, and how much do they matter?
+
+    spherenorm run experiments/studies/lr_transfer.py
 
 A table of losses has a row for each seed, and a column for log2 of each rate.
 """
@@ -7,19 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from byte_model import UNIFORM
+from norm_controls import BASES, CONTROLS, PROBE, REST, arm_of, turn_over_law
 
 from spherenorm_experiments.claims import Claim, slug
-from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.extra.control.arms import BASES, CONTROLS, REST, arm_of
-from spherenorm_experiments.extra.control.byte_model import UNIFORM
-from spherenorm_experiments.extra.control.probe import PROBE
-from spherenorm_experiments.extra.control.turns import turn_over_law
+from spherenorm_experiments.comparison import Comparison, Condition, Setup
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs, Trial, mean_over, number
 from spherenorm_experiments.tables import Cell, Row, Table, mean_of
@@ -40,15 +39,17 @@ FIELDS = {"rest": REST, "schedule": "linear", "probes": ("norms", PROBE), "probe
 NATS: dict[str, Any] = {"unit": "nats", "margin": WITHIN, "score": True}
 
 
-def _condition(label: str, width: int) -> Condition:
+def byte_condition(label: str, width: int) -> Condition:
     """The byte model at a width, in every tier."""
     windows = {tier: Setup({"windows": count}) for tier, count in WINDOWS.items()}
     setup = windows.pop("small").updated(Setup({"width": width}, fields=FIELDS))
-    return Condition(label, "bytes", setup, tiers=windows, unit="nats", margin=WITHIN)
+    return Condition(
+        label, "byte_model:ByteModel", setup, tiers=windows, unit="nats", margin=WITHIN
+    )
 
 
 CONDITIONS = [
-    _condition(f"width {width}", width) for width in sorted(set().union(*WIDTHS.values()))
+    byte_condition(f"width {width}", width) for width in sorted(set().union(*WIDTHS.values()))
 ]
 ARMS = {(base, control): arm_of(base, control) for base in BASES for control in CONTROLS}
 
@@ -210,70 +211,3 @@ STUDY = LrTransfer(
     first_seed=1000,
     **COMMON,
 )  # fmt: skip
-
-SHARE = 0.2
-"""Of the steps: over these the rate rises, if it does."""
-
-AT_ONCE = [("Adam", "decay"), ("Adam", "Hyperball"), ("Adam", "rotational"), ("Muon", "decay"),
-           ("Muon", "Hyperball"), ("Muon", "gains")]  # fmt: skip
-"""The optimizers that train with the warm-up and without it."""
-
-
-def _warmed(arm: Arm) -> Arm:
-    name = f"{arm.name}, warm-up"
-    return replace(arm, name=name, against=(arm.name,), regime=lambda _: {"warmup": SHARE})
-
-
-def _gain_at_best(runs: Runs, arm: str) -> pd.Series:
-    """The gain of the warm-up in nats, each at the rate that a seed chooses."""
-    return runs.best("", f"{arm}, warm-up").test - runs.best("", arm).test
-
-
-def _gain_over_rates(runs: Runs, arm: str) -> pd.Series:
-    """The mean gain over the rates that both have."""
-    at_once, warmed = losses(runs, "", arm), losses(runs, "", f"{arm}, warm-up")
-    shared = at_once.columns.intersection(warmed.columns)
-    return (at_once[shared].mean(axis=1) - warmed[shared].mean(axis=1)).astype(float)
-
-
-def _of_warm_up(base: str, control: str) -> Iterator[Claim]:
-    """The gain over the rates, and whether either gain is smaller than under decay."""
-    arm, decayed = (ARMS[base, each].name for each in (control, "decay"))
-    end = f"{slug(base)}.{slug(control)}"
-
-    def minus_decay(runs: Runs, gain: Callable[[Runs, str], pd.Series]) -> pd.Series:
-        return gain(runs, arm) - gain(runs, decayed)
-
-    yield Claim(
-        f"gain.rates.{end}", "> 0", partial(_gain_over_rates, arm=arm),
-        f"The warm-up lowers the loss of {arm} on the average over the rates", **NATS,
-    )  # fmt: skip
-    for name, gain, at in (
-        ("best", _gain_at_best, "at the best rates"),
-        ("rates", _gain_over_rates, "on the average over the rates"),
-    ):
-        if control != "decay":
-            yield Claim(
-                f"less.{name}.{end}", "< 0", partial(minus_decay, gain=gain),
-                f"The warm-up gains less under {arm} than under {decayed} {at}", primary=True,
-                **NATS,
-            )  # fmt: skip
-
-
-WARM_UP = Comparison(
-    "warm-up",
-    f"""Warm-up: does norm control make it needless?
-
-    The byte-level language model of `lr-transfer` at width 32, with and without a linear rise
-    of the learning rate over the first {SHARE:.0%} of the steps; in both the rate falls
-    linearly to 0. All rates train on all seeds. The gain of the warm-up is the loss without it
-    minus that with it: at the rate that each seed chooses, and as the mean over the rates of
-    min(loss, loss at the start), since a warm-up may let larger rates train. Embedding and head
-    warm up with the others.
-    """,
-    arms=[arm for at in AT_ONCE for arm in (ARMS[at], _warmed(ARMS[at]))],
-    conditions=[_condition("", 32)],
-    claims=[claim for at in AT_ONCE for claim in _of_warm_up(*at)],
-    first_seed=1200,
-    **COMMON,
-)

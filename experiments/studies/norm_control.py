@@ -1,4 +1,7 @@
-"""A study of our own: norms and turns per step under each norm control, measured and predicted."""
+"""Norms and turns per step under each norm control, measured and predicted.
+
+spherenorm run experiments/studies/norm_control.py
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-
-from spherenorm_experiments.claims import Claim, slug
-from spherenorm_experiments.extra.control.arms import BASES, CONTROLS, REST, arm_of
-from spherenorm_experiments.extra.control.probe import PROBE
-from spherenorm_experiments.extra.control.turns import (
+from norm_controls import (
+    BASES,
+    CONTROLS,
+    PROBE,
+    REST,
+    arm_of,
     late_turn,
     law_of,
     law_with_momentum,
@@ -21,6 +25,8 @@ from spherenorm_experiments.extra.control.turns import (
     spread_over_layers,
     turn_over_law,
 )
+
+from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Key, Place, Result, Runs, Trial, mean_over, number
 from spherenorm_experiments.study import Study
@@ -35,8 +41,8 @@ WINDOWS = {"smoke": 32, "small": 2400, "full": 64_000}
 ALLOWED = {"Hyperball": 0.05, "rotational": 0.1, "decay": 0.15}
 """By how much the turn may differ from its law: a share of it. That of decay is a mean field."""
 
-TASKS = ("bytes", "digits")
-"""Those on which turns are measured."""
+TASKS = {"bytes": "byte_model:ByteModel", "digits": "digits"}
+"""The tasks on which turns are measured, by their labels."""
 
 
 def _predicted(item: Result) -> float | None:
@@ -109,14 +115,15 @@ class NormControl(Study):
                    for claim in _claims(*each))  # fmt: skip
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        tasks = TASKS[:1] if plan.tier == "smoke" else TASKS
+        labels = ["bytes"] if plan.tier == "smoke" else [*TASKS]
         trials: list[Trial] = []
-        for task, base, control in itertools.product(tasks, BASES, CONTROLS):
+        for label, base, control in itertools.product(labels, BASES, CONTROLS):
             arm: Any = arm_of(base, control)
-            options = {"windows": WINDOWS[plan.budgets], "width": 32} if task == "bytes" else {}
+            options = {"windows": WINDOWS[plan.budgets], "width": 32} if label == "bytes" else {}
             for rate in arm.tune["lr"][RATES[plan.budgets]]:
                 trials += self.seeded(
-                    plan, Place(task, arm.name), task, arm.recipe, {**arm.fixed, "lr": rate},
+                    plan, Place(label, arm.name), TASKS[label], arm.recipe,
+                    {**arm.fixed, "lr": rate},
                     options=options, rest=REST, schedule="constant", probes=("norms", PROBE),
                     probe_every=10,
                 )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Norms, turns and gradients of hidden weights, step by step, and the laws of their turns."""
+"""Norm controls under Adam and Muon: arms, recipes, and the turns of weights beside their laws.
+
+The studies `norm_control.py`, `lr_transfer.py` and `warm_up.py` share them.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,125 @@ import functools
 import json
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from equilibrium import predict
 
-from spherenorm_experiments.extra.equilibrium import predict
+from spherenorm import Chain, Scalar, chain, metrics
+from spherenorm import rules as r
+from spherenorm.recipes import adamh
+from spherenorm_experiments.comparison import Arm
+from spherenorm_experiments.probes import MeasuredStep
 from spherenorm_experiments.runs import Result
 from spherenorm_experiments.spec import Spec
+
+BASES = ("Adam", "Muon")
+CONTROLS = ("decay", "projection", "Hyperball", "rotational", "brake", "gains")
+
+ENTRIES = tuple(2.0**k for k in range(-8, -2))
+"""Rates of Adam's step, whose entries are about 1 before the rate multiplies them."""
+
+TURNS = tuple(2.0**k for k in range(-7, -1))
+"""Rates that are about the turn of a step in radians, as Muon's and those on spheres are."""
+
+BETAS = {"betas": [0.9, 0.95]}
+DECAYS = {"Adam": 1.0, "Muon": 0.25}
+"""At a middle rate of its base each makes lr λ = 2^-6: |w|² decays in 1 / (2 lr λ) = 32 steps."""
+
+MUONP = f"{__name__}:muonp"
+MDADAM = f"{__name__}:mdadam"
+
+REST = {"recipe": "adam", "lr": 2.0**-5, **BETAS}
+"""Of all other weights, in all arms: embedding and head keep one rate, under the same schedule."""
+
+
+def arm_of(base: str, control: str) -> Arm:
+    """A base under a norm control, with the rates that it tries.
+
+    Example:
+        >>> arm_of("Muon", "Hyperball").recipe
+        'hyperball(muon)'
+    """
+    decayed = {"Adam": "adamw", "Muon": "muon"}[base]
+    recipes = {
+        "decay": decayed,
+        "projection": {"Adam": "adamp", "Muon": MUONP}[base],
+        "Hyperball": f"hyperball({decayed})",
+        "rotational": f"rotational({decayed})",
+        "brake": f"radial_brake({decayed})",
+        "gains": {"Adam": MDADAM, "Muon": "mdmuon"}[base],
+    }
+    fixed: dict[str, Any] = dict(BETAS) if base == "Adam" else {}
+    if control in ("decay", "projection"):
+        fixed["weight_decay"] = DECAYS[base]
+    turns = base == "Muon" or control in ("Hyperball", "rotational", "gains")
+    tune = {"lr": TURNS if turns else ENTRIES}
+    return Arm(f"{base}, {control}", tune, fixed, against=(), recipe=recipes[control])
+
+
+def muonp(
+    lr: Scalar = 0.02,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.0,
+    delta: Scalar = 0.1,
+    wd_ratio: Scalar = 0.1,
+) -> Chain:
+    """Muon whose step loses its radial part where the weight is scale-invariant, as AdamP's does.
+
+    Source: Jordan et al. 2024 (Muon); Heo et al. 2021 (AdamP), Eq. 12.
+    """
+    return chain(
+        r.InterpolatedAverage(momentum**2, momentum, buffer="momentum_buffer"),
+        r.Orthogonalize(),
+        r.ScaleInvarianceTest(delta),
+        r.RadialProjection(),
+        r.DecoupledDecay(weight_decay, invariant_ratio=wd_ratio),
+        r.StepSize(lr),
+    )
+
+
+def mdadam(
+    lr: Scalar = 0.01,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    eps: Scalar = 1e-8,
+    gain_ratio: Scalar = 0.1,
+) -> Chain:
+    """Magnitude and direction decoupled, with Adam: W = diag(a) V diag(b), where `adamh` steps V.
+
+    The gains a and b are those of `mdmuon`: Adam's, with gain_ratio times the learning rate of V.
+
+    Source: Hägele et al. 2026, arXiv:2606.25971; Wen et al. 2026 (Hyperball), arXiv:2606.16899.
+    """
+    rows, columns = (
+        chain(r.AdaptiveMoments(*betas, eps=eps, name=name), r.StepSize(lr * gain_ratio))
+        for name in ("gain", "column_gain")
+    )
+    inner = r.Gain(adamh(lr, betas, eps), columns, "dim=1", "one", buffer="column_gain")
+    return chain(r.Gain(inner, rows, "channel", "one"))
+
+
+def rotation(step: MeasuredStep) -> dict[str, Any]:
+    """The norm, the turn in radians and the gradient's norm of each weight as a whole."""
+    return {
+        "rotation": {
+            name: [
+                float(metrics.norm(after, "layer")),
+                float(metrics.angular_update(step.before[name], after, "layer")),
+                float(metrics.norm(step.grad[name], "layer")),
+            ]
+            for name, after in step.after.items()
+        }
+    }
+
+
+PROBE = f"{__name__}:rotation"
 
 LATE = 0.5
 """The share of the steps before those over which stationary averages are taken."""
 
 BLOCKS = "blocks."
 """Begins the names of a transformer's hidden weights; of others the invariant weights count."""
-
-Part = tuple[float, float]
-"""Of a run: the progress at its start and at its end."""
 
 
 class Rotations(NamedTuple):
@@ -74,7 +180,7 @@ def law_of(spec: Spec) -> Law | None:
 
     On the hyperball a step that is orthogonal to the weight turns it by arctan(lr), and a
     rotational optimizer by lr on the average. Of a recipe with decay it is the turn at which decay
-    and steps balance (`spherenorm_experiments.extra.equilibrium`), which it only comes to.
+    and steps balance (`equilibrium.py`), which it only comes to.
     """
     if spec.recipe.startswith("hyperball("):
         return math.atan
@@ -142,21 +248,3 @@ def norm_growth(item: Result) -> float | None:
     """The last norm over the first one measured: the geometric mean over hidden weights."""
     found = Rotations.of(item)
     return found and float(np.exp(np.log(found.norms[-1] / found.norms[0]).mean()))
-
-
-def growth(item: Result, what: str, early: Part, late: Part) -> float | None:
-    """The norm of all hidden weights together, or of their gradients, late over early in a run.
-
-    Args:
-        what: norms | gradients.
-        early, late: parts of the run, over whose steps the mean square is taken.
-
-    Returns:
-        The ratio; None if nothing was measured in one of the parts.
-    """
-    found = Rotations.of(item)
-    if found is None or not all(found.within(*part).any() for part in (early, late)):
-        return None
-    squares = (getattr(found, what) ** 2).sum(1)
-    ends = [squares[found.within(*part)].mean() for part in (late, early)]
-    return float(np.sqrt(ends[0] / ends[1]))

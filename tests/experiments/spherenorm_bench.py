@@ -1,9 +1,9 @@
 """A benchmark of two optimizers on the digits."""
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import printed
+from spherenorm_paper.shared.claims import projection
+from spherenorm_paper.statements import says
 
 PLAIN = Condition(
     "plain",

@@ -29,7 +29,7 @@ from spherenorm_experiments.cli._options import (
 from spherenorm_experiments.store import BULKY
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.paper.shared.layout import Layout
+    from spherenorm_experiments.layouts import Layout
     from spherenorm_experiments.sections import Section
 
 LISTED = 12
@@ -46,12 +46,13 @@ def list_(as_json: AsJson = False) -> None:
     """The studies, tasks and recipes."""
     from spherenorm import bind, recipe_names
     from spherenorm_experiments.comparing import find_study, study_classes
-    from spherenorm_experiments.lookup import named, places
+    from spherenorm_experiments.lookup import load_registered, registered
 
     found = {
         "studies": {name: find_study(name).title() for name in study_classes()},
         "tasks": {
-            name: (named("TASKS", name).__doc__ or "").splitlines()[0] for name in places("TASKS")
+            name: (load_registered("TASKS", name).__doc__ or "").splitlines()[0]
+            for name in registered("TASKS")
         },
         "recipes": {name: f"({', '.join(bind(name).defaults)})" for name in recipe_names()},
     }
@@ -194,7 +195,7 @@ def results(
     figures: Annotated[bool, flag("The paper's figures, too: extra pictures, and Chrome.")] = False,
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
-    from spherenorm_experiments.paper.pages import write_results
+    from spherenorm_experiments.results import write_results
 
     found, left = _read_sections(studies or (), out)
     index, *pages = write_results(found, into, figures=figures)
@@ -261,7 +262,7 @@ def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bo
 
 def list_layouts() -> None:
     """The data sets, and the tree of files that each has on disk."""
-    from spherenorm_experiments.paper.shared.layout import layouts
+    from spherenorm_experiments.layouts import layouts
 
     for name, layout in layouts().items():
         say(f"[bold]{name}[/bold] {layout.title} ({layout.source})")
@@ -275,7 +276,7 @@ def check(
     folder: Data = None,
 ) -> None:
     """Compare what lies in DIR/NAME with the official layout and its counts."""
-    from spherenorm_experiments.paper.shared.layout import data_folder, layouts, use_folder
+    from spherenorm_experiments.layouts import data_folder, layouts, use_folder
 
     if folder is not None:
         use_folder(folder)
@@ -293,7 +294,7 @@ def check(
 
 def _is_complete(layout: Layout, folder: Path) -> bool:
     """Print what is there; True if it is all that is expected."""
-    from spherenorm_experiments.paper.shared.layout import checked
+    from spherenorm_experiments.layouts import checked
 
     try:
         found = checked(layout, folder)

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.paper.shared import glyphs
-from spherenorm_experiments.paper.shared.facts import layout, of_labels
-from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_paper.shared import glyphs
+from spherenorm_paper.shared.facts import layout, of_labels
+from spherenorm_paper.shared.items import Items
 
 CHARACTERS, SIZE, COUNTS = "ABEHKRSXZ3", 12, (640, 200, 400)
 APPEARANCE = glyphs.Appearance(angle=5.0, scale=(0.85, 1.0), contrast=150.0)

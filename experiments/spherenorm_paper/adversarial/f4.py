@@ -12,12 +12,12 @@ import pandas as pd
 
 from spherenorm_experiments.claims import OURS, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import gain, of_metric, projection
-from spherenorm_experiments.paper.shared.detection import DETECTED
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Result, Runs
 from spherenorm_experiments.tables import table_of
+from spherenorm_paper.shared.claims import gain, of_metric, projection
+from spherenorm_paper.shared.detection import DETECTED
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.statements import says
 
 PAIR = ("Adam", "AdamP")
 WIDE = {"data_set": "cifar10", "depth": 34, "width": 10, "stem": 16}

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.paper.shared.facts import layout
-from spherenorm_experiments.paper.shared.items import Items
-from spherenorm_experiments.paper.shared.layout import Layout, count_files
+from spherenorm_experiments.layouts import Layout, count_files
 from spherenorm_experiments.task import Splits
+from spherenorm_paper.shared.facts import layout
+from spherenorm_paper.shared.items import Items
 
 RATE = 16_000
 """Samples a second."""

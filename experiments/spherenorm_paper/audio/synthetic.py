@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.shared.clips import RATE, Draw, divided, seconds
 from spherenorm_experiments.task import Splits
+from spherenorm_paper.shared.clips import RATE, Draw, divided, seconds
 
 SAMPLES, FRAME, HARMONICS = 4096, 64, 24
 TIME, HZ = seconds(SAMPLES), torch.linspace(0, RATE / 2, SAMPLES // 2 + 1)

@@ -7,11 +7,11 @@ import torch
 from spherenorm import Chain, Rule, Scalar, State, Update, chain, hyper
 from spherenorm.recipes import adam, sgd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.shared.detection import DETECTED
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
+from spherenorm_paper.shared.claims import projection
+from spherenorm_paper.shared.detection import DETECTED
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.statements import says
 
 MIXTURE = "Adam + SGD"
 TURNS = ((60 / 200, 1), (80 / 200, 10), (100 / 200, 100))

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from spherenorm_experiments.metrics import Collected, Mean, Statistic
-from spherenorm_experiments.paper.audio import synthetic
-from spherenorm_experiments.paper.audio.harmonic_cnn import POOLS, HarmonicCNN, HarmonicFilters
-from spherenorm_experiments.paper.audio.recordings import EVENTS, TAGS, WORDS, recordings
-from spherenorm_experiments.paper.shared import clips
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_paper.audio import synthetic
+from spherenorm_paper.audio.harmonic_cnn import POOLS, HarmonicCNN, HarmonicFilters
+from spherenorm_paper.audio.recordings import EVENTS, TAGS, WORDS, recordings
+from spherenorm_paper.shared import clips
 
 SOURCES: dict[str, tuple[Callable[[], Splits], int]] = {
     "clips": (clips.clips, len(clips.TAGS)),

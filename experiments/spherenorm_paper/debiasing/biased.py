@@ -27,11 +27,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import ConcatDataset
 
-from spherenorm_experiments.paper.shared import imagenet
-from spherenorm_experiments.paper.shared.augmentation import central, varied
-from spherenorm_experiments.paper.shared.facts import layout, of_labels
-from spherenorm_experiments.paper.shared.imagenet import JPEG, Pictures, jpeg_files
 from spherenorm_experiments.task import Split, Splits
+from spherenorm_paper.shared import imagenet
+from spherenorm_paper.shared.augmentation import central, varied
+from spherenorm_paper.shared.facts import layout, of_labels
+from spherenorm_paper.shared.imagenet import JPEG, Pictures, jpeg_files
 
 COLOURS = (
     *((255, 0, 0), (0, 255, 0), (0, 0, 255), (225, 225, 0), (225, 0, 225)),

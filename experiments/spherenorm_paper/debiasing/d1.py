@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import of_metric, projection
-from spherenorm_experiments.paper.shared.detection import DETECTED
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import printed, table_of
+from spherenorm_paper.shared.claims import of_metric, projection
+from spherenorm_paper.shared.detection import DETECTED
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.statements import says
 
 NAMES = ("Adam", "AdamP")
 ROWS = table_of("""

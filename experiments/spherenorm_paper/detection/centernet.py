@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.detection.boxes import DETECTED, centered, cornered, detections
-from spherenorm_experiments.paper.shared.resnet import ResNet
+from spherenorm_paper.detection.boxes import DETECTED, centered, cornered, detections
+from spherenorm_paper.shared.resnet import ResNet
 
 OVERLAP = 0.7
 """The intersection over union that decides how far off a center may be."""

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.paper.detection.boxes import centered, overlaps
-from spherenorm_experiments.paper.shared.augmentation import MEAN, normalized
-from spherenorm_experiments.paper.shared.facts import layout
-from spherenorm_experiments.paper.shared.items import Items
-from spherenorm_experiments.paper.shared.layout import count_files
+from spherenorm_experiments.layouts import count_files
 from spherenorm_experiments.task import Splits
+from spherenorm_paper.detection.boxes import centered, overlaps
+from spherenorm_paper.shared.augmentation import MEAN, normalized
+from spherenorm_paper.shared.facts import layout
+from spherenorm_paper.shared.items import Items
 
 CLASSES, HELD_OUT = 80, 1000
 """Categories; training pictures, at most a tenth, on which hyper-parameters are chosen."""

@@ -14,20 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from spherenorm_experiments.layouts import data_folder
 from spherenorm_experiments.metrics import Collected, Statistic
-from spherenorm_experiments.paper.detection import centernet, ssd
-from spherenorm_experiments.paper.detection.boxes import average_precision
-from spherenorm_experiments.paper.detection.centernet import CenterNet
-from spherenorm_experiments.paper.detection.coco import CLASSES, coco
-from spherenorm_experiments.paper.detection.ssd import SSD, Defaults
-from spherenorm_experiments.paper.shared import glyphs
-from spherenorm_experiments.paper.shared.augmentation import standardized
-from spherenorm_experiments.paper.shared.glyphs import Image
-from spherenorm_experiments.paper.shared.layers import load_published
-from spherenorm_experiments.paper.shared.layout import data_folder
-from spherenorm_experiments.paper.shared.resnet import ResNet
 from spherenorm_experiments.streams import preserved_randomness, seed_everything
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_paper.detection import centernet, ssd
+from spherenorm_paper.detection.boxes import average_precision
+from spherenorm_paper.detection.centernet import CenterNet
+from spherenorm_paper.detection.coco import CLASSES, coco
+from spherenorm_paper.detection.ssd import SSD, Defaults
+from spherenorm_paper.shared import glyphs
+from spherenorm_paper.shared.augmentation import standardized
+from spherenorm_paper.shared.glyphs import Image
+from spherenorm_paper.shared.layers import load_published
+from spherenorm_paper.shared.resnet import ResNet
 
 MODELS: dict[str, type[CenterNet] | type[SSD]] = {"centernet": CenterNet, "ssd": SSD}
 LOSSES = {"centernet": centernet.centernet_loss, "ssd": ssd.ssd_loss}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.detection.boxes import (
+from spherenorm_paper.detection.boxes import (
     centered,
     cornered,
     detections,

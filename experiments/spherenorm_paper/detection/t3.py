@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.shared.detection import DETECTED
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.tables import table_of
+from spherenorm_paper.shared.claims import projection
+from spherenorm_paper.shared.detection import DETECTED
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.statements import says
 
 ROWS = table_of("""
     detector   start       Adam   AdamP  theirs               spread  rate    epochs  schedule

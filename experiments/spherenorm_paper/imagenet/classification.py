@@ -19,12 +19,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.paper.imagenet.networks import FULL, SCALES, SMALL, Scale
-from spherenorm_experiments.paper.shared import augmentation, glyphs
-from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
-from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
 from spherenorm_experiments.train import Training
+from spherenorm_paper.imagenet.networks import FULL, SCALES, SMALL, Scale
+from spherenorm_paper.shared import augmentation, glyphs
+from spherenorm_paper.shared.imagenet import CLASSES, imagenet
+from spherenorm_paper.shared.items import Items
 
 Name = Literal[
     "mobilenetv2",

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from spherenorm_experiments.paper.shared.layers import (
+from spherenorm_paper.shared.layers import (
     Activation,
     StochasticDepth,
     convolution,
@@ -28,7 +28,7 @@ from spherenorm_experiments.paper.shared.layers import (
     initialize,
     rising,
 )
-from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18, resnet50
+from spherenorm_paper.shared.resnet import ResNet, resnet18, resnet50
 
 
 class Block(NamedTuple):

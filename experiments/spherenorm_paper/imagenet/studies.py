@@ -9,13 +9,13 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup, score_claim
-from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.shared.detection import DETECTED
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.shared.photographs import on_imagenet
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import gap, table_of
+from spherenorm_paper.shared.claims import projection
+from spherenorm_paper.shared.detection import DETECTED
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.shared.photographs import on_imagenet
+from spherenorm_paper.statements import says
 
 SMOOTHED = {"label_smoothing": 0.1}
 NESTEROV = {"momentum": 0.9, "nesterov": True}

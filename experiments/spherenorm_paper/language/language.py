@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
-from spherenorm_experiments.paper.shared.facts import layout
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_paper.language.transformer_xl import TransformerXL
+from spherenorm_paper.shared.facts import layout
 
 PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"

@@ -8,13 +8,13 @@ import pandas as pd
 
 from spherenorm_experiments.claims import OURS
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.shared.detection import DETECTED
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, number
 from spherenorm_experiments.shown import invariant_share
 from spherenorm_experiments.tables import gap, negative, table_of
+from spherenorm_paper.shared.claims import projection
+from spherenorm_paper.shared.detection import DETECTED
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.statements import says
 
 ROWS = table_of("""
     row          weight_norm  AdamW       AdamP       cites          theirs               spread

@@ -12,12 +12,12 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Condition
-from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.norms.grid import claim, points
-from spherenorm_experiments.paper.shared.detection import percent_right, statistics_of
-from spherenorm_experiments.paper.shared.network import COSINE_BATCHES
 from spherenorm_experiments.runs import Result, Runs, across, number
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, table_of
+from spherenorm_paper.norms import grid
+from spherenorm_paper.norms.grid import claim, points
+from spherenorm_paper.shared.detection import percent_right, statistics_of
+from spherenorm_paper.shared.network import COSINE_BATCHES
 
 ROWS = {float(row["delta"].value): row for row in table_of("""
     delta  variant  invariant  accuracy

@@ -10,11 +10,11 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition
-from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.norms.grid import higher, points
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial, choose
 from spherenorm_experiments.tables import Cell, Row, Table, gap, mean_of, paper, printed, table_of
+from spherenorm_paper.norms import grid
+from spherenorm_paper.norms.grid import higher, points
 
 ROWS = table_of("""
     optimizer  α    ν     elsewhere  sphere  accuracy

@@ -14,10 +14,10 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, OURS, Claim
 from spherenorm_experiments.comparison import Arm, Comparison
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.shared.photographs import on_imagenet
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Key, Runs, across
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.shared.photographs import on_imagenet
+from spherenorm_paper.statements import says
 
 PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))
 """A baseline and its projected optimizer."""

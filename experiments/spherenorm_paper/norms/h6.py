@@ -9,10 +9,10 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition, Setup
-from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.norms.grid import claim, higher, points, ratio
 from spherenorm_experiments.runs import Runs, across
 from spherenorm_experiments.tables import Cell, gap, table_of
+from spherenorm_paper.norms import grid
+from spherenorm_paper.norms.grid import claim, higher, points, ratio
 
 ROWS = {float(row["momentum"].value): row for row in table_of("""
     momentum  SGD norm  SGD    SGDP norm  SGDP   law  SGDP law

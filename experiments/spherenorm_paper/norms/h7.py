@@ -7,9 +7,9 @@ from typing import Any
 
 from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition
-from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.shared.photographs import on_imagenet
 from spherenorm_experiments.tables import gap, table_of
+from spherenorm_paper.norms import grid
+from spherenorm_paper.shared.photographs import on_imagenet
 
 RATES = {"SGD": (0.03, 0.1, 0.3, 1.0, 3.0), "Adam": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)}
 ROWS = table_of("""

@@ -9,10 +9,10 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Arm, Condition, Setup
-from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.norms.grid import claim, higher, points, ratio, spread_of
 from spherenorm_experiments.runs import Result, Runs, across
 from spherenorm_experiments.tables import Cell, gap, table_of
+from spherenorm_paper.norms import grid
+from spherenorm_paper.norms.grid import claim, higher, points, ratio, spread_of
 
 ROWS = table_of("""
     data     arm            first  last   score

@@ -11,9 +11,9 @@ import pandas as pd
 
 from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition, Setup
-from spherenorm_experiments.paper.norms import grid
-from spherenorm_experiments.paper.norms.grid import claim, higher, points, ratio, spread_of
 from spherenorm_experiments.runs import Key, Result, Runs, across, choose, mean_over, number
+from spherenorm_paper.norms import grid
+from spherenorm_paper.norms.grid import claim, higher, points, ratio, spread_of
 
 REFERENCE = {"SGD": 1e-2, "SGDP": 1e-2, "AdamW": 1e-1, "AdamP": 1e-1}
 """The weight decay of each optimizer to which others are relative."""

@@ -10,8 +10,13 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import Claim
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.shared.starts import (
+from spherenorm_experiments.pictures import DASHES, Picture, color_of, lines, rounded
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.runs import Place, Result, Runs, Trial, across
+from spherenorm_experiments.study import Study, trials_of
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.shared.starts import (
     PAPERS_START,
     TIMED,
     at_best,
@@ -22,12 +27,7 @@ from spherenorm_experiments.paper.shared.starts import (
     largest_norm,
     over_steps,
 )
-from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.pictures import DASHES, Picture, color_of, lines, rounded
-from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Result, Runs, Trial, across
-from spherenorm_experiments.study import Study, trials_of
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
+from spherenorm_paper.statements import says
 
 METHODS = {
     "GD": ("sgd", 0.0),

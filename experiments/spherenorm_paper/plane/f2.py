@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherenorm_experiments.claims import Claim, Statement
-from spherenorm_experiments.paper.plane.f1 import LR, METHODS, descent
-from spherenorm_experiments.paper.shared.facts import departures
 from spherenorm_experiments.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs, Trial
 from spherenorm_experiments.study import Study
+from spherenorm_paper.plane.f1 import LR, METHODS, descent
+from spherenorm_paper.shared.facts import departures
 
 METHOD = "GDM 0.9"
 Vector = NDArray[np.float64]

@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from spherenorm_experiments.paper.shared.augmentation import central, varied
-from spherenorm_experiments.paper.shared.facts import layout
-from spherenorm_experiments.paper.shared.glyphs import CHARACTERS, Appearance, glyph_images
-from spherenorm_experiments.paper.shared.imagenet import Pictures
-from spherenorm_experiments.paper.shared.layout import Count, Layout
+from spherenorm_experiments.layouts import Count, Layout
 from spherenorm_experiments.task import Splits
+from spherenorm_paper.shared.augmentation import central, varied
+from spherenorm_paper.shared.facts import layout
+from spherenorm_paper.shared.glyphs import CHARACTERS, Appearance, glyph_images
+from spherenorm_paper.shared.imagenet import Pictures
 
 TRAIN, QUERY, GALLERY, BOTH = -1, 0, 1, 2
 """The role of an image; one of the test asks, is searched, or both: then it does not find

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.layouts import data_folder
 from spherenorm_experiments.metrics import Collected, Statistic
-from spherenorm_experiments.paper.retrieval import images as sets
-from spherenorm_experiments.paper.shared.layers import load_published
-from spherenorm_experiments.paper.shared.layout import data_folder
-from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
 from spherenorm_experiments.task import Batch, Budget, Splits, Task, are_tensors
 from spherenorm_experiments.train import Training
+from spherenorm_paper.retrieval import images as sets
+from spherenorm_paper.shared.layers import load_published
+from spherenorm_paper.shared.resnet import ResNet, resnet50
 
 MARGIN = 0.1
 """Of triplets and proxies, as in the released code of ProxyAnchor."""

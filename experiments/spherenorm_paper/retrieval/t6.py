@@ -9,13 +9,13 @@ import pandas as pd
 
 from spherenorm_experiments.claims import slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.shared.detection import DETECTED, single_step, statistics_of
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Result, Runs, mean_over, number
 from spherenorm_experiments.stats import deviation
 from spherenorm_experiments.tables import table_of
+from spherenorm_paper.shared.claims import projection
+from spherenorm_paper.shared.detection import DETECTED, single_step, statistics_of
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.statements import says
 
 NAMES = ("AdamW", "AdamP")
 LAST_LAYER = "embedding.linear.weight"

@@ -10,9 +10,9 @@ import pandas as pd
 
 from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Condition
-from spherenorm_experiments.paper.shared.detection import percent_right
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.runs import Runs, mean_over, number
+from spherenorm_paper.shared.detection import percent_right
+from spherenorm_paper.statements import says
 
 DELTA = 0.1
 Pair = tuple[str, str]

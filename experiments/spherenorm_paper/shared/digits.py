@@ -19,9 +19,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.paper.shared.layers import convolution, head
-from spherenorm_experiments.paper.shared.resnet import Block
 from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_paper.shared.layers import convolution, head
+from spherenorm_paper.shared.resnet import Block
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from spherenorm_experiments.paper.shared.layout import Count, Layout
+from spherenorm_experiments.layouts import Count, Layout
 
 
 def _read(file: str) -> dict[str, Any]:

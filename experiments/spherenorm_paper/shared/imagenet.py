@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.paper.shared.augmentation import View, central, varied
-from spherenorm_experiments.paper.shared.facts import layout
-from spherenorm_experiments.paper.shared.items import Items
 from spherenorm_experiments.task import Splits
+from spherenorm_paper.shared.augmentation import View, central, varied
+from spherenorm_paper.shared.facts import layout
+from spherenorm_paper.shared.items import Items
 
 CLASSES, HELD_OUT = 1000, 10
 """Synsets; and training files of each, at most half, on which hyper-parameters are chosen."""

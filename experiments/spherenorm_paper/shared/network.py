@@ -15,10 +15,10 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm import metrics
 from spherenorm.functional import Sweep
-from spherenorm_experiments.paper.shared.clips import spectra
-from spherenorm_experiments.paper.shared.digits import Digits
 from spherenorm_experiments.streams import generator
 from spherenorm_experiments.task import Budget, PureTask, Splits, fingerprint_of
+from spherenorm_paper.shared.clips import spectra
+from spherenorm_paper.shared.digits import Digits
 
 TRAIN, VALIDATION = 1024, 256
 BATCH = 64

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from spherenorm_experiments.paper.shared.layers import (
+from spherenorm_paper.shared.layers import (
     StochasticDepth,
     convolution,
     head,

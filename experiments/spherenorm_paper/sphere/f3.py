@@ -9,18 +9,18 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.claims import OURS, Claim, Decision, slug, undecided
-from spherenorm_experiments.paper.shared import starts
-from spherenorm_experiments.paper.shared.facts import departures
-from spherenorm_experiments.paper.sphere import search
-from spherenorm_experiments.paper.sphere.search import METHODS, PAIRS, Pair, peak
-from spherenorm_experiments.paper.sphere.sphere import draw_sphere
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Picture, color_of
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, mean_over
 from spherenorm_experiments.stats import mean
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
+from spherenorm_paper.shared import starts
+from spherenorm_paper.shared.facts import departures
+from spherenorm_paper.sphere import search
+from spherenorm_paper.sphere.search import METHODS, PAIRS, Pair, peak
+from spherenorm_paper.sphere.sphere import draw_sphere
+from spherenorm_paper.statements import says
 
 STARTS = {"smoke": 3, "small": 7, "full": 13}
 """The paper's start, on which the rate is chosen, and those at its side."""

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.paper.shared import starts
 from spherenorm_experiments.pictures import DASHES
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.stats import mean
+from spherenorm_paper.shared import starts
 
 
 class Method(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from spherenorm_experiments.paper.shared import toys
 from spherenorm_experiments.pictures import Picture, color_of, rounded
 from spherenorm_experiments.runs import Result
+from spherenorm_paper.shared import toys
 
 SHOWN = ("GDM", "GDM + WD", "GDP")
 """The methods of Figure 3, which are shown at first; others are picked in the legend."""

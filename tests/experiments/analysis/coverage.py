@@ -11,12 +11,12 @@ import numpy as np
 
 from spherenorm_experiments.claims import MARGIN, PERFORMANCE_SEEDS, Statement, adjusted
 from spherenorm_experiments.comparison import Comparison, Condition
-from spherenorm_experiments.paper.findings import outcome
-from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.stats import interval
 from spherenorm_experiments.tables import Cell
+from spherenorm_paper.findings import outcome
+from spherenorm_paper.shared.claims import projection
 from tests.experiments.fabricated import decided, result
 
 DECIDED = ("supported", "contradicted")

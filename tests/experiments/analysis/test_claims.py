@@ -9,11 +9,11 @@ from scipy import stats
 
 from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Claim, Region, Statement, adjusted
 from spherenorm_experiments.comparison import Comparison, Condition
-from spherenorm_experiments.paper.findings import outcome
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.stats import detectable
 from spherenorm_experiments.tables import Cell, difference
+from spherenorm_paper.findings import outcome
 from tests.experiments.fabricated import by_seed, decided, result, scores
 from tests.harness import refuses
 

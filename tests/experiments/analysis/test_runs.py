@@ -11,10 +11,10 @@ from spherenorm_tiny import tiny_spec
 import spherenorm_experiments
 from spherenorm_experiments.execute import execute, execute_spec
 from spherenorm_experiments.jobs import jobs_of
-from spherenorm_experiments.paper.shared import starts
 from spherenorm_experiments.runs import Place, Runs, choose, curves_of
 from spherenorm_experiments.spec import Spec, points_of
 from spherenorm_experiments.study import trials_of
+from spherenorm_paper.shared import starts
 from tests.experiments.fabricated import Made, result
 
 RATES, SEEDS = (0.1, 0.3, 1.0), (4, 5, 6)

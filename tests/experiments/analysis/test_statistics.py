@@ -11,7 +11,6 @@ from scipy import stats
 from spherenorm import Update, metrics
 from spherenorm import rules as r
 from spherenorm_experiments.claims import PERFORMANCE_SEEDS
-from spherenorm_experiments.paper.shared.detection import WeightStatistic, single_step
 from spherenorm_experiments.runs import across, mean_over
 from spherenorm_experiments.stats import (
     LEVEL,
@@ -22,6 +21,7 @@ from spherenorm_experiments.stats import (
     sign_test,
     t_test,
 )
+from spherenorm_paper.shared.detection import WeightStatistic, single_step
 from tests.experiments.analysis.coverage import (
     SCORES,
     SEEDS,

@@ -11,10 +11,7 @@ from spherenorm_experiments.claims import VERDICTS, claims_table
 from spherenorm_experiments.comparing import find_study, study_classes
 from spherenorm_experiments.comparison import Comparison
 from spherenorm_experiments.execute import resolve
-from spherenorm_experiments.lookup import places
 from spherenorm_experiments.page import write_report
-from spherenorm_experiments.paper.shared import detection
-from spherenorm_experiments.paper.statements import STATEMENTS, UNCLAIMED, says
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section
@@ -22,26 +19,23 @@ from spherenorm_experiments.store import Store
 from spherenorm_experiments.tables import FORMATS
 from spherenorm_experiments.task import Task
 from spherenorm_experiments.train import Training
+from spherenorm_paper.shared import detection
+from spherenorm_paper.statements import STATEMENTS, UNCLAIMED, says
 from tests.experiments.fabricated import compared, fabricated
 
 STUDIES, SMALL = sorted(study_classes()), Plan("small")
 TOYS = "f1", "f2", "f3"
-TRAINED = "end-of-training", "equilibrium", "matched-step", *TOYS
-"""Of which no fabricated world has the results, or which end at once."""
-QUICK = {"equilibrium": ("sgd",)}
-"""One recipe for all: the laws of others take seconds."""
 WORLDS = "t1", "weight-decay", "g1", "h6", "h7", "c1"
-OTHERS = sorted({*STUDIES} - {*TRAINED})
-COMPARED = sorted({*OTHERS} - {"norm-control", *WORLDS})
-"""Norm-control's results are those of a world of its own, in `extra/control/test_turns.py`."""
+OTHERS = sorted({*STUDIES} - {*TOYS})
+COMPARED = sorted({*OTHERS} - {*WORLDS})
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in TRAINED else pytest.param(n, marks=pytest.mark.long) for n in STUDIES]
+    "name", [n if n in TOYS else pytest.param(n, marks=pytest.mark.long) for n in STUDIES]
 )
 def test_smoke(name, store):
     few = {} if name in TOYS else {"epochs": 1}
-    study, trials, results = run_study(name, store, QUICK.get(name, ()), overrides=few)
+    study, trials, results = run_study(name, store, overrides=few)
     assert len(results) == len({(place, run.name) for place, run in trials}) > 0
     for claim in shown_by(study, results):
         assert claim.verdict in VERDICTS
@@ -108,7 +102,7 @@ def shown_by(study, results):
     pictures = study.pictures(results)
     assert any(claim.has_results for claim in claims)
     assert tables or pictures
-    ours_alone = study.name in ("f2", "weight-decay") or ".extra." in places("STUDIES")[study.name]
+    ours_alone = study.name in ("f2", "weight-decay")
     assert ours_alone or any(column.paper for table in tables for column in table.columns)
     for table in tables:
         assert table.rows
@@ -142,7 +136,6 @@ def test_sweeps_of_which_all_points_diverge_are_shown(name, tmp_path):
 
 
 EVERY = {name: find_study(name).claims for name in study_classes()}
-OURS = {name for name, place in places("STUDIES").items() if ".extra." in place}
 ACROSS = ("abstract.uniform", "h2.most")
 """Claimed of all benchmarks together, by the page."""
 CLAIMS = [claim for claims in EVERY.values() for claim in claims]
@@ -174,10 +167,8 @@ def test_a_claim_of_the_paper_names_a_section_a_table_or_a_figure():
         says("b.fail")
 
 
-def test_identities_and_claims_of_ours_are_not_the_papers():
+def test_identities_are_not_the_papers():
     assert {claim.cites.kind for claim in EVERY["f2"]} == {"identity"}
-    for name in OURS - {"matched-step"}:  # which has an identity, too
-        assert {claim.cites.kind for claim in EVERY[name]} == {"ours"}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -188,7 +179,7 @@ def test_claims_about_scores_and_times_are_performance(name):
             assert decision.claim.score, text
 
 
-@pytest.mark.parametrize("name", sorted({*EVERY} - {"f2"} - OURS))
+@pytest.mark.parametrize("name", sorted({*EVERY} - {"f2"}))
 def test_a_study_of_the_paper_says_where_its_settings_differ(name):
     (settings,) = (t for t in find_study(name).every_table(Runs()) if t.title == "Settings")
     assert [column.heading for column in settings.columns[1:3]] == ["the paper's", "ours"]

@@ -8,8 +8,12 @@ import pytest
 
 from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
 from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.paper import thirteen
-from spherenorm_experiments.paper.findings import (
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.runs import Place, Runs
+from spherenorm_experiments.sections import Section
+from spherenorm_experiments.spec import Spec
+from spherenorm_paper import thirteen
+from spherenorm_paper.findings import (
     OUTCOMES,
     Finding,
     findings,
@@ -17,11 +21,7 @@ from spherenorm_experiments.paper.findings import (
     outcome,
     rules,
 )
-from spherenorm_experiments.paper.statements import AT_ANY_SCALE, EVERY, STATEMENTS
-from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.sections import Section
-from spherenorm_experiments.spec import Spec
+from spherenorm_paper.statements import AT_ANY_SCALE, EVERY, STATEMENTS
 from tests.experiments.fabricated import compared, result
 
 SEEDS = range(1, 9)

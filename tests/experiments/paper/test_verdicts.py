@@ -9,12 +9,11 @@ from running import shown
 from spherenorm_experiments.claims import FOR, measure
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.comparison import Comparison, Condition
-from spherenorm_experiments.extra import equilibrium
-from spherenorm_experiments.paper.norms.t1 import T1
-from spherenorm_experiments.paper.shared.claims import ratio_at_equal_rates
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
+from spherenorm_paper.norms.t1 import T1
+from spherenorm_paper.shared.claims import ratio_at_equal_rates
 from tests.experiments.fabricated import compared, fabricated, result
 
 WORLDS = 80
@@ -93,25 +92,6 @@ def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
     assert correlation(norms, scores) == {0: pytest.approx(-1.0), 1: 0.0}
     lost = correlation(norms, scores, lost={("SGD, wd 1e-5", 0)})
     assert lost == {0: math.inf, 1: 0.0}
-
-
-def test_a_point_that_diverged_counts_against_an_equilibrium():
-    study = equilibrium.EquilibriumStudy()
-    claims = {claim.name: claim for claim in study.claims}
-    law = equilibrium.predict("sgd", {"momentum": 0.9, "lr": 0.1, "weight_decay": 0.1}).step
-
-    def off(found):
-        runs = [
-            result("SGD", seed, Spec("mlp", "sgd", {"lr": lr, "weight_decay": 0.01 / lr,
-                                     "momentum": 0.9}, seed=seed),
-                   effective_step_rms=None if share is None else share * law,
-                   diverged_at=3 if share is None else None)
-            for (lr, seed), share in found.items()
-        ]  # fmt: skip
-        return claims["effective-step.sgd"].of(Runs(runs)).to_dict()
-
-    found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
-    assert off(found) == {0: pytest.approx(20.0, abs=0.1), 1: math.inf}
 
 
 def test_a_network_without_gradients_left_has_no_cosines_and_no_error():

@@ -3,18 +3,20 @@
 import itertools
 import math
 
+import byte_model
 import pytest
 import torch
+from byte_model import UNIFORM, ByteModel
+from norm_controls import REST
 from running import run_of
 
 import spherenorm as sn
-from spherenorm_experiments.extra.control import byte_model
-from spherenorm_experiments.extra.control.arms import REST
-from spherenorm_experiments.extra.control.byte_model import UNIFORM, ByteModel
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.streams import seed_everything
 from spherenorm_experiments.train import Training
+
+BYTES = "byte_model:ByteModel"
 
 
 @pytest.fixture
@@ -127,7 +129,7 @@ def groups_of(spec):
 
 
 def test_hidden_weights_take_the_recipe_and_the_others_the_rest():
-    spec = Spec("bytes", "muon", {"lr": 0.125}, {"windows": 8}, rest=REST, batch_size=8)
+    spec = Spec(BYTES, "muon", {"lr": 0.125}, {"windows": 8}, rest=REST, batch_size=8)
     (hidden, rule, lr), (others, rest, rest_lr) = groups_of(spec)
     assert others == {"bytes.weight", "places.weight", "head.weight"}
     assert hidden == {name for name, _ in ByteModel().model().named_parameters()} - others

@@ -10,15 +10,15 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.adversarial import (
+from spherenorm_experiments.runs import Place, Runs
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.streams import preserved_randomness
+from spherenorm_paper.adversarial.adversarial import (
     Adversarial,
     Threat,
     WideResNet,
     shifted,
 )
-from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.streams import preserved_randomness
 from tests.experiments.fabricated import result
 from tests.harness import refuses
 

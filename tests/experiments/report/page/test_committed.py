@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from spherenorm_experiments.claims import P_HEADING
-from spherenorm_experiments.paper.findings import rules
+from spherenorm_experiments.claims import P_HEADING, rules
 
 RESULTS = Path(__file__).parents[4] / "experiments" / "results"
 PAGES = sorted(RESULTS.glob("*-evidence.md"))

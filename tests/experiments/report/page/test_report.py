@@ -15,18 +15,17 @@ from spherenorm_tiny import TinyStudy
 from spherenorm_experiments.comparing import find_study, study_classes
 from spherenorm_experiments.comparison import Comparison, Condition
 from spherenorm_experiments.page import write_report
-from spherenorm_experiments.paper.thirteen import THIRTEEN, across, thirteen_table
 from spherenorm_experiments.plan import Plan, Request, read_requests
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.sections import Section, sections
 from spherenorm_experiments.store import Store
 from spherenorm_experiments.tables import Cell
+from spherenorm_paper.thirteen import THIRTEEN, across, thirteen_table
 from tests.experiments.fabricated import fabricated, result
 
 ORDER = [
     *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1", "d1", "d2", "d3"),
-    *("weight-decay", "g1", "h6", "h7", "end-of-training", "equilibrium"),
-    *("lr-transfer", "matched-step", "norm-control", "warm-up"),
+    *("weight-decay", "g1", "h6", "h7"),
 ]
 SHOWN = ["f2", "t1"]
 

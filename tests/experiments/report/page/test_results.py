@@ -15,14 +15,14 @@ from spherenorm_tiny import TinyStudy
 
 from spherenorm_experiments import code
 from spherenorm_experiments.claims import Claim
-from spherenorm_experiments.paper.findings import findings
-from spherenorm_experiments.paper.pages import results_pages, write_results
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan, read_requests
+from spherenorm_experiments.results import results_pages, write_results
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, sections
 from spherenorm_experiments.store import Store
+from spherenorm_paper.findings import findings
+from spherenorm_paper.statements import says
 
 KNOWN = says("t1.restrain")
 
@@ -47,6 +47,8 @@ def results(tmp_path_factory):
 class Stating(TinyStudy):
     """Two claims of one statement, and one of another"""
 
+    name = "t1"
+
     claims = (
         Claim("large", "> 2", around_one, "it is large", KNOWN),
         Claim("positive", "> 0", around_one, "it is positive", KNOWN),
@@ -70,7 +72,7 @@ def test_the_index_opens_with_statements_by_subject(results):
     assert counts[:3] == [1, 0, 1]
     assert sum(counts) == len(found)
     assert f"Mixed: “{KNOWN.quotation}”" in screen
-    assert "tiny.large" in screen
+    assert "t1.large" in screen
     assert text.count(says("3.steps").quotation) == 2  # what holds, and the table
 
 
