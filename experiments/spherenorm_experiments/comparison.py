@@ -21,15 +21,6 @@ from typing import Any
 import pandas as pd
 
 from spherenorm.support import did_you_mean, unknown_name
-from spherenorm_experiments.claims import (
-    LEAST_SEEDS,
-    OUT_OF_REACH,
-    Claim,
-    Decision,
-    measure,
-    slug,
-    undecided,
-)
 from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, Setup, grown
 from spherenorm_experiments.entries import Entry, entry_of, unit_and_margin
 from spherenorm_experiments.lookup import find_task_class
@@ -40,10 +31,19 @@ from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Key, Place, Runs, Trial
 from spherenorm_experiments.shown import pictures_of, tables_of
 from spherenorm_experiments.spec import Regime
-from spherenorm_experiments.stats import detectable
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Table
 from spherenorm_experiments.task import PureTask
+from spherenorm_experiments.verdict import (
+    LEAST_SEEDS,
+    MAX_DETECTABLE_RATIO,
+    Claim,
+    Decision,
+    detectable,
+    evaluate_claim,
+    slug,
+    without_verdict,
+)
 
 __all__ = ["INTERIM", "Arm", "Comparison", "Condition", "Search", "Setup", "score_claim"]
 
@@ -160,12 +160,17 @@ class Comparison(Study):
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         """Every point of every arm's grid with every seed; with real data the paper's point.
 
-        The smoke tier has one condition alone, the first.
+        The smoke tier has one condition alone, the first; that of evidence those whose runs can be
+        expected to decide, or the first with few seeds, whose norms and steps they do decide.
         """
         on = [each for each in self.conditions if each.runs_in(plan.budgets, real=plan.real)]
+        if plan.tier == "smoke":
+            on = on[:1]
+        elif plan.tier == "evidence" and not plan.real:
+            on = [each for each in on if _can_decide(self, each)] or on[:1]
         return [
             trial
-            for condition in (on[:1] if plan.tier == "smoke" else on)
+            for condition in on
             for arm, points in _points(self, plan, condition, runs)
             for point in points
             for trial in _trials(self, plan, condition, arm, point)
@@ -221,14 +226,13 @@ def score_claim(
     return Claim(
         ".".join(filter(None, map(slug, parts))), relation, difference,
         f"{ours.name} scores {word} than {baseline.name} ({condition.place}{direction})",
-        score=True, paper=condition.gap(ours.name, baseline.name) or "", **{**given, **more},
+        is_performance=True, paper=condition.gap(ours.name, baseline.name) or "",
+        **{**given, **more},
     )  # fmt: skip
 
 
 def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
     claims, scored = list(study.claims), study.comparisons if study.scored else []
-    if _on_papers_data(study, runs):  # expected spreads are of the embedded data
-        claims = [replace(claim, spread=math.nan) for claim in claims]
     entries = {entry.place: entry for entry in study.entries(runs)}
     pairs = [[Place(on.label, arm.name) for arm in pair[::-1]] for on, pair in scored]
     for i, (condition, _) in enumerate(scored):
@@ -239,29 +243,15 @@ def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
         if own and own[0].better == "lower":
             lower = score_claim(condition, *scored[i][1], better="lower")
             claim = replace(claim, relation=lower.relation, text=lower.text)
-        claims[i] = replace(claim, unit=unit, margin=margin, note=note)
-    decisions = [
-        measure(claim, runs, pairs[i] if i < len(pairs) else None) for i, claim in enumerate(claims)
-    ]
-    seeds, asked = {item.spec.seed for item in runs}, {*runs.places, *runs.lacking}
-    for i, (condition, _) in enumerate(scored):
-        if any(map(runs.lacking.get, pairs[i])):
-            decisions[i] = undecided(decisions[i], INTERIM)
-        left_out = asked and condition.label not in {place.condition for place in asked}
-        if left_out and not math.isnan(condition.spread):
-            expected = detectable(condition.spread, len(seeds))
-            decisions[i] = replace(decisions[i], expected=expected)
+        claims[i] = replace(claim, unit=unit, equivalence_margin=margin, note=note)
+    decisions = []
+    for i, claim in enumerate(claims):
+        compared = pairs[i] if i < len(pairs) else None
+        decision = evaluate_claim(claim, runs, compared)
+        if compared is not None and any(map(runs.lacking.get, compared)):
+            decision = without_verdict(decision, INTERIM)
+        decisions.append(decision)
     return decisions
-
-
-def _on_papers_data(study: Comparison, runs: Runs) -> bool:
-    """True if the runs have the options of the paper's setups."""
-    real = {each.label: each.real.options for each in study.conditions if each.real is not None}
-    return any(
-        item.place.condition in real
-        and real[item.place.condition].items() <= item.spec.options.items()
-        for item in runs
-    )
 
 
 def _points(
@@ -316,32 +306,40 @@ def _trials(
 
 
 def _seeds(study: Comparison, plan: Plan, condition: Condition) -> Sequence[int]:
-    """The seeds of a condition; of evidence only few if none of its scores can be decided there.
-
-    The largest effect of the paper decides, of all metrics and arms: claims compare more than the
-    pairs in their first metric. Norms and steps have a verdict from `LEAST_SEEDS` on.
-    """
+    """The seeds of a condition; in the evidence tier few where its scores cannot be decided."""
     seeds = study.chosen_seeds(plan)
-    if plan.tier != "evidence" or plan.seeds is not None:
-        return seeds
-    columns = [[float(c.value or 0) for c in of.values()] for of in condition.paper.values() if of]
-    effect = max((max(column) - min(column) for column in columns), default=math.inf)
-    if not detectable(condition.spread, len(seeds)) > OUT_OF_REACH * effect:
+    if plan.tier != "evidence" or plan.seeds is not None or _can_decide(study, condition):
         return seeds
     return seeds[: max(LEAST_SEEDS, study.seeds["small"])]
 
 
+def _can_decide(study: Comparison, condition: Condition) -> bool:
+    """True if the evidence tier can be expected to find a multiple of the paper's effect.
+
+    The largest effect counts, of all metrics and arms: claims compare more than the pairs in their
+    first metric. A condition whose spread or effect is not known may decide.
+    """
+    columns = [[float(c.value or 0) for c in of.values()] for of in condition.paper.values() if of]
+    effect = max((max(column) - min(column) for column in columns), default=math.inf)
+    expected = detectable(condition.spread, study.seeds["evidence"])
+    return not expected > MAX_DETECTABLE_RATIO * effect
+
+
 def _left_out(study: Comparison) -> Iterator[tuple[str, str, str, str]]:
-    """The departures of conditions that the small tier leaves out."""
+    """The departures of conditions that the small tier leaves out, or the evidence tier alone."""
     count = study.seeds["evidence"]
+    known = [each for each in study.conditions if each.runs_in("small", real=False)]
+    decisive = [each for each in known if _can_decide(study, each)] or known[:1]
     for condition in study.conditions:
-        if not condition.runs_in("small", real=False):
-            gaps = (condition.gap(ours.name, base.name) for on, (base, ours) in study.comparisons
-                    if on is condition)  # fmt: skip
-            effects = " and ".join(str(each) for each in gaps if each is not None)
-            found = detectable(condition.spread, count)
-            why = f"{count} seeds would find {found:.2g}; the paper's effect is {effects}"
-            yield condition.place, "in the table", "not in the tiers small and evidence", why
+        if condition in decisive:
+            continue
+        gaps = (condition.gap(ours.name, base.name) for on, (base, ours) in study.comparisons
+                if on is condition)  # fmt: skip
+        effects = " and ".join(str(each) for each in gaps if each is not None)
+        found = detectable(condition.spread, count)
+        why = f"{count} seeds would find {found:.2g}; the paper's effect is {effects}"
+        tiers = "tier evidence" if condition in known else "tiers small and evidence"
+        yield condition.place, "in the table", f"not in the {tiers}", why
 
 
 def _require(study: Comparison) -> None:

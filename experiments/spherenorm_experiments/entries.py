@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import MARGIN
 from spherenorm_experiments.design import Arm, Condition, Search
 from spherenorm_experiments.metrics import Better
 from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Place, Result, Runs, hyper
-from spherenorm_experiments.tables import Cell, difference
+from spherenorm_experiments.tables import Cell
+from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, paired_difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class Entry:
         """The difference of scores to the baseline, by seed."""
         if self.base is None:
             return Cell(None, missing="")
-        return difference(self.chosen.test, self.base.test)
+        return paired_difference(self.chosen.test, self.base.test)
 
     @property
     def unscored(self) -> list[int]:
@@ -197,7 +197,10 @@ def unit_and_margin(condition: Condition, entries: Sequence[Entry]) -> tuple[str
     unit = condition.unit
     if unit is None:  # percentage points, or none
         unit = "pp" if "%" in metric_of(entries) else ""
-    return unit, MARGIN if condition.margin is None and unit == "pp" else condition.margin
+    return (
+        unit,
+        EQUIVALENCE_MARGIN if condition.margin is None and unit == "pp" else condition.margin,
+    )
 
 
 def training_of(runs: Iterable[Result]) -> str:

@@ -20,7 +20,6 @@ import plotly.offline
 from markupsafe import Markup, escape
 
 from spherenorm.support import one_line
-from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Decision, rules, slug
 from spherenorm_experiments.comparison import INTERIM, Comparison
 from spherenorm_experiments.entries import Entry, metric_of, training_of, with_direction
 from spherenorm_experiments.errors import RecipeError
@@ -29,17 +28,18 @@ from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.runs import hyper
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import StoreWarning, write_file
+from spherenorm_experiments.verdict import PERFORMANCE_SEEDS, Decision, Verdict, rules, slug
 
 RULES = (
     "Every trial runs on every seed, and each seed takes the trial with its own best validation "
     "score, so that a seed is one repetition of the whole search. Two optimizers are compared seed "
     "by seed, by Student's test; where a run diverged, by the exact sign test. p counts all claims "
-    "(Holm), and that more seeds may follow (times 1.25 at the first look, 10 at the second). So p "
-    "may be above 0.05 where the interval, which is of this pair alone, is without 0. A score "
-    "needs six seeds.",
-    "*Shown*: the difference is there, at the level 0.05; the claim that the first scores higher "
-    "is supported or contradicted. *Equivalent*: it is shown to be within the margin. "
-    "*Inconclusive*: neither. A difference that is shown may lie within the margin.",
+    "(Holm), so it may be above 0.05 where the interval, which is of this pair alone, is without "
+    "0. Where seeds were added after a look, the claim says so, and p is not adjusted for it. A "
+    "score needs six seeds.",
+    "*Better* and *worse*: the difference is there, at the level 0.05; the claim that the first "
+    "scores better is supported or contradicted. *Equivalent*: it is shown to be within the "
+    "margin. *Inconclusive*: neither. A difference that is there may lie within the margin.",
 )
 
 
@@ -185,13 +185,9 @@ class Sentence(NamedTuple):
     """A pair in words, with the verdict about it."""
 
     text: str
-    verdict: str
+    verdict: Verdict
+    word: str
     reason: str
-
-    @property
-    def word(self) -> str:
-        """The verdict about the text, which says higher or lower."""
-        return "shown" if self.verdict in ("supported", "contradicted") else self.verdict
 
     def __str__(self) -> str:
         return f"{self.text}: {self.word} {self.reason}".rstrip()
@@ -262,7 +258,7 @@ class Compared:
         ends = number.interval if number else None
         if number is not None and number.diverged:  # the sign test decides
             text = f"{ours} against {base}"
-            if decision.verdict in ("supported", "contradicted"):
+            if decision.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
                 above = decision.supported == (claim.sign == ">")
                 word = "higher" if above else "lower"
                 text = f"{ours} scores {word} than {base} on most seeds where they differ"
@@ -276,27 +272,31 @@ class Compared:
             between = "" if ends is None else f" [{ends[0]:+.3g}, {ends[1]:+.3g}]"
             text = f"{ours} scores {size:.3g}{unit} {word} than {base}{between}"
         direction = "lower is better" if claim.sign == "<" else "higher is better"
-        reason = self._reason(decision, claim.same or 0, unit)
-        return Sentence(text, decision.verdict, f"({reason}; {direction})")
+        reason = self._reason(decision, claim.tested_margin or 0, unit)
+        word = decision.comparison_word
+        return Sentence(text, decision.verdict, word, f"({reason}; {direction})")
 
     def _reason(self, decision: Decision, margin: float, unit: str) -> str:
         """The reason for a verdict, or what is missing for one."""
         p, seeds = decision.p, decision.seeds
-        if decision.verdict == "equivalent":
+        counted = f"{seeds} seed{'s' * (seeds != 1)}"
+        if decision.verdict is Verdict.EQUIVALENT:
             return f"within ±{margin:g}{unit}"
-        if decision.verdict != "inconclusive":
+        if decision.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED):
             ends = decision.numbers[0].interval
             small = ends is not None and -margin < ends[0] and ends[1] < margin
             small = small and not decision.numbers[0].diverged
             equal = f"; within ±{margin:g}{unit}, which count as equal" if small else ""
-            return f"p = {p or 0:.2g}, {seeds} seeds{equal}"
+            return f"p = {p or 0:.2g}, {counted}{equal}"
+        if decision.verdict is Verdict.INCONCLUSIVE:
+            found = decision.detectable
+            detects = "" if found is None else f"; {counted} detect {found:.2g}{unit}"
+            return f"p = {p:.2g}{detects}"
         if not self.section.decides:
             return "the smoke tier decides nothing"
         if INTERIM in decision.detail:
             return INTERIM
-        if p is None and seeds < PERFORMANCE_SEEDS:
-            return f"{seeds} seed{'s' * (seeds != 1)}; a verdict needs {PERFORMANCE_SEEDS}"
-        return "may be chance" if p is None else f"p = {p:.2g}: may be chance"
+        return f"{counted}; a verdict needs {PERFORMANCE_SEEDS}"
 
 
 def is_comparison(sections: Sequence[Section]) -> bool:

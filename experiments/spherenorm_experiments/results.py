@@ -11,7 +11,6 @@ from typing import Any
 
 import jinja2
 
-from spherenorm_experiments.claims import AGAINST, FOR, P_HEADING, rules
 from spherenorm_experiments.comparing import study_classes
 from spherenorm_experiments.page import overviews, template_environment
 from spherenorm_experiments.pictures import Picture, image_files
@@ -19,6 +18,7 @@ from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import write_file
 from spherenorm_experiments.tables import Row, Table, to_markdown
+from spherenorm_experiments.verdict import AGAINST, FOR, P_HEADING, rules
 
 INDEX = "index.md"
 
@@ -95,7 +95,7 @@ def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, An
     for section in sections:
         verdicts = [claim["verdict"] for claim in claims[section.label] if claim["numbers"]]
         held, denied = (sum(v in known for v in verdicts) for known in (FOR, AGAINST))
-        counts = f"{held} for, {denied} against, {len(verdicts) - held - denied} undecided"
+        counts = f"{held} for, {denied} against, {len(verdicts) - held - denied} not decided"
         link = f"[{section.label}]({_file(section)})"
         digest = _digest(section.results)
         rows.append((link, section.study.title(), counts, str(len(section.results)), digest))

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from spherenorm.support import one_line
 from spherenorm_experiments.campaign import planned_trials
-from spherenorm_experiments.claims import KINDS, TITLES, VERDICTS, Decision, undecided
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.lookup import study_packages
 from spherenorm_experiments.plan import TIERS, Plan, Request
@@ -23,6 +22,7 @@ from spherenorm_experiments.runs import Result, Runs, Trial
 from spherenorm_experiments.spec import spec_name
 from spherenorm_experiments.store import Store, StoreWarning
 from spherenorm_experiments.study import Study
+from spherenorm_experiments.verdict import KINDS, TITLES, VERDICTS, Decision, without_verdict
 
 NAMED = 3
 """Changed modules that a note names."""
@@ -81,7 +81,7 @@ class Section:
         decided = self.study.decided(self.results)
         if self.decides:
             return decided
-        return [undecided(each, "the smoke tier decides nothing") for each in decided]
+        return [without_verdict(each, "the smoke tier decides nothing") for each in decided]
 
 
 def sections(
@@ -211,6 +211,6 @@ def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
     for kind in KINDS:
         chosen = [claim for claim in known if claim["kind"] == kind]
         found = [claim["verdict"] for claim in chosen]
-        counts = [(v, found.count(v)) for v in VERDICTS if v in found or v in VERDICTS[:2]]
+        counts = [(str(v), found.count(v)) for v in VERDICTS if v in found or v in VERDICTS[:2]]
         made += [Group(kind, TITLES[kind], chosen, dict[str, int](counts))] if chosen else []
     return made

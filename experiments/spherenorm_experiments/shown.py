@@ -35,7 +35,6 @@ from spherenorm_experiments.pictures import (
     within_percent,
 )
 from spherenorm_experiments.runs import WORST, Key, Place, Result, hyper, number
-from spherenorm_experiments.stats import interval, mean
 from spherenorm_experiments.tables import (
     Cell,
     Content,
@@ -43,9 +42,9 @@ from spherenorm_experiments.tables import (
     Row,
     Table,
     column,
-    difference,
     paper,
 )
+from spherenorm_experiments.verdict import interval, mean, paired_difference
 
 MOST_TICKS = 10
 """The axis of a hyper-parameter names each value that was tried, if they are few and apart."""
@@ -328,10 +327,12 @@ def _equal_points(entries: Sequence[Entry]) -> Table:
             point = dict(zip(names, np.atleast_1d(key), strict=True))
             said = all(point.items() <= each.arm.paper.items() for each in (ours, base))
             place = in_words(point) + " (the paper's)" * said
-            rows.append((first, place, *column(pair, ".4g"), difference(*pair)))
+            rows.append((first, place, *column(pair, ".4g"), paired_difference(*pair)))
         if len(points) > 1:
             means = [side.groupby("seed").mean() for side in sides]
-            rows.append((first, "mean over the grid", *column(means, ".4g"), difference(*means)))
+            rows.append(
+                (first, "mean over the grid", *column(means, ".4g"), paired_difference(*means))
+            )
     note = "Test scores, paired by seed, with Student's 95 % intervals, not corrected for number."
     return Table("At equal points", ("pair", "point", "ours", "baseline", "difference"), rows, note)
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
 from spherenorm_experiments.errors import written
 from spherenorm_experiments.lookup import find_task_class
 from spherenorm_experiments.pictures import Picture
@@ -21,6 +20,7 @@ from spherenorm_experiments.runs import Place, Runs, Trial
 from spherenorm_experiments.spec import Spec, points_of
 from spherenorm_experiments.tables import Table
 from spherenorm_experiments.task import Budget
+from spherenorm_experiments.verdict import Claim, Decision, adjust_for_multiplicity, evaluate_claim
 
 
 class Study:
@@ -71,11 +71,11 @@ class Study:
 
     def evaluated(self, runs: Runs) -> list[Decision]:
         """Each of the study's claims by itself; inconclusive where there are no runs."""
-        return [measure(claim, runs) for claim in self.claims]
+        return [evaluate_claim(claim, runs) for claim in self.claims]
 
     def decided(self, runs: Runs) -> list[Decision]:
-        """The study's claims, with their p-values adjusted for their number."""
-        return adjusted(self.evaluated(runs))
+        """The study's claims, with their p-values adjust_for_multiplicity for their number."""
+        return adjust_for_multiplicity(self.evaluated(runs))
 
     def title(self) -> str:
         """The first line of the docstring."""

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.stats import deviation, interval, mean, scale_of
-
 Number = float | Decimal
 
 
@@ -221,16 +219,8 @@ def mean_of(series: pd.Series, form: str) -> Cell:
     diverged = int((~np.isfinite(known)).sum())
     if diverged or known.empty:
         return Cell(None, form, diverged=diverged)
-    return Cell(float(known.mean()), form, spread=deviation(known), n=len(known))
-
-
-def difference(a: pd.Series, b: pd.Series) -> Cell:
-    """The mean of a - b over the seeds that both have, with its 95 % interval."""
-    paired, scale = (a - b).astype(float).dropna(), scale_of(a, b)
-    known = paired[np.isfinite(paired)].tolist()
-    low, high = (scale * end for end in interval([x / scale for x in known]))
-    ends, lost = None if math.isnan(low) else (low, high), len(paired) - len(known)
-    return Cell(mean(known), "+.3g", interval=ends, n=len(known), diverged=lost)
+    spread = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+    return Cell(float(known.mean()), form, spread=spread, n=len(known))
 
 
 _NUMBER = re.compile(r"-?[0-9.]+")

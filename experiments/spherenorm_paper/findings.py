@@ -9,20 +9,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from enum import StrEnum
+from typing import Any, NamedTuple
 
-from spherenorm_experiments.claims import (
-    AGAINST,
-    FOR,
-    OUT_OF_REACH,
-    VERDICTS,
-    Decision,
-    Statement,
-)
 from spherenorm_experiments.sections import Section
 from spherenorm_experiments.tables import Cell, Row, Table
+from spherenorm_experiments.verdict import AGAINST, FOR, VERDICTS, Decision, Statement, Verdict
 from spherenorm_paper.statements import (
-    AT_ANY_SCALE,
     EVERY,
     STATEMENTS,
     TOPICS,
@@ -31,74 +24,59 @@ from spherenorm_paper.statements import (
 )
 from spherenorm_paper.thirteen import UNIFORM, across, first_of_each, of_every_benchmark
 
-Outcome = Literal[
-    "supported",
-    "contradicted",
-    "mixed",
-    "not seen at this scale",
-    "open",
-    "true by construction",
-    "not tested",
-]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-"""Five outcomes of statements that are tested, and two reasons why one is not."""
 
-FAILED: tuple[Outcome, ...] = ("contradicted", "not seen at this scale", "mixed")
+class Outcome(StrEnum):
+    """What the decided claims of a statement say together."""
+
+    ALL = "all"
+    NONE = "none"
+    MIXED = "mixed"
+    INCONCLUSIVE = "inconclusive"
+    NOT_TESTED = "not tested"
+
+
+FAILED = (Outcome.NONE, Outcome.MIXED)
 
 LEAST_SHARE = 0.5
-"""Of the claims that these runs can decide, so many have to support a statement."""
+"""Of the claims that were tested, so many have to be supported for the outcome "all"."""
 
-RULE = """A statement is *supported* if no claim of it is decided against it and at least half of
-those that these runs can decide are decided for it, so one of two; all of its claims, if it speaks
-of every case, or of two things at once. A claim is decided against it if it is contradicted, or
-equivalent. It is *mixed* if some are decided for it and some against it. If some are decided
-against it and none for it, it is *contradicted* where the scale is not the difference: a toy
-problem in the paper's own setting (whose rates, lengths and scales of the loss are ours where the
-paper gives none), a law of norms or steps, a count; else it is *not seen at this scale*: our
-networks, data and runs are smaller than the paper's, and that may be the reason. It is *open*
-otherwise: the runs are too few or too noisy, or their numbers tie. Two kinds are not tested: what
-is *true by construction* holds by definition, or by a free number that was chosen so that the
-paper's number comes out; what is *not tested* has no claim or no runs."""
+RULE = """The outcome of a statement counts the verdicts of its claims. *All*: no claim of it is
+decided against it, and at least half of those that were tested are supported; each of its claims,
+if it speaks of every case, or of two things at once. *None*: some claim is decided against it, and
+none for it; a claim is against it if it is contradicted, or equivalent. Our networks, data and runs
+are smaller than the paper's, and that may be the reason, except for toy problems and laws of norms
+and steps. *Mixed*: some claims are for it and some against it. *Inconclusive*: otherwise; the runs
+are too few or too noisy, or their numbers tie. *Not tested*: it has no claim, or no runs. A
+statement that is true by construction (a definition, or a free number that was chosen so that the
+paper's number comes out) tests our code alone; its claims stand apart."""
 
 
-def outcome(
-    kind: str, verdicts: Sequence[str], *, at_any_scale: bool = True, every: bool = False
-) -> Outcome:
+def outcome(verdicts: Sequence[Verdict], *, every: bool = False) -> Outcome:
     """The outcome of a statement by `RULE`.
 
     Args:
-        verdicts: of those of its claims that have results, or were out of reach before the runs;
-            "" for a case without results, of a statement about every case.
-        at_any_scale: True if the size of the runs does not excuse a failure.
-        every: True of a statement about every case.
+        verdicts: of its claims.
+        every: True of a statement about every case, or about two things at once.
 
     Examples:
-        >>> outcome("paper", ["supported", "supported", "inconclusive"])
-        'supported'
-        >>> outcome("paper", ["supported", "supported", "inconclusive"], every=True)
-        'open'
-        >>> outcome("paper", ["supported", "equivalent"])
+        >>> V = Verdict
+        >>> str(outcome([V.SUPPORTED, V.SUPPORTED, V.INCONCLUSIVE]))
+        'all'
+        >>> str(outcome([V.SUPPORTED, V.SUPPORTED, V.INCONCLUSIVE], every=True))
+        'inconclusive'
+        >>> str(outcome([V.SUPPORTED, V.EQUIVALENT]))
         'mixed'
-        >>> outcome("paper", ["contradicted"], at_any_scale=False)
-        'not seen at this scale'
     """
-    if not any(verdicts):
-        return "true by construction" if kind == "identity" else "not tested"
-    held = sum(verdict in FOR for verdict in verdicts)
-    denied = sum(verdict in AGAINST for verdict in verdicts)
-    if kind in ("identity", "calibrated") and not denied:
-        return "true by construction"
-    if denied and held:
-        return "mixed"
-    if denied:
-        return "contradicted" if at_any_scale else "not seen at this scale"
-    reachable = [verdict for verdict in verdicts if verdict != "cannot be decided here"]
-    needed = len(verdicts) if every else max(1.0, LEAST_SHARE * len(reachable))
-    return "supported" if held >= needed else "open"
+    tested = [verdict for verdict in verdicts if verdict is not Verdict.NOT_TESTED]
+    supported = sum(verdict in FOR for verdict in tested)
+    against = sum(verdict in AGAINST for verdict in tested)
+    if not tested:
+        return Outcome.NOT_TESTED
+    if against:
+        return Outcome.MIXED if supported else Outcome.NONE
+    needed = len(verdicts) if every else max(1.0, LEAST_SHARE * len(tested))
+    return Outcome.ALL if supported >= needed else Outcome.INCONCLUSIVE
 
-
-NO_RESULTS = "no results"
-"""Stands in place of the verdict of a claim without runs."""
 
 ALL = "thirteen"
 """The label of claims about all benchmarks together."""
@@ -159,59 +137,61 @@ def findings(sections: Sequence[Section]) -> list[Finding]:
         cited.setdefault(decision.claim.cites, []).append((label, decision))
     made = []
     for name, statement in STATEMENTS.items():
-        every = cited.get(statement, [])
-        known = [(label, each) for label, each in every if each.has_results or each.out_of_reach]
-        if known and name in EVERY:
-            known = every
-        claims = [{**each.to_json(), "study": label, "anchor": label,
-                   "label": f"{label}.{each.claim.name}",
-                   "verdict": each.verdict if each.has_results or each.out_of_reach
-                   else NO_RESULTS} for label, each in known]  # fmt: skip
-        ran = any(each.has_results for _, each in known)
-        verdicts: list[str] = [claim["verdict"] if ran else "" for claim in claims]
-        found = outcome(
-            statement.kind, verdicts, at_any_scale=name in AT_ANY_SCALE, every=name in EVERY
-        )
-        made.append(Finding(name, statement, found, claims, UNCLAIMED.get(name, "")))
+        known = cited.get(statement, [])
+        if name not in EVERY:
+            known = [(label, each) for label, each in known if each.has_results]
+        claims = [
+            {
+                **each.to_json(),
+                "study": label,
+                "anchor": label,
+                "label": f"{label}.{each.claim.name}",
+            }
+            for label, each in known
+        ]
+        found, reason = outcome([each.verdict for _, each in known], every=name in EVERY), ""
+        if statement.kind != "paper" and found not in FAILED:
+            found, reason = Outcome.NOT_TESTED, "true by construction"
+        made.append(Finding(name, statement, found, claims, UNCLAIMED.get(name, reason)))
     return made
 
 
 def summary(sections: Sequence[Section]) -> Summary | None:
     """The first screen; None of a store without a study of the paper."""
     found = findings(sections)
-    if not any(finding.claims for finding in found):
+    if not any(claim["numbers"] for finding in found for claim in finding.claims):
         return None
     topics = {topic: [f for f in found if f.statement.topic == topic] for topic in TOPICS}
     rows: list[Row] = []
     for topic, own in {**topics, "all": found}.items():
         outcomes = [finding.outcome for finding in own]
-        counts = (outcomes.count(each) or None for each in OUTCOMES)
+        counts = (outcomes.count(each) or None for each in Outcome)
         rows.append((topic, *(Cell(count, "d", missing="") for count in counts)))
-    supported = {topic: [finding for finding in own if finding.outcome == "supported"]
-                 for topic, own in topics.items()}  # fmt: skip
+    supported = {
+        topic: [finding for finding in own if finding.outcome is Outcome.ALL]
+        for topic, own in topics.items()
+    }
     return Summary(
-        Table("Statements of the paper", ("about", *OUTCOMES), rows),
+        Table("Statements of the paper", ("about", *map(str, Outcome)), rows),
         {topic: own for topic, own in supported.items() if own},
-        [finding for each in FAILED for finding in found if finding.outcome == each],
+        [finding for each in FAILED for finding in found if finding.outcome is each],
         _reach(each for _, each in _decisions(sections)[1]),
     )
 
 
 def _reach(decisions: Iterable[Decision]) -> str:
-    """The number of claims whose effects these runs cannot find, and how far off they are."""
+    """How many comparisons with an effect of the paper's are inconclusive, and how far off."""
     sized = [
-        (decision.out_of_reach, decision.expected / abs(decision.claim.effect))
+        decision.detectable / abs(decision.claim.effect)
         for decision in decisions
-        if decision.claim.effect and decision.expected and math.isfinite(decision.expected)
+        if decision.claim.effect and decision.detectable and math.isfinite(decision.detectable)
+        if decision.verdict is Verdict.INCONCLUSIVE
     ]
     if not sized:
         return ""
-    factor = statistics.median(factor for _, factor in sized)
     return (
-        f"{sum(out for out, _ in sized)} of {len(sized)} comparisons of scores were marked before "
-        "the runs: what so many seeds can be expected to detect is more than "
-        f"{OUT_OF_REACH:g} times the paper's effect. In the median of the {len(sized)} it is "
-        f"{factor:.2g} times that."
+        f"{len(sized)} comparisons with a number of the paper's are inconclusive. In the median of "
+        f"them the runs detect {statistics.median(sized):.2g} times the paper's effect."
     )
 
 
@@ -222,7 +202,7 @@ FEW = 3
 def findings_table(found: Sequence[Finding]) -> Table:
     """The statements with their outcomes and the verdicts of their claims."""
     rows = [
-        (str(each.statement), each.outcome, _verdicts(each) or each.reason or "no runs")
+        (str(each.statement), str(each.outcome), _verdicts(each) or each.reason or "no runs")
         for each in found
     ]
     return Table("Statements of the paper", ("statement", "outcome", "claims"), rows)
@@ -235,8 +215,7 @@ def _verdicts(finding: Finding) -> str:
     by_study: dict[str, Counter[str]] = {}
     for claim in finding.claims:
         by_study.setdefault(claim["study"], Counter())[claim["verdict"]] += 1
-    order = (*VERDICTS, NO_RESULTS)
     return "; ".join(
-        f"{study}: {', '.join(f'{counts[each]} {each}' for each in order if counts[each])}"
+        f"{study}: {', '.join(f'{counts[each]} {each}' for each in VERDICTS if counts[each])}"
         for study, counts in by_study.items()
     )

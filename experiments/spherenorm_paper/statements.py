@@ -1,8 +1,7 @@
 """The paper's statements about what the studies cover, in its own words, by a name of ours.
 
 They are data: `statements.json`. Each is claimed by a study or has a written reason why not;
-the tests hold that. The file also says which of them the size of a run cannot excuse, and which
-speak of every case.
+the tests hold that. The file also says which of them speak of every case.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spherenorm.support import unknown_name
-from spherenorm_experiments.claims import KINDS, Statement
+from spherenorm_experiments.verdict import KINDS, Statement
 
 CONTENT: dict[str, Any] = json.loads(
     Path(__file__).with_name("statements.json").read_text(encoding="utf-8")
@@ -37,10 +36,6 @@ TOPICS: tuple[str, ...] = tuple(CONTENT["topics"])
 
 UNCLAIMED: dict[str, str] = CONTENT["unclaimed"]
 """The reasons for those without a claim."""
-
-AT_ANY_SCALE = frozenset(CONTENT["at_any_scale"])
-"""Those that hold or fail whatever the size of the network and its data: toy problems, laws of
-norms and steps, counts. The others are about scores, or about numbers of one network."""
 
 EVERY = frozenset(CONTENT["every"])
 """Those about every one of several cases, as "all" or "uniform"; one case does not carry them."""

@@ -8,20 +8,22 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from spherenorm_experiments.claims import (
-    FOR,
-    PERFORMANCE_SEEDS,
-    Claim,
-    Decision,
-    adjusted,
-    measure,
-    slug,
-)
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, score_claim
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.sections import Section
-from spherenorm_experiments.stats import LEVEL, POWER, deviation, mean
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, column, paper
+from spherenorm_experiments.verdict import (
+    LEVEL,
+    PERFORMANCE_SEEDS,
+    POWER,
+    Claim,
+    Decision,
+    adjust_for_multiplicity,
+    deviation,
+    evaluate_claim,
+    mean,
+    slug,
+)
 from spherenorm_paper.statements import says
 
 THIRTEEN = (
@@ -36,11 +38,8 @@ UNIFORM = "abstract.uniform"
 
 ABOUT = f"""Mean ± SD over the seeds that both completed; blank if either diverged. Embedded data,
 unless a study says the paper's data. Detectable: the effect that so many seeds of this spread find
-with probability {POWER:g} at the level {LEVEL:g}. Verdicts: gain, loss, equivalent (within a margin
-that is at most the paper's difference), inconclusive; a row whose expected detectable effect is
-more than three times the paper's difference was marked beforehand and has no verdict.""".replace(
-    "\n", " "
-)
+with probability {POWER:g} at the level {LEVEL:g}. Verdicts: better, worse, equivalent (within a
+margin that is at most the paper's difference), inconclusive, not tested.""".replace("\n", " ")
 
 
 class Line(NamedTuple):
@@ -53,9 +52,8 @@ class Line(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Gain and loss in place of for and against."""
-        given = self.decision.verdict
-        return "gain" if given in FOR else "loss" if given == "contradicted" else given
+        """The verdict on the claim that the second of the pair scores better."""
+        return self.decision.comparison_word
 
     @property
     def scores(self) -> list[pd.Series]:
@@ -173,6 +171,6 @@ def across(sections: Sequence[Section]) -> list[Decision]:
         "gains-over-spread", "> 50", lambda _: share,
         "AdamP's gain is greater than its baseline's standard deviation over seeds on more than "
         "half of the benchmarks", says("h2.most"), unit="%", limits=(0.0, 100.0),
-        note="; ".join(facts), score=True,
+        note="; ".join(facts), is_performance=True,
     )  # fmt: skip
-    return adjusted([measure(claim, Runs())])
+    return adjust_for_multiplicity([evaluate_claim(claim, Runs())])

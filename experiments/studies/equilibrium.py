@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from spherenorm import Bound
-from spherenorm_experiments.claims import Claim, Statement, slug
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, number
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Row, Table
+from spherenorm_experiments.verdict import Claim, Statement, slug
 
 MOMENTUM, BETAS = {"momentum": 0.9}, {"betas": [0.9, 0.99]}
 SGD_POINTS = ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))

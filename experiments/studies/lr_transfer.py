@@ -17,11 +17,11 @@ import pandas as pd
 from byte_model import UNIFORM
 from norm_controls import BASES, CONTROLS, PROBE, REST, arm_of, turn_over_law
 
-from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Comparison, Condition, Setup
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs, Trial, mean_over, number
 from spherenorm_experiments.tables import Cell, Row, Table, mean_of
+from spherenorm_experiments.verdict import Claim, slug
 
 WITHIN = 0.02
 """Nats within which two losses are equivalent."""
@@ -36,7 +36,7 @@ WINDOWS = {"smoke": 32, "small": 960, "full": 64_000}
 """Training windows of each tier: 120 steps of 8 in the small one, 2,000 of 32 in the full one."""
 
 FIELDS = {"rest": REST, "schedule": "linear", "probes": ("norms", PROBE), "probe_every": 20}
-NATS: dict[str, Any] = {"unit": "nats", "margin": WITHIN, "score": True}
+NATS: dict[str, Any] = {"unit": "nats", "equivalence_margin": WITHIN, "is_performance": True}
 
 
 def byte_condition(label: str, width: int) -> Condition:
@@ -145,7 +145,7 @@ def _against_decay(base: str, control: str) -> Iterator[Claim]:
         "sensitivity": ("< 0", partial(over_widths, of=sensitivity),
                         "is less sensitive to the rate than", {**NATS, "primary": True}),
         "drift": ("< 0", drifts, "has a best rate that drifts less over widths than",
-                  {"unit": "octaves", "score": True, "primary": True}),
+                  {"unit": "octaves", "is_performance": True, "primary": True}),
     }  # fmt: skip
     for name, (relation, of, text, more) in rows.items():
         yield Claim(

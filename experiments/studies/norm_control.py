@@ -26,11 +26,11 @@ from norm_controls import (
     turn_over_law,
 )
 
-from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Key, Place, Result, Runs, Trial, mean_over, number
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Row, Table, mean_of
+from spherenorm_experiments.verdict import Claim, slug
 
 RATES = {"smoke": slice(2, 3), "small": slice(1, 4), "full": slice(0, 6)}
 """The places of the rates in the grid of each arm."""

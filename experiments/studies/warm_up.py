@@ -12,9 +12,9 @@ from functools import partial
 import pandas as pd
 from lr_transfer import ARMS, COMMON, NATS, byte_condition, losses
 
-from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison
 from spherenorm_experiments.runs import Runs
+from spherenorm_experiments.verdict import Claim, slug
 
 SHARE = 0.2
 """Of the steps: over these the rate rises, if it does."""

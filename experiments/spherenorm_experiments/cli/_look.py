@@ -173,8 +173,8 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
 
 def _show_claims(claims: Sequence[Mapping[str, Any]]) -> None:
     """Print the claims, or how many there are."""
-    from spherenorm_experiments.claims import AGAINST, FOR
     from spherenorm_experiments.sections import groups
+    from spherenorm_experiments.verdict import AGAINST, FOR
 
     if len(claims) > LISTED:
         for group in groups(claims):
@@ -210,8 +210,8 @@ def export(
     out: Out = DEFAULT_OUT,
 ) -> None:
     """Print the tables and claims of studies, made of their numbers."""
-    from spherenorm_experiments.claims import claims_table
     from spherenorm_experiments.tables import FORMATS
+    from spherenorm_experiments.verdict import claims_table
 
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import OURS, Claim, slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.runs import Result, Runs
 from spherenorm_experiments.tables import table_of
+from spherenorm_experiments.verdict import OURS, Claim, slug
 from spherenorm_paper.shared.claims import gain, of_metric, projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
@@ -85,7 +85,7 @@ def _gap(condition: Condition, metric: str) -> Claim:
         f"gap.{slug(condition.label)}.{slug(metric)}", "> 9.3",
         partial(gain, label=condition.label, metric=metric, pair=PAIR),
         f"AdamP's {metric} is more than 9.3 points higher ({condition.label})", says("f4.gap"),
-        unit="pp", score=True, note="the paper's four gaps: 9.70, 9.73, 13.26, 9.32",
+        unit="pp", is_performance=True, note="the paper's four gaps: 9.70, 9.73, 13.26, 9.32",
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ F4 = Comparison(
 
 
 @F4.claim(
-    "faster", "< 0.5", limits=(0.0, 1.0), score=True, cites=says("f4.faster"),
+    "faster", "< 0.5", limits=(0.0, 1.0), is_performance=True, cites=says("f4.faster"),
     text="AdamP comes to Adam's last training loss in less than half of the steps of Adam: the "
     "median of the threat models", note="1 for a run that does not come there",
 )  # fmt: skip

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from spherenorm_experiments.claims import MARGIN
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup, score_claim
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import gap, table_of
+from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
@@ -94,7 +94,7 @@ def _t2_condition(row: Row) -> Condition:
 
 
 T2_CONDITIONS = [_t2_condition(row) for row in T2_ROWS]
-OF_DECAY: dict[str, Any] = {"cites": says("t2.adamw"), "unit": "pp", "margin": MARGIN}
+OF_DECAY: dict[str, Any] = {"cites": says("t2.adamw"), "unit": "pp", "equivalence_margin": EQUIVALENCE_MARGIN}
 T2 = Comparison(
     "t2",
     """Table 2: image classification
@@ -207,7 +207,8 @@ SMALL, *_, LARGE = D3_ROWS
 
 
 @D3.claim(
-    "gain-grows", "> 0", unit="pp", margin=1.0, score=True, spread=5.4, cites=says("d3.greater"),
+    "gain-grows", "> 0", unit="pp", equivalence_margin=1.0, is_performance=True, spread=5.4,
+    cites=says("d3.greater"),
     text="AdamP's gain in accuracy is larger at batch 288 than at batch 32, which stands for the "
     "regular one",
     paper=gap(gap(LARGE["AdamP"], LARGE["AdamW"]), gap(SMALL["AdamP"], SMALL["AdamW"])),
@@ -221,7 +222,7 @@ def _grows(runs: Runs) -> pd.Series:
 
 
 @D3.claim(
-    "adamw-falls", "> 0", unit="pp", score=True, cites=says("d3.decrease"),
+    "adamw-falls", "> 0", unit="pp", is_performance=True, cites=says("d3.decrease"),
     text="AdamW's accuracy falls from batch 32 to batch 288",
     paper=gap(SMALL["AdamW"], LARGE["AdamW"]),
 )  # fmt: skip

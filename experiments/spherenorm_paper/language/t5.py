@@ -6,11 +6,11 @@ import math
 
 import pandas as pd
 
-from spherenorm_experiments.claims import OURS
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.runs import Runs, number
 from spherenorm_experiments.shown import invariant_share
 from spherenorm_experiments.tables import gap, negative, table_of
+from spherenorm_experiments.verdict import OURS
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
@@ -102,34 +102,36 @@ def _share_of_gain(runs: Runs) -> str:
     return f"{share:.0%} of the gain with weight normalization" if math.isfinite(share) else ""
 
 
-@T5.claim("plain.as-adamw", f"= 0 ± {MARGIN:g}", unit="perplexity", score=True, paper="+0.12",
-          cites=says("t5.plain"), note=_share_of_gain)  # fmt: skip
+@T5.claim("plain.as-adamw", f"= 0 ± {MARGIN:g}", unit="perplexity", is_performance=True,
+          paper="+0.12", cites=says("t5.plain"), note=_share_of_gain)  # fmt: skip
 def _as_adamw(runs: Runs) -> pd.Series:
     """AdamP and AdamW score alike without weight normalization, within the paper's difference."""
     return runs.best("plain", "AdamP").test - runs.best("plain", "AdamW").test
 
 
-@T5.claim("adamw.normalization-harms", "> 0", unit="perplexity", margin=MARGIN, score=True,
-          paper=gap(NORMALIZED["AdamW"], PLAIN["AdamW"]), cites=says("t5.harms"))  # fmt: skip
+@T5.claim("adamw.normalization-harms", "> 0", unit="perplexity", equivalence_margin=MARGIN,
+          is_performance=True, paper=gap(NORMALIZED["AdamW"], PLAIN["AdamW"]),
+          cites=says("t5.harms"))  # fmt: skip
 def _harms(runs: Runs) -> pd.Series:
     """AdamW scores higher without weight normalization than with it."""
     return runs.best("plain", "AdamW").test - runs.best("weight norm", "AdamW").test
 
 
-@T5.claim("adamp.normalization-helps", "> 0", unit="perplexity", margin=MARGIN, score=True,
-          paper=gap(PLAIN["AdamW"], NORMALIZED["AdamP"]), cites=says("t5.beats"))  # fmt: skip
+@T5.claim("adamp.normalization-helps", "> 0", unit="perplexity", equivalence_margin=MARGIN,
+          is_performance=True, paper=gap(PLAIN["AdamW"], NORMALIZED["AdamP"]),
+          cites=says("t5.beats"))  # fmt: skip
 def _helps(runs: Runs) -> pd.Series:
     """AdamP with weight normalization scores higher than AdamW without."""
     return runs.best("weight norm", "AdamP").test - runs.best("plain", "AdamW").test
 
 
-@T5.claim("plain.invariant-share", "< 1", margin=0.5, unit="%", cites=says("t5.none"))
+@T5.claim("plain.invariant-share", "< 1", decision_margin=0.5, unit="%", cites=says("t5.none"))
 def _none(runs: Runs) -> float | None:
     """Less than 1 % of the parameters of Transformer-XL are scale-invariant."""
     return _share(runs, "plain")
 
 
-@T5.claim("normalized.invariant-share", "> 50", margin=0.5, unit="%",
+@T5.claim("normalized.invariant-share", "> 50", decision_margin=0.5, unit="%",
           cites=says("t5.artificially"))  # fmt: skip
 def _most(runs: Runs) -> float | None:
     """With weight normalization more than half of its parameters are."""

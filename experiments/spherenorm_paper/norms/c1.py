@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Condition
 from spherenorm_experiments.runs import Result, Runs, across, number
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, table_of
+from spherenorm_experiments.verdict import Claim, slug
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, points
 from spherenorm_paper.shared.detection import percent_right, statistics_of
@@ -135,7 +135,7 @@ BOTH: dict[str, Any] = {"paper": "100 %", "primary": True}
 UNSIZED = {"note": "that it errs is tested, not by how much"}
 POOLED = "at the end of training, all seeds together"
 BEYOND: dict[str, Any] = {
-    "margin": 0.5,
+    "decision_margin": 0.5,
     "unit": "decades",
     "note": f"{POOLED}; the ends of the paper's intervals that keep the kinds apart",
 }
@@ -165,7 +165,7 @@ CLAIMS = [
     *(claim(f"cosines-apart.{slug(network)}", "> 0",
             _decades(network, ("variant", 0), ("invariant", 1)),
             "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
-            f"the upper end of the invariant ({network})", cites, margin=0.5, paper="2.8",
+            f"the upper end of the invariant ({network})", cites, decision_margin=0.5, paper="2.8",
             note=POOLED) for network, cites in (("plain", "c.cosines"), ("half precision", ""))),
     claim("cosines.variant", "> 0", _decades("plain", ("variant", 0), LOWER),
           "Of 99 % of the cosines the lower end of the scale-variant weights' lies above the "

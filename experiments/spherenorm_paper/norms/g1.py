@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial, choose
 from spherenorm_experiments.tables import Cell, Row, Table, gap, mean_of, paper, printed, table_of
+from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import higher, points
 

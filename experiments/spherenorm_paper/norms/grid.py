@@ -12,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from spherenorm_experiments.claims import MARGIN, OURS, Claim
 from spherenorm_experiments.comparison import Arm, Comparison
 from spherenorm_experiments.runs import Key, Runs, across
+from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, OURS, Claim
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.shared.photographs import on_imagenet
 from spherenorm_paper.statements import says
@@ -89,14 +89,14 @@ def claim(
 
 
 ratio = partial(claim, ratio=True)
-points = partial(claim, unit="pp", score=True)
+points = partial(claim, unit="pp", is_performance=True)
 
 
 def higher(
     name: str, of: Callable[[Runs], pd.Series], text: str, cites: str = "", **more: Any
 ) -> Claim:
     """The claim that a difference of scores is positive."""
-    return points(name, "> 0", of, text, cites, margin=MARGIN, **more)
+    return points(name, "> 0", of, text, cites, equivalence_margin=EQUIVALENCE_MARGIN, **more)
 
 
 def gain(runs: Runs, place: str, ours: str, baseline: str) -> pd.Series:

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.runs import Runs, across
 from spherenorm_experiments.tables import Cell, gap, table_of
+from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, higher, points, ratio
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition
 from spherenorm_experiments.tables import gap, table_of
+from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.shared.photographs import on_imagenet
 

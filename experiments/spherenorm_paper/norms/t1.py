@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim, slug
 from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.runs import Result, Runs, across
 from spherenorm_experiments.tables import Cell, gap, table_of
+from spherenorm_experiments.verdict import Claim, slug
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, higher, points, ratio, spread_of
 
@@ -184,7 +184,7 @@ CLAIMS = [
     claim("decay.smaller-norm", "< 0", _correlation,
           "Across SGD's four weight decays a smaller last norm goes with a higher score: the "
           "correlation", "t1.smaller", paper=f"{np.corrcoef(np.array(THEIRS))[0, 1]:+.3f}",
-          limits=(-1.0, 1.0), score=True),
+          limits=(-1.0, 1.0), is_performance=True),
     *(each for share in (0.1, 1.0) for each in _of_ratio(share)),
     _score("digits", "SGD", "SGDP", "sgdp"),
     _score("digits", "AdamW", "AdamP", "adamp"),

@@ -9,9 +9,9 @@ from itertools import product
 
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.runs import Key, Result, Runs, across, choose, mean_over, number
+from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, higher, points, ratio, spread_of
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim
 from spherenorm_experiments.pictures import DASHES, Picture, color_of, lines, rounded
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, across
 from spherenorm_experiments.study import Study, trials_of
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
+from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.shared.starts import (
     PAPERS_START,

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spherenorm_experiments.claims import Claim, Statement
 from spherenorm_experiments.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs, Trial
 from spherenorm_experiments.study import Study
+from spherenorm_experiments.verdict import Claim, Statement
 from spherenorm_paper.plane.f1 import LR, METHODS, descent
 from spherenorm_paper.shared.facts import departures
 
@@ -64,7 +64,7 @@ def _claim(
         step = _step(runs)
         return None if step is None else of(step)
 
-    return Claim(name, relation, number, text, Statement("identity", place), margin=margin)
+    return Claim(name, relation, number, text, Statement("identity", place), decision_margin=margin)
 
 
 class F2(Study):

@@ -7,11 +7,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import slug
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.runs import Result, Runs, mean_over, number
-from spherenorm_experiments.stats import deviation
 from spherenorm_experiments.tables import table_of
+from spherenorm_experiments.verdict import deviation, slug
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED, single_step, statistics_of
 from spherenorm_paper.shared.facts import departures
@@ -90,7 +89,7 @@ T6 = Comparison(
 )
 
 
-@T6.claim("layer-wise", "> 99", margin=0.5, unit="%", cites=says("t6.preceding"),
+@T6.claim("layer-wise", "> 99", decision_margin=0.5, unit="%", cites=says("t6.preceding"),
           text="The layer before the l2 normalization is scale-invariant as a whole, not row by "
           "row: percent of the conditions")  # fmt: skip
 def _layer_wise(runs: Runs) -> float | None:
@@ -124,7 +123,7 @@ def _excess(label: str, runs: Runs) -> pd.Series:
 
 for label in ("queries, ProxyAnchor", "few images, ProxyAnchor"):
     T6.claim(
-        f"{slug(label)}.gain-over-spread", "> 0", unit="pp", score=True,
+        f"{slug(label)}.gain-over-spread", "> 0", unit="pp", is_performance=True,
         text="AdamP's gain over AdamW is greater than the standard deviation of AdamW's scores: "
         f"gain minus deviation ({label})", cites=says("t6.deviation"),
     )(partial(_excess, label))  # fmt: skip

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import MARGIN, Claim, slug
 from spherenorm_experiments.comparison import Condition
 from spherenorm_experiments.runs import Runs, mean_over, number
+from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, Claim, slug
 from spherenorm_paper.shared.detection import percent_right
 from spherenorm_paper.statements import says
 
@@ -55,7 +55,8 @@ def of_metric(condition: Condition, metric: str, baseline: str, ours: str) -> Cl
         f"{slug(condition.label)}.{slug(metric)}.{slug(ours)}.{slug(baseline)}", "> 0",
         partial(gain, label=condition.label, metric=metric, pair=(baseline, ours)),
         f"{ours} has a higher {metric} than {baseline} ({condition.label})", condition.cites,
-        unit="pp", margin=MARGIN, score=True, paper=condition.gap(ours, baseline, metric) or "",
+        unit="pp", equivalence_margin=EQUIVALENCE_MARGIN, is_performance=True,
+        paper=condition.gap(ours, baseline, metric) or "",
     )  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import Claim, Statement, slug
 from spherenorm_experiments.pictures import Picture, lines
 from spherenorm_experiments.runs import Result, Runs, number
 from spherenorm_experiments.tables import Cell
+from spherenorm_experiments.verdict import Claim, Statement, slug
 
 PAPERS_START = 0
 """The seed of the start from which a point is chosen."""
@@ -64,7 +64,7 @@ def is_at_edge(frame: pd.DataFrame, chosen: pd.DataFrame) -> bool:
     return len(ends) > 1 and chosen.lr.iloc[0] in ends
 
 
-TIMED: dict[str, Any] = {"score": True, "deterministic": True}
+TIMED: dict[str, Any] = {"is_performance": True, "deterministic": True}
 """Of a claim about steps or gaps."""
 
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import OURS, Claim, Decision, slug, undecided
 from spherenorm_experiments.pictures import Picture, color_of
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, mean_over
-from spherenorm_experiments.stats import mean
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
+from spherenorm_experiments.verdict import OURS, Claim, Decision, mean, slug, without_verdict
 from spherenorm_paper.shared import starts
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.sphere import search
@@ -227,7 +226,7 @@ class F3(Study):
         every, pairs = super().evaluated(runs), {_closer(pair).name: pair for pair in PAIRS}
         mixed = {name for name, pair in pairs.items()
                  if len({value > 0 for value in pair.means(runs)}) > 1}  # fmt: skip
-        return [undecided(d, "") if d.claim.name in mixed else d for d in every]
+        return [without_verdict(d, "") if d.claim.name in mixed else d for d in every]
 
 
 def _descents(runs: Runs) -> dict[str, Result]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from spherenorm_experiments.pictures import DASHES
 from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.stats import mean
+from spherenorm_experiments.verdict import mean
 from spherenorm_paper.shared import starts
 
 

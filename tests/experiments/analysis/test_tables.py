@@ -14,12 +14,12 @@ from spherenorm_experiments.tables import (
     Cell,
     Table,
     column,
-    difference,
     gap,
     paper,
     printed,
     table_of,
 )
+from spherenorm_experiments.verdict import paired_difference
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_every_mean_of_a_column_is_over_the_same_seeds(parts):
 def test_a_difference_is_of_the_seeds_that_both_have():
     a = pd.Series({0: 1.0, 1: 2.0, 2: 4.0, 9: 1e6})
     b = pd.Series({0: 0.5, 1: 1.0, 2: 1.0, 8: -1e6, 9: -math.inf})
-    cell = difference(a, b)
+    cell = paired_difference(a, b)
     gaps = [0.5, 1.0, 3.0]
     low, high = stats.t.interval(0.95, 2, np.mean(gaps), stats.sem(gaps))
     assert (cell.n, cell.diverged) == (3, 1)
@@ -117,5 +117,5 @@ def test_a_difference_is_of_the_seeds_that_both_have():
 
 def test_one_seed_has_no_interval_and_none_no_number():
     two, one = pd.Series({0: 2.0}), pd.Series({0: 1.0})
-    assert difference(two, one).interval is None
-    assert str(difference(two, pd.Series({1: 1.0}))) == "–"
+    assert paired_difference(two, one).interval is None
+    assert str(paired_difference(two, pd.Series({1: 1.0}))) == "–"

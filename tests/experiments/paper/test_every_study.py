@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from running import run_study, shown
 
-from spherenorm_experiments.claims import VERDICTS, claims_table
 from spherenorm_experiments.comparing import find_study, study_classes
 from spherenorm_experiments.comparison import Comparison
 from spherenorm_experiments.execute import resolve
@@ -19,6 +18,7 @@ from spherenorm_experiments.store import Store
 from spherenorm_experiments.tables import FORMATS
 from spherenorm_experiments.task import Task
 from spherenorm_experiments.train import Training
+from spherenorm_experiments.verdict import VERDICTS, claims_table
 from spherenorm_paper.shared import detection
 from spherenorm_paper.statements import STATEMENTS, UNCLAIMED, says
 from tests.experiments.fabricated import compared, fabricated
@@ -40,7 +40,7 @@ def test_smoke(name, store):
     for claim in shown_by(study, results):
         assert claim.verdict in VERDICTS
         if 0 < claim.seeds < 3:  # two seeds decide nothing
-            assert claim.verdict in ("inconclusive", "cannot be decided here"), claim.claim.text
+            assert claim.verdict in ("inconclusive", "not tested"), claim.claim.text
     for recipe in {item.spec.recipe for item in results}:  # as much as may have ended
         part = results.where(lambda item, recipe=recipe: item.spec.recipe == recipe)
         study.evaluated(part), study.tables(part), study.pictures(part)
@@ -121,7 +121,7 @@ def shown_by(study, results):
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_without_results_says_so(name):
     study = find_study(name)
-    assert all(claim.verdict == "inconclusive" for claim in study.evaluated(Runs()))
+    assert all(claim.verdict == "not tested" for claim in study.evaluated(Runs()))
     study.tables(Runs())
     study.pictures(Runs())
 
@@ -176,7 +176,7 @@ def test_claims_about_scores_and_times_are_performance(name):
     for decision in find_study(name).evaluated(Runs()):
         text = decision.claim.text
         if re.search(r"\bscores?\b|accurac|more time|\bsteps of\b|correlation", text):
-            assert decision.claim.score, text
+            assert decision.claim.is_performance, text
 
 
 @pytest.mark.parametrize("name", sorted({*EVERY} - {"f2"}))

@@ -71,7 +71,7 @@ def test_a_point_that_diverged_counts_against_an_equilibrium():
                    diverged_at=3 if share is None else None)
             for (lr, seed), share in found.items()
         ]  # fmt: skip
-        return claims["effective-step.sgd"].of(Runs(runs)).to_dict()
+        return claims["effective-step.sgd"].statistic(Runs(runs)).to_dict()
 
     found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
     assert off(found) == {0: pytest.approx(20.0, abs=0.1), 1: math.inf}

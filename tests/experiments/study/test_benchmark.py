@@ -10,7 +10,6 @@ import pytest
 from running import shown
 from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
-from spherenorm_experiments.claims import Claim, measure
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.comparison import Arm, Condition, Search, Setup
 from spherenorm_experiments.page import Compared
@@ -18,6 +17,7 @@ from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import NUMBERS, Place, Runs
 from spherenorm_experiments.sections import Section
 from spherenorm_experiments.tables import Cell
+from spherenorm_experiments.verdict import Claim, evaluate_claim
 from tests.experiments.fabricated import compared, result
 from tests.experiments.study.null_searches import verdicts
 from tests.harness import refuses
@@ -146,7 +146,8 @@ def test_a_sentence_has_the_direction_of_its_verdict(gaps, text):
     )  # fmt: skip
     (sentence,) = said(study, runs).sentences
     assert text in str(sentence)
-    assert ("shown" in str(sentence)) == ("against" not in text)
+    word = "worse" if "lower" in text else "better"
+    assert (f": {word} (p = " in str(sentence)) == ("against" not in text)
 
 
 def test_a_study_without_claims_about_scores_has_no_sentence_about_them():
@@ -302,8 +303,8 @@ def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so(
         "12 seeds would find 3.6; the paper's effect is +0.23",
     ]  # fmt: skip
     ran, skipped = study.decided(compared(study, Plan("small")))[:2]
-    assert (ran.verdict, skipped.verdict) == ("inconclusive", "cannot be decided here")
-    assert not skipped.has_results
+    assert (ran.verdict, skipped.verdict) == ("not tested", "not tested")
+    assert (ran.has_results, skipped.has_results) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +317,7 @@ def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so(
         ({}, 12),
     ],
 )
-def test_evidence_has_few_seeds_only_where_no_score_can_be_decided(scores, count):
+def test_evidence_has_few_seeds_only_of_the_first_condition_that_decides_no_score(scores, count):
     """12 seeds of deviation 4.5 are expected to find 4.0: three times 1.3."""
     paper = {
         metric: {name: Cell(Decimal(score)) for name, score in column.items()}
@@ -328,7 +329,21 @@ def test_evidence_has_few_seeds_only_where_no_score_can_be_decided(scores, count
     trials = study.trials(Plan("evidence"), Runs())
     assert len({trial.spec.seed for trial in trials}) == count
     norms = Claim("norm", "> 1", lambda _: pd.Series([2.0] * count))
-    assert measure(norms, Runs()).p is not None  # enough for a verdict
+    assert evaluate_claim(norms, Runs()).p is not None  # enough for a verdict
+
+
+def test_evidence_trains_the_conditions_whose_scores_it_can_decide():
+    paper = {"accuracy": {name: Cell(Decimal(x)) for name, x in (("SGD", 50), ("SGDP", 51))}}
+    on = [replace(PLAIN, label=label, spread=spread, paper=paper)
+          for label, spread in (("noisy", 4.5), ("quiet", 0.5))]  # fmt: skip
+    study = small_table(conditions=on, claims=())
+    conditions = {
+        tier: {trial.place.condition for trial in study.trials(Plan(tier), Runs())}
+        for tier in ("small", "evidence", "full")
+    }
+    both = {"noisy", "quiet"}
+    assert conditions == {"small": both, "evidence": {"quiet"}, "full": both}
+    assert shown(study.every_table(Runs())[-1])[-1][2] == "not in the tier evidence"
 
 
 def test_a_shorter_run_is_an_arm():

@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
 
-from spherenorm_experiments.claims import AGAINST, FOR
 from spherenorm_experiments.comparing import find_study
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
+from spherenorm_experiments.verdict import AGAINST, FOR
 from spherenorm_paper.imagenet.classification import GLYPHS, Name
 from spherenorm_paper.imagenet.networks import FULL, divisible
 from spherenorm_paper.shared.augmentation import cutmix

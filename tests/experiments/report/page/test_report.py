@@ -112,7 +112,7 @@ def test_the_table_has_a_row_for_each_and_counts_verdicts():
     assert rows[0][4] == made.decisions[0].ours
     assert rows[1][0] == "MS-COCO: not run"
     assert rows[0][-2:] == ["70.47 → 70.70", "+0.23"]
-    assert "Of 1 comparisons: 1 inconclusive." in table.about
+    assert "Of 1 comparisons: 1 not tested." in table.about
     assert thirteen_table([section(SMALL_TABLE, [])]) is None
 
 
@@ -159,7 +159,7 @@ def test_a_benchmark_counts_once_however_many_rows_it_has(rows):
 
 
 def test_few_benchmarks_decide_nothing():
-    assert {claim.verdict for claim in of_benchmarks([2.0] * 5)} == {"inconclusive"}
+    assert {claim.verdict for claim in of_benchmarks([2.0] * 5)} == {"not tested"}
     assert not any(claim.has_results for claim in across([]))
 
 

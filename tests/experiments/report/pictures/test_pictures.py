@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from spherenorm_experiments.claims import claims_table
 from spherenorm_experiments.entries import training_of
 from spherenorm_experiments.pictures import empty_figure, within_percent
 from spherenorm_experiments.spec import Spec
@@ -19,6 +18,7 @@ from spherenorm_experiments.tables import (
     to_latex,
     to_markdown,
 )
+from spherenorm_experiments.verdict import claims_table
 from tests.experiments.fabricated import decided, result
 
 THIRD = 1 / 3
