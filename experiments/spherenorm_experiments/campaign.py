@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from spherenorm.support import describe_with_user_line
-from spherenorm_experiments.comparing import name_of
+from spherenorm_experiments.comparison import name_of
 from spherenorm_experiments.execute import Resolver
 from spherenorm_experiments.jobs import find_backend, jobs_of, outcomes
 from spherenorm_experiments.plan import Plan, Request, apply_plan

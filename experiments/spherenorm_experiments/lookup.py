@@ -24,19 +24,97 @@ import inspect
 import json
 import os
 import pkgutil
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from spherenorm.support import did_you_mean, look_up, unknown_name
-from spherenorm_experiments.errors import users_code
-from spherenorm_experiments.task import AnyTask
+from spherenorm import Bound, Rule, bind, sphere_of
+from spherenorm.support import (
+    describe_with_user_line,
+    did_you_mean,
+    look_up,
+    require_module,
+    unknown_name,
+)
+from spherenorm_experiments.spec import EUCLIDEAN_REST, Spec
+
+if TYPE_CHECKING:
+    from spherenorm_experiments.task import AnyTask
+
+EXTRAS = {
+    "PIL": "data",
+    "faster_coco_eval": "data",
+    "kaleido": "pictures",
+    "matplotlib": "data",
+    "pandas": "experiments",
+    "pyarrow": "data",
+    "pytorch_metric_learning": "data",
+    "ray": "ray",
+    "skimage": "data",
+    "sklearn": "experiments",
+    "soundfile": "data",
+    "submitit": "slurm",
+    "torch": "tensorboard",
+}
+"""The extra of `pyproject.toml` that installs a package; of torch, what its board needs."""
+
+
+class RecipeError(ValueError):
+    """There is no such recipe, or its module cannot be imported."""
+
+
+@contextmanager
+def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> Iterator[None]:
+    """Raise all that a user's module raises, `sys.exit` included, as an error that names it.
+
+    Args:
+        kind: of thing, such as "task".
+        name: of the thing.
+        raised: the type of the error.
+    """
+    try:
+        yield
+    except raised:
+        raise
+    except (Exception, SystemExit) as error:
+        said = repr(name) in str(error)
+        raise raised(
+            str(error) if said else f"{kind} {name!r}: {describe_with_user_line(error)}"
+        ) from error
+
+
+def written(cls: type, method: str = "") -> str:
+    """A user's class, or a method of it, with its file and line."""
+    thing: Any = inspect.unwrap(getattr(cls, method)) if method else cls
+    name, place = f"{method}() of {cls.__name__}" if method else cls.__name__, ""
+    with suppress(OSError, TypeError):  # a class of an interactive session has no file
+        file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
+        place = f" ({Path(file or '').name}, line {line})"
+    return f"{name}{place}"
+
+
+def require_extra(module: str, purpose: str) -> Any:
+    """Import an optional module.
+
+    Args:
+        module: its name, whose package is a key of `EXTRAS`.
+        purpose: the feature that needs it; the error begins with it.
+
+    Raises:
+        MissingExtraError: the module is missing; it is a ValueError too.
+    """
+    extra = EXTRAS[module.partition(".")[0]]
+    missing = f"{purpose} needs the extra {extra} ({{error}}): pip install 'spherenorm[{extra}]'"
+    return require_module(module, missing)
+
 
 GROUP = "spherenorm.studies"
 """The group of entry points: each names a package with tasks, studies or layouts of data sets."""
@@ -186,3 +264,62 @@ def _kind(default: Any) -> Any:
     if isinstance(default, int | float):
         return float | None  # None often stands for "without"
     return list[Any] if isinstance(default, list | tuple) else Any
+
+
+def load_recipe(name: str) -> Bound:
+    """The recipe called `name`, a registered name or `module:function`, at its defaults.
+
+    Raises:
+        RecipeError: the name or its module is wrong; the message has the name.
+    """
+    with users_code("recipe", name, RecipeError):
+        return bind(name)
+
+
+def bind_recipe(recipe: Bound, name: str, given: Mapping[str, Any], schedule: str) -> Bound:
+    """Bind a recipe to the hyper-parameters of a run; its rule is made already.
+
+    Raises:
+        ValueError: an unknown hyper-parameter, a value outside its interval or of another type, a
+            schedule for a recipe without a learning rate, or a recipe that makes another rule each
+            time.
+    """
+    bound = recipe.replace(**given)
+    if schedule != "constant" and "lr" not in bound.defaults:
+        lack = f"recipe {name!r} has no lr for the schedule {schedule!r}"
+        raise ValueError(f"{lack}; use schedule=constant")
+    hints = hints_of(bound.recipe, bound.defaults)
+    for own, value in given.items():
+        if isinstance(value, bool) and hints[own] == float | None:
+            raise ValueError(f"{own}={json.dumps(value)} is no value for recipe {name!r}")
+        as_hinted(value, hints[own], f"recipe {name!r}", own)
+    try:
+        made, again = rule_text(bound.rule), rule_text(bound.replace().rule)
+    except (Exception, SystemExit) as error:  # a user's recipe may raise anything
+        shown = ", ".join(f"{own}={json.dumps(v)}" for own, v in given.items()) or "its defaults"
+        raise ValueError(
+            f"recipe {name!r} with {shown}: {describe_with_user_line(error)}"
+        ) from error
+    if made != again:  # a resumed run would go on with another one
+        differs = f"makes another rule each time: {made}, then {again}"
+        raise ValueError(f"recipe {name!r} {differs}; let its hyper-parameters decide")
+    return bound
+
+
+def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
+    """The recipe of a run, and that of the weights which it does not take.
+
+    Raises:
+        ValueError: see `bind_recipe`.
+    """
+    recipe = load_recipe(spec.recipe)
+    bound = bind_recipe(recipe, spec.recipe, spec.hyper_parameters, spec.schedule)
+    if spec.rest is None and sphere_of(bound.rule) is None:
+        return bound, None
+    chosen = dict(spec.rest or EUCLIDEAN_REST)
+    return bound, load_recipe(chosen.pop("recipe")).replace(**chosen)
+
+
+def rule_text(rule: Rule) -> str:
+    """The composition with its numbers, without addresses in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(rule))

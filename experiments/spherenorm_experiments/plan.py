@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from spherenorm.support import did_you_mean, unknown_name
-from spherenorm_experiments.code import digest
-from spherenorm_experiments.lookup import find_task_class
-from spherenorm_experiments.recipes import load_recipe
+from spherenorm_experiments.lookup import find_task_class, load_recipe
 from spherenorm_experiments.spec import Regime, points_of
-from spherenorm_experiments.store import Store, read_json, write_json
+from spherenorm_experiments.store import Store, digest, read_json, write_json
 from spherenorm_experiments.task import Task
 
 if TYPE_CHECKING:

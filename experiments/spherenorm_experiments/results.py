@@ -11,11 +11,10 @@ from typing import Any
 
 import jinja2
 
-from spherenorm_experiments.comparing import study_classes
-from spherenorm_experiments.page import overviews, template_environment
+from spherenorm_experiments.comparison import study_classes
 from spherenorm_experiments.pictures import Picture, image_files
+from spherenorm_experiments.report import Section, groups, labeled, overviews, template_environment
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.sections import Section, groups, labeled
 from spherenorm_experiments.store import write_file
 from spherenorm_experiments.tables import Row, Table, to_markdown
 from spherenorm_experiments.verdict import AGAINST, FOR, P_HEADING, rules

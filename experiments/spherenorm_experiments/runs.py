@@ -27,10 +27,10 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.lookup import find_task_class
-from spherenorm_experiments.metrics import Better
 from spherenorm_experiments.run import Run
 from spherenorm_experiments.spec import Spec, is_number
 from spherenorm_experiments.store import BULKY, Row, Store
+from spherenorm_experiments.task import Better
 
 SCORES = ("test", "validation")
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from spherenorm_experiments.errors import written
-from spherenorm_experiments.lookup import find_task_class
+from spherenorm_experiments.lookup import find_task_class, written
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial

@@ -7,8 +7,7 @@ prints what stands in `docs/benchmarks.md`; a test holds the two equal.
 
 from __future__ import annotations
 
-from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import Comparison
+from spherenorm_experiments.comparison import Comparison, find_study
 from spherenorm_experiments.lookup import registered
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs

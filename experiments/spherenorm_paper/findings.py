@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from spherenorm_experiments.sections import Section
+from spherenorm_experiments.report import Section
 from spherenorm_experiments.tables import Cell, Row, Table
 from spherenorm_experiments.verdict import AGAINST, FOR, VERDICTS, Decision, Statement, Verdict
 from spherenorm_paper.statements import (

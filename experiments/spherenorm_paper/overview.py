@@ -11,8 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from spherenorm_experiments.lookup import registered
-from spherenorm_experiments.page import Overview, html_templates, template_environment
-from spherenorm_experiments.sections import Section
+from spherenorm_experiments.report import Overview, Section, html_templates, template_environment
 from spherenorm_experiments.tables import to_markdown
 from spherenorm_paper.findings import RULE, findings, findings_table, summary
 from spherenorm_paper.thirteen import thirteen_table

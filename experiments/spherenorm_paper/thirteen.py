@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, score_claim
+from spherenorm_experiments.report import Section
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.sections import Section
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, column, paper
 from spherenorm_experiments.verdict import (
     LEVEL,

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.task import Batch, Budget, Mean, Splits, Statistic, Task
 
 VOCABULARY = 128
 """Bytes of ASCII; a larger byte counts as the last one, which no source has."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from spherenorm import Bound
+from spherenorm_experiments.lookup import load_recipe
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Place, Result, Runs, Trial, number
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Row, Table

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs
 from spherenorm_experiments.spec import Spec

@@ -16,13 +16,12 @@ from torch.nn.functional import mse_loss
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm_experiments.metrics import Collected, Mean
 from spherenorm_experiments.pictures import Line, curves
 from spherenorm_experiments.runs import Place
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Table, mean_of, paper
-from spherenorm_experiments.task import Budget, PureTask, Splits, Task
+from spherenorm_experiments.task import Budget, Collected, Mean, PureTask, Splits, Task
 from spherenorm_experiments.verdict import Claim
 
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from spherenorm_experiments.metrics import Collected, Mean, Statistic
-from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.task import Batch, Budget, Collected, Mean, Splits, Statistic, Task
 from spherenorm_paper.audio import synthetic
 from spherenorm_paper.audio.harmonic_cnn import POOLS, HarmonicCNN, HarmonicFilters
 from spherenorm_paper.audio.recordings import EVENTS, TAGS, WORDS, recordings

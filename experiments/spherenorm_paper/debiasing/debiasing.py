@@ -23,8 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from spherenorm_experiments.metrics import Collected, Mean, Statistic
-from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.task import Batch, Budget, Collected, Mean, Splits, Statistic, Task
 from spherenorm_paper.debiasing import biased
 from spherenorm_paper.shared.resnet import ResNet, resnet18
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.lookup import require_extra
 
 DETECTED = 100
 """Detections of an image that count, those with the highest scores: COCO's rule."""

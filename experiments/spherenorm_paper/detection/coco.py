@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.layouts import count_files
+from spherenorm_experiments.lookup import require_extra
 from spherenorm_experiments.task import Splits
 from spherenorm_paper.detection.boxes import centered, overlaps
 from spherenorm_paper.shared.augmentation import MEAN, normalized

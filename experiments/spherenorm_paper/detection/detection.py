@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.layouts import data_folder
-from spherenorm_experiments.metrics import Collected, Statistic
 from spherenorm_experiments.streams import preserved_randomness, seed_everything
-from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.task import Batch, Budget, Collected, Splits, Statistic, Task
 from spherenorm_paper.detection import centernet, ssd
 from spherenorm_paper.detection.boxes import average_precision
 from spherenorm_paper.detection.centernet import CenterNet

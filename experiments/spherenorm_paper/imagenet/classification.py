@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
-from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.lookup import require_extra
+from spherenorm_experiments.task import Batch, Budget, Mean, Splits, Statistic, Task
 from spherenorm_experiments.train import Training
 from spherenorm_paper.imagenet.networks import FULL, SCALES, SMALL, Scale
 from spherenorm_paper.shared import augmentation, glyphs

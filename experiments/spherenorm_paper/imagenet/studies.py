@@ -94,7 +94,11 @@ def _t2_condition(row: Row) -> Condition:
 
 
 T2_CONDITIONS = [_t2_condition(row) for row in T2_ROWS]
-OF_DECAY: dict[str, Any] = {"cites": says("t2.adamw"), "unit": "pp", "equivalence_margin": EQUIVALENCE_MARGIN}
+OF_DECAY: dict[str, Any] = {
+    "cites": says("t2.adamw"),
+    "unit": "pp",
+    "equivalence_margin": EQUIVALENCE_MARGIN,
+}
 T2 = Comparison(
     "t2",
     """Table 2: image classification

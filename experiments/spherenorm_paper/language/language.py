@@ -25,8 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.task import Batch, Budget, Mean, Splits, Statistic, Task
 from spherenorm_paper.language.transformer_xl import TransformerXL
 from spherenorm_paper.shared.facts import layout
 

@@ -7,8 +7,8 @@ import math
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
+from spherenorm_experiments.comparison_report import invariant_share
 from spherenorm_experiments.runs import Runs, number
-from spherenorm_experiments.shown import invariant_share
 from spherenorm_experiments.tables import gap, negative, table_of
 from spherenorm_experiments.verdict import OURS
 from spherenorm_paper.shared.claims import projection

@@ -21,10 +21,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.layouts import data_folder
-from spherenorm_experiments.metrics import Collected, Statistic
-from spherenorm_experiments.task import Batch, Budget, Splits, Task, are_tensors
+from spherenorm_experiments.lookup import require_extra
+from spherenorm_experiments.task import (
+    Batch,
+    Budget,
+    Collected,
+    Splits,
+    Statistic,
+    Task,
+    are_tensors,
+)
 from spherenorm_experiments.train import Training
 from spherenorm_paper.retrieval import images as sets
 from spherenorm_paper.shared.layers import load_published

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.lookup import require_extra
 
 Picture = Any
 View = Callable[[Picture], Tensor]

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.errors import require_extra
-from spherenorm_experiments.metrics import Mean, Statistic
-from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.lookup import require_extra
+from spherenorm_experiments.task import Batch, Budget, Mean, Splits, Statistic, Task
 from spherenorm_paper.shared.layers import convolution, head
 from spherenorm_paper.shared.resnet import Block
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.lookup import require_extra
 
 CHARACTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabdefghkmnqrt23456789"
 """Characters that differ in shape, not in size or height alone: no o and O, no 1 and l."""

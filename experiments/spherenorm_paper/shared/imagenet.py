@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.lookup import require_extra
 from spherenorm_experiments.task import Splits
 from spherenorm_paper.shared.augmentation import View, central, varied
 from spherenorm_paper.shared.facts import layout

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from commands import ROOT, STUDY, claims_of, invoke, process, run_and_note, run_tiny
 
-from spherenorm_experiments.comparing import parse_overrides, parse_seeds
+from spherenorm_experiments.comparison import parse_overrides, parse_seeds
 from spherenorm_experiments.store import Store
 
 

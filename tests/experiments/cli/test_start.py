@@ -13,7 +13,7 @@ from commands import ROOT, STUDY, invoke
 
 import spherenorm_experiments.layouts as layout_module
 from spherenorm import bind, recipe_names
-from spherenorm_experiments.comparing import find_study, study_classes
+from spherenorm_experiments.comparison import find_study, study_classes
 from spherenorm_experiments.layouts import FOLDER, Layout
 from spherenorm_experiments.lookup import find_task_class, registered
 

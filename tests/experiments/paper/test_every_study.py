@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 from running import run_study, shown
 
-from spherenorm_experiments.comparing import find_study, study_classes
-from spherenorm_experiments.comparison import Comparison
+from spherenorm_experiments.comparison import Comparison, find_study, study_classes
 from spherenorm_experiments.execute import resolve
-from spherenorm_experiments.page import write_report
 from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.report import Section, write_report
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.sections import Section
 from spherenorm_experiments.store import Store
 from spherenorm_experiments.tables import FORMATS
 from spherenorm_experiments.task import Task

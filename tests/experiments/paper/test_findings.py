@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.report import Section
 from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.sections import Section
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.verdict import Claim, Decision, adjust_for_multiplicity, evaluate_claim
 from spherenorm_paper import thirteen

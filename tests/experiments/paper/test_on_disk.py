@@ -6,7 +6,7 @@ import pytest
 import torch
 from miniatures import WRITERS
 
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.layouts import FOLDER, layouts
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.plan import Plan

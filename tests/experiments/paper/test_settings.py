@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from spherenorm_experiments.comparing import find_study, study_classes
+from spherenorm_experiments.comparison import find_study, study_classes
+from spherenorm_experiments.lookup import load_recipe
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Runs
 
 HEAD = ("study", "condition", "arm", "lr", "decay", "momentum", "batch", "epochs", "schedule",

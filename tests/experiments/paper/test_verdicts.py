@@ -6,8 +6,7 @@ from collections import defaultdict
 import pytest
 from running import shown
 
-from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import Comparison, Condition
+from spherenorm_experiments.comparison import Comparison, Condition, find_study
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec

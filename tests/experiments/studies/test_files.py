@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT, invoke
 
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from tests.harness import refuses

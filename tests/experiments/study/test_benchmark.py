@@ -10,12 +10,10 @@ import pytest
 from running import shown
 from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
-from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import Arm, Condition, Search, Setup
-from spherenorm_experiments.page import Compared
+from spherenorm_experiments.comparison import Arm, Condition, Search, Setup, find_study
 from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.report import Compared, Section
 from spherenorm_experiments.runs import NUMBERS, Place, Runs
-from spherenorm_experiments.sections import Section
 from spherenorm_experiments.tables import Cell
 from spherenorm_experiments.verdict import Claim, evaluate_claim
 from tests.experiments.fabricated import compared, result

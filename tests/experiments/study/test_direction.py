@@ -13,10 +13,9 @@ from scipy import stats
 from spherenorm_bench import PLAIN, SGD, SGDP, small_table
 
 from spherenorm_experiments.comparison import Arm
-from spherenorm_experiments.page import Compared
 from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.report import Compared, Section
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.sections import Section
 from tests.experiments.fabricated import result
 
 RISING, FALLING = "spherenorm_tiny:Tiny", "spherenorm_falling:Falling"

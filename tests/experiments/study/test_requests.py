@@ -10,10 +10,10 @@ from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments import campaign
 from spherenorm_experiments.campaign import estimate
-from spherenorm_experiments.comparing import Comparing, comparison_of, find_study
+from spherenorm_experiments.comparison import Comparing, comparison_of, find_study
 from spherenorm_experiments.plan import Plan, Request, read_requests
+from spherenorm_experiments.report import sections
 from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.sections import sections
 from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import RunFolder, Store
 from spherenorm_experiments.task import Task

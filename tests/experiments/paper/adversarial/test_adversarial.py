@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.lookup import find_task
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec

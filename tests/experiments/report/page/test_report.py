@@ -12,12 +12,10 @@ from running import run_study, shown
 from spherenorm_bench import SMALL_TABLE
 from spherenorm_tiny import TinyStudy
 
-from spherenorm_experiments.comparing import find_study, study_classes
-from spherenorm_experiments.comparison import Comparison, Condition
-from spherenorm_experiments.page import write_report
+from spherenorm_experiments.comparison import Comparison, Condition, find_study, study_classes
 from spherenorm_experiments.plan import Plan, Request, read_requests
+from spherenorm_experiments.report import Section, sections, write_report
 from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.sections import Section, sections
 from spherenorm_experiments.store import Store
 from spherenorm_experiments.tables import Cell
 from spherenorm_paper.thirteen import THIRTEEN, across, thirteen_table

@@ -13,12 +13,12 @@ from commands import invoke, run_tiny
 from running import run_study
 from spherenorm_tiny import TinyStudy
 
-from spherenorm_experiments import code
+from spherenorm_experiments import store as store_module
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan, read_requests
+from spherenorm_experiments.report import Section, sections
 from spherenorm_experiments.results import results_pages, write_results
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.sections import Section, sections
 from spherenorm_experiments.store import Store
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.findings import findings
@@ -148,12 +148,12 @@ def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
     requests = read_requests(Store(tmp_path))[0]
     (now,) = sections(Store(tmp_path), requests)
     assert now.notes == []
-    digest = code.file_digest
+    digest = store_module.file_digest
 
     def edited(path):
         return "edited" if path.name == "spherenorm_tiny.py" else digest(path)
 
-    monkeypatch.setattr(code, "file_digest", edited)
+    monkeypatch.setattr(store_module, "file_digest", edited)
     (later,) = sections(Store(tmp_path), requests)
     count = len(later.results)
     assert later.notes == [

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from spherenorm_experiments.entries import training_of
+from spherenorm_experiments.comparison_report import training_of
 from spherenorm_experiments.pictures import empty_figure, within_percent
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.tables import (

@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 
 from spherenorm.support import one_line
-from spherenorm_experiments.cli._look import show_page
-from spherenorm_experiments.cli._options import (
+from spherenorm_experiments.cli.look import show_page
+from spherenorm_experiments.cli.options import (
     DEFAULT_OUT,
     FAILED,
     Data,
@@ -53,7 +53,7 @@ def run(
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
-    from spherenorm_experiments.comparing import find_study, study_classes
+    from spherenorm_experiments.comparison import find_study, study_classes
     from spherenorm_experiments.layouts import use_folder
 
     chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
@@ -105,7 +105,7 @@ def compare(
     The store keeps the comparison as it keeps a study: `resume`, `status`, `report` and `export`
     work on it.
     """
-    from spherenorm_experiments.comparing import Comparing, comparison_of
+    from spherenorm_experiments.comparison import Comparing, comparison_of
 
     plan = _plan(asked)
     given = dict(plan.overrides)
@@ -131,7 +131,7 @@ def compare(
 @with_fields
 def resume(*, how: Execution) -> None:
     """Finish everything that was ever asked of the store."""
-    from spherenorm_experiments.comparing import COMMAND, find_study
+    from spherenorm_experiments.comparison import COMMAND, find_study
     from spherenorm_experiments.execute import Resolver
     from spherenorm_experiments.jobs import find_backend
     from spherenorm_experiments.plan import read_requests
@@ -166,7 +166,7 @@ def resume(*, how: Execution) -> None:
 def _show_comparison(study: Study, store: Store) -> bool:
     """Print the verdicts of a comparison and write its page; return True if a part of it raised."""
     from spherenorm_experiments.plan import read_requests
-    from spherenorm_experiments.sections import sections
+    from spherenorm_experiments.report import sections
 
     found = sections(store, read_requests(store)[0], {study.name})
     return bool(show_page(found, store.root / f"{study.name}.html"))
@@ -180,7 +180,7 @@ def _plan(asked: Request, *, real: bool = False) -> Plan:
     """
     import torch
 
-    from spherenorm_experiments.comparing import parse_overrides, parse_seeds
+    from spherenorm_experiments.comparison import parse_overrides, parse_seeds
     from spherenorm_experiments.plan import Plan
 
     try:

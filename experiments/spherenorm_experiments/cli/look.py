@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from spherenorm.support import one_line, unknown_name
-from spherenorm_experiments.cli._options import (
+from spherenorm_experiments.cli.options import (
     DEFAULT_OUT,
     FAILED,
     NOTE,
@@ -30,7 +30,7 @@ from spherenorm_experiments.store import BULKY
 
 if TYPE_CHECKING:
     from spherenorm_experiments.layouts import Layout
-    from spherenorm_experiments.sections import Section
+    from spherenorm_experiments.report import Section
 
 LISTED = 12
 """More claims than these are counted on a terminal; the page has them."""
@@ -45,7 +45,7 @@ RESULTS = Path("experiments/results")
 def list_(as_json: AsJson = False) -> None:
     """The studies, tasks and recipes."""
     from spherenorm import bind, recipe_names
-    from spherenorm_experiments.comparing import find_study, study_classes
+    from spherenorm_experiments.comparison import find_study, study_classes
     from spherenorm_experiments.lookup import load_registered, registered
 
     found = {
@@ -147,7 +147,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     Returns:
         The problems of its sections, which are said too.
     """
-    from spherenorm_experiments.page import Compared, is_comparison, write_report
+    from spherenorm_experiments.report import Compared, is_comparison, write_report
 
     claims, problems = write_report(found, path)
     notes = [f"{section.label}: {note}" for section in found for note in section.notes]
@@ -173,7 +173,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
 
 def _show_claims(claims: Sequence[Mapping[str, Any]]) -> None:
     """Print the claims, or how many there are."""
-    from spherenorm_experiments.sections import groups
+    from spherenorm_experiments.report import groups
     from spherenorm_experiments.verdict import AGAINST, FOR
 
     if len(claims) > LISTED:
@@ -244,9 +244,9 @@ def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bo
     Raises:
         ValueError: a name is wrong, or the store has no such study.
     """
-    from spherenorm_experiments.comparing import find_study
+    from spherenorm_experiments.comparison import find_study
     from spherenorm_experiments.plan import read_requests
-    from spherenorm_experiments.sections import sections
+    from spherenorm_experiments.report import sections
 
     store = existing_store(out)
     requests, unusable = read_requests(store)
