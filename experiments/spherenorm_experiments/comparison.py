@@ -28,8 +28,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from spherenorm.support import did_you_mean, look_up, unknown_name
 from spherenorm_experiments.comparison_report import (
-    Entry,
-    entry_of,
+    ArmResult,
+    arm_result_of,
     pictures_of,
     tables_of,
     unit_and_margin,
@@ -119,12 +119,12 @@ class Comparison(Study):
         self.arms = [a if isinstance(a, Arm) else Arm(a.rpartition(":")[2], recipe=a) for a in arms]
         self.first_seed, self._tune = first_seed, tune
         self.seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12, **(seeds or {})}
-        self.has_real = any(condition.real for condition in self.conditions)
+        self.uses_paper_data = any(condition.real for condition in self.conditions)
         self.rows = list(claims)
         """Claims beside those about the scores."""
         self.scored, self.measures = scored, dict(measures or {})
         _require(self)
-        self.departures = (*departures, *_left_out(self))
+        self.departures = (*departures, *_excluded_conditions(self))
 
     def claim(self, name: str, relation: str, **more: Any) -> Callable[[Any], Any]:
         """A decorator: the function of the runs is the number of a claim; see `Claim`."""
@@ -164,7 +164,7 @@ class Comparison(Study):
         MINE = T6.with_arms("t6-mine", Arm("mine", {"lr": [1e-3, 1e-2]}, recipe="mymodule:mine"))
         """
         made, names = copy.copy(self), [arm.name for arm in arms]
-        made.name, made.found_as, made.arms = name, "", [*self.arms, *arms]
+        made.name, made.lookup_name, made.arms = name, "", [*self.arms, *arms]
         made.rows = list(self.rows)
         made.conditions = tuple(
             replace(each, arms=[*each.arms, *names] if each.arms else ())
@@ -179,7 +179,7 @@ class Comparison(Study):
         The smoke tier has one condition alone, the first; that of evidence those whose runs can be
         expected to decide, or the first with few seeds, whose norms and steps they do decide.
         """
-        on = [each for each in self.conditions if each.runs_in(plan.budgets, real=plan.real)]
+        on = [each for each in self.conditions if each.runs_in(plan.budget_tier, real=plan.real)]
         if plan.tier == "smoke":
             on = on[:1]
         elif plan.tier == "evidence" and not plan.real:
@@ -198,17 +198,17 @@ class Comparison(Study):
         on = self.comparisons if self.scored else []
         return [*(score_claim(condition, *pair) for condition, pair in on), *self.rows]
 
-    def entries(self, runs: Runs) -> list[Entry]:
+    def entries(self, runs: Runs) -> list[ArmResult]:
         """The arms with a run, by condition."""
 
-        def made() -> list[Entry]:
+        def made() -> list[ArmResult]:
             every = (
-                entry_of(runs, condition, arm, self.search(arm), self.against(arm))
+                arm_result_of(runs, condition, arm, self.search(arm), self.against(arm))
                 for condition, arm in itertools.product(self.conditions, self.arms)
             )
             return [entry for entry in every if entry is not None]
 
-        return runs.once(("entries", self), made)
+        return runs.cached(("entries", self), made)
 
     def tables(self, runs: Runs) -> list[Table]:
         return tables_of(self.entries(runs), self.conditions, self.measures)
@@ -216,7 +216,7 @@ class Comparison(Study):
     def pictures(self, runs: Runs) -> list[Picture]:
         return pictures_of(self.entries(runs))
 
-    def evaluated(self, runs: Runs) -> list[Decision]:
+    def evaluate_claims(self, runs: Runs) -> list[Decision]:
         """Each claim by itself.
 
         A score whose unit is not given has the one that its runs note. A pair that lacks runs has
@@ -232,7 +232,7 @@ def score_claim(
     parts = (condition.label, "score", ours.name, baseline.name)
 
     def difference(runs: Runs) -> pd.Series:
-        first, second = (runs.best(condition.label, arm.name) for arm in (ours, baseline))
+        first, second = (runs.selected(condition.label, arm.name) for arm in (ours, baseline))
         return first.test - second.test
 
     word, relation, direction = "higher", "> 0", ""
@@ -283,7 +283,7 @@ def _points(
     smoke, axes = plan.tier == "smoke", dict[Axis, tuple[float, ...]]()
     if not smoke:
         own = {arm.name: study.search(arm) for arm in arms}
-        every = {name: runs.every(condition.label, name) for name in own}
+        every = {name: runs.all_runs(condition.label, name) for name in own}
         axes = grown(own, every, _seeds(study, plan, condition))
     found: list[tuple[Arm, list[Point]]] = []
     for arm in arms:
@@ -302,7 +302,7 @@ def _trials(
     study: Comparison, plan: Plan, condition: Condition, arm: Arm, point: Mapping[str, Any]
 ) -> list[Trial]:
     """One trial for each seed."""
-    setup = condition.on(plan.budgets, real=plan.real)
+    setup = condition.on(plan.budget_tier, real=plan.real)
     task = setup.task or condition.task
     hyper_parameters = {**point, **setup.hyper_parameters}
     given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
@@ -318,7 +318,7 @@ def _trials(
         fields["epochs"] = max(1, round(arm.length * epochs))
     fields["options"] = setup.options
     place, seeds = Place(condition.label, arm.name), _seeds(study, plan, condition)
-    return study.seeded(plan, place, task, arm.recipe, hyper_parameters, seeds, **fields)
+    return study.make_trials(plan, place, task, arm.recipe, hyper_parameters, seeds, **fields)
 
 
 def _seeds(study: Comparison, plan: Plan, condition: Condition) -> Sequence[int]:
@@ -341,7 +341,7 @@ def _can_decide(study: Comparison, condition: Condition) -> bool:
     return not expected > MAX_DETECTABLE_RATIO * effect
 
 
-def _left_out(study: Comparison) -> Iterator[tuple[str, str, str, str]]:
+def _excluded_conditions(study: Comparison) -> Iterator[tuple[str, str, str, str]]:
     """The departures of conditions that the small tier leaves out, or the evidence tier alone."""
     count = study.seeds["evidence"]
     known = [each for each in study.conditions if each.runs_in("small", real=False)]
@@ -442,13 +442,13 @@ def own(given: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
     return common | {name: value for (owner, _, name), value in split if owner == optimizer}
 
 
-class Comparing(BaseModel):
+class CompareRequest(BaseModel):
     """Optimizers on a task, each tuned in as many trials, over the same ranges or its own.
 
-        >>> asked = Comparing(task="digits", optimizers="sgd, sgdp", search=["lr=1e-4:1e-1"])
+        >>> asked = CompareRequest(task="digits", optimizers="sgd, sgdp", search=["lr=1e-4:1e-1"])
         >>> str(asked)
         'compare {"task": "digits", "optimizers": ["sgd", "sgdp"], "search": {"lr": [0.0001, 0.1]}}'
-        >>> Comparing.from_text(str(asked)) == asked
+        >>> CompareRequest.from_text(str(asked)) == asked
         True
 
     Attributes:
@@ -477,7 +477,7 @@ class Comparing(BaseModel):
     fixed: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _fits(self) -> Comparing:
+    def _fits(self) -> CompareRequest:
         listed = ",".join(self.optimizers)
         if len(self.optimizers) < 2:
             raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
@@ -502,7 +502,7 @@ class Comparing(BaseModel):
         return f"{COMMAND} {json.dumps(self.model_dump(mode='json', exclude_defaults=True))}"
 
     @classmethod
-    def from_text(cls, text: str) -> Comparing:
+    def from_text(cls, text: str) -> CompareRequest:
         """The inverse of `str`."""
         return cls.model_validate_json(text.partition(" ")[2])
 
@@ -523,7 +523,7 @@ class Comparing(BaseModel):
             require_known(name, [*own(self.search, name), *own(self.fixed, name)])
 
 
-def comparison_of(asked: Comparing) -> Comparison:
+def build_comparison(asked: CompareRequest) -> Comparison:
     """The study that a comparison's arguments ask for."""
     short = [recipe.rpartition(":")[2] for recipe in asked.optimizers]
     arms = {
@@ -545,7 +545,7 @@ def comparison_of(asked: Comparing) -> Comparison:
         conditions=[Condition("", asked.task, Setup(fields=MEASURED), margin=asked.margin)],
         seeds=Study.seeds,
     )
-    study.found_as = str(asked)
+    study.lookup_name = str(asked)
     return study
 
 
@@ -601,7 +601,7 @@ def find_study(name: str) -> Study:
         ValueError: there is no such study.
     """
     if name.startswith(f"{COMMAND} "):
-        return comparison_of(Comparing.from_text(name))
+        return build_comparison(CompareRequest.from_text(name))
     path, _, attribute = name.partition(":")
     lookup_name = name
     if path.endswith(".py"):
@@ -619,7 +619,7 @@ def find_study(name: str) -> Study:
         found = load_registered("STUDIES", name.lower())
     with users_code("study", name):
         study: Study = found() if isinstance(found, type) else found
-    study.found_as = lookup_name if ":" in name or path.endswith(".py") else study.name
+    study.lookup_name = lookup_name if ":" in name or path.endswith(".py") else study.name
     return study
 
 
@@ -659,8 +659,8 @@ def _is_study(value: Any) -> bool:
 
 def name_of(study: Study) -> str:
     """Return the name by which `find_study` finds the study again."""
-    if study.found_as or isinstance(study, Comparison):
-        return study.found_as or study.name
+    if study.lookup_name or isinstance(study, Comparison):
+        return study.lookup_name or study.name
     cls = type(study)
     address = f"{cls.__module__}:{cls.__name__}"
     return study.name if address in registered("STUDIES").values() else address

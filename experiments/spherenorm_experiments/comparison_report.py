@@ -44,7 +44,7 @@ from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, interval, mean, p
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class ArmResult:
     """An arm on a condition that has run.
 
     Attributes:
@@ -176,12 +176,12 @@ class Entry:
         return [self.condition.paper.get(name, {}).get(self.arm.name) for name in names]
 
 
-def entry_of(
+def arm_result_of(
     runs: Runs, condition: Condition, arm: Arm, search: Search, against: Sequence[str]
-) -> Entry | None:
+) -> ArmResult | None:
     """An arm on a condition; None without a run."""
     place = Place(condition.label, arm.name)
-    every, chosen = runs.of(*place), runs.best(*place)
+    every, chosen = runs.complete_grid(*place), runs.selected(*place)
     if every.empty:
         return None
     if every.validation.isna().all():  # a task without a score
@@ -191,14 +191,14 @@ def entry_of(
     tried = tried.rename(columns={"validation": "score"}).reset_index()
     for name in (n for n in map(hyper, search.names) if n in every and every[n].notna().any()):
         tried[name] = points[name].first().to_numpy()
-    base = runs.best(condition.label, against[0]) if against else None
-    return Entry(
-        condition, arm, search, against, runs.every(*place), every, chosen, base, tried,
+    base = runs.selected(condition.label, against[0]) if against else None
+    return ArmResult(
+        condition, arm, search, against, runs.all_runs(*place), every, chosen, base, tried,
         runs.lacking.get(place, 0),
     )  # fmt: skip
 
 
-def metric_of(entries: Sequence[Entry]) -> str:
+def metric_of(entries: Sequence[ArmResult]) -> str:
     """The quantity of the score, as the runs have noted it: the task may not be here."""
     noted = (item.summary.get("metric") for entry in entries for item in entry.ended.run)
     return next(filter(None, noted), "score")
@@ -216,7 +216,7 @@ def with_direction(metrics: Iterable[tuple[str, Better]]) -> str:
     return "; ".join(f"{', '.join(names)}, {better} is better" for better, names in named.items())
 
 
-def unit_and_margin(condition: Condition, entries: Sequence[Entry]) -> tuple[str, float | None]:
+def unit_and_margin(condition: Condition, entries: Sequence[ArmResult]) -> tuple[str, float | None]:
     """The unit of a difference of scores, and the margin within which two are equivalent."""
     unit = condition.unit
     if unit is None:  # percentage points, or none
@@ -273,7 +273,7 @@ MEASURES: Measures = {
 
 
 def tables_of(
-    entries: Sequence[Entry], conditions: Sequence[Condition], more: Measures
+    entries: Sequence[ArmResult], conditions: Sequence[Condition], more: Measures
 ) -> list[Table]:
     """Scores, norms and grids; none of which no run has a number.
 
@@ -292,7 +292,7 @@ def tables_of(
     return [table for table in tables if table.rows]
 
 
-def pictures_of(entries: Sequence[Entry]) -> list[Picture]:
+def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
     """Condition by condition: scores at each point, differences, and the chosen runs' curves."""
     pictures = []
     for own in _by_condition(entries):
@@ -312,17 +312,17 @@ def pictures_of(entries: Sequence[Entry]) -> list[Picture]:
     return drawn(pictures)
 
 
-def _by_condition(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+def _by_condition(entries: Sequence[ArmResult]) -> Iterator[list[ArmResult]]:
     for label in dict.fromkeys(entry.condition.label for entry in entries):
         yield [entry for entry in entries if entry.condition.label == label]
 
 
-def _tuned(entries: Sequence[Entry]) -> list[str]:
+def _tuned(entries: Sequence[ArmResult]) -> list[str]:
     """The hyper-parameters that some arm is tuned in."""
     return list(dict.fromkeys(name for entry in entries for name in entry.search.names))
 
 
-def _at_each(entries: Sequence[Entry], name: str, metric: str) -> Picture:
+def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
     """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
     figure = empty_figure(name, f"test {metric}", log_x=True)
     known = [entry for entry in entries if hyper(name) in entry.tried]
@@ -362,7 +362,7 @@ def _at_each(entries: Sequence[Entry], name: str, metric: str) -> Picture:
     return Picture(figure, f"Test score at each {name} ({entries[0].condition.place}): {said}.")
 
 
-def _differences(entries: Sequence[Entry], metric: str) -> Picture:
+def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
     """The differences of the pairs: ticks are seeds, bars 95 % intervals."""
     figure, labels = empty_figure(f"difference, {metric}", ""), list[str]()
     colors = [color for color, _ in line_styles(entry.arm.recipe for entry in entries)]
@@ -396,7 +396,7 @@ def _differences(entries: Sequence[Entry], metric: str) -> Picture:
 
 
 def _scores(
-    entries: Sequence[Entry], conditions: Sequence[Condition], quoted: Sequence[str]
+    entries: Sequence[ArmResult], conditions: Sequence[Condition], quoted: Sequence[str]
 ) -> Table:
     """The chosen runs: hyper-parameters, metrics of the test set, and paired differences."""
     metrics = (name for own in _by_condition(entries) for name in _metrics_of(own))
@@ -434,7 +434,7 @@ def _scores(
     return Table(title, headings, rows, " ".join(filter(None, note)))
 
 
-def _metrics_of(entries: Sequence[Entry]) -> list[str]:
+def _metrics_of(entries: Sequence[ArmResult]) -> list[str]:
     """The metrics of a condition; those that the paper has come first, and then the score."""
     runs = [run for each in entries for run in each.runs]
     score = filter(None, (run.summary.get("score") for run in runs))
@@ -444,7 +444,7 @@ def _metrics_of(entries: Sequence[Entry]) -> list[str]:
     return list(dict.fromkeys([*quoted, *named]))
 
 
-def _differing(entries: Sequence[Entry]) -> dict[str, dict[Place, str]]:
+def _differing(entries: Sequence[ArmResult]) -> dict[str, dict[Place, str]]:
     """The hyper-parameters that some arm fixes and in which some differ, by name."""
     fixed = dict.fromkeys(name for entry in entries for name in entry.best)
     values = {entry.place: entry.every_value for entry in entries}
@@ -464,7 +464,7 @@ def _value(value: Any) -> str:
     return "" if value is None else json.dumps(value, default=str)
 
 
-def _norms(entries: Sequence[Entry], measures: Measures, quoted: Sequence[str]) -> Table:
+def _norms(entries: Sequence[ArmResult], measures: Measures, quoted: Sequence[str]) -> Table:
     rows: list[list[Content]] = [
         [str(entry.place), *means, *entry.quoted(quoted)]
         for entry, means in _with_means(entries, list(measures.values()))
@@ -480,7 +480,7 @@ def _is_known(cell: Content) -> bool:
     return bool(cell) and (not isinstance(cell, Cell) or cell.known or cell.diverged > 0)
 
 
-def _grids(entries: Sequence[Entry]) -> Table:
+def _grids(entries: Sequence[ArmResult]) -> Table:
     """The grids: how many points there were, what became of them, and how far apart they score."""
     rows: list[Row] = []
     for entry in entries:
@@ -503,7 +503,7 @@ def _grids(entries: Sequence[Entry]) -> Table:
     return Table("Tuning", (*columns, "test, best point", "median", "worst"), rows, note)
 
 
-def _equal_points(entries: Sequence[Entry]) -> Table:
+def _equal_points(entries: Sequence[ArmResult]) -> Table:
     """The difference of each pair at each point that both have, and over all of these."""
     of = {entry.place: entry for entry in entries}
     pairs = [(x, of.get(Place(x.condition.label, base))) for x in entries for base in x.against]
@@ -536,15 +536,15 @@ def _equal_points(entries: Sequence[Entry]) -> Table:
 
 
 def _with_means(
-    entries: Sequence[Entry], keys: Sequence[tuple[Key, str]]
-) -> Iterator[tuple[Entry, list[Cell]]]:
+    entries: Sequence[ArmResult], keys: Sequence[tuple[Key, str]]
+) -> Iterator[tuple[ArmResult, list[Cell]]]:
     """Each arm with its means, over the seeds that the arms of its condition share."""
     for own in _by_condition(entries):
         columns = [column([_measured(x, key) for x in own], form) for key, form in keys]
         yield from ((entry, [cells[i] for cells in columns]) for i, entry in enumerate(own))
 
 
-def _measured(entry: Entry, key: Key) -> pd.Series:
+def _measured(entry: ArmResult, key: Key) -> pd.Series:
     """A number of the chosen runs; of one that diverged infinity, so that no mean holds it."""
     values = number(entry.chosen, key)
     return values.mask(entry.chosen.goodness == -math.inf, math.inf) if key in WORST else values

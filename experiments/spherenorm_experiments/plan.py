@@ -58,7 +58,7 @@ class Plan:
             raise unknown_name("tier", self.tier, TIERS)
 
     @property
-    def common(self) -> Plan:
+    def without_seeds(self) -> Plan:
         """The plan without its choice of seeds.
 
         Results of plans that have this in common belong together.
@@ -66,7 +66,7 @@ class Plan:
         return replace(self, seeds=None)
 
     @property
-    def budgets(self) -> str:
+    def budget_tier(self) -> str:
         """The tier whose budgets runs have: that of evidence has more seeds, not longer runs."""
         return "small" if self.tier == "evidence" else self.tier
 

@@ -23,7 +23,12 @@ from markupsafe import Markup, escape
 from spherenorm.support import one_line
 from spherenorm_experiments.campaign import planned_trials
 from spherenorm_experiments.comparison import INTERIM, Comparison, find_study
-from spherenorm_experiments.comparison_report import Entry, metric_of, training_of, with_direction
+from spherenorm_experiments.comparison_report import (
+    ArmResult,
+    metric_of,
+    training_of,
+    with_direction,
+)
 from spherenorm_experiments.lookup import RecipeError, study_packages
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import TIERS, Plan, Request
@@ -97,7 +102,7 @@ class Section:
     @functools.cached_property
     def decisions(self) -> list[Decision]:
         """Of all claims of the study."""
-        decided = self.study.decided(self.results)
+        decided = self.study.decide_claims(self.results)
         if self.decides:
             return decided
         return [without_verdict(each, "the smoke tier decides nothing") for each in decided]
@@ -119,7 +124,7 @@ def sections(
     """
     by_setting: dict[tuple[str, str], list[Request]] = {}
     for request in requests:
-        setting = json.dumps(request.plan.common.to_json(), sort_keys=True)
+        setting = json.dumps(request.plan.without_seeds.to_json(), sort_keys=True)
         for name in request.studies:
             by_setting.setdefault((name, setting), []).append(request)
     made = []
@@ -134,7 +139,7 @@ def sections(
             warnings.warn(left_out, StoreWarning, stacklevel=2)
             continue
         old = [list(modules) for item in results if (modules := store.changed(item.code))]
-        made.append(Section(study, asked[0].plan.common, results, old))
+        made.append(Section(study, asked[0].plan.without_seeds, results, old))
     return sorted((section for section in made if section.results.planned), key=_order)
 
 
@@ -342,7 +347,7 @@ def _shown(section: Section) -> dict[str, Any] | None:
     study, results = section.study, section.results
     parts: dict[str, Callable[[], list[Any]]] = {
         "claims": lambda: [claim.to_json() for claim in section.decisions],
-        "tables": lambda: study.every_table(results),
+        "tables": lambda: study.all_tables(results),
         "pictures": lambda: study.pictures(results),
     }
     made: dict[str, list[Any]] = {}
@@ -398,7 +403,7 @@ class Sentence(NamedTuple):
         return f"{self.text}: {self.word} {self.reason}".rstrip()
 
 
-def _searched(entry: Entry) -> str:
+def _searched(entry: ArmResult) -> str:
     """The number of an arm's trials, and what they span."""
     count, spans = len(entry.tried), []
     for name in (name for name in entry.search.names if hyper(name) in entry.tried):

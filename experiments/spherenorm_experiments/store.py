@@ -216,7 +216,7 @@ class Store:
     def find(self, names: Iterable[str]) -> dict[str, Row]:
         """Of the runs of these names those that have ended and count."""
         rows = self._rows_of(set(names))
-        return self._best((row.name, row) for row in rows if self.counts(row.code))
+        return self._best((row.name, row) for row in rows if self.is_accepted(row.code))
 
     def newest(self, specs: Iterable[Spec]) -> dict[str, Row]:
         """Of these specs those that have ended, by `spec_name`: the current row, else the newest.
@@ -232,7 +232,7 @@ class Store:
         kept = [row for row in rows if row.data == data[_task(row)]]
         return self._best((row.name.rpartition("-")[0], row) for row in kept)
 
-    def counts(self, code: Sequence[str]) -> bool:
+    def is_accepted(self, code: Sequence[str]) -> bool:
         """True for code that is here, or for any if it is accepted."""
         return self.accept_code or self.is_current(code)
 

@@ -226,13 +226,13 @@ def mean_of(series: pd.Series, form: str) -> Cell:
 _NUMBER = re.compile(r"-?[0-9.]+")
 
 
-def table_of(text: str) -> list[dict[str, Any]]:
+def parse_table(text: str) -> list[dict[str, Any]]:
     """The rows of a table that is written as text, with columns two or more spaces apart.
 
     A number of the paper's keeps its digits, and its spread stands behind it. True, False and None
     are these; a `-` is a missing number.
 
-        >>> rows = table_of('''
+        >>> rows = parse_table('''
         ...     row     wide   AdamW       AdamP
         ...     plain   False  23.38±0.05  23.26
         ... ''')
@@ -243,10 +243,10 @@ def table_of(text: str) -> list[dict[str, Any]]:
     return [{name: _read(cell) for name, cell in zip(head, line, strict=True)} for line in lines]
 
 
-def printed(numbers: str) -> list[Cell]:
+def parse_cells(numbers: str) -> list[Cell]:
     """The paper's numbers, with the digits that it prints.
 
-    >>> [str(cell) for cell in printed("1.35 4.30")]
+    >>> [str(cell) for cell in parse_cells("1.35 4.30")]
     ['1.35', '4.30']
     """
     return [_read(number) for number in numbers.split()]

@@ -375,7 +375,7 @@ class _Loop:
         folder, store, found = self.run.folder, self.run.store, None
         if self.ranks.first:
             found = folder.load_checkpoint()
-            if found is None or not store.counts(found["code"]):
+            if found is None or not store.is_accepted(found["code"]):
                 found = None
                 folder.clear()
             else:

@@ -286,7 +286,7 @@ class Claim:
     """A number by seed, above a bound, below it, or near it.
 
         def halved(runs):
-            sgdp, sgd = runs.best("digits", "SGDP"), runs.best("digits", "SGD")
+            sgdp, sgd = runs.selected("digits", "SGDP"), runs.selected("digits", "SGD")
             return sgdp.growth / sgd.growth
 
         Claim("growth", "< 0.5", halved, "SGDP grows its norm less than half as much", ratio=True)
@@ -523,7 +523,7 @@ def evaluate_claim(claim: Claim, runs: Runs, compared: Sequence[Place] | None = 
     scale = 1.0
     if claim.is_performance and not claim.ratio:
         places = runs.places if compared is None else compared
-        scale = rounding_scale(*(runs.best(*place).test for place in places))
+        scale = rounding_scale(*(runs.selected(*place).test for place in places))
     series = value.astype(float).dropna()
     return decision if series.empty else _test_series(decision, series, runs.looks, scale)
 

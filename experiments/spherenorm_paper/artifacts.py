@@ -47,7 +47,7 @@ def artifacts_table() -> Table:
 def _set_ups(study: Study) -> tuple[str, str, str, str]:
     made = {real: study.trials(Plan("small", real=real), Runs()) for real in (False, True)}
     embedded = f"{len(made[False])} runs" if len(made[False]) > 1 else "1 run"
-    with_data = f"{len(made[True])} runs: {_theirs(study)}" if study.has_real else "the same"
+    with_data = f"{len(made[True])} runs: {_theirs(study)}" if study.uses_paper_data else "the same"
     both = sum("--data" in setting for setting, *_ in study.departures)
     departures = f"{len(study.departures)}, {both} with `--data`"
     return with_data, embedded, f"`{study.name}`, {_file(study)}", departures

@@ -59,7 +59,7 @@ class Line(NamedTuple):
     def scores(self) -> list[pd.Series]:
         """The test scores of both."""
         runs = self.section.results
-        return [runs.best(self.condition.label, arm.name).test for arm in self.pair]
+        return [runs.selected(self.condition.label, arm.name).test for arm in self.pair]
 
     @property
     def gain(self) -> float:

@@ -139,7 +139,7 @@ def _claim(quantity: str, name: str) -> Claim:
 
     def off(runs: Runs) -> pd.Series:
         """By how many percent at the worst point, by seed; empty if a point has no law."""
-        every = runs.of("", name).set_index("seed")
+        every = runs.complete_grid("", name).set_index("seed")
         law = number(every, predicted, worst=1.0)
         if law.isna().any():
             return pd.Series(dtype=float)
@@ -174,7 +174,7 @@ class EquilibriumStudy(Study):
         for name, (fixed, pairs) in OPTIMIZERS.items():
             rates, decays = (list(column) for column in zip(*pairs, strict=True))
             setting = {**fixed, "lr": rates, "weight_decay": decays}
-            trials += self.seeded(
+            trials += self.make_trials(
                 plan,
                 Place("", name),
                 "invariant_mlp:Mlp",
@@ -188,7 +188,7 @@ class EquilibriumStudy(Study):
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for place in runs.places:
-            for _, own in runs.every(*place).groupby("point", sort=False):
+            for _, own in runs.all_runs(*place).groupby("point", sort=False):
                 point = own.run.iloc[0].spec.hyper_parameters
                 cells = [Cell(point.get(key), "g") for key in ("lr", "weight_decay")]
                 for keys in QUANTITIES.values():

@@ -59,7 +59,7 @@ def losses(runs: Runs, condition: str, arm: str) -> pd.DataFrame:
 
     A run that diverged, or does worse than a uniform model, has the loss of that.
     """
-    own = runs.of(condition, arm)
+    own = runs.complete_grid(condition, arm)
     loss = (-own.test.astype(float)).fillna(UNIFORM).clip(upper=UNIFORM)
     table = own.assign(octave=np.log2(own.lr.astype(float)), loss=loss)
     return table.pivot(index="seed", columns="octave", values="loss")
@@ -128,7 +128,7 @@ def drift(runs: Runs, arm: str) -> pd.Series:
 
 def _tuned(runs: Runs, arm: str) -> pd.Series:
     """Minus the test loss of each seed at the rate that it chooses, the mean over widths."""
-    return mean_over(runs.best(width, arm).test for width in _ran(runs))
+    return mean_over(runs.selected(width, arm).test for width in _ran(runs))
 
 
 def _against_decay(base: str, control: str) -> Iterator[Claim]:
@@ -159,14 +159,14 @@ class LrTransfer(Comparison):
     """The comparison, its curves, and the claims about them."""
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        known = {f"width {width}" for width in WIDTHS[plan.budgets]}
+        known = {f"width {width}" for width in WIDTHS[plan.budget_tier]}
         every = super().trials(plan, runs)
         return [trial for trial in every if trial.place.condition in known]
 
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for width, arm in itertools.product(_ran(runs), (arm.name for arm in self.arms)):
-            found, chosen = losses(runs, width, arm), runs.best(width, arm)
+            found, chosen = losses(runs, width, arm), runs.selected(width, arm)
             if len(found):
                 cells = [mean_of(-chosen.test, ".3f"), mean_of(best_octave(found), ".2f")]
                 cells += [mean_of(sensitivity(found), ".3f"), Cell(len(around_best(found)), "d")]

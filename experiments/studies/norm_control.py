@@ -71,7 +71,7 @@ def _claims(task: str, base: str, control: str) -> Iterator[Claim]:
 
     def of(runs: Runs, key: Key, control: str = control) -> pd.Series:
         """The mean of a number over the rates, by seed."""
-        every = runs.every(task, arm_of(base, control).name).groupby("lr")
+        every = runs.all_runs(task, arm_of(base, control).name).groupby("lr")
         return mean_over(number(own.set_index("seed"), key, math.inf) for _, own in every)
 
     def turns(name: str, key: Key, more: str = "") -> Claim:
@@ -119,9 +119,11 @@ class NormControl(Study):
         trials: list[Trial] = []
         for label, base, control in itertools.product(labels, BASES, CONTROLS):
             arm: Any = arm_of(base, control)
-            options = {"windows": WINDOWS[plan.budgets], "width": 32} if label == "bytes" else {}
-            for rate in arm.tune["lr"][RATES[plan.budgets]]:
-                trials += self.seeded(
+            options = (
+                {"windows": WINDOWS[plan.budget_tier], "width": 32} if label == "bytes" else {}
+            )
+            for rate in arm.tune["lr"][RATES[plan.budget_tier]]:
+                trials += self.make_trials(
                     plan, Place(label, arm.name), TASKS[label], arm.recipe,
                     {**arm.fixed, "lr": rate},
                     options=options, rest=REST, schedule="constant", probes=("norms", PROBE),
@@ -132,7 +134,7 @@ class NormControl(Study):
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for place in runs.places:
-            for rate, own in runs.every(*place).groupby("lr"):
+            for rate, own in runs.all_runs(*place).groupby("lr"):
                 cells = [mean_of(number(own, key, math.inf), f) for key, f in COLUMNS.values()]
                 rows.append((f"{place}, lr {rate:.3g}", *cells))
         note = (

@@ -31,7 +31,7 @@ def _warmed(arm: Arm) -> Arm:
 
 def _gain_at_best(runs: Runs, arm: str) -> pd.Series:
     """The gain of the warm-up in nats, each at the rate that a seed chooses."""
-    return runs.best("", f"{arm}, warm-up").test - runs.best("", arm).test
+    return runs.selected("", f"{arm}, warm-up").test - runs.selected("", arm).test
 
 
 def _gain_over_rates(runs: Runs, arm: str) -> pd.Series:

@@ -222,7 +222,7 @@ def export(
         text = ""
         try:
             for table in (
-                *section.study.every_table(section.results),
+                *section.study.all_tables(section.results),
                 claims_table(section.decisions),
             ):
                 title = COMMENTS[form].format(f"{section.label}: {table.title}")

@@ -34,7 +34,7 @@ from spherenorm_experiments.cli.options import (
 from spherenorm_experiments.store import Store, StoreError
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.campaign import Campaign, Pace
+    from spherenorm_experiments.campaign import Campaign, ProgressEstimate
     from spherenorm_experiments.plan import Plan
     from spherenorm_experiments.run import Job, Outcome
     from spherenorm_experiments.study import Study
@@ -59,10 +59,10 @@ def run(
     chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
     if data is not None:
         for study in chosen if studies else ():
-            if not study.has_real:
+            if not study.uses_paper_data:
                 lack = "has no runs on the paper's data sets"
                 raise ValueError(f"--data: study {study.name!r} {lack}")
-        chosen = [study for study in chosen if study.has_real]
+        chosen = [study for study in chosen if study.uses_paper_data]
         use_folder(data)
     campaign = _campaign(chosen, _plan(asked, real=data is not None), asked)
     if asked.dry_run:
@@ -105,15 +105,15 @@ def compare(
     The store keeps the comparison as it keeps a study: `resume`, `status`, `report` and `export`
     work on it.
     """
-    from spherenorm_experiments.comparison import Comparing, comparison_of
+    from spherenorm_experiments.comparison import CompareRequest, build_comparison
 
     plan = _plan(asked)
     given = dict(plan.overrides)
     own = {name: given.pop(name) for name in plan.overrides if ":" in name}
     words: dict[str, Any] = {"task": task, "optimizers": optimizers, "search": search}
     words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own}
-    request = Comparing.model_validate(words)
-    study = comparison_of(request)
+    request = CompareRequest.model_validate(words)
+    study = build_comparison(request)
     tuned = {name for arm in study.arms for name in study.search(arm).names}
     if clash := sorted({*given} & tuned):
         raise ValueError(f"--set {clash[0]!r}: --search tunes it")
@@ -154,7 +154,7 @@ def resume(*, how: Execution) -> None:
     failed = _ran(campaigns, how.as_json)
     if not how.as_json:
         asked = [study for campaign in campaigns for study in campaign.studies]
-        compared = {x.name: x for x in asked if x.found_as.startswith(f"{COMMAND} ")}
+        compared = {x.name: x for x in asked if x.lookup_name.startswith(f"{COMMAND} ")}
         for study in compared.values():
             failed |= _show_comparison(study, resolver.store)
         if len(compared) < len({study.name for study in asked}):
@@ -247,7 +247,7 @@ class _Line(ProgressColumn):
     max_refresh = 1.0
 
     def render(self, task: Task) -> RichTable:
-        pace: Pace | None = task.fields["pace"]
+        pace: ProgressEstimate | None = task.fields["pace"]
         line = RichTable.grid(padding=(0, 1))
         if pace is not None:
             share, seconds = pace.now()
@@ -268,10 +268,10 @@ class _Lines:
     """A line on the standard error for every tenth of a round's runs, where no bar is shown."""
 
     def __init__(self) -> None:
-        self.pace: Pace | None = None
+        self.pace: ProgressEstimate | None = None
         self.tenths = 0
 
-    def show(self, pace: Pace) -> None:
+    def show(self, pace: ProgressEstimate) -> None:
         """Print a line if another tenth of the runs has ended."""
         if pace is not self.pace:
             self.pace, self.tenths = pace, 0
@@ -290,7 +290,7 @@ def _shown(as_json: bool) -> Iterator[Any]:
     with Progress(_Line(), console=errors, disable=not visible, transient=True) as bar:
         line = bar.add_task("", total=None, pace=None)
 
-        def progress(outcome: Outcome | None, job: Job | None, pace: Pace) -> None:
+        def progress(outcome: Outcome | None, job: Job | None, pace: ProgressEstimate) -> None:
             bar.update(line, pace=pace)
             if not (errors.is_terminal or as_json):
                 lines.show(pace)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.runs import Result, Runs
-from spherenorm_experiments.tables import table_of
+from spherenorm_experiments.tables import parse_table
 from spherenorm_experiments.verdict import OURS, Claim, slug
 from spherenorm_paper.shared.claims import gain, of_metric, projection
 from spherenorm_paper.shared.detection import DETECTED
@@ -26,7 +26,7 @@ FIELDS = {"epochs": 200, "batch_size": 128, "schedule": "step-50-75"}
 PIXEL_STEP = 2 / 255
 """The length of a step of Madry et al. on CIFAR-10; the paper gives none."""
 
-ROWS = table_of("""
+ROWS = parse_table("""
     row          metric                    Adam   AdamP
     linf 8/255   attacked accuracy         56.58  66.28
     linf 8/255   clean accuracy            80.12  89.85
@@ -130,7 +130,7 @@ F4 = Comparison(
 def _sooner(runs: Runs) -> pd.Series:
     parts = []
     for condition in CONDITIONS:
-        theirs, ours = (runs.best(condition.label, name).run for name in PAIR)
+        theirs, ours = (runs.selected(condition.label, name).run for name in PAIR)
         last = {seed: _smoothed(item)[-1] for seed, item in theirs.items() if not item.diverged}
         shares = {s: _share_until(item, last[s]) for s, item in ours.items() if s in last}
         parts += [pd.Series(shares, dtype=float)] if shares else []

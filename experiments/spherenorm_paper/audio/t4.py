@@ -7,7 +7,7 @@ import torch
 from spherenorm import Chain, Rule, Scalar, State, Update, chain, hyper
 from spherenorm.recipes import adam, sgd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.tables import table_of
+from spherenorm_experiments.tables import parse_table
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
@@ -61,7 +61,7 @@ def adam_before_sgd(
     return chain(AdamThenSGD(first, second, total_steps or 1))
 
 
-ROWS = table_of("""
+ROWS = parse_table("""
     row           benchmark        task      data_set         epochs  metric    Adam + SGD  AdamW       AdamP       spread
     music tags    MagnaTagATune    tagging   magnatagatune    100     ROC-AUC   91.27±0.06  91.12±0.08  91.35±0.07  2.8
     music tags    MagnaTagATune    tagging   magnatagatune    100     PR-AUC    45.67±0.03  45.61±0.19  45.79±0.27  None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.tables import printed, table_of
+from spherenorm_experiments.tables import parse_cells, parse_table
 from spherenorm_paper.shared.claims import of_metric, projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.statements import says
 
 NAMES = ("Adam", "AdamP")
-ROWS = table_of("""
+ROWS = parse_table("""
     ours  theirs  Adam       AdamP      spread
     0.95  0.999   22.9±6.04  30.5±1.73  4.0
     0.9   0.997   63.0±0.48  70.9±1.31  3.2
@@ -20,10 +20,10 @@ ROWS = table_of("""
 """Our share of images with the colour of their class, the paper's, its unbiased accuracies with
 their deviations over three seeds (Table H.5), and our spread."""
 
-MEAN = dict(zip(NAMES, printed("61.9 68.0"), strict=True))
+MEAN = dict(zip(NAMES, parse_cells("61.9 68.0"), strict=True))
 """Over the paper's four shares."""
 
-NINE = table_of("""
+NINE = parse_table("""
     metric               Adam       AdamP
     unbiased accuracy    92.6±0.40  94.5±0.27
     biased accuracy      93.8±0.27  95.2±0.21

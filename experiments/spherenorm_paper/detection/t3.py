@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.tables import table_of
+from spherenorm_experiments.tables import parse_table
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.statements import says
 
-ROWS = table_of("""
+ROWS = parse_table("""
     detector   start       Adam   AdamP  theirs               spread  rate    epochs  schedule
     centernet  random      26.57  27.11  CenterNet, random    0.9     2.5e-4  140     cosine
     centernet  pretrained  28.29  29.05  CenterNet, ImageNet  1.1     2.5e-4  140     cosine

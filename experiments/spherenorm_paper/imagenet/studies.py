@@ -9,7 +9,7 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup, score_claim
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.tables import gap, table_of
+from spherenorm_experiments.tables import gap, parse_table
 from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
@@ -64,7 +64,7 @@ SGD, SGDP, ADAM, ADAMW, ADAMP = T2_ARMS = (
     _arm("AdamP", 1e-3, 1e-6, against=("AdamW",)),
 )
 
-T2_ROWS = table_of("""
+T2_ROWS = parse_table("""
     row                 network      batch_size  epochs  smoothed  ours  theirs  cites          SGD         SGDP        Adam        AdamW       AdamP       spread
     ResNet-18           resnet18     256         100     False     None  None    t2.outperform  70.47±0.16  70.70±0.06  68.05±0.06  70.39±0.07  70.82±0.06  2.7
     MobileNetV2         mobilenetv2  1024        150     True      None  None    t2.outperform  71.55±0.14  72.09±0.11  69.32±0.04  71.21±0.16  72.45±0.16  11
@@ -118,7 +118,7 @@ T2 = Comparison(
     departures=departures("t2"),
 )
 
-D2_ROWS = table_of("""
+D2_ROWS = parse_table("""
     row              network          side  parameters  paper  baseline  AdamP  epochs  spread
     EfficientNet-B0  efficientnet-b0  224   5.3         77.1   77.7      78.1   None    4.3
     EfficientNet-B1  efficientnet-b1  240   7.8         79.1   78.7      79.9   2       1.5
@@ -166,7 +166,7 @@ D2 = Comparison(
     departures=departures("d2"),
 )
 
-D3_ROWS = table_of("""
+D3_ROWS = parse_table("""
     row        ours  parts  theirs                       batch_size  large parts  AdamW  AdamP  spread
     batch 32   32    1      ResNet-50, ImageNet, batch 4k   4096        16     72.41  73.75  4.8
     batch 96   96    3      ResNet-50, ImageNet, batch 8k   8192        32     69.74  71.36  4.9
@@ -219,7 +219,7 @@ SMALL, *_, LARGE = D3_ROWS
 )  # fmt: skip
 def _grows(runs: Runs) -> pd.Series:
     small, large = (
-        runs.best(label, "AdamP").test - runs.best(label, "AdamW").test
+        runs.selected(label, "AdamP").test - runs.selected(label, "AdamW").test
         for label in ("batch 32", "batch 288")
     )
     return large - small
@@ -231,4 +231,4 @@ def _grows(runs: Runs) -> pd.Series:
     paper=gap(SMALL["AdamW"], LARGE["AdamW"]),
 )  # fmt: skip
 def _falls(runs: Runs) -> pd.Series:
-    return runs.best("batch 32", "AdamW").test - runs.best("batch 288", "AdamW").test
+    return runs.selected("batch 32", "AdamW").test - runs.selected("batch 288", "AdamW").test

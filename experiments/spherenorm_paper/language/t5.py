@@ -9,14 +9,14 @@ import pandas as pd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.comparison_report import invariant_share
 from spherenorm_experiments.runs import Runs, number
-from spherenorm_experiments.tables import gap, negative, table_of
+from spherenorm_experiments.tables import gap, negative, parse_table
 from spherenorm_experiments.verdict import OURS
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.statements import says
 
-ROWS = table_of("""
+ROWS = parse_table("""
     row          weight_norm  AdamW       AdamP       cites          theirs               spread
     weight norm  True         23.96±0.06  22.77±0.06  t5.normalized  Transformer-XL + WN  0.45
     plain        False        23.38±0.05  23.26±0.05  ours           Transformer-XL       0.26
@@ -88,14 +88,14 @@ T5 = Comparison(
 
 def _share(runs: Runs, label: str) -> float | None:
     """The percentage of invariant parameters: a count of the network, which no seed changes."""
-    own = runs.best(label, "AdamP")
+    own = runs.selected(label, "AdamP")
     return None if own.empty else float(number(own, invariant_share).mean())
 
 
 def _share_of_gain(runs: Runs) -> str:
     """The gain without normalization as a share of that with it."""
     plain, normalized = (
-        (runs.best(label, "AdamP").test - runs.best(label, "AdamW").test).mean()
+        (runs.selected(label, "AdamP").test - runs.selected(label, "AdamW").test).mean()
         for label in ("plain", "weight norm")
     )
     share = plain / normalized
@@ -106,7 +106,7 @@ def _share_of_gain(runs: Runs) -> str:
           paper="+0.12", cites=says("t5.plain"), note=_share_of_gain)  # fmt: skip
 def _as_adamw(runs: Runs) -> pd.Series:
     """AdamP and AdamW score alike without weight normalization, within the paper's difference."""
-    return runs.best("plain", "AdamP").test - runs.best("plain", "AdamW").test
+    return runs.selected("plain", "AdamP").test - runs.selected("plain", "AdamW").test
 
 
 @T5.claim("adamw.normalization-harms", "> 0", unit="perplexity", equivalence_margin=MARGIN,
@@ -114,7 +114,7 @@ def _as_adamw(runs: Runs) -> pd.Series:
           cites=says("t5.harms"))  # fmt: skip
 def _harms(runs: Runs) -> pd.Series:
     """AdamW scores higher without weight normalization than with it."""
-    return runs.best("plain", "AdamW").test - runs.best("weight norm", "AdamW").test
+    return runs.selected("plain", "AdamW").test - runs.selected("weight norm", "AdamW").test
 
 
 @T5.claim("adamp.normalization-helps", "> 0", unit="perplexity", equivalence_margin=MARGIN,
@@ -122,7 +122,7 @@ def _harms(runs: Runs) -> pd.Series:
           cites=says("t5.beats"))  # fmt: skip
 def _helps(runs: Runs) -> pd.Series:
     """AdamP with weight normalization scores higher than AdamW without."""
-    return runs.best("weight norm", "AdamP").test - runs.best("plain", "AdamW").test
+    return runs.selected("weight norm", "AdamP").test - runs.selected("plain", "AdamW").test
 
 
 @T5.claim("plain.invariant-share", "< 1", decision_margin=0.5, unit="%", cites=says("t5.none"))

@@ -12,14 +12,14 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Condition
 from spherenorm_experiments.runs import Result, Runs, across, number
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, table_of
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, parse_table
 from spherenorm_experiments.verdict import Claim, slug
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, points
 from spherenorm_paper.shared.detection import percent_right, statistics_of
 from spherenorm_paper.shared.network import COSINE_BATCHES
 
-ROWS = {float(row["delta"].value): row for row in table_of("""
+ROWS = {float(row["delta"].value): row for row in parse_table("""
     delta  variant  invariant  accuracy
     1      86.64    100        70.74
     0.2    100      100        70.83
@@ -80,12 +80,12 @@ def _cosines(item: Result, kind: str) -> np.ndarray:
 
 def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
     """The runs at a threshold, at the rate that a seed chooses at 0.1."""
-    return runs.best(network, _name(delta), by=_name(USUAL))
+    return runs.selected(network, _name(delta), by=_name(USUAL))
 
 
 def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
     """The range of 99 % of the cosines of each kind at 0.1 and one rate; empty without a run."""
-    own = runs.of(network, _name(USUAL))
+    own = runs.complete_grid(network, _name(USUAL))
     found: dict[str, tuple[float, float]] = {}
     for kind in PAPER_COSINES if len(own) else ():
         cosines = [_cosines(item, kind) for item in own.run[own.lr == own.lr.min()]]

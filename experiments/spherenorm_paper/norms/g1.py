@@ -10,13 +10,22 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Condition
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Runs, Trial, choose
-from spherenorm_experiments.tables import Cell, Row, Table, gap, mean_of, paper, printed, table_of
+from spherenorm_experiments.runs import Place, Runs, Trial, select_by_validation
+from spherenorm_experiments.tables import (
+    Cell,
+    Row,
+    Table,
+    gap,
+    mean_of,
+    paper,
+    parse_cells,
+    parse_table,
+)
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import higher, points
 
-ROWS = table_of("""
+ROWS = parse_table("""
     optimizer  α    ν     elsewhere  sphere  accuracy
     SGDG       0.1  0.1   0.01       0.2     66.00
     SGDG       0    0.1   0.01       0.2     67.85
@@ -53,7 +62,7 @@ RATES = {
 """Eight for every optimizer."""
 
 BEST = dict(zip(("SGD", "SGDP", "AdamW", "AdamP", "SGDG", "AdamG"),
-                printed("70.47 70.70 70.39 70.82 70.39 69.45"), strict=True))  # fmt: skip
+                parse_cells("70.47 70.70 70.39 70.82 70.39 69.45"), strict=True))  # fmt: skip
 """The paper's best accuracies."""
 
 EUCLIDEAN = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}
@@ -92,12 +101,12 @@ def _claims(name: str) -> list[Claim]:
     start, best = name.lower(), BEST[name]
 
     def at(runs: Runs, **variant: Any) -> pd.Series:
-        return runs.at("", _name(name, **variant), lr=tried[0]).test
+        return runs.at_point("", _name(name, **variant), lr=tried[0]).test
 
     def best_tried(runs: Runs) -> pd.Series:
-        own = runs.of("", name)
+        own = runs.complete_grid("", name)
         near = np.isclose(own.lr.astype(float).to_numpy()[:, None], tried, rtol=1e-6).any(axis=1)
-        return choose(own[near]).test
+        return select_by_validation(own[near]).test
 
     return [
         higher(f"{start}.regularization", lambda runs: at(runs) - at(runs, alpha=0.1),
@@ -107,14 +116,14 @@ def _claims(name: str) -> list[Claim]:
                lambda runs: at(runs, alpha=0.1) - at(runs, alpha=0.1, clip=False),
                f"{name}: the clipping has no effect on the score, within 1 pp, at the recommended "
                "rate", "g.nu", paper=gap(regularized, free)),
-        higher(f"{start}.tuning", lambda runs: runs.best("", name).test - at(runs),
+        higher(f"{start}.tuning", lambda runs: runs.selected("", name).test - at(runs),
                f"{name}: tuning its rate raises the score over the recommended rate",
                "g.essential", paper=_minus(best, clipped)),
         points(f"{start}.as-baseline", "= 0 ± 1",
                lambda runs: grid.gain(runs, "", name, baseline),
                f"Tuned {name} and tuned {baseline} score alike, within 1 pp", "g.comparable",
                paper=f"{best} against {BEST[baseline]}", primary=True),
-        higher(f"{start}.candidates", lambda runs: runs.best("", ours).test - best_tried(runs),
+        higher(f"{start}.candidates", lambda runs: runs.selected("", ours).test - best_tried(runs),
                f"{ours} scores higher than {name} at the best of the paper's three rates",
                "g.lower", paper=_minus(BEST[ours], max((r["accuracy"] for r in rows), key=str))),
         higher(f"{start}.projected", lambda runs: grid.gain(runs, "", ours, name),
@@ -138,13 +147,15 @@ class TableG1(grid.Grid):
             point |= {"momentum": 0.9} if row["optimizer"] == "SGDG" else {}
             rest, place = {**EUCLIDEAN, "lr": elsewhere}, Place("", _of_row(row))
             recipe = row["optimizer"].lower()
-            kept += self.seeded(plan, place, grid.RESNET18.task, recipe, point, rest=rest, **fields)
+            kept += self.make_trials(
+                plan, place, grid.RESNET18.task, recipe, point, rest=rest, **fields
+            )
         return kept
 
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for row in ROWS:
-            own = runs.at("", _of_row(row), lr=float(row["sphere"].value))
+            own = runs.at_point("", _of_row(row), lr=float(row["sphere"].value))
             elsewhere = (item.spec.rest and item.spec.rest["lr"] for item in own.run)
             own = own[[rate in (None, float(row["elsewhere"].value)) for rate in elsewhere]]
             if len(own):

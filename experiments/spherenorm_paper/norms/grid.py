@@ -101,7 +101,7 @@ def higher(
 
 def gain(runs: Runs, place: str, ours: str, baseline: str) -> pd.Series:
     """The difference of the test scores of two arms, each at the rate that a seed chooses."""
-    return runs.best(place, ours).test - runs.best(place, baseline).test
+    return runs.selected(place, ours).test - runs.selected(place, baseline).test
 
 
 def paths(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:

@@ -9,12 +9,12 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.runs import Runs, across
-from spherenorm_experiments.tables import Cell, gap, table_of
+from spherenorm_experiments.tables import Cell, gap, parse_table
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, higher, points, ratio
 
-ROWS = {float(row["momentum"].value): row for row in table_of("""
+ROWS = {float(row["momentum"].value): row for row in parse_table("""
     momentum  SGD norm  SGD    SGDP norm  SGDP   law  SGDP law
     0.5       7.60      67.57  6.88       67.75  3    1
     0.8       8.31      67.64  6.57       68.55  9    1
@@ -60,7 +60,7 @@ def _at(
 ) -> pd.DataFrame:
     """The runs at one rate for all momenta, or at one value of lr / (1 - momentum)."""
     rate = round(RATE * (1 - momentum) / 0.1, 10) if scaled else RATE
-    return runs.at(kind, _name(optimizer, momentum), lr=rate)
+    return runs.at_point(kind, _name(optimizer, momentum), lr=rate)
 
 
 def _least_step(runs: Runs) -> pd.Series:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from spherenorm_experiments.comparison import Arm, Condition
-from spherenorm_experiments.tables import gap, table_of
+from spherenorm_experiments.tables import gap, parse_table
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.shared.photographs import on_imagenet
 
 RATES = {"SGD": (0.03, 0.1, 0.3, 1.0, 3.0), "Adam": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)}
-ROWS = table_of("""
+ROWS = parse_table("""
     theirs       ours    width  SGD    SGDP, 92 %  SGDP   AdamW  AdamP, 92 %  AdamP  epochs  batch
     ResNet-18    -       32     70.47  70.54       70.70  70.39  70.64        70.82  100     256
     MobileNetV2  narrow  16     71.55  71.85       72.09  71.21  72.34        72.45  150     1024

@@ -9,12 +9,12 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.runs import Result, Runs, across
-from spherenorm_experiments.tables import Cell, gap, table_of
+from spherenorm_experiments.tables import Cell, gap, parse_table
 from spherenorm_experiments.verdict import Claim, slug
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, higher, points, ratio, spread_of
 
-ROWS = table_of("""
+ROWS = parse_table("""
     data     arm            first  last   score
     digits   SGD            1.35   4.34   67.94
     digits   SGD, wd 1e-6   1.35   4.08   67.89
@@ -79,7 +79,7 @@ def _condition(data: str, theirs: str, large: Setup) -> Condition:
 
 def _with(runs: Runs, optimizer: str, decay: str, share: float = 0.1) -> pd.DataFrame:
     """The runs of SGD or SGDP with a decay, at the rate that a seed chooses without."""
-    return runs.best("digits", _name(optimizer, decay, share), by=optimizer)
+    return runs.selected("digits", _name(optimizer, decay, share), by=optimizer)
 
 
 def _over_decays(runs: Runs, optimizer: str, key: str, share: float = 0.1) -> Iterator[pd.Series]:
@@ -106,11 +106,11 @@ def _of_pair(place: str, baseline: str, ours: str, theirs: str) -> list[Claim]:
     first, second = where + baseline, where + ours
     return [
         ratio(f"growth.{slug(second)}", "< 0.5",
-              lambda runs: runs.equal(place, (ours, baseline), number=grid.grown_over),
+              lambda runs: runs.at_common_rates(place, (ours, baseline), number=grid.grown_over),
               f"{second} grows its norm less than half as much as {first} at equal rates: the "
               "median of the rates", "t1.restrain", paper=theirs, primary=True),
         ratio(f"path.{slug(second)}", "> 1",
-              lambda runs: runs.equal(place, (ours, baseline), number=grid.paths),
+              lambda runs: runs.at_common_rates(place, (ours, baseline), number=grid.paths),
               f"{second} travels further on the sphere than {first} at equal rates: the median of "
               "the rates", "3.steps", primary=True),
     ]  # fmt: skip
@@ -131,7 +131,7 @@ def _of_ratio(share: float) -> list[Claim]:
     pairs, at = [(_name("SGDP", d, share), _name("SGD", d)) for d in SHARED[1:]], "wd ratio"
     return [
         claim(f"growth.sgdp.decay.ratio-{share:g}", "< 0",
-              lambda runs: runs.equal("digits", *pairs, number=grid.grown_more),
+              lambda runs: runs.at_common_rates("digits", *pairs, number=grid.grown_more),
               "SGDP grows its norm less than SGD with a decay of 1e-6 and 1e-5 at equal rates: the "
               f"median of the rates and decays, {at} {share:g}", "t1.restrain",
               paper="-2.01 and -1.40, of the printed growths"),
@@ -159,11 +159,12 @@ CLAIMS = [
     *_of_pair("digits", "AdamW", "AdamP", "1.73 / 8.71 = 0.20"),
     *_of_pair("tagging", "AdamW", "AdamP", "0.32 / 4.21 = 0.08"),
     ratio("growth.tagging.factor", f"< {2 / 13.2!r}",
-          lambda runs: runs.equal("tagging", ("AdamP", "AdamW"), number=grid.grown_over),
+          lambda runs: runs.at_common_rates("tagging", ("AdamP", "AdamW"), number=grid.grown_over),
           "Tagging: Adam's growth is more than 6.6 times AdamP's, half of the paper's factor: "
           "AdamP's over Adam's at equal rates, the median of the rates", "t1.tagging",
           paper="0.32 / 4.21 = 0.08"),
-    ratio("growth.adam.steps", "> 2", lambda runs: runs.best("digits", "AdamW").growth_over_moves,
+    ratio("growth.adam.steps", "> 2",
+          lambda runs: runs.selected("digits", "AdamW").growth_over_moves,
           "Adam's squared norm grows by more than twice the sum of its squared steps",
           "2.nesterov"),
     claim("decay.mitigates", "< 0",

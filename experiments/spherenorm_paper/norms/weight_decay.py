@@ -10,7 +10,15 @@ from itertools import product
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Condition, Setup
-from spherenorm_experiments.runs import Key, Result, Runs, across, choose, mean_over, number
+from spherenorm_experiments.runs import (
+    Key,
+    Result,
+    Runs,
+    across,
+    mean_over,
+    number,
+    select_by_validation,
+)
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, higher, points, ratio, spread_of
@@ -66,7 +74,7 @@ def _of(
 ) -> pd.Series:
     """A number of an optimizer with a decay, at the rate that a seed chooses at the reference."""
     name, reference = _name(optimizer, relative, share), _name(optimizer, 1.0)
-    return number(runs.best(_place(optimizer, part), name, by=reference), key, worst=0.0)
+    return number(runs.selected(_place(optimizer, part), name, by=reference), key, worst=0.0)
 
 
 def late_over_early(item: Result) -> float | None:
@@ -85,8 +93,8 @@ def late_over_early(item: Result) -> float | None:
 def _best(runs: Runs, optimizer: str) -> pd.Series:
     """The score of each seed at its best rate and decay."""
     pairs = [("cosine", x) for x in LOW] + [("high decay", x) for x in HIGH]
-    frames = [runs.of(_place(optimizer, part), _name(optimizer, x)) for part, x in pairs]
-    return choose(pd.concat(frames)).test
+    frames = [runs.complete_grid(_place(optimizer, part), _name(optimizer, x)) for part, x in pairs]
+    return select_by_validation(pd.concat(frames)).test
 
 
 def _of_schedule(part: str, baseline: str, ours: str) -> list[Claim]:
@@ -95,10 +103,11 @@ def _of_schedule(part: str, baseline: str, ours: str) -> list[Claim]:
     over = partial(grid.grown_over, since="norm_start")
 
     def at_each(runs: Runs, number: Callable[..., pd.Series]) -> pd.DataFrame:
-        return across(runs.equal(place, pair, number=number) for pair in pairs)
+        return across(runs.at_common_rates(place, pair, number=number) for pair in pairs)
 
     return [
-        ratio(f"growth.{end}", "< 0.5", lambda runs: runs.equal(place, pairs[0], number=over),
+        ratio(f"growth.{end}", "< 0.5",
+              lambda runs: runs.at_common_rates(place, pairs[0], number=over),
               f"Without weight decay {ours}'s norm grows less than half as much as {baseline}'s "
               f"at equal rates, {part}: the median of the rates", "f.prevent"),
         claim(f"growth.{end}.decay", "< 0",

@@ -71,7 +71,7 @@ def descent(
 
 def _at(runs: Runs, name: str, best: bool = False) -> pd.DataFrame:
     """The descents of a method at the rate of Figure 1, or at the method's own best rate."""
-    every = runs.every("", name)
+    every = runs.all_runs("", name)
     return at_best(every, SOLVED) if best else at_rate(every, LR)
 
 
@@ -157,7 +157,7 @@ class F1(Study):
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         steps = self.budget(plan, "cosine").epochs
-        groups = [PAPERS_START], range(1, STARTS[plan.budgets])
+        groups = [PAPERS_START], range(1, STARTS[plan.budget_tier])
         return [trial for starts in groups for name in METHODS
                 for trial in descent(name, steps, RATES, starts)]  # fmt: skip
 
@@ -186,13 +186,13 @@ class F1(Study):
 
 def _shown(runs: Runs, name: str) -> Result | None:
     """The run at the rate of Figure 1, or at the nearest one that did not diverge."""
-    first = runs.every("", name)
+    first = runs.all_runs("", name)
     alive = first[(first.seed == PAPERS_START) & np.isfinite(first.max_norm.astype(float))]
     return None if alive.empty else alive.run.iloc[int(np.log(alive.lr / LR).abs().argmin())]
 
 
 def _row(runs: Runs, name: str) -> Row:
-    shown, every = _shown(runs, name), runs.every("", name)
+    shown, every = _shown(runs, name), runs.all_runs("", name)
     if shown is None:
         return (name, Cell(None, missing="diverged"), *[""] * 7)
     best = at_best(every, SOLVED)

@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 def _step(runs: Runs) -> Step | None:
     """The step whose momentum points outward most; None if the run has not finished."""
-    ended = (item for item in runs.every("", METHOD).run if not item.diverged)
+    ended = (item for item in runs.all_runs("", METHOD).run if not item.diverged)
     if (item := next(ended, None)) is None:
         return None
     path = item.arrays["w"][:200]

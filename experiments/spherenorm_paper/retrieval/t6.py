@@ -9,7 +9,7 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.runs import Result, Runs, mean_over, number
-from spherenorm_experiments.tables import table_of
+from spherenorm_experiments.tables import parse_table
 from spherenorm_experiments.verdict import deviation, slug
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED, single_step, statistics_of
@@ -20,7 +20,7 @@ NAMES = ("AdamW", "AdamP")
 LAST_LAYER = "embedding.linear.weight"
 DELTA = 0.1
 
-ROWS = table_of("""
+ROWS = parse_table("""
     label                     glyphs       objective     loss         theirs    folder    AdamW      AdamP      spread
     few classes, triplet      few-classes  triplet       triplet      CUB       cub       57.9±0.91  58.2±0.62  4.2
     few classes, ProxyAnchor  few-classes  proxy-anchor  ProxyAnchor  CUB       cub       69.3±0.24  69.5±0.77  2.3
@@ -94,7 +94,7 @@ T6 = Comparison(
           "row: percent of the conditions")  # fmt: skip
 def _layer_wise(runs: Runs) -> float | None:
     """Of the network, which no seed changes: those in all of whose runs the audit says so."""
-    parts = [runs.best(condition.label, "AdamP").run for condition in CONDITIONS]
+    parts = [runs.selected(condition.label, "AdamP").run for condition in CONDITIONS]
     views = [{item.summary["views"].get(LAST_LAYER) for item in of} for of in parts if len(of)]
     return 100 * sum(found == {"layer"} for found in views) / len(views) if views else None
 
@@ -103,7 +103,7 @@ def _layer_wise(runs: Runs) -> float | None:
           text="The layer view of AdamP's test finds it more than 90 % of the time, mean over the "
           "conditions")  # fmt: skip
 def _found(runs: Runs) -> pd.Series:
-    frames = (runs.best(condition.label, "AdamP") for condition in CONDITIONS)
+    frames = (runs.selected(condition.label, "AdamP") for condition in CONDITIONS)
     return mean_over(number(frame, _found_as_layer, worst=-np.inf) for frame in frames)
 
 
@@ -117,7 +117,7 @@ def _found_as_layer(item: Result) -> float | None:
 
 def _excess(label: str, runs: Runs) -> pd.Series:
     """The gain minus the deviation."""
-    theirs, ours = (runs.best(label, name).test for name in NAMES)
+    theirs, ours = (runs.selected(label, name).test for name in NAMES)
     return ours - theirs - deviation(theirs[np.isfinite(theirs)])
 
 

@@ -62,13 +62,13 @@ def of_metric(condition: Condition, metric: str, baseline: str, ours: str) -> Cl
 
 def gain(runs: Runs, label: str, metric: str, pair: Pair) -> pd.Series:
     """A metric on the test set of the chosen runs: the second of a pair minus the first."""
-    first, second = (number(runs.best(label, name), f"test.{metric}") for name in pair)
+    first, second = (number(runs.selected(label, name), f"test.{metric}") for name in pair)
     return second - first
 
 
 def _left_alone(runs: Runs, on: Sequence[Condition], name: str) -> pd.Series:
     key = percent_right(DELTA, invariant=False)
-    return mean_over(number(runs.best(each.label, name), key, worst=-np.inf) for each in on)
+    return mean_over(number(runs.selected(each.label, name), key, worst=-np.inf) for each in on)
 
 
 def ratio_at_equal_rates(
@@ -94,11 +94,11 @@ def _by_rate(runs: Runs, condition: Condition, name: str) -> pd.DataFrame:
     """The runs of an arm whose norms were measured, by seed and rate."""
 
     def measured() -> pd.DataFrame:
-        every = runs.every(condition.label, name)
+        every = runs.all_runs(condition.label, name)
         known = np.array(["norms" in run.spec.probes for run in every.run], dtype=bool)
         return every[known].drop_duplicates(["seed", "lr"]).set_index(["seed", "lr"])
 
-    return runs.once(("by rate", condition.label, name), measured)
+    return runs.cached(("by rate", condition.label, name), measured)
 
 
 def _shared(runs: Runs, on: Sequence[Condition], pair: Pair) -> str:

@@ -188,10 +188,11 @@ class F3(Study):
         trials = []
         for name, method in METHODS.items():
             for steps, scale in search.SETTINGS if plan.tier != "smoke" else (search.REFERENCE,):
-                setting = {**method.setting, **search.points(method, plan.budgets)}
-                trials += self.seeded(
+                setting = {**method.setting, **search.points(method, plan.budget_tier)}
+                trials += self.make_trials(
                     plan, search.place(name, (steps, scale)), "rosenbrock", method.recipe, setting,
-                    range(STARTS[plan.budgets]), epochs=steps * reference // search.REFERENCE[0],
+                    range(STARTS[plan.budget_tier]),
+                    epochs=steps * reference // search.REFERENCE[0],
                     batch_size=1, schedule="linear", probes=(), options={"scale": scale},
                 )  # fmt: skip
         for name in METHODS:  # the best of each search once more, with its path
@@ -221,9 +222,9 @@ class F3(Study):
         )
         return [draw_sphere(items, dashes), *curves]
 
-    def evaluated(self, runs: Runs) -> list[Decision]:
+    def evaluate_claims(self, runs: Runs) -> list[Decision]:
         """A mean over the settings decides only if each of them has the same sign."""
-        every, pairs = super().evaluated(runs), {_closer(pair).name: pair for pair in PAIRS}
+        every, pairs = super().evaluate_claims(runs), {_closer(pair).name: pair for pair in PAIRS}
         mixed = {name for name, pair in pairs.items()
                  if len({value > 0 for value in pair.means(runs)}) > 1}  # fmt: skip
         return [without_verdict(d, "") if d.claim.name in mixed else d for d in every]

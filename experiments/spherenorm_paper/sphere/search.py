@@ -84,7 +84,7 @@ def points(method: Method, tier: str) -> dict[str, list[float]]:
 
 def searched(runs: Runs, method: str, setting: Setting = REFERENCE) -> pd.DataFrame:
     """All runs of the search of a method."""
-    return runs.every(*place(method, setting))
+    return runs.all_runs(*place(method, setting))
 
 
 def at_best_gap(

@@ -126,7 +126,7 @@ def null_verdicts(studies, seeds=12, start=0):
             for place, *columns in zip(places, scores, *sizes, strict=True)
             for seed, (score, start, last, path) in enumerate(zip(*columns, strict=True))
         ]  # fmt: skip
-        decided = study.decided(Runs(items))
+        decided = study.decide_claims(Runs(items))
         named = {each.claim.cites: [] for each in decided if each.kind == "paper"}
         for each in decided:
             if each.kind == "paper" and each.has_results and each.verdict != "equivalent":

@@ -286,7 +286,7 @@ def test_a_comparison_does_not_depend_on_the_unit_of_the_scores(unit):
         )  # fmt: skip
         on = [Condition(label, "digits", unit="", margin=1e-3 * unit) for label in ("", "other")]
         study = Comparison("x", arms=[*sides], tune={"lr": [0.1]}, conditions=on)
-        claim, _ = study.evaluated(runs)
+        claim, _ = study.evaluate_claims(runs)
         known = stats.ttest_1samp(gap, 0.0)
         expected = [unit * x for x in (np.mean(gap), *known.confidence_interval(0.95))]
         assert claim.verdict == verdict

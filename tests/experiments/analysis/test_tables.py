@@ -16,8 +16,8 @@ from spherenorm_experiments.tables import (
     column,
     gap,
     paper,
-    printed,
-    table_of,
+    parse_cells,
+    parse_table,
 )
 from spherenorm_experiments.verdict import paired_difference
 
@@ -45,13 +45,13 @@ def test_a_cell_is_shown(cell, text):
 
 
 def test_the_papers_numbers_keep_their_digits():
-    first, last = printed("1.30 55.9")
+    first, last = parse_cells("1.30 55.9")
     assert (str(first), str(last)) == ("1.30", "55.9")
     assert str(gap(last, first)) == "+54.60"
 
 
 def test_a_table_written_as_text_has_numbers_with_their_spreads_and_words():
-    (row,) = table_of("""
+    (row,) = parse_table("""
         row     wide   none  AdamW       AdamP  label
         a long  False  -     23.38±0.05  1e-4   x
     """)
@@ -64,7 +64,7 @@ def test_a_table_written_as_text_has_numbers_with_their_spreads_and_words():
         "x",
     ]
     with pytest.raises(ValueError, match="shorter"):
-        table_of("a  b\n1")
+        parse_table("a  b\n1")
 
 
 def test_a_row_of_another_length_is_refused():

@@ -41,7 +41,7 @@ def test_smoke(name, store):
             assert claim.verdict in ("inconclusive", "not tested"), claim.claim.text
     for recipe in {item.spec.recipe for item in results}:  # as much as may have ended
         part = results.where(lambda item, recipe=recipe: item.spec.recipe == recipe)
-        study.evaluated(part), study.tables(part), study.pictures(part)
+        study.evaluate_claims(part), study.tables(part), study.pictures(part)
 
 
 def test_every_other_study_starts(tmp_path):
@@ -65,7 +65,7 @@ def test_results_are_shown(name):
     shown_by(study, results)
     recipe = results.items[0].spec.recipe
     part = results.where(lambda item: item.spec.recipe == recipe)
-    study.evaluated(part), study.tables(part)
+    study.evaluate_claims(part), study.tables(part)
 
 
 EMBEDDED_ALONE = {
@@ -76,7 +76,7 @@ EMBEDDED_ALONE = {
 """Claims about which the paper's runs say nothing; rows of departures say why."""
 
 
-@pytest.mark.parametrize("name", [name for name in STUDIES if find_study(name).has_real])
+@pytest.mark.parametrize("name", [name for name in STUDIES if find_study(name).uses_paper_data])
 def test_the_papers_runs_have_a_number_for_what_embedded_runs_decide(name, monkeypatch):
     def drawn(folder, written, names):
         return [[np.full((6, 3), 1e-3), np.full((6, 1), 1e-3)] for _ in names]
@@ -86,7 +86,7 @@ def test_the_papers_runs_have_a_number_for_what_embedded_runs_decide(name, monke
     embedded = fabricated(name, 1) if name in WORLDS else compared(study, SMALL)
     real = compared(study, Plan("small", real=True))
     have, found = (
-        {each.claim.name for each in study.evaluated(runs) if each.has_results}
+        {each.claim.name for each in study.evaluate_claims(runs) if each.has_results}
         for runs in (embedded, real)
     )
     shown_by(study, real)
@@ -96,7 +96,7 @@ def test_the_papers_runs_have_a_number_for_what_embedded_runs_decide(name, monke
 
 def shown_by(study, results):
     """The claims of a study about its results, which its tables and pictures show without a gap."""
-    claims, tables = study.decided(results), study.tables(results)
+    claims, tables = study.decide_claims(results), study.tables(results)
     pictures = study.pictures(results)
     assert any(claim.has_results for claim in claims)
     assert tables or pictures
@@ -119,7 +119,7 @@ def shown_by(study, results):
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_without_results_says_so(name):
     study = find_study(name)
-    assert all(claim.verdict == "not tested" for claim in study.evaluated(Runs()))
+    assert all(claim.verdict == "not tested" for claim in study.evaluate_claims(Runs()))
     study.tables(Runs())
     study.pictures(Runs())
 
@@ -149,7 +149,7 @@ def test_every_statement_has_a_claim_or_a_reason():
 def test_claims_about_scores_say_what_they_could_find():
     """Of every row with a paper's effect the spread is known beforehand."""
     for study in (find_study(name) for name in study_classes()):
-        for decision in study.evaluated(Runs()):
+        for decision in study.evaluate_claims(Runs()):
             claim = decision.claim
             if isinstance(study, Comparison) and claim.primary and claim.effect:
                 assert claim.spread > 0, f"{study.name}.{claim.name}"
@@ -171,7 +171,7 @@ def test_identities_are_not_the_papers():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_claims_about_scores_and_times_are_performance(name):
-    for decision in find_study(name).evaluated(Runs()):
+    for decision in find_study(name).evaluate_claims(Runs()):
         text = decision.claim.text
         if re.search(r"\bscores?\b|accurac|more time|\bsteps of\b|correlation", text):
             assert decision.claim.is_performance, text
@@ -179,7 +179,7 @@ def test_claims_about_scores_and_times_are_performance(name):
 
 @pytest.mark.parametrize("name", sorted({*EVERY} - {"f2"}))
 def test_a_study_of_the_paper_says_where_its_settings_differ(name):
-    (settings,) = (t for t in find_study(name).every_table(Runs()) if t.title == "Settings")
+    (settings,) = (t for t in find_study(name).all_tables(Runs()) if t.title == "Settings")
     assert [column.heading for column in settings.columns[1:3]] == ["the paper's", "ours"]
     assert len(settings.rows) >= 3
 

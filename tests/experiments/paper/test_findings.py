@@ -61,7 +61,7 @@ def world():
             section = Section(study, Plan("small"), compared(study, Plan("small")))
             decisions = [
                 replace(each, p=1e-9, supported=verdict(each.claim.name))
-                for each in study.evaluated(section.results)
+                for each in study.evaluate_claims(section.results)
             ]  # fmt: skip
             decisions = [  # no embedded pictures are failures of other networks
                 Decision(each.claim) if "imagenet-a" in each.claim.name else each
@@ -156,7 +156,7 @@ def test_the_grassmann_optimizers_are_compared_at_the_papers_rates():
         *descents("SGDG", "sgdg", [1.0], {0.1: 4.0, 10.0: 1e-6}),
         *descents("SGDG, no clip", "sgdg", [1.0], {0.1: 0.7, 10.0: 1e-6}),
     ])  # fmt: skip
-    found = {each.claim.name: each.verdict for each in find_study("f3").decided(runs)}
+    found = {each.claim.name: each.verdict for each in find_study("f3").decide_claims(runs)}
     assert found["closer.gdp.sgdg"] == "supported"
     assert found["equally-close.sgdg-no-clip.gdp"] == "supported"
 
@@ -168,7 +168,7 @@ def test_a_grassmann_optimizer_that_ends_closer_is_no_contradiction(gap, verdict
         *descents("GDP", "sgdp", [1.1], {0.1: 0.6}),
         *descents("SGDG, no clip", "sgdg", [1.0], {0.1: gap}),
     ])  # fmt: skip
-    found = {each.claim.name: each.verdict for each in find_study("f3").decided(runs)}
+    found = {each.claim.name: each.verdict for each in find_study("f3").decide_claims(runs)}
     assert found["equally-close.sgdg-no-clip.gdp"] == verdict
     assert "g.quickly" in EVERY  # it speaks of both
 
@@ -185,7 +185,9 @@ def test_every_decay_counts_where_the_paper_speaks_of_all_settings():
             ("SGDP", 0.1, 1.5, 2.0), ("SGD", 1, 1.0, 2.0), ("SGDP", 1, 1.4, 1.0)]
         for seed in range(8)
     ])  # fmt: skip
-    found = {each.claim.name: each.verdict for each in find_study("weight-decay").decided(runs)}
+    found = {
+        each.claim.name: each.verdict for each in find_study("weight-decay").decide_claims(runs)
+    }
     assert found["growth.sgdp.step"] == "supported"
     assert found["growth.sgdp.step.decay"] == found["path.sgdp.step"] == "contradicted"
 
@@ -207,7 +209,7 @@ def test_weight_decay_does_not_preclude_the_surge():
     peaks = [3.2, 2.2, 200.0]
     gdm = descents("GDM + WD", "sgd", peaks, {0.1: 0.3}, decays=(1e-4, 0.05, 0.2))
     gdp = descents("GDP", "sgdp", [1.1], {0.1: 0.6})
-    found = {each.claim.name: each for each in find_study("f3").decided(Runs([*gdm, *gdp]))}
+    found = {each.claim.name: each for each in find_study("f3").decide_claims(Runs([*gdm, *gdp]))}
     surge = found["surge.gdm-wd"]
     assert surge.verdict == "supported"
     assert surge.numbers[0].number == pytest.approx(2.0)

@@ -125,7 +125,7 @@ adamg  0    0.1   0.1     0.5    1162
 """Table G.1: the recipe, alpha, nu, the rates elsewhere and on the sphere, the line of the text."""
 
 MIXTURE = "spherenorm_paper.audio.t4:adam_before_sgd"
-STUDIES = sorted(name for name in study_classes() if find_study(name).has_real)
+STUDIES = sorted(name for name in study_classes() if find_study(name).uses_paper_data)
 
 
 def trials_of(name):

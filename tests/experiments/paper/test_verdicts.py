@@ -25,7 +25,7 @@ def verdicts(name, worlds, lost=lambda recipe: False):
     """For each claim its verdicts in these worlds."""
     found = defaultdict(set)
     for world in worlds:
-        for claim in find_study(name).evaluated(fabricated(name, world, lost)):
+        for claim in find_study(name).evaluate_claims(fabricated(name, world, lost)):
             if claim.kind != "identity":
                 found[claim.claim.text].add(claim.verdict)
     return found
@@ -36,14 +36,14 @@ def decided(study, claims, results, monkeypatch):
     if isinstance(study, Comparison):
         return [evaluate_claim(claim, results) for claim in claims]
     monkeypatch.setattr(type(study), "claims", claims)
-    return study.evaluated(results)
+    return study.evaluate_claims(results)
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_claim_may_go_either_way(name, monkeypatch):
     """In one of many worlds it is confirmed, and in another refuted."""
     study, seen = find_study(name), defaultdict(set)
-    decisions = study.evaluated(fabricated(name, 0))
+    decisions = study.evaluate_claims(fabricated(name, 0))
     left = {d.claim.text: d.claim for d in decisions if d.kind != "identity"}
     for world in range(WORLDS):
         for decision in decided(study, [*left.values()], fabricated(name, world), monkeypatch):
@@ -98,7 +98,9 @@ def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
     for item in results.on("plain"):
         item.arrays["cosines_invariant"][:] = 0.0
     found = [
-        c for c in find_study("c1").evaluated(results) if c.claim.text.startswith("The cosines")
+        c
+        for c in find_study("c1").evaluate_claims(results)
+        if c.claim.text.startswith("The cosines")
     ]
     assert found[0].ours == "no results"
 

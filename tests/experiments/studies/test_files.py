@@ -28,9 +28,9 @@ def test_a_study_of_the_folder_asks_for_runs_and_has_claims(name):
     study = find_study(str(FOLDER / f"{name}.py"))
     assert study.trials(Plan("smoke"), Runs())
     assert {claim.cites.kind for claim in study.claims} == {"ours"}
-    assert not any(decision.has_results for decision in study.evaluated(Runs()))
+    assert not any(decision.has_results for decision in study.evaluate_claims(Runs()))
     study.tables(Runs()), study.pictures(Runs())
-    assert find_study(study.found_as).name == study.name
+    assert find_study(study.lookup_name).name == study.name
 
 
 def test_a_file_of_a_users_own_runs_and_is_found_again(tmp_path, monkeypatch):

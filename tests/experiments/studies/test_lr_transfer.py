@@ -64,7 +64,7 @@ def world(loss, plan="evidence", lost=()):
 
 
 def decided(results):
-    return {each.claim.name: each.verdict for each in STUDY.decided(results)}
+    return {each.claim.name: each.verdict for each in STUDY.decide_claims(results)}
 
 
 @pytest.mark.parametrize(("better", "verdict"), [(1, "supported"), (-1, "contradicted")])

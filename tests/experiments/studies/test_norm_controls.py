@@ -145,7 +145,7 @@ def test_turns_on_their_law_are_told_from_others(law, off, verdict):
             lambda _, place, x=base * noise * off, w=wide: x * (1 + w * (2 * place - 1)),
         )
         items.append(made(trial.place))
-    found = {each.claim.name: each.verdict for each in study.decided(Runs(items))}
+    found = {each.claim.name: each.verdict for each in study.decide_claims(Runs(items))}
     assert len(found) == 22
     assert set(found.values()) == {verdict}
     (table,) = study.tables(Runs(items))

@@ -25,7 +25,7 @@ def test_a_warm_up_that_only_decay_needs_is_told_from_one_that_all_need(needless
         loss += 0.002 * math.cos(5 * spec.seed + 2 * pair + warmed + octave)
         numbers = {"test": -loss, "validation": -loss, "metric": "minus loss (nats)", "views": {}}
         items.append(result(trial.place, 0, spec, **numbers))
-    found = {each.claim.name: each.verdict for each in STUDY.decided(Runs(items))}
+    found = {each.claim.name: each.verdict for each in STUDY.decide_claims(Runs(items))}
     assert len(found) == 2 * len(AT_ONCE) + 2 * (len(AT_ONCE) - 2)
     for name, verdict in found.items():
         less = name.startswith("less.")

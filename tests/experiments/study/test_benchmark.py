@@ -32,12 +32,12 @@ def ended():
 
 def _grid(runs, arm):
     """Seed, rate and run of each trial."""
-    every = runs.every("plain", arm)
+    every = runs.all_runs("plain", arm)
     return [(x.spec.seed, x.spec.hyper_parameters["lr"], x.summary) for x in every.run]
 
 
 def _chosen(runs, arm):
-    own = runs.best("plain", arm).run
+    own = runs.selected("plain", arm).run
     return [(x.spec.seed, x.spec.hyper_parameters["lr"], x.summary) for x in own]
 
 
@@ -88,7 +88,7 @@ def test_a_grid_grows_for_all_of_its_family_until_no_best_is_at_an_edge():
     assert found["SGD"] == [0.01, 0.03, 0.1]
     results = scored(study, lambda recipe, lr: lr)
     assert len(_rates(results)["SGD"]) == 6
-    assert "the best lr of plain: SGD is at an edge" in study.evaluated(results)[0].detail
+    assert "the best lr of plain: SGD is at an edge" in study.evaluate_claims(results)[0].detail
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, "diverged_at", "seed", "point", "score"])
@@ -98,8 +98,8 @@ def test_a_hyper_parameter_may_have_the_name_of_a_number(name):
     for own in ("nu", name):
         study = small_table(tune={own: (1.0, 2.0, 4.0)}, claims=())
         runs = scored(study, lambda recipe, x: None if x > 9 else x, by=own)
-        assert len(runs.every("plain", "SGD").point.unique()) == 5  # and 8 and 16
-        assert runs.at("plain", "SGD", **{own: 8.0}).growth.tolist() == [1.5] * 3
+        assert len(runs.all_runs("plain", "SGD").point.unique()) == 5  # and 8 and 16
+        assert runs.at_point("plain", "SGD", **{own: 8.0}).growth.tolist() == [1.5] * 3
         found.append([shown(table) for table in study.tables(runs)])
     assert found[0] == found[1]
 
@@ -149,7 +149,9 @@ def test_a_sentence_has_the_direction_of_its_verdict(gaps, text):
 
 
 def test_a_study_without_claims_about_scores_has_no_sentence_about_them():
-    norms = Claim("norms", "> 0", lambda runs: runs.best("plain", "SGD").norm_last, primary=True)
+    norms = Claim(
+        "norms", "> 0", lambda runs: runs.selected("plain", "SGD").norm_last, primary=True
+    )
     study = small_table(scored=False, claims=[norms])
     assert said(study, scored(study, lambda recipe, lr: lr)).sentences == []
 
@@ -174,10 +176,10 @@ def test_a_seed_without_a_validation_score_has_no_score_and_the_row_says_so(ende
         if (item.place.arm, item.spec.seed) == ("SGD", 41) else item
         for item in runs
     )  # fmt: skip
-    test = runs.best("plain", "SGD").test
+    test = runs.selected("plain", "SGD").test
     assert test[41] == -math.inf
     assert math.isfinite(test[40])
-    detail = study.evaluated(runs)[0].detail
+    detail = study.evaluate_claims(runs)[0].detail
     assert "plain: SGD has no validation score at any point on seed 41" in detail
     assert "none ×1" in str(_rows(study.tables(runs)[0])["plain: SGD"]["taken by seeds"])
 
@@ -295,12 +297,12 @@ def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so(
         trials = study.trials(Plan(tier), Runs())
         assert len({trial.place.condition for trial in trials}) == count
     assert len({t.place for t in study.trials(Plan("small", real=True), Runs())}) == 4
-    settings = study.every_table(Runs())[-1]
+    settings = study.all_tables(Runs())[-1]
     assert shown(settings)[-1] == [
         "left", "in the table", "not in the tiers small and evidence",
         "12 seeds would find 3.6; the paper's effect is +0.23",
     ]  # fmt: skip
-    ran, skipped = study.decided(compared(study, Plan("small")))[:2]
+    ran, skipped = study.decide_claims(compared(study, Plan("small")))[:2]
     assert (ran.verdict, skipped.verdict) == ("not tested", "not tested")
     assert (ran.has_results, skipped.has_results) == (True, False)
 
@@ -341,7 +343,7 @@ def test_evidence_trains_the_conditions_whose_scores_it_can_decide():
     }
     both = {"noisy", "quiet"}
     assert conditions == {"small": both, "evidence": {"quiet"}, "full": both}
-    assert shown(study.every_table(Runs())[-1])[-1][2] == "not in the tier evidence"
+    assert shown(study.all_tables(Runs())[-1])[-1][2] == "not in the tier evidence"
 
 
 def test_a_shorter_run_is_an_arm():

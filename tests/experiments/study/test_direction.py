@@ -194,7 +194,7 @@ def test_worlds_are_mirrored_with_grids_that_grow_ties_and_runs_that_diverged(wo
         for name in ("taken", "edges", "unscored", "notes", "edge_advice"):
             assert getattr(up, name) == getattr(down, name)
         assert up.best == down.best
-    first, second = (study.decided(runs) for study, runs in both)
+    first, second = (study.decide_claims(runs) for study, runs in both)
     for up, down in zip(first, second, strict=True):
         assert (up.verdict, up.supported, up.seeds) == (down.verdict, down.supported, down.seeds)
         assert up.p == pytest.approx(down.p)

@@ -93,7 +93,7 @@ def test_a_run_that_two_arms_ask_for_is_computed_once(tmp_path):
     store = Store(tmp_path)
     assert computed(store, (0, 1), Twice()) == 4
     _, results = campaign(store, (0, 1), Twice()).trials(Twice())
-    assert len(results.every("", "alone")) == 1
+    assert len(results.all_runs("", "alone")) == 1
 
 
 class Failing(Study):

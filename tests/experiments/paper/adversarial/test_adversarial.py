@@ -158,7 +158,7 @@ def sooner(losses, lost=(), ours_lost=()):
         for arm, own, gone in zip(("Adam", "AdamP"), losses, (lost, ours_lost), strict=True)
         for seed in range(8)
     ]  # fmt: skip
-    found = find_study("f4").evaluated(Runs(items))
+    found = find_study("f4").evaluate_claims(Runs(items))
     return next(each for each in found if each.claim.name == "faster")
 
 

@@ -113,6 +113,8 @@ def test_the_claims_about_large_batches_go_either_way(sign, found):
         score = 80 + sign * batch * (3 * gains - 5) + 0.1 * ((trial.spec.seed + batch) % 3)
         spec = replace(trial.spec, probes=())  # no records to be read
         items.append(result(trial.place, 0, spec, test=score, validation=score))
-    decided = {each.claim.name: each.verdict for each in find_study("d3").decided(Runs(items))}
+    decided = {
+        each.claim.name: each.verdict for each in find_study("d3").decide_claims(Runs(items))
+    }
     assert decided["gain-grows"] in found
     assert decided["adamw-falls"] in found

@@ -171,7 +171,7 @@ def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
 def test_a_smoke_run_decides_nothing(tmp_path):
     assert invoke("run", "f1", "--tier", "smoke", "--out", tmp_path).exit_code == 0
     (section,) = sections(Store(tmp_path), read_requests(Store(tmp_path))[0])
-    decided = section.study.decided(section.results)
+    decided = section.study.decide_claims(section.results)
     assert {each.verdict for each in decided} - {"inconclusive"}  # the same runs, in a larger tier
     shown = json.loads(invoke("report", "--out", tmp_path, "--json").stdout)
     verdicts = {claim["verdict"] for claim in shown["claims"]}

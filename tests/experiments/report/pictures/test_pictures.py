@@ -13,7 +13,7 @@ from spherenorm_experiments.tables import (
     Cell,
     Table,
     paper,
-    printed,
+    parse_cells,
     to_csv,
     to_latex,
     to_markdown,
@@ -26,7 +26,12 @@ TABLE = Table(
     "Norms & scores",
     ("arm", "norm", *paper("norm"), "score"),
     [
-        ("SGD_α", Cell(THIRD, ".2f"), *printed("1.30"), Cell(97.123456, ".2f", spread=THIRD, n=5)),
+        (
+            "SGD_α",
+            Cell(THIRD, ".2f"),
+            *parse_cells("1.30"),
+            Cell(97.123456, ".2f", spread=THIRD, n=5),
+        ),
         (
             Cell("SGDP|x", diverged=1),
             Cell(math.nan, ".2f"),
