@@ -291,12 +291,24 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
 @functools.cache
 def origin(device: str) -> dict[str, Any]:
     """The versions and the hardware of a run that is computed here."""
-    found = {"python": platform.python_version(), "spherenorm": __version__}
+    found = {"python": platform.python_version(), "spherenorm": __version__, "commit": _commit()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
     return {**found, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
+
+
+def _commit() -> str:
+    """The commit of a checkout that this code is run from, or ""; "+" is an edit since."""
+    folder = Path(__file__).parent
+    if not any((parent / ".git").exists() for parent in folder.parents):
+        return ""
+    described = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+")
+    with suppress(OSError, subprocess.SubprocessError):
+        found = subprocess.run(described, capture_output=True, text=True, check=True, timeout=10)
+        return found.stdout.strip()
+    return ""
 
 
 def _cpu() -> str:

@@ -15,7 +15,7 @@ from spherenorm_experiments.comparison import study_classes
 from spherenorm_experiments.pictures import Picture, image_files
 from spherenorm_experiments.report import Section, groups, labeled, overviews, template_environment
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.store import write_file
+from spherenorm_experiments.store import BULKY, write_file
 from spherenorm_experiments.tables import Row, Table, to_markdown
 from spherenorm_experiments.verdict import AGAINST, FOR, P_HEADING, rules
 
@@ -150,11 +150,12 @@ def _versions(sections: Sequence[Section]) -> str:
 
 
 def _digest(results: Runs) -> str:
-    """A hash of the names of the runs and of their summaries."""
+    """A hash of the names of the runs and of the numbers that a file of rows has of them."""
     digest = hashlib.sha256()
     for item in sorted(results, key=lambda item: item.name):
+        numbers = {name: x for name, x in item.summary.items() if name not in BULKY}
         digest.update(item.name.encode())
-        digest.update(repr(sorted(item.summary.items(), key=lambda pair: pair[0])).encode())
+        digest.update(repr(sorted(numbers.items())).encode())
     return digest.hexdigest()[:16]
 
 

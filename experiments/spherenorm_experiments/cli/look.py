@@ -193,11 +193,23 @@ def results(
     out: Out = DEFAULT_OUT,
     into: Annotated[Path, flag("The folder of the pages.")] = RESULTS,
     figures: Annotated[bool, flag("The paper's figures, too: extra pictures, and Chrome.")] = False,
+    rows: Annotated[bool, flag("Also rows.parquet, of which --from makes the pages.")] = False,
+    source: Annotated[
+        str, flag("store, or rows: the file rows.parquet beside the pages.", "--from")
+    ] = "store",
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
     from spherenorm_experiments.results import write_results
+    from spherenorm_experiments.rows import FILE, read_rows, write_rows
 
-    found, left = _read_sections(studies or (), out)
+    if source not in ("store", "rows"):
+        raise unknown_name("source of results", source, ("store", "rows"))
+    if source == "rows":
+        found, left = read_rows(into / FILE), False
+    else:
+        found, left = _read_sections(studies or (), out)
+    if rows:
+        say(f"rows: {into / FILE}, {write_rows(found, into / FILE)} runs")
     index, *pages = write_results(found, into, figures=figures)
     say(f"results: {index}, and {len(pages)} pages of studies beside it")
     if left:
