@@ -48,7 +48,7 @@ A score of which less is better is plus infinity there.
 NUMBERS = ("norm_start", "norm_first_epoch", *WORST)
 """Names that are no hyper-parameter's in a frame, whether or not a run has the number."""
 
-COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", "goodness", *NUMBERS)
+COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", "better", "goodness", *NUMBERS)
 """Columns that a frame always has; nan where a run lacks the number.
 
 `goodness` is what runs are chosen by: the validation score, negated where less is better, so that
