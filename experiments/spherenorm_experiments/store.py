@@ -48,14 +48,8 @@ COMPUTES = {
 }
 """Parts of `spherenorm_experiments` that decide numbers; the others ask for runs or show them."""
 
-SHOWS = (
-    *("spherenorm.cli", "spherenorm.__main__", "spherenorm_theory"),
-    *(
-        f"spherenorm_paper.{name}"
-        for name in ("statements", "findings", "overview", "thirteen", "shared.detection")
-    ),
-)
-"""Other modules of ours that change no number."""
+SHOWS = ("spherenorm.cli", "spherenorm.__main__", "spherenorm_theory")
+"""Other modules of ours that change no number. A package of studies names its own in `SHOWS`."""
 
 
 def digest(content: Any) -> str:
@@ -104,7 +98,9 @@ def _counted_file(name: str, file: str) -> Path | None:
     path, (top, *inner) = Path(file), name.split(".")
     if not path.is_absolute() or path.suffix not in SUFFIXES:  # (`torch.ops` says "_ops.py")
         return None
-    shows = any(name == each or name.startswith(f"{each}.") for each in SHOWS)
+    own = getattr(sys.modules.get(top), "SHOWS", ())
+    presentation = (*SHOWS, *(f"{top}.{module}" for module in own))
+    shows = any(name == each or name.startswith(f"{each}.") for each in presentation)
     shows |= top == "spherenorm_experiments" and not COMPUTES & {*inner[:1]}
     path = path.resolve()
     if shows or not path.is_file() or (is_installed(path) and top not in OURS):
