@@ -27,6 +27,7 @@ test-long: $(SET_UP)
 
 results: $(SET_UP)
 	$(BIN)/spherenorm run --tier evidence
+	$(BIN)/spherenorm run --tier evidence $(foreach study,equilibrium lr_transfer norm_control warm_up,experiments/studies/$(study).py)
 	$(BIN)/spherenorm results
 
 docs: $(SET_UP)

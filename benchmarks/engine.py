@@ -21,13 +21,12 @@ from benchmarks.measure import synchronized, time_in_turns
 from benchmarks.training import clock_of
 from spherenorm import optim
 from spherenorm_experiments.campaign import Campaign
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.execute import Resolver, execute, resolve
-from spherenorm_experiments.metrics import Mean, Statistic
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.spec import SCHEDULES, Spec
 from spherenorm_experiments.store import Store
-from spherenorm_experiments.task import Batch, Budget, Splits, Task
+from spherenorm_experiments.task import Batch, Budget, Mean, Splits, Statistic, Task
 from spherenorm_experiments.train import Training
 
 PROBE_EVERY = 10

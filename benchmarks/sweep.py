@@ -9,7 +9,7 @@ from rich.console import Console
 from torch import Tensor
 
 from spherenorm import functional
-from spherenorm_experiments.paper.shared import toys
+from spherenorm_paper.shared import toys
 
 
 def sweep_throughput(

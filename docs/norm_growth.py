@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from spherenorm_experiments.plan import read_requests
-from spherenorm_experiments.sections import sections
+from spherenorm_experiments.report import sections
 from spherenorm_experiments.store import Store
 
 TITLES = ("Norm of scale-invariant weights", "Effective step size")

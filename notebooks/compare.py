@@ -35,7 +35,7 @@ def tangent_sgd(lr=0.1, momentum=0.9):
 # Read the last lines first. Each says by how many points an optimizer scores higher, with a 95 %
 # interval over seeds, and a verdict:
 #
-# - *shown*: the difference is there;
+# - *better* or *worse*: the difference is there;
 # - *equivalent*: it was shown to be smaller than a point;
 # - *inconclusive*: there may be one, and these seeds do not tell.
 #

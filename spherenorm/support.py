@@ -168,7 +168,7 @@ def file_of(module_name: str) -> str | None:
     return os.path.realpath(file) if file else None
 
 
-PACKAGES = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
+PACKAGES = ("spherenorm", "spherenorm_theory", "spherenorm_experiments", "spherenorm_paper")
 """The packages of this project, whose lines a user did not write."""
 
 _PATHS = sysconfig.get_paths()

@@ -41,13 +41,13 @@ import pytest
 from tests.harness.mutations import Mutant, draw
 
 ROOT = Path(__file__).parents[1]
-LIBRARY, THEORY, EXPERIMENTS = PACKAGES = (
+LIBRARY, THEORY, EXPERIMENTS, PAPER = PACKAGES = (
     "spherenorm",
     "theory/spherenorm_theory",
     "experiments/spherenorm_experiments",
+    "experiments/spherenorm_paper",
 )
 PARTS = ("rules", "recipes", "optim", "functional", "testing", "compile", "audit", "probes")
-PAPER = ("paper", "extra")
 EQUIVALENT = ROOT / "tests" / "equivalent.txt"
 WORK = ROOT / "build" / "mutants"
 PLANNED, LIMIT, MOST = 60.0, 120, 250
@@ -65,9 +65,7 @@ def files_of(room: str) -> list[Path]:
         return sorted((ROOT / LIBRARY).glob("*.py"))
     if room == "theory":
         return sorted((ROOT / THEORY).rglob("*.py"))
-    every = sorted((ROOT / EXPERIMENTS).rglob("*.py"))
-    paper = {path for part in PAPER for path in (ROOT / EXPERIMENTS / part).rglob("*.py")}
-    return [path for path in every if (path in paper) == (room == "paper")]
+    return sorted((ROOT / (PAPER if room == "paper" else EXPERIMENTS)).rglob("*.py"))
 
 
 ROOMS = ("core", *PARTS, "theory", "experiments", "paper")

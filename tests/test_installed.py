@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("spherenorm", "theory/spherenorm_theory", "experiments/spherenorm_experiments")
+PACKAGES = (
+    *("spherenorm", "theory/spherenorm_theory"),
+    *("experiments/spherenorm_experiments", "experiments/spherenorm_paper"),
+)
 ORDINARY = ("experiments", "theory", "benchmarks")
 """Names that a user's own folders have."""
 

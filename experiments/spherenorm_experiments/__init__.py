@@ -14,11 +14,10 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "metrics": ("Collected", "Mean", "Statistic"),
-    "task": ("Budget", "PureTask", "Splits", "Task"),
+    "task": ("Budget", "Collected", "Mean", "PureTask", "Splits", "Statistic", "Task"),
     "spec": ("Regime", "Spec"),
     "runs": ("Place", "Runs", "load"),
-    "claims": ("Claim",),
+    "verdict": ("Claim",),
     "tables": ("Cell", "Table"),
     "study": ("Plan", "Study"),
     "comparison": ("Arm", "Comparison", "Condition", "Setup"),

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from spherenorm.support import describe_with_user_line
-from spherenorm_experiments.comparing import name_of
+from spherenorm_experiments.comparison import name_of
 from spherenorm_experiments.execute import Resolver
 from spherenorm_experiments.jobs import find_backend, jobs_of, outcomes
 from spherenorm_experiments.plan import Plan, Request, apply_plan
 from spherenorm_experiments.run import Job, Outcome, Run, Runner
-from spherenorm_experiments.runs import Planned, Runs, Trial
+from spherenorm_experiments.runs import ResolvedTrial, Runs, Trial
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import Store
 from spherenorm_experiments.study import Study
@@ -38,7 +38,7 @@ class StudyError(ValueError):
     """A study raised something that no command line can be blamed for."""
 
 
-class Pace:
+class ProgressEstimate:
     """The progress of a round, and the time that it will still take.
 
     Attributes:
@@ -74,7 +74,7 @@ class Pace:
         return share, (now - begun) * (1 - share) / (share - before) if share > before else None
 
 
-Progress = Callable[[Outcome | None, Job | None, Pace], None]
+Progress = Callable[[Outcome | None, Job | None, ProgressEstimate], None]
 """Called at the start of a round, and with each job that has ended and its outcome."""
 
 
@@ -96,7 +96,7 @@ class Campaign:
     jobs: int = 0
     runner: Runner = field(default_factory=Runner)
 
-    def trials(self, study: Study) -> tuple[list[Planned], Runs]:
+    def trials(self, study: Study) -> tuple[list[ResolvedTrial], Runs]:
         """The study's trials as far as they are known now, and their results."""
         planned, results = self._planned(study, Runs()), Runs()
         while True:
@@ -144,9 +144,9 @@ class Campaign:
         # Each run once: one that is missing again although it has ended would be run for ever.
         while missing := [run for run in self.ask() if run.name not in tried]:
             tried.update(run.name for run in missing)
-            pace = Pace(jobs_of(missing))
+            pace = ProgressEstimate(jobs_of(missing))
             progress(None, None, pace)
-            casts = {run.name: _cast(run) for run in missing}
+            casts = {run.name: _failure_group_key(run) for run in missing}
             first = {
                 casts[run.name]: run for run in reversed(missing) if isinstance(run.task, Task)
             }
@@ -158,7 +158,9 @@ class Campaign:
             found |= self._run_round(jobs_of(left), pace, progress)
         return found
 
-    def _run_round(self, jobs: Sequence[Job], pace: Pace, progress: Progress) -> dict[str, Outcome]:
+    def _run_round(
+        self, jobs: Sequence[Job], pace: ProgressEstimate, progress: Progress
+    ) -> dict[str, Outcome]:
         found: dict[str, Outcome] = {}
         of, left, wait = {job.name: job for job in jobs}, list(jobs), 0.0
         while left:
@@ -171,13 +173,13 @@ class Campaign:
             left, wait = [of[name] for name, each in found.items() if each.state == "busy"], -1.0
         return found
 
-    def _planned(self, study: Study, results: Runs) -> list[Planned]:
+    def _planned(self, study: Study, results: Runs) -> list[ResolvedTrial]:
         """The study's trials under the plan, given these results, with their runs resolved."""
         trials = planned_trials(study, self.plan, results)
-        return [Planned(trial.place, self.resolver.resolve(trial.spec)) for trial in trials]
+        return [ResolvedTrial(trial.place, self.resolver.resolve(trial.spec)) for trial in trials]
 
 
-def _cast(run: Run) -> str:
+def _failure_group_key(run: Run) -> str:
     """The task that a run is made of, with its options, and its recipes on it."""
     content = run.spec.to_json()
     names = ("task", "options", "recipe", "rest", "probes", "regime")

@@ -5,45 +5,61 @@
         conditions=[Condition("centernet", "detection", {"detector": "centernet"}), ...],
     )
 
-The paper's benchmarks and the command `compare` are instances. With `--data DIR` the runs are the
-paper's: its data, networks, hyper-parameters and budgets, without a search.
+`build_comparison` makes one of a `CompareRequest`, the arguments of `spherenorm compare`. Studies
+are found by name here, too, since a comparison's name is the text of its request. With `--data DIR`
+the runs are the paper's: its data, networks, hyper-parameters and budgets, without a search.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
+import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
 
 import pandas as pd
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from spherenorm.support import did_you_mean, unknown_name
-from spherenorm_experiments.claims import (
-    LEAST_SEEDS,
-    OUT_OF_REACH,
-    Claim,
-    Decision,
-    measure,
-    slug,
-    undecided,
+from spherenorm.support import did_you_mean, look_up, unknown_name
+from spherenorm_experiments.comparison_report import (
+    ArmResult,
+    arm_result_of,
+    pictures_of,
+    tables_of,
+    unit_and_margin,
 )
 from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, Setup, grown
-from spherenorm_experiments.entries import Entry, entry_of, unit_and_margin
-from spherenorm_experiments.lookup import find_task_class
-from spherenorm_experiments.metrics import Better
+from spherenorm_experiments.lookup import (
+    find_task_class,
+    import_file,
+    load_recipe,
+    load_registered,
+    registered,
+    users_code,
+)
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Key, Place, Runs, Trial
-from spherenorm_experiments.shown import pictures_of, tables_of
 from spherenorm_experiments.spec import Regime
-from spherenorm_experiments.stats import detectable
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Table
-from spherenorm_experiments.task import PureTask
+from spherenorm_experiments.task import Better, PureTask, Task
+from spherenorm_experiments.verdict import (
+    LEAST_SEEDS,
+    MAX_DETECTABLE_RATIO,
+    Claim,
+    Decision,
+    detectable,
+    evaluate_claim,
+    slug,
+    without_verdict,
+)
 
 __all__ = ["INTERIM", "Arm", "Comparison", "Condition", "Search", "Setup", "score_claim"]
 
@@ -103,12 +119,12 @@ class Comparison(Study):
         self.arms = [a if isinstance(a, Arm) else Arm(a.rpartition(":")[2], recipe=a) for a in arms]
         self.first_seed, self._tune = first_seed, tune
         self.seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12, **(seeds or {})}
-        self.has_real = any(condition.real for condition in self.conditions)
+        self.uses_paper_data = any(condition.real for condition in self.conditions)
         self.rows = list(claims)
         """Claims beside those about the scores."""
         self.scored, self.measures = scored, dict(measures or {})
         _require(self)
-        self.departures = (*departures, *_left_out(self))
+        self.departures = (*departures, *_excluded_conditions(self))
 
     def claim(self, name: str, relation: str, **more: Any) -> Callable[[Any], Any]:
         """A decorator: the function of the runs is the number of a claim; see `Claim`."""
@@ -148,7 +164,7 @@ class Comparison(Study):
         MINE = T6.with_arms("t6-mine", Arm("mine", {"lr": [1e-3, 1e-2]}, recipe="mymodule:mine"))
         """
         made, names = copy.copy(self), [arm.name for arm in arms]
-        made.name, made.found_as, made.arms = name, "", [*self.arms, *arms]
+        made.name, made.lookup_name, made.arms = name, "", [*self.arms, *arms]
         made.rows = list(self.rows)
         made.conditions = tuple(
             replace(each, arms=[*each.arms, *names] if each.arms else ())
@@ -160,12 +176,17 @@ class Comparison(Study):
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         """Every point of every arm's grid with every seed; with real data the paper's point.
 
-        The smoke tier has one condition alone, the first.
+        The smoke tier has one condition alone, the first; that of evidence those whose runs can be
+        expected to decide, or the first with few seeds, whose norms and steps they do decide.
         """
-        on = [each for each in self.conditions if each.runs_in(plan.budgets, real=plan.real)]
+        on = [each for each in self.conditions if each.runs_in(plan.budget_tier, real=plan.real)]
+        if plan.tier == "smoke":
+            on = on[:1]
+        elif plan.tier == "evidence" and not plan.real:
+            on = [each for each in on if _can_decide(self, each)] or on[:1]
         return [
             trial
-            for condition in (on[:1] if plan.tier == "smoke" else on)
+            for condition in on
             for arm, points in _points(self, plan, condition, runs)
             for point in points
             for trial in _trials(self, plan, condition, arm, point)
@@ -177,17 +198,17 @@ class Comparison(Study):
         on = self.comparisons if self.scored else []
         return [*(score_claim(condition, *pair) for condition, pair in on), *self.rows]
 
-    def entries(self, runs: Runs) -> list[Entry]:
+    def entries(self, runs: Runs) -> list[ArmResult]:
         """The arms with a run, by condition."""
 
-        def made() -> list[Entry]:
+        def made() -> list[ArmResult]:
             every = (
-                entry_of(runs, condition, arm, self.search(arm), self.against(arm))
+                arm_result_of(runs, condition, arm, self.search(arm), self.against(arm))
                 for condition, arm in itertools.product(self.conditions, self.arms)
             )
             return [entry for entry in every if entry is not None]
 
-        return runs.once(("entries", self), made)
+        return runs.cached(("entries", self), made)
 
     def tables(self, runs: Runs) -> list[Table]:
         return tables_of(self.entries(runs), self.conditions, self.measures)
@@ -195,7 +216,7 @@ class Comparison(Study):
     def pictures(self, runs: Runs) -> list[Picture]:
         return pictures_of(self.entries(runs))
 
-    def evaluated(self, runs: Runs) -> list[Decision]:
+    def evaluate_claims(self, runs: Runs) -> list[Decision]:
         """Each claim by itself.
 
         A score whose unit is not given has the one that its runs note. A pair that lacks runs has
@@ -211,7 +232,7 @@ def score_claim(
     parts = (condition.label, "score", ours.name, baseline.name)
 
     def difference(runs: Runs) -> pd.Series:
-        first, second = (runs.best(condition.label, arm.name) for arm in (ours, baseline))
+        first, second = (runs.selected(condition.label, arm.name) for arm in (ours, baseline))
         return first.test - second.test
 
     word, relation, direction = "higher", "> 0", ""
@@ -221,14 +242,13 @@ def score_claim(
     return Claim(
         ".".join(filter(None, map(slug, parts))), relation, difference,
         f"{ours.name} scores {word} than {baseline.name} ({condition.place}{direction})",
-        score=True, paper=condition.gap(ours.name, baseline.name) or "", **{**given, **more},
+        is_performance=True, paper=condition.gap(ours.name, baseline.name) or "",
+        **{**given, **more},
     )  # fmt: skip
 
 
 def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
     claims, scored = list(study.claims), study.comparisons if study.scored else []
-    if _on_papers_data(study, runs):  # expected spreads are of the embedded data
-        claims = [replace(claim, spread=math.nan) for claim in claims]
     entries = {entry.place: entry for entry in study.entries(runs)}
     pairs = [[Place(on.label, arm.name) for arm in pair[::-1]] for on, pair in scored]
     for i, (condition, _) in enumerate(scored):
@@ -239,29 +259,15 @@ def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
         if own and own[0].better == "lower":
             lower = score_claim(condition, *scored[i][1], better="lower")
             claim = replace(claim, relation=lower.relation, text=lower.text)
-        claims[i] = replace(claim, unit=unit, margin=margin, note=note)
-    decisions = [
-        measure(claim, runs, pairs[i] if i < len(pairs) else None) for i, claim in enumerate(claims)
-    ]
-    seeds, asked = {item.spec.seed for item in runs}, {*runs.places, *runs.lacking}
-    for i, (condition, _) in enumerate(scored):
-        if any(map(runs.lacking.get, pairs[i])):
-            decisions[i] = undecided(decisions[i], INTERIM)
-        left_out = asked and condition.label not in {place.condition for place in asked}
-        if left_out and not math.isnan(condition.spread):
-            expected = detectable(condition.spread, len(seeds))
-            decisions[i] = replace(decisions[i], expected=expected)
+        claims[i] = replace(claim, unit=unit, equivalence_margin=margin, note=note)
+    decisions = []
+    for i, claim in enumerate(claims):
+        compared = pairs[i] if i < len(pairs) else None
+        decision = evaluate_claim(claim, runs, compared)
+        if compared is not None and any(map(runs.lacking.get, compared)):
+            decision = without_verdict(decision, INTERIM)
+        decisions.append(decision)
     return decisions
-
-
-def _on_papers_data(study: Comparison, runs: Runs) -> bool:
-    """True if the runs have the options of the paper's setups."""
-    real = {each.label: each.real.options for each in study.conditions if each.real is not None}
-    return any(
-        item.place.condition in real
-        and real[item.place.condition].items() <= item.spec.options.items()
-        for item in runs
-    )
 
 
 def _points(
@@ -277,7 +283,7 @@ def _points(
     smoke, axes = plan.tier == "smoke", dict[Axis, tuple[float, ...]]()
     if not smoke:
         own = {arm.name: study.search(arm) for arm in arms}
-        every = {name: runs.every(condition.label, name) for name in own}
+        every = {name: runs.all_runs(condition.label, name) for name in own}
         axes = grown(own, every, _seeds(study, plan, condition))
     found: list[tuple[Arm, list[Point]]] = []
     for arm in arms:
@@ -296,7 +302,7 @@ def _trials(
     study: Comparison, plan: Plan, condition: Condition, arm: Arm, point: Mapping[str, Any]
 ) -> list[Trial]:
     """One trial for each seed."""
-    setup = condition.on(plan.budgets, real=plan.real)
+    setup = condition.on(plan.budget_tier, real=plan.real)
     task = setup.task or condition.task
     hyper_parameters = {**point, **setup.hyper_parameters}
     given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
@@ -312,36 +318,44 @@ def _trials(
         fields["epochs"] = max(1, round(arm.length * epochs))
     fields["options"] = setup.options
     place, seeds = Place(condition.label, arm.name), _seeds(study, plan, condition)
-    return study.seeded(plan, place, task, arm.recipe, hyper_parameters, seeds, **fields)
+    return study.make_trials(plan, place, task, arm.recipe, hyper_parameters, seeds, **fields)
 
 
 def _seeds(study: Comparison, plan: Plan, condition: Condition) -> Sequence[int]:
-    """The seeds of a condition; of evidence only few if none of its scores can be decided there.
-
-    The largest effect of the paper decides, of all metrics and arms: claims compare more than the
-    pairs in their first metric. Norms and steps have a verdict from `LEAST_SEEDS` on.
-    """
+    """The seeds of a condition; in the evidence tier few where its scores cannot be decided."""
     seeds = study.chosen_seeds(plan)
-    if plan.tier != "evidence" or plan.seeds is not None:
-        return seeds
-    columns = [[float(c.value or 0) for c in of.values()] for of in condition.paper.values() if of]
-    effect = max((max(column) - min(column) for column in columns), default=math.inf)
-    if not detectable(condition.spread, len(seeds)) > OUT_OF_REACH * effect:
+    if plan.tier != "evidence" or plan.seeds is not None or _can_decide(study, condition):
         return seeds
     return seeds[: max(LEAST_SEEDS, study.seeds["small"])]
 
 
-def _left_out(study: Comparison) -> Iterator[tuple[str, str, str, str]]:
-    """The departures of conditions that the small tier leaves out."""
+def _can_decide(study: Comparison, condition: Condition) -> bool:
+    """True if the evidence tier can be expected to find a multiple of the paper's effect.
+
+    The largest effect counts, of all metrics and arms: claims compare more than the pairs in their
+    first metric. A condition whose spread or effect is not known may decide.
+    """
+    columns = [[float(c.value or 0) for c in of.values()] for of in condition.paper.values() if of]
+    effect = max((max(column) - min(column) for column in columns), default=math.inf)
+    expected = detectable(condition.spread, study.seeds["evidence"])
+    return not expected > MAX_DETECTABLE_RATIO * effect
+
+
+def _excluded_conditions(study: Comparison) -> Iterator[tuple[str, str, str, str]]:
+    """The departures of conditions that the small tier leaves out, or the evidence tier alone."""
     count = study.seeds["evidence"]
+    known = [each for each in study.conditions if each.runs_in("small", real=False)]
+    decisive = [each for each in known if _can_decide(study, each)] or known[:1]
     for condition in study.conditions:
-        if not condition.runs_in("small", real=False):
-            gaps = (condition.gap(ours.name, base.name) for on, (base, ours) in study.comparisons
-                    if on is condition)  # fmt: skip
-            effects = " and ".join(str(each) for each in gaps if each is not None)
-            found = detectable(condition.spread, count)
-            why = f"{count} seeds would find {found:.2g}; the paper's effect is {effects}"
-            yield condition.place, "in the table", "not in the tiers small and evidence", why
+        if condition in decisive:
+            continue
+        gaps = (condition.gap(ours.name, base.name) for on, (base, ours) in study.comparisons
+                if on is condition)  # fmt: skip
+        effects = " and ".join(str(each) for each in gaps if each is not None)
+        found = detectable(condition.spread, count)
+        why = f"{count} seeds would find {found:.2g}; the paper's effect is {effects}"
+        tiers = "tier evidence" if condition in known else "tiers small and evidence"
+        yield condition.place, "in the table", f"not in the {tiers}", why
 
 
 def _require(study: Comparison) -> None:
@@ -369,3 +383,284 @@ def require_known(recipe: str, names: Iterable[str]) -> None:
         if name not in known:
             right = did_you_mean(name, sorted(known)) if known else "it has none"
             raise ValueError(f"recipe {recipe!r} has no hyper-parameter {name!r}; {right}")
+
+
+COMMAND = "compare"
+
+ABOUT = """Every optimizer is tuned in the same number of trials, over the same ranges if it is
+given none of its own. All trials run on all seeds; each seed takes the trial with its best
+validation score, and the test scores of these are compared seed by seed. Means in one column are
+over the same seeds."""
+
+MEASURED = {"probes": ("norms",), "probe_every": 1}
+"""In every run, at every step."""
+
+MOST_SEEDS = 10_000
+
+Range = tuple[float, float]
+
+
+def _names(given: Any) -> Any:
+    """The names of "a, b,module:c"."""
+    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
+    if "" in names:
+        raise ValueError("a name is empty")
+    return names
+
+
+def _ranges(given: Any) -> Any:
+    """The ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
+
+    A name may have an optimizer before it, "sgd:lr" or "module:recipe:lr".
+    """
+    if not isinstance(given, list | tuple):
+        return given
+    ranges: dict[str, Range] = {}
+    for entry in (part.strip() for text in given for part in text.split(",")):
+        name, _, bounds = entry.partition("=")
+        try:
+            low, high = (float(end) for end in bounds.split(":"))
+        except ValueError:
+            low = high = math.nan
+        if not (name and 0 < low < high < math.inf):
+            right = "give name=low:high, a positive and rising range such as lr=1e-4:1e-1"
+            raise ValueError(f"{entry!r}: {right}")
+        if name in ranges:
+            raise ValueError(f"{entry!r}: {name!r} is there twice")
+        ranges[name] = low, high
+    return ranges
+
+
+def own(given: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
+    """The entries of an optimizer: those without an owner, or its own in their place.
+
+    >>> own({"lr": (0.1, 1.0), "sgd:lr": (1.0, 2.0), "adam:eps": (0.1, 0.2)}, "sgd")
+    {'lr': (1.0, 2.0)}
+    """
+    split = [(name.rpartition(":"), value) for name, value in given.items()]
+    common = {name: value for (owner, _, name), value in split if not owner}
+    return common | {name: value for (owner, _, name), value in split if owner == optimizer}
+
+
+class CompareRequest(BaseModel):
+    """Optimizers on a task, each tuned in as many trials, over the same ranges or its own.
+
+        >>> asked = CompareRequest(task="digits", optimizers="sgd, sgdp", search=["lr=1e-4:1e-1"])
+        >>> str(asked)
+        'compare {"task": "digits", "optimizers": ["sgd", "sgdp"], "search": {"lr": [0.0001, 0.1]}}'
+        >>> CompareRequest.from_text(str(asked)) == asked
+        True
+
+    Attributes:
+        task: a task's name, or `module:Class`.
+        optimizers: two or more recipes, by name or as `module:function`.
+        search: the hyper-parameters that are tuned, with their logarithmic ranges; one that is
+            named `optimizer:name` is that optimizer's own.
+        trials: of each optimizer.
+        baseline: the optimizer to which the others are compared; the first by default.
+        margin: two mean scores that differ by less are equivalent; None for no such verdict, or
+            one percentage point if the score is in percent.
+        fixed: values of one optimizer's own hyper-parameters, by `optimizer:name`.
+
+    Raises:
+        ValidationError: an argument that is wrong by itself; it is a ValueError too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str
+    optimizers: Annotated[tuple[str, ...], BeforeValidator(_names)]
+    search: Annotated[dict[str, Range], BeforeValidator(_ranges)]
+    trials: Annotated[int, Field(ge=1)] = 8
+    baseline: str = ""
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    fixed: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _fits(self) -> CompareRequest:
+        listed = ",".join(self.optimizers)
+        if len(self.optimizers) < 2:
+            raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
+        for name in self.optimizers:
+            if self.optimizers.count(name) > 1:
+                raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
+            if not own(self.search, name):
+                right = f"such as {name}:lr=1e-4:1e-1"
+                raise ValueError(f"--search: no range for {name!r}; give one, {right}")
+        for name in (*self.search, *self.fixed):
+            owner = name.rpartition(":")[0]
+            if owner and owner not in self.optimizers:
+                raise ValueError(f"{name!r}: {owner!r} is none of --optimizers {listed!r}")
+        for name in self.optimizers:
+            if both := own(self.fixed, name).keys() & own(self.search, name):
+                raise ValueError(f"--set {name}:{min(both)}: --search tunes it")
+        if self.baseline and self.baseline not in self.optimizers:
+            raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
+        return self
+
+    def __str__(self) -> str:
+        return f"{COMMAND} {json.dumps(self.model_dump(mode='json', exclude_defaults=True))}"
+
+    @classmethod
+    def from_text(cls, text: str) -> CompareRequest:
+        """The inverse of `str`."""
+        return cls.model_validate_json(text.partition(" ")[2])
+
+    def require(self) -> None:
+        """Look up the task and the recipes.
+
+        Raises:
+            ValueError: there is no such task or recipe, the task has no score, or a recipe lacks a
+                hyper-parameter of the search.
+        """
+        task = find_task_class(self.task)
+        if not issubclass(task, Task):
+            need = "give a task that trains on batches (a subclass of Task)"
+            raise ValueError(f"--task {self.task!r} has no score to compare: {need}")
+        if task.evaluate is Task.evaluate:
+            raise ValueError(f"--task {self.task!r} has no metric: it does not define `evaluate`")
+        for name in self.optimizers:
+            require_known(name, [*own(self.search, name), *own(self.fixed, name)])
+
+
+def build_comparison(asked: CompareRequest) -> Comparison:
+    """The study that a comparison's arguments ask for."""
+    short = [recipe.rpartition(":")[2] for recipe in asked.optimizers]
+    arms = {
+        recipe: Arm(
+            name if short.count(name) == 1 else recipe,  # without its module, unless two are alike
+            Search(own(asked.search, recipe), asked.trials),
+            own(asked.fixed, recipe),
+            recipe=recipe,
+        )
+        for recipe, name in zip(asked.optimizers, short, strict=True)
+    }
+    baseline = arms.pop(asked.baseline or asked.optimizers[0])
+    every = [baseline, *arms.values()]
+    study = Comparison(
+        re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{asked.task}"),
+        f"{asked.task}: {', '.join(arm.name for arm in every)}, tuned alike\n\n{ABOUT}",
+        arms=every,
+        tune=Search(own(asked.search, baseline.recipe), asked.trials),
+        conditions=[Condition("", asked.task, Setup(fields=MEASURED), margin=asked.margin)],
+        seeds=Study.seeds,
+    )
+    study.lookup_name = str(asked)
+    return study
+
+
+def parse_overrides(entries: Sequence[str]) -> dict[str, Any]:
+    """The values of key=value entries; a value is JSON (0.1, true, null, [0.9]) or else a word.
+
+    Raises:
+        ValueError: an entry without a key or an equals sign.
+    """
+    overrides: dict[str, Any] = {}
+    for entry in entries:
+        key, equals, text = entry.partition("=")
+        if not (key and equals):
+            raise ValueError(f"--set {entry!r}: give key=value, such as lr=0.05")
+        try:
+            overrides[key] = json.loads(text)
+        except ValueError:
+            overrides[key] = text
+    return overrides
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """The seeds of "3", "0:10" or "1,4,7".
+
+    Raises:
+        ValueError: a text that is none of these, no seed, too many or too large ones.
+    """
+    try:
+        first, colon, last = text.rpartition(":")
+        listed = [int(seed) for seed in text.split(",")] if "," in text else None
+        seeds = listed or range(int(first) if colon else 0, int(last))
+        if 0 < len(seeds) <= MOST_SEEDS and min(seeds) >= 0 and max(seeds) < 2**63:
+            return tuple(dict.fromkeys(seeds))
+    except (ValueError, OverflowError):
+        pass
+    right = f"give a count (3), a range (0:10) or a list (1,4,7), at most {MOST_SEEDS}"
+    raise ValueError(f"--seeds {text!r}: {right}")
+
+
+def study_classes() -> dict[str, type[Study] | Study]:
+    """Return every registered study by name: a class, or an instance of one."""
+    return {name: load_registered("STUDIES", name) for name in registered("STUDIES")}
+
+
+def find_study(name: str) -> Study:
+    """Find a study by its name.
+
+    Args:
+        name: of a registered study, in upper or lower case; the path of a file with one study, or
+            `path.py:NAME`; `module:NAME`; or the text of a `CompareRequest`.
+
+    Raises:
+        ValueError: there is no such study.
+    """
+    if name.startswith(f"{COMMAND} "):
+        return build_comparison(CompareRequest.from_text(name))
+    path, _, attribute = name.partition(":")
+    lookup_name = name
+    if path.endswith(".py"):
+        with users_code("study", name):
+            module = import_file(Path(path))
+            found = _study_in(module, attribute)
+        lookup_name = ":".join(filter(None, [_short_path(Path(path)), attribute]))
+    elif ":" in name:
+        with users_code("study", name):
+            found = look_up("study", name, "study", _is_study)
+    else:
+        known = registered("STUDIES")
+        if name.lower() not in known:
+            raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
+        found = load_registered("STUDIES", name.lower())
+    with users_code("study", name):
+        study: Study = found() if isinstance(found, type) else found
+    study.lookup_name = lookup_name if ":" in name or path.endswith(".py") else study.name
+    return study
+
+
+def _study_in(module: ModuleType, attribute: str) -> Any:
+    """Return the study of a module that has this name, or its only one.
+
+    Raises:
+        ValueError: there is none, or more than one to choose from.
+    """
+    studies = {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, Study) or (_is_study(value) and value.__module__ == module.__name__)
+    }
+    if attribute in studies:
+        return studies[attribute]
+    file = Path(module.__file__ or "").name
+    named = [name for name, value in studies.items() if getattr(value, "name", "")]
+    if attribute:
+        raise ValueError(f"{file} has no study {attribute!r}; {did_you_mean(attribute, named)}")
+    if len(named) != 1:
+        listed = ", ".join(f"{file}:{name}" for name in named) or "none"
+        raise ValueError(f"{file} must have one study, or name it by {file}:NAME; it has {listed}")
+    return studies[named[0]]
+
+
+def _short_path(path: Path) -> str:
+    """Return a path relative to the working directory if it lies below that, else absolute."""
+    absolute = path.resolve()
+    here = Path.cwd().resolve()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+
+
+def _is_study(value: Any) -> bool:
+    return isinstance(value, Study) or (isinstance(value, type) and issubclass(value, Study))
+
+
+def name_of(study: Study) -> str:
+    """Return the name by which `find_study` finds the study again."""
+    if study.lookup_name or isinstance(study, Comparison):
+        return study.lookup_name or study.name
+    cls = type(study)
+    address = f"{cls.__module__}:{cls.__name__}"
+    return study.name if address in registered("STUDIES").values() else address

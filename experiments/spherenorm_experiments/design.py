@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import OURS, Statement
 from spherenorm_experiments.runs import hyper
 from spherenorm_experiments.tables import Cell, gap
+from spherenorm_experiments.verdict import OURS, Statement
 
 GROWTH = 3
 """The number of times that a grid may grow; a best that is at an edge then is marked."""
@@ -222,7 +222,7 @@ class Condition:
         theirs: the paper's network and data.
         benchmark: the one of the paper's thirteen that it belongs to; "" for none.
         paper: the paper's numbers, by metric as `evaluate` names it or by the heading of a
-            measure, and by arm. The first metric is the score.
+            evaluate_claim, and by arm. The first metric is the score.
         figures: the paper's figures, by the curves that they show: norm, effective_step, loss or
             validation.
         cites: the statement about the scores; a comparison of your own is of the kind "ours".

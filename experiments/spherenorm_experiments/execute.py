@@ -41,16 +41,13 @@ import torch
 
 from spherenorm import __version__
 from spherenorm.support import describe_with_user_line
-from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.loop import train
+from spherenorm_experiments.lookup import find_task, recipes_of
 from spherenorm_experiments.probes import find_probe
 from spherenorm_experiments.ranks import ALONE, Ranks, die_with_parent, joined
-from spherenorm_experiments.recipes import recipes_of
 from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
 from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import Busy, Store, StoreError
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
-from spherenorm_experiments.sweep import sweep_rows
 from spherenorm_experiments.task import (
     FOLDER,
     AnyTask,
@@ -59,6 +56,7 @@ from spherenorm_experiments.task import (
     data_fingerprint,
     require_better,
 )
+from spherenorm_experiments.train import sweep_rows, train
 
 WORKER = "spherenorm_experiments.execute"
 """The module of processes that train a run together: this one."""
@@ -293,12 +291,24 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
 @functools.cache
 def origin(device: str) -> dict[str, Any]:
     """The versions and the hardware of a run that is computed here."""
-    found = {"python": platform.python_version(), "spherenorm": __version__}
+    found = {"python": platform.python_version(), "spherenorm": __version__, "commit": _commit()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
     return {**found, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
+
+
+def _commit() -> str:
+    """The commit of a checkout that this code is run from, or ""; "+" is an edit since."""
+    folder = Path(__file__).parent
+    if not any((parent / ".git").exists() for parent in folder.parents):
+        return ""
+    described = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+")
+    with suppress(OSError, subprocess.SubprocessError):
+        found = subprocess.run(described, capture_output=True, text=True, check=True, timeout=10)
+        return found.stdout.strip()
+    return ""
 
 
 def _cpu() -> str:

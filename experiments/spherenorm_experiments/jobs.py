@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import Any
 
 from spherenorm.support import unknown_name
-from spherenorm_experiments.errors import require_extra
 from spherenorm_experiments.execute import execute, execute_there
+from spherenorm_experiments.lookup import require_extra
 from spherenorm_experiments.ranks import die_with_parent
 from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
 from spherenorm_experiments.spec import is_number

@@ -1,11 +1,19 @@
-"""Tasks, studies and layouts by name: those of the folders of the paper, and a user's own.
+"""Tasks, studies and data sets by name: those of installed packages, and a user's own.
 
-A folder says in its `__init__` what it has, each as `module:Name` below itself:
+A package that has some says so in its `pyproject.toml`:
+
+    [project.entry-points."spherenorm.studies"]
+    mine = "my_package"
+
+The `__init__` of the package, and of each folder in it, lists what it has as `module:Name` below
+itself:
 
     TASKS = {"detection": "detection:Detection"}
+    STUDIES = {"t3": "t3:T3"}
+    LAYOUTS = {"coco": "coco:LAYOUT"}
 
-So a list of names imports no task, and a task imports no other. A thing of a user's own has the
-name `module:Class`.
+So a list of names imports no task, and a task imports no other. Without a package, a task or a
+study has the name `module:Name`, and a study also that of its file, `path/to/study.py`.
 """
 
 from __future__ import annotations
@@ -14,19 +22,102 @@ import functools
 import importlib
 import inspect
 import json
+import os
 import pkgutil
-from collections.abc import Callable, Mapping
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import Any, Literal, get_type_hints
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from spherenorm.support import did_you_mean, look_up, unknown_name
-from spherenorm_experiments.errors import users_code
-from spherenorm_experiments.task import AnyTask
+from spherenorm import Bound, Rule, bind, sphere_of
+from spherenorm.support import (
+    describe_with_user_line,
+    did_you_mean,
+    look_up,
+    require_module,
+    unknown_name,
+)
+from spherenorm_experiments.spec import EUCLIDEAN_REST, Spec
 
-FOLDERS = ("spherenorm_experiments.paper", "spherenorm_experiments.extra")
-"""Each of them and each folder in it may have things with a name."""
+if TYPE_CHECKING:
+    from spherenorm_experiments.task import AnyTask
+
+EXTRAS = {
+    "PIL": "data",
+    "faster_coco_eval": "data",
+    "kaleido": "pictures",
+    "matplotlib": "data",
+    "pandas": "experiments",
+    "pyarrow": "data",
+    "pytorch_metric_learning": "data",
+    "ray": "ray",
+    "skimage": "data",
+    "sklearn": "experiments",
+    "soundfile": "data",
+    "submitit": "slurm",
+    "torch": "tensorboard",
+}
+"""The extra of `pyproject.toml` that installs a package; of torch, what its board needs."""
+
+
+class RecipeError(ValueError):
+    """There is no such recipe, or its module cannot be imported."""
+
+
+@contextmanager
+def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> Iterator[None]:
+    """Raise all that a user's module raises, `sys.exit` included, as an error that names it.
+
+    Args:
+        kind: of thing, such as "task".
+        name: of the thing.
+        raised: the type of the error.
+    """
+    try:
+        yield
+    except raised:
+        raise
+    except (Exception, SystemExit) as error:
+        said = repr(name) in str(error)
+        raise raised(
+            str(error) if said else f"{kind} {name!r}: {describe_with_user_line(error)}"
+        ) from error
+
+
+def written(cls: type, method: str = "") -> str:
+    """A user's class, or a method of it, with its file and line."""
+    thing: Any = inspect.unwrap(getattr(cls, method)) if method else cls
+    name, place = f"{method}() of {cls.__name__}" if method else cls.__name__, ""
+    with suppress(OSError, TypeError):  # a class of an interactive session has no file
+        file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
+        place = f" ({Path(file or '').name}, line {line})"
+    return f"{name}{place}"
+
+
+def require_extra(module: str, purpose: str) -> Any:
+    """Import an optional module.
+
+    Args:
+        module: its name, whose package is a key of `EXTRAS`.
+        purpose: the feature that needs it; the error begins with it.
+
+    Raises:
+        MissingExtraError: the module is missing; it is a ValueError too.
+    """
+    extra = EXTRAS[module.partition(".")[0]]
+    missing = f"{purpose} needs the extra {extra} ({{error}}): pip install 'spherenorm[{extra}]'"
+    return require_module(module, missing)
+
+
+GROUP = "spherenorm.studies"
+"""The group of entry points: each names a package with tasks, studies or layouts of data sets."""
 
 Kind = Literal["TASKS", "STUDIES", "LAYOUTS"]
 
@@ -34,35 +125,72 @@ LENIENT = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=True)
 
 
 @functools.cache
-def places(kind: Kind) -> dict[str, str]:
-    """The place of each thing of a kind, by its name; nothing is imported for it.
+def study_packages() -> tuple[ModuleType, ...]:
+    """Import the packages that are registered as having studies, in the order of their names."""
+    names = dict.fromkeys(entry.value for entry in sorted(entry_points(group=GROUP)))
+    packages = []
+    for name in names:
+        with users_code("package of studies", name):
+            packages.append(importlib.import_module(name))
+    return tuple(packages)
+
+
+@functools.cache
+def registered(kind: Kind) -> dict[str, str]:
+    """Return `module:Name` of everything of a kind, by its name; the modules are not imported.
 
     Example:
-        >>> places("TASKS")["detection"]
-        'spherenorm_experiments.paper.detection.detection:Detection'
+        >>> registered("TASKS")["detection"]
+        'spherenorm_paper.detection.detection:Detection'
     """
-    found: dict[str, str] = {}
-    for folder in FOLDERS:
-        top = importlib.import_module(folder)
-        inner = (info.name for info in pkgutil.iter_modules(top.__path__) if info.ispkg)
-        for package in (top, *(importlib.import_module(f"{folder}.{name}") for name in inner)):
-            own: dict[str, str] = getattr(package, kind, {})
-            found |= {name: f"{package.__name__}.{place}" for name, place in own.items()}
-    return dict(sorted(found.items()))
+    addresses: dict[str, str] = {}
+    for top in study_packages():
+        folders = [info.name for info in pkgutil.iter_modules(top.__path__) if info.ispkg]
+        inner = [importlib.import_module(f"{top.__name__}.{name}") for name in folders]
+        for package in (top, *inner):
+            entries: dict[str, str] = getattr(package, kind, {})
+            for name, address in entries.items():
+                addresses[name] = f"{package.__name__}.{address}"
+    return dict(sorted(addresses.items()))
 
 
-def named(kind: Kind, name: str) -> Any:
-    """The thing of a kind that has this name.
+def load_registered(kind: Kind, name: str) -> Any:
+    """Import the task, study or layout that is registered under a name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: nothing is.
 
     Example:
-        >>> named("TASKS", "digits").__name__
+        >>> load_registered("TASKS", "digits").__name__
         'Digits'
     """
-    module, _, attribute = places(kind)[name].partition(":")
+    module, _, attribute = registered(kind)[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a Python file as a module, here and in processes that start from now on.
+
+    Its folder comes first on the import path, so that it may import its neighbors.
+
+    Raises:
+        ValueError: there is no such file, or another module has its name.
+        Exception: of any type, which the file itself raises.
+    """
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in inherited:
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, inherited)])
+    importlib.invalidate_caches()
+    module = importlib.import_module(path.stem)
+    origin = Path(module.__file__ or "").resolve()
+    if origin != path.resolve():
+        raise ValueError(f"{path}: {origin} is imported by the same name; rename the file")
+    return module
 
 
 def find_task_class(name: str) -> type[AnyTask]:
@@ -74,10 +202,10 @@ def find_task_class(name: str) -> type[AnyTask]:
     if ":" in name:
         with users_code("task", name):
             return look_up("task", name, "class", inspect.isclass)  # type: ignore[no-any-return]
-    known = places("TASKS")
+    known = registered("TASKS")
     if name not in known:
         raise unknown_name("task", name, known, "(your own: module:Class)")
-    return named("TASKS", name)  # type: ignore[no-any-return]
+    return load_registered("TASKS", name)  # type: ignore[no-any-return]
 
 
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
@@ -136,3 +264,62 @@ def _kind(default: Any) -> Any:
     if isinstance(default, int | float):
         return float | None  # None often stands for "without"
     return list[Any] if isinstance(default, list | tuple) else Any
+
+
+def load_recipe(name: str) -> Bound:
+    """The recipe called `name`, a registered name or `module:function`, at its defaults.
+
+    Raises:
+        RecipeError: the name or its module is wrong; the message has the name.
+    """
+    with users_code("recipe", name, RecipeError):
+        return bind(name)
+
+
+def bind_recipe(recipe: Bound, name: str, given: Mapping[str, Any], schedule: str) -> Bound:
+    """Bind a recipe to the hyper-parameters of a run; its rule is made already.
+
+    Raises:
+        ValueError: an unknown hyper-parameter, a value outside its interval or of another type, a
+            schedule for a recipe without a learning rate, or a recipe that makes another rule each
+            time.
+    """
+    bound = recipe.replace(**given)
+    if schedule != "constant" and "lr" not in bound.defaults:
+        lack = f"recipe {name!r} has no lr for the schedule {schedule!r}"
+        raise ValueError(f"{lack}; use schedule=constant")
+    hints = hints_of(bound.recipe, bound.defaults)
+    for own, value in given.items():
+        if isinstance(value, bool) and hints[own] == float | None:
+            raise ValueError(f"{own}={json.dumps(value)} is no value for recipe {name!r}")
+        as_hinted(value, hints[own], f"recipe {name!r}", own)
+    try:
+        made, again = rule_text(bound.rule), rule_text(bound.replace().rule)
+    except (Exception, SystemExit) as error:  # a user's recipe may raise anything
+        shown = ", ".join(f"{own}={json.dumps(v)}" for own, v in given.items()) or "its defaults"
+        raise ValueError(
+            f"recipe {name!r} with {shown}: {describe_with_user_line(error)}"
+        ) from error
+    if made != again:  # a resumed run would go on with another one
+        differs = f"makes another rule each time: {made}, then {again}"
+        raise ValueError(f"recipe {name!r} {differs}; let its hyper-parameters decide")
+    return bound
+
+
+def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
+    """The recipe of a run, and that of the weights which it does not take.
+
+    Raises:
+        ValueError: see `bind_recipe`.
+    """
+    recipe = load_recipe(spec.recipe)
+    bound = bind_recipe(recipe, spec.recipe, spec.hyper_parameters, spec.schedule)
+    if spec.rest is None and sphere_of(bound.rule) is None:
+        return bound, None
+    chosen = dict(spec.rest or EUCLIDEAN_REST)
+    return bound, load_recipe(chosen.pop("recipe")).replace(**chosen)
+
+
+def rule_text(rule: Rule) -> str:
+    """The composition with its numbers, without addresses in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(rule))

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import plotly.graph_objects as go
 
-from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.lookup import require_extra
 from spherenorm_experiments.runs import Result, curves_of
 
 COLORS = {

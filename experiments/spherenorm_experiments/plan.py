@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from spherenorm.support import did_you_mean, unknown_name
-from spherenorm_experiments.code import digest
-from spherenorm_experiments.lookup import find_task_class
-from spherenorm_experiments.recipes import load_recipe
+from spherenorm_experiments.lookup import find_task_class, load_recipe
 from spherenorm_experiments.spec import Regime, points_of
-from spherenorm_experiments.store import Store, read_json, write_json
+from spherenorm_experiments.store import Store, digest, read_json, write_json
 from spherenorm_experiments.task import Task
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ class Plan:
             raise unknown_name("tier", self.tier, TIERS)
 
     @property
-    def common(self) -> Plan:
+    def without_seeds(self) -> Plan:
         """The plan without its choice of seeds.
 
         Results of plans that have this in common belong together.
@@ -68,7 +66,7 @@ class Plan:
         return replace(self, seeds=None)
 
     @property
-    def budgets(self) -> str:
+    def budget_tier(self) -> str:
         """The tier whose budgets runs have: that of evidence has more seeds, not longer runs."""
         return "small" if self.tier == "evidence" else self.tier
 

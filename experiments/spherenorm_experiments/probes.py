@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from spherenorm import as_view, audit, metrics
 from spherenorm.support import look_up, unknown_name
-from spherenorm_experiments.errors import users_code
+from spherenorm_experiments.lookup import users_code
 from spherenorm_experiments.ranks import whole
 from spherenorm_experiments.task import Task
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from spherenorm import Bound
-from spherenorm_experiments.errors import require_extra
+from spherenorm_experiments.lookup import require_extra
 from spherenorm_experiments.probes import Probe
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import RunFolder, Store

@@ -1,6 +1,6 @@
 """`Runs`: the runs of a study that have ended, as a pandas frame whose views are frames by seed.
 
-    runs.best("digits", "SGDP").test - runs.best("digits", "SGD").test
+    runs.selected("digits", "SGDP").test - runs.selected("digits", "SGD").test
 
 is a Series: for each seed a difference of test scores, each at the learning rate that the seed's
 own validation set chooses. A score that diverged is minus infinity, a norm infinity, so that a
@@ -27,10 +27,10 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.lookup import find_task_class
-from spherenorm_experiments.metrics import Better
 from spherenorm_experiments.run import Run
 from spherenorm_experiments.spec import Spec, is_number
 from spherenorm_experiments.store import BULKY, Row, Store
+from spherenorm_experiments.task import Better
 
 SCORES = ("test", "validation")
 
@@ -48,7 +48,7 @@ A score of which less is better is plus infinity there.
 NUMBERS = ("norm_start", "norm_first_epoch", *WORST)
 """Names that are no hyper-parameter's in a frame, whether or not a run has the number."""
 
-COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", "goodness", *NUMBERS)
+COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", "better", "goodness", *NUMBERS)
 """Columns that a frame always has; nan where a run lacks the number.
 
 `goodness` is what runs are chosen by: the validation score, negated where less is better, so that
@@ -79,7 +79,7 @@ class Trial:
     spec: Spec
 
 
-class Planned(NamedTuple):
+class ResolvedTrial(NamedTuple):
     """A trial that is resolved."""
 
     place: Place
@@ -143,7 +143,7 @@ class Runs:
         self._made: dict[Any, Any] = {}
 
     @classmethod
-    def load(cls, planned: Sequence[Planned], store: Store) -> Runs:
+    def load(cls, planned: Sequence[ResolvedTrial], store: Store) -> Runs:
         """The results of these runs as far as they have ended."""
         rows = store.find(run.name for _, run in planned)
         return cls(Result.of(place, rows[run.name]) for place, run in planned if run.name in rows)
@@ -199,38 +199,40 @@ class Runs:
         ordered = self.frame.sort_values("point", kind="stable")
         return dict(iter(ordered.groupby(["condition", "arm"], sort=False)))
 
-    def every(self, condition: str, arm: str) -> pd.DataFrame:
+    def all_runs(self, condition: str, arm: str) -> pd.DataFrame:
         """All runs of an arm, by point."""
         return self._arms.get((condition, arm), self.frame[:0])
 
-    def of(self, condition: str, arm: str) -> pd.DataFrame:
+    def complete_grid(self, condition: str, arm: str) -> pd.DataFrame:
         """The runs at as many points as have ended on the same seeds.
 
         So a few runs of more seeds, or of one more point, do not narrow the search to their points,
         or the comparison to their seeds.
         """
-        return self.once(("of", condition, arm), lambda: _whole(self.every(condition, arm)))
+        return self.cached(
+            ("of", condition, arm), lambda: _largest_complete_grid(self.all_runs(condition, arm))
+        )
 
-    def best(self, condition: str, arm: str, by: str = "") -> pd.DataFrame:
+    def selected(self, condition: str, arm: str, by: str = "") -> pd.DataFrame:
         """Of each seed the run at the point that its own validation set chooses; see `choose`.
 
         Args:
             by: another arm, whose choice of the learning rate counts.
         """
-        own = self.of(condition, arm)
+        own = self.complete_grid(condition, arm)
         if not by:
-            return self.once(("best", condition, arm), lambda: choose(own))
-        reference = self.best(condition, by)
-        return self.once(("best", condition, arm, by), lambda: _chosen_by(reference, own))
+            return self.cached(("best", condition, arm), lambda: select_by_validation(own))
+        reference = self.selected(condition, by)
+        return self.cached(("best", condition, arm, by), lambda: _chosen_by(reference, own))
 
-    def at(self, condition: str, arm: str, **point: float) -> pd.DataFrame:
+    def at_point(self, condition: str, arm: str, **point: float) -> pd.DataFrame:
         """Of each seed the run at a point."""
-        own = self.of(condition, arm)
+        own = self.complete_grid(condition, arm)
         for name, value in point.items():
             own = own[np.isclose(own[hyper(name)].astype(float), value, rtol=1e-6, atol=1e-15)]
         return own.set_index("seed")
 
-    def equal(
+    def at_common_rates(
         self,
         condition: str,
         *pairs: tuple[str, str],
@@ -246,7 +248,9 @@ class Runs:
         """
         parts = []
         for pair in pairs:
-            own, other = (self.of(condition, arm).set_index(["lr", "seed"]) for arm in pair)
+            own, other = (
+                self.complete_grid(condition, arm).set_index(["lr", "seed"]) for arm in pair
+            )
             own, other = own.align(other, join="inner", axis=0)
             known = np.isfinite(other.norm_last.astype(float))
             value = pd.Series(number(own[known], other[known]), dtype=float)
@@ -256,7 +260,7 @@ class Runs:
         of_lost = every[every.lost].groupby("seed").value.first()
         return of_lost.combine_first(every[~every.lost].groupby("seed").value.median())
 
-    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+    def cached(self, key: Any, make: Callable[[], Made]) -> Made:
         """The value of `make`, which is called once for each key."""
         if key not in self._made:
             self._made[key] = make()
@@ -276,7 +280,7 @@ def curves_of(items: Iterable[Result], key: str) -> tuple[np.ndarray, np.ndarray
     return np.array(steps, dtype=int), np.array(values, dtype=float)
 
 
-def choose(frame: pd.DataFrame) -> pd.DataFrame:
+def select_by_validation(frame: pd.DataFrame) -> pd.DataFrame:
     """Of each seed the run with the best validation score, by seed: that of most `goodness`.
 
     Of several, the seed chooses: with the first, an arm's points would decide which end of a
@@ -374,7 +378,7 @@ def _record(item: Result) -> dict[str, Any]:
     return {**named, **numbers, **place, **more}
 
 
-def _whole(frame: pd.DataFrame) -> pd.DataFrame:
+def _largest_complete_grid(frame: pd.DataFrame) -> pd.DataFrame:
     """The points and seeds of the largest rectangle without a gap."""
     seeds = {point: {*own} for point, own in frame.groupby("point", sort=False).seed}
 

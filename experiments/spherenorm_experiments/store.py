@@ -19,23 +19,106 @@ loads a checkpoint, so that a command that only looks at a store is fast.
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib.util
 import io
 import json
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spherenorm.support import atomic_write
-from spherenorm_experiments.code import changed_modules, digest, loaded_code, source_texts
+from spherenorm.support import PACKAGES, atomic_write, is_installed
 from spherenorm_experiments.spec import Spec, spec_name
 
 if TYPE_CHECKING:
     import numpy as np
+
+SUFFIXES = (".py", *(f".{name.rpartition('.')[2]}" for name in EXTENSION_SUFFIXES))
+
+COMPUTES = {
+    *("data", "execute", "layouts", "lookup", "probes", "ranks"),
+    *("run", "spec", "streams", "task", "train"),
+}
+"""Parts of `spherenorm_experiments` that decide numbers; the others ask for runs or show them."""
+
+SHOWS = ("spherenorm.cli", "spherenorm.__main__", "spherenorm_theory")
+"""Other modules of ours that change no number. A package of studies names its own in `SHOWS`."""
+
+
+def digest(content: Any) -> str:
+    """The SHA-256 of JSON content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def loaded_code() -> dict[str, str]:
+    """The name and the digest of each module that counts, of those that are loaded here."""
+    found = {}
+    for given, module in list(sys.modules.items()):
+        file, name = getattr(module, "__file__", None) or "", given
+        if given in ("__main__", "__mp_main__"):  # by its own name: a worker imports it as that
+            spec = getattr(module, "__spec__", None)
+            name = Path(file).stem if spec is None else spec.name
+        path = _counted_file(name, file)
+        if path is not None:
+            found[name] = file_digest(path)
+    return found
+
+
+def source_texts(names: dict[str, str]) -> dict[str, str]:
+    """The sources of the user's own modules among these: ours are those of a version."""
+    own = sorted(name for name in names if name.partition(".")[0] not in PACKAGES)
+    files = [(name, _file(name)) for name in own]
+    return {name: path.read_text(errors="replace") for name, path in files if path is not None}
+
+
+def changed_modules(code: dict[str, str]) -> list[str]:
+    """Those of these modules that have other bytes here, or are not here."""
+    files = {name: _file(name) for name in code}
+    return sorted(
+        name for name, path in files.items() if path is None or file_digest(path) != code[name]
+    )
+
+
+@functools.cache  # the code in memory runs, even if its file changes later
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file's bytes, as it was when this process first asked."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@functools.cache
+def _counted_file(name: str, file: str) -> Path | None:
+    """The file of a loaded module; None of one that does not count."""
+    path, (top, *inner) = Path(file), name.split(".")
+    if not path.is_absolute() or path.suffix not in SUFFIXES:  # (`torch.ops` says "_ops.py")
+        return None
+    own = getattr(sys.modules.get(top), "SHOWS", ())
+    presentation = (*SHOWS, *(f"{top}.{module}" for module in own))
+    shows = any(name == each or name.startswith(f"{each}.") for each in presentation)
+    shows |= top == "spherenorm_experiments" and not COMPUTES & {*inner[:1]}
+    path = path.resolve()
+    if shows or not path.is_file() or (is_installed(path) and top not in PACKAGES):
+        return None
+    return path
+
+
+def _file(name: str) -> Path | None:
+    """The file of a module, loaded or not; None if there is no such module here."""
+    if name in sys.modules:
+        file = getattr(sys.modules[name], "__file__", None)
+        return Path(file).resolve() if file else None
+    try:
+        spec = importlib.util.find_spec(name)
+    except Exception:  # importing the package around it fails
+        return None
+    return Path(spec.origin).resolve() if spec is not None and spec.origin else None
+
 
 BULKY = ("views", "shapes")
 """Entries of a summary that are about every weight."""
@@ -129,7 +212,7 @@ class Store:
     def find(self, names: Iterable[str]) -> dict[str, Row]:
         """Of the runs of these names those that have ended and count."""
         rows = self._rows_of(set(names))
-        return self._best((row.name, row) for row in rows if self.counts(row.code))
+        return self._best((row.name, row) for row in rows if self.is_accepted(row.code))
 
     def newest(self, specs: Iterable[Spec]) -> dict[str, Row]:
         """Of these specs those that have ended, by `spec_name`: the current row, else the newest.
@@ -145,13 +228,13 @@ class Store:
         kept = [row for row in rows if row.data == data[_task(row)]]
         return self._best((row.name.rpartition("-")[0], row) for row in kept)
 
-    def counts(self, code: Sequence[str]) -> bool:
+    def is_accepted(self, code: Sequence[str]) -> bool:
         """True for code that is here, or for any if it is accepted."""
         return self.accept_code or self.is_current(code)
 
     def is_current(self, code: Sequence[str]) -> bool:
         """True if all modules that a run had loaded have the same bytes here."""
-        return not self.replace(code)
+        return not self.changed(code)
 
     def changed(self, names: Sequence[str]) -> Sequence[str]:
         """The modules of a run's code that have other bytes here; one without a name if unknown."""

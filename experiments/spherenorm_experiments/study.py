@@ -12,15 +12,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
-from spherenorm_experiments.errors import written
-from spherenorm_experiments.lookup import find_task_class
+from spherenorm_experiments.lookup import find_task_class, written
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial
 from spherenorm_experiments.spec import Spec, points_of
 from spherenorm_experiments.tables import Table
 from spherenorm_experiments.task import Budget
+from spherenorm_experiments.verdict import Claim, Decision, adjust_for_multiplicity, evaluate_claim
 
 
 class Study:
@@ -34,9 +33,9 @@ class Study:
     """The number of seeds of each tier."""
     first_seed: int = 0
     """The first of them: studies that share a task have different seeds."""
-    has_real: bool = False
+    uses_paper_data: bool = False
     """True if the study can run on the paper's data sets; it then reads `plan.real`."""
-    found_as: str = ""
+    lookup_name: str = ""
     """The name by which a command finds the study; a class has its own."""
     departures: Sequence[tuple[str, str, str, str]] = ()
     """Settings that differ from the paper's: the setting, the paper's, ours, and why."""
@@ -61,21 +60,21 @@ class Study:
         """The study's claims, as rows; a study may also give them as an attribute."""
         return ()
 
-    def every_table(self, runs: Runs) -> list[Table]:
+    def all_tables(self, runs: Runs) -> list[Table]:
         """The study's tables, and the settings that differ from the paper's."""
         if not self.departures:
             return self.tables(runs)
-        note = "Small tier, embedded data, unless marked --data." if self.has_real else ""
+        note = "Small tier, embedded data, unless marked --data." if self.uses_paper_data else ""
         columns = ("setting", "the paper's", "ours", "why")
         return [*self.tables(runs), Table("Settings", columns, self.departures, note)]
 
-    def evaluated(self, runs: Runs) -> list[Decision]:
+    def evaluate_claims(self, runs: Runs) -> list[Decision]:
         """Each of the study's claims by itself; inconclusive where there are no runs."""
-        return [measure(claim, runs) for claim in self.claims]
+        return [evaluate_claim(claim, runs) for claim in self.claims]
 
-    def decided(self, runs: Runs) -> list[Decision]:
-        """The study's claims, with their p-values adjusted for their number."""
-        return adjusted(self.evaluated(runs))
+    def decide_claims(self, runs: Runs) -> list[Decision]:
+        """The study's claims, with their p-values adjust_for_multiplicity for their number."""
+        return adjust_for_multiplicity(self.evaluate_claims(runs))
 
     def title(self) -> str:
         """The first line of the docstring."""
@@ -85,7 +84,7 @@ class Study:
         """The docstring without its first line."""
         return (inspect.getdoc(self) or "").partition("\n")[2].strip()
 
-    def seeded(
+    def make_trials(
         self,
         plan: Plan,
         place: Place,
@@ -111,7 +110,7 @@ class Study:
         """The plan's seeds, or the study's own."""
         if plan.seeds is not None:
             return plan.seeds
-        count = self.seeds.get(plan.tier, self.seeds.get(plan.budgets, 0))
+        count = self.seeds.get(plan.tier, self.seeds.get(plan.budget_tier, 0))
         return range(self.first_seed, self.first_seed + count)
 
     def budget(self, plan: Plan, task: str) -> Budget:
@@ -120,7 +119,7 @@ class Study:
         Raises:
             ValueError: it has none.
         """
-        cls, tier = find_task_class(task), plan.budgets
+        cls, tier = find_task_class(task), plan.budget_tier
         budget = getattr(cls, "tiers", {}).get(tier)
         if not isinstance(budget, Budget):
             lack = f"{written(cls)} has no budget for the tier {tier!r}"
@@ -137,7 +136,7 @@ def trials_of(
     /,
     **fields: Any,
 ) -> list[Trial]:
-    """A trial for every point with every seed; see `Study.seeded`.
+    """A trial for every point with every seed; see `Study.make_trials`.
 
     >>> points = {"lr": [0.1, 0.2], "momentum": 0.9}
     >>> made = trials_of(Place("", "SGD"), "cosine", "sgd", points, (0, 1))

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.stats import deviation, interval, mean, scale_of
-
 Number = float | Decimal
 
 
@@ -221,28 +219,20 @@ def mean_of(series: pd.Series, form: str) -> Cell:
     diverged = int((~np.isfinite(known)).sum())
     if diverged or known.empty:
         return Cell(None, form, diverged=diverged)
-    return Cell(float(known.mean()), form, spread=deviation(known), n=len(known))
-
-
-def difference(a: pd.Series, b: pd.Series) -> Cell:
-    """The mean of a - b over the seeds that both have, with its 95 % interval."""
-    paired, scale = (a - b).astype(float).dropna(), scale_of(a, b)
-    known = paired[np.isfinite(paired)].tolist()
-    low, high = (scale * end for end in interval([x / scale for x in known]))
-    ends, lost = None if math.isnan(low) else (low, high), len(paired) - len(known)
-    return Cell(mean(known), "+.3g", interval=ends, n=len(known), diverged=lost)
+    spread = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+    return Cell(float(known.mean()), form, spread=spread, n=len(known))
 
 
 _NUMBER = re.compile(r"-?[0-9.]+")
 
 
-def table_of(text: str) -> list[dict[str, Any]]:
+def parse_table(text: str) -> list[dict[str, Any]]:
     """The rows of a table that is written as text, with columns two or more spaces apart.
 
     A number of the paper's keeps its digits, and its spread stands behind it. True, False and None
     are these; a `-` is a missing number.
 
-        >>> rows = table_of('''
+        >>> rows = parse_table('''
         ...     row     wide   AdamW       AdamP
         ...     plain   False  23.38±0.05  23.26
         ... ''')
@@ -253,10 +243,10 @@ def table_of(text: str) -> list[dict[str, Any]]:
     return [{name: _read(cell) for name, cell in zip(head, line, strict=True)} for line in lines]
 
 
-def printed(numbers: str) -> list[Cell]:
+def parse_cells(numbers: str) -> list[Cell]:
     """The paper's numbers, with the digits that it prints.
 
-    >>> [str(cell) for cell in printed("1.35 4.30")]
+    >>> [str(cell) for cell in parse_cells("1.35 4.30")]
     ['1.35', '4.30']
     """
     return [_read(number) for number in numbers.split()]

@@ -7,10 +7,13 @@ few small tensors; many of its runs train as one vmap computation.
 from __future__ import annotations
 
 import hashlib
+import math
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeGuard, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeGuard, get_args
 
 import numpy as np
 import torch
@@ -19,9 +22,112 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm.functional import Sweep
-from spherenorm_experiments.errors import written
-from spherenorm_experiments.metrics import Better, Statistic, falls
+from spherenorm_experiments.lookup import written
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
+
+Better = Literal["higher", "lower"]
+"""The direction in which a metric improves."""
+
+FALLING = re.compile(
+    r"loss|error|perplexity|entropy|deviance|distance|regret|mse\b"
+    r"|\b(?:bits per|bpb|bpc|cer|cost|err|fid|kl|mad|mae|mape|nll|ppl|ter|wer)\b"
+)
+"""Words of metrics that fall as a model improves."""
+
+NEGATED = re.compile(r"\b(?:minus|neg|negated|negative)\b")
+
+
+def falls(name: str) -> bool:
+    """Return True if a metric is lower for a better model, as far as its name says.
+
+    >>> [falls(name) for name in ("loss", "val_rmse", "CrossEntropy", "perplexity")]
+    [True, True, True, True]
+    >>> [falls(name) for name in ("accuracy (%)", "R2", "minus loss", "-mse")]
+    [False, False, False, False]
+    >>> [falls(name) for name in ("log-likelihood", "negative log-likelihood")]
+    [False, True]
+    """
+    words = re.sub(r"[\W_]+", " ", name.lower())
+    negated = name.lstrip().startswith(("-", "−")) or NEGATED.search(words) is not None
+    if "likelihood" in words:
+        return negated
+    return FALLING.search(words) is not None and not negated
+
+
+class Statistic(ABC):
+    """One batch's share of a metric.
+
+    Attributes:
+        state: what is sent to the other processes: tensors on the CPU, numbers.
+    """
+
+    state: tuple[Any, ...]
+
+    @abstractmethod
+    def value(self, states: Sequence[Any]) -> float:
+        """The metric of the batches with these states, in the order of the data."""
+
+
+class Mean(Statistic):
+    """then(sum of the values / their number), in float64.
+
+    Args:
+        values: a number for each item, of any shape.
+        then: applied to the mean, such as `math.exp` for a perplexity.
+
+    Example:
+        >>> Mean(torch.tensor([1.0, 3.0])).value([(4.0, 2.0), (5.0, 1.0)])
+        3.0
+    """
+
+    def __init__(self, values: Tensor, then: Callable[[float], float] = float) -> None:
+        self.then = then
+        self.state = float(values.detach().double().sum()), float(values.numel())
+
+    def value(self, states: Sequence[tuple[float, float]]) -> float:
+        total, count = (sum(column) for column in zip(*states, strict=True))
+        try:
+            return float(self.then(total / count if count else math.nan))
+        except OverflowError:  # math.exp raises it where torch.exp is infinite
+            return math.inf
+
+
+class Collected(Statistic):
+    """A function of the columns of the whole split: function(column, ...).
+
+    Args:
+        function: of as many columns as are given.
+        columns: for each a tensor with one row per item, or a list with one entry per item. Tensors
+            arrive on the CPU and joined along their first dimension, those of half precision in
+            float32; lists arrive joined.
+
+    Example:
+        >>> share = Collected(lambda x: x.max(), torch.tensor([1.0, 5.0]))
+        >>> share.value([share.state, (torch.tensor([7.0]),)])
+        7.0
+    """
+
+    def __init__(self, function: Callable[..., Any], *columns: Tensor | list[Any]) -> None:
+        self.function = function
+        self.state = tuple(
+            _whole_precision(x) if isinstance(x, Tensor) else list(x) for x in columns
+        )
+
+    def value(self, states: Sequence[tuple[Any, ...]]) -> float:
+        return float(self.function(*(_joined(parts) for parts in zip(*states, strict=True))))
+
+
+def _whole_precision(x: Tensor) -> Tensor:
+    """On the CPU, and float32 for a half precision: NumPy has no bfloat16."""
+    half = x.dtype in (torch.bfloat16, torch.float16)
+    return (x.float() if half else x).detach().cpu()
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], Tensor):
+        return torch.cat(list(parts))
+    return [entry for part in parts for entry in part]
+
 
 Split = tuple[Tensor, ...] | Any
 """Tensors with one common leading length, inputs first, targets last; or a map-style data set.

@@ -1,25 +1,34 @@
-"""Model, optimizer and data of a run on batches, and one step of it."""
+"""A run's training: model, optimizer and step; the loop around it; and sweeps of pure tasks."""
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from spherenorm import Bound, explain, sphere_of, torch_optimizer
+from spherenorm.functional import Sweep, sweep
 from spherenorm.optim import RecipeOptimizer
-from spherenorm_experiments.data import TrainingBatches
-from spherenorm_experiments.errors import written
+from spherenorm_experiments.data import TrainingBatches, evaluation_batches
+from spherenorm_experiments.lookup import require_extra, written
 from spherenorm_experiments.probes import MeasuredStep, Watched, is_finite, measure
 from spherenorm_experiments.ranks import ALONE, Ranks, parallelize, placed, synchronized, whole
-from spherenorm_experiments.run import Run
+from spherenorm_experiments.run import Job, Run, Runner
+from spherenorm_experiments.spec import SCHEDULES, Spec, is_number
+from spherenorm_experiments.store import RunFolder, write_file
 from spherenorm_experiments.streams import seed_everything, stream
-from spherenorm_experiments.task import Task
+from spherenorm_experiments.task import PureTask, Split, Statistic, Task, better_of
 
 
 class Training:
@@ -281,3 +290,384 @@ def _load_states(
             fresh = rule.init(weight.detach()) if kept else {}
             if kept:
                 optimizer.state[weight] = {name: placed(kept[name], fresh[name]) for name in kept}
+
+
+SECONDS_BETWEEN = 1.0
+"""Two writings of the progress."""
+
+MOST_SCALARS = 20
+"""TensorBoard takes 50 microseconds for a number, so it gets only a few."""
+
+
+def train(
+    run: Run, task: Task, runner: Runner, ranks: Ranks
+) -> tuple[list[tuple[str, Spec, dict[str, Any]]], list[str], dict[str, str]]:
+    """Bring a run to its end; its folder then has the records and the last checkpoint.
+
+    Returns:
+        Its name, spec and summary as one row; the names of its code; the executor of its steps.
+    """
+    training = Training(run, task, ranks, runner.workers)
+    loop = _Loop(run, training, runner)
+    try:
+        loop.go()
+    finally:
+        if loop.live is not None:
+            loop.live.close()
+    row = run.name, run.spec, _summary(training, loop)
+    return [row], loop.code, {"executor": training.backend}
+
+
+class _Loop:
+    """The steps of a run, with its records, checkpoints and progress."""
+
+    def __init__(self, run: Run, training: Training, runner: Runner) -> None:
+        self.run, self.training, self.ranks = run, training, training.ranks
+        self.every = runner.checkpoint_seconds
+        self.start_norm = training.watched.mean_norm(training.module)
+        self.diverged_at: int | None = None
+        self.code: list[str] = []
+        self.done = self._resume()
+        self.pending: list[dict[str, Any]] = []
+        self.live: _Live | None = None
+        if self.ranks.first:
+            events = run.store.root / "tensorboard" / run.name if runner.tensorboard else None
+            self.live = _Live(run.folder.path, run.steps, self.done, events)
+
+    def go(self) -> None:
+        """Step until the end, or until the run has diverged."""
+        last_checkpoint = time.monotonic()
+        while self.done < self.run.steps and self.diverged_at is None:
+            waited = time.monotonic() - last_checkpoint
+            # Rank 0's clock decides for all, on the way of the loss.
+            due = float(self.ranks.first and waited >= self.every)
+            record, (due,) = self.training.step(self.done, due)
+            if record is not None and (self.done + 1) % self.run.steps_per_epoch == 0:
+                found = score(self.training, self.run.splits.validation)
+                record["validation"] = next(iter(found.values()), math.nan)
+                record |= {f"validation/{name}": found[name] for name in list(found)[1:]}
+            last = self.done + 1 == self.run.steps
+            finite = record is not None and all(map(is_finite, record.values()))
+            if record is None or not finite or (last and not self.training.survived()):
+                self.diverged_at = self.done
+                break
+            self.done += 1
+            self.pending.append(record)
+            if self.live is not None:
+                self.live.tell(record)
+            if due:
+                self.checkpoint()
+                last_checkpoint = time.monotonic()
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Write what there is, so that a run that is killed now loses nothing."""
+        state = self.training.state()
+        if self.ranks.first:
+            length = self.run.folder.append(self.pending)
+            position = {"done": self.done, "diverged_at": self.diverged_at, "code": self.code}
+            self.run.folder.save_checkpoint({**state, **position, "records": length})
+        self.pending.clear()
+        self.ranks.wait()
+
+    def _resume(self) -> int:
+        """Load the last checkpoint, if its code counts; how many steps are done."""
+        folder, store, found = self.run.folder, self.run.store, None
+        if self.ranks.first:
+            found = folder.load_checkpoint()
+            if found is None or not store.is_accepted(found["code"]):
+                found = None
+                folder.clear()
+            else:
+                folder.rewind(found["records"])
+            self.code = [*dict.fromkeys([*(found["code"] if found else ()), store.write_code()])]
+        found = self.ranks.broadcast(found)
+        if found is None:
+            return 0
+        self.training.restore(found)
+        self.diverged_at = found["diverged_at"]
+        return int(found["done"])
+
+
+class _Live:
+    """The progress of one run, told while it trains: one small file, and TensorBoard.
+
+    Args:
+        folder: the run's; `progress.json` in it has step, steps, rate, remaining, last values.
+        steps: of the whole run.
+        done: before this process began.
+        events: the folder of TensorBoard's event files; None writes none.
+    """
+
+    def __init__(self, folder: Path, steps: int, done: int, events: Path | None) -> None:
+        self.path, self.steps, self.first = folder / "progress.json", steps, done
+        self.started = self.last_written = time.monotonic()
+        self.validation: dict[str, float] = {}
+        self.writer: Any = None
+        if events is not None:
+            board = require_extra("torch.utils.tensorboard", "--tensorboard")
+            # What a run that was killed wrote after its last checkpoint is written again.
+            self.writer = board.SummaryWriter(str(events), purge_step=done + 1)
+
+    def tell(self, record: Mapping[str, Any]) -> None:
+        """Take in the record of a step."""
+        now, done = time.monotonic(), record["step"]
+        if "validation" in record:
+            self.validation = {"validation": record["validation"]}
+        if self.writer is not None:
+            for name, value in _scalars(record).items():
+                self.writer.add_scalar(name, value, done)
+        if now - self.last_written < SECONDS_BETWEEN:
+            return
+        self.last_written = now
+        rate = (done - self.first) / (now - self.started)
+        content = {
+            "step": done,
+            "steps": self.steps,
+            "rate": rate,
+            "remaining": (self.steps - done) / rate,
+            "last": {**_scalars(record), **self.validation},
+            "updated": time.time(),
+        }
+        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        with suppress(OSError):  # it only informs: a full disk stops a run where it matters
+            partial.write_text(json.dumps(content), encoding="utf-8")
+            os.replace(partial, self.path)
+
+    def close(self) -> None:
+        """The run has ended or stopped; what it is then is in its status."""
+        self.path.unlink(missing_ok=True)
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {name: x for name, x in record.items() if isinstance(x, int | float)}
+    numbers.pop("step")
+    return dict(list(numbers.items())[:MOST_SCALARS])
+
+
+def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
+    run, watched, survived = training.run, training.watched, loop.diverged_at is None
+    summary: dict[str, Any] = {
+        "diverged_at": loop.diverged_at,
+        "steps": loop.done,
+        "steps_per_epoch": run.steps_per_epoch,
+        "views": dict(watched.views),
+        "shapes": dict(watched.shapes),
+        "invariant_share": watched.invariant_share,
+    }
+    for name in ("validation", "test"):
+        found = score(training, getattr(run.splits, name)) if survived else {}
+        # JSON has no number for an infinite perplexity.
+        known = {key: value if math.isfinite(value) else None for key, value in found.items()}
+        summary |= {name: next(iter(known.values()), None), f"{name}_metrics": known}
+    # By its name: a file has the metrics in the order of theirs.
+    summary["score"] = next(iter(summary["test_metrics"]), None)
+    summary["metric"] = training.task.metric or summary["score"]
+    if better_of(training.task, summary["score"]) == "lower":
+        summary["better"] = "lower"
+    if training.ranks.parallel is not None:
+        summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
+    if not training.ranks.first:
+        return summary
+    return summary | _norms(run.folder, run.steps_per_epoch, loop.start_norm)
+
+
+def _norms(folder: RunFolder, per_epoch: int, start: float | None) -> dict[str, Any]:
+    """Numbers of the probe `norms` over the whole run.
+
+    Between two probed steps the effective step counts as that of the later one.
+    """
+    read = folder.records(("step", "norm", "effective_step"))
+    probed = [record for record in read if "norm" in record]
+    if not probed:
+        return {}
+    steps = [0, *(record["step"] for record in probed)]
+    path = (
+        record["effective_step"] * (record["step"] - before)
+        for before, record in zip(steps, probed, strict=False)
+    )
+    first = [record["norm"] for record in probed if record["step"] <= per_epoch]
+    return {
+        "norm_start": start,
+        "norm_first_epoch": first[-1] if first else probed[0]["norm"],
+        "norm_last": probed[-1]["norm"],
+        "norm_max": max(record["norm"] for record in probed),
+        "total_effective_step": math.fsum(path),
+    }
+
+
+def score(training: Training, split: Split) -> dict[str, float]:
+    """The task's metrics on a split, alike for any number of ranks.
+
+    None has a number if an output of the model is not finite: an accuracy, F1 or recall would be
+    that of a model that works, since an argmax is then 0 and nothing is above a threshold.
+
+    Raises:
+        ValueError: one is not a number although all outputs of the model are finite: the run has
+            not diverged, its task cannot compute the metric. Or `evaluate` returns no metrics, or
+            others for one batch than for another.
+    """
+    ranks, module = training.ranks, training.module
+    ranks.share(module.buffers())
+    module.eval()
+    with _watched_outputs(module) as finite, training.autocast():
+        shares, own = _shares(training, split, finite)
+        if ranks.totals([float(finite.count(False))]) != [0.0]:
+            return dict.fromkeys(shares, math.nan)
+        states = {number: state for part in ranks.gather(own) for number, state in part.items()}
+        ordered = [states[number] for number in sorted(states)]  # as the data are
+        found = {name: share.value([s[name] for s in ordered]) for name, share in shares.items()}
+    lacking = [name for name, value in found.items() if math.isnan(value)]
+    if lacking and training.survived():
+        lack = f"task {training.spec.task!r}: the metric {lacking[0]!r} is not a number"
+        raise ValueError(f"{lack}, although all outputs of the model are finite")
+    return found
+
+
+def _shares(
+    training: Training, split: Split, finite: Sequence[bool]
+) -> tuple[dict[str, Statistic], dict[int, dict[str, Any]]]:
+    """The last shares of this rank, and the states of all of them by the number of their batch."""
+    shares: dict[str, Statistic] = {}
+    states: dict[int, dict[str, Any]] = {}
+    run, task, where = training.run, training.task, f"task {training.spec.task!r}"
+    which = training.ranks, training.workers, training.device
+    for number, counts, batch in evaluation_batches(split, run, task, *which):
+        seed_everything(stream(run.spec.seed, "evaluation", number), training.device)
+        before = shares
+        try:
+            with torch.no_grad():
+                shares = dict(task.evaluate(training.module, batch))
+        except Exception:
+            if all(finite):
+                raise
+            continue  # a library's metric, say, that refuses what is not a number
+        for name, share in shares.items():
+            if not isinstance(share, Statistic):
+                need = f"evaluate: the metric {name!r} must be a Mean or Collected"
+                raise ValueError(f"{where}: {need}, got {share!r}")
+        if before and list(before) != list(shares):  # the first is the score
+            each = f"{list(before)} of one batch and {list(shares)} of another"
+            raise ValueError(f"{where}: the metrics are {each}; give all of each")
+        if counts:
+            states[number] = {name: share.state for name, share in shares.items()}
+    if not shares and all(finite):
+        raise ValueError(f"{where}: no metrics, or no items to evaluate")
+    return shares, states
+
+
+@contextmanager
+def _watched_outputs(model: nn.Module) -> Iterator[list[bool]]:
+    """Note of each call of the model if all that it returns is finite.
+
+    Minus infinity counts as finite, unless there is nothing else: a mask fills logits with it.
+    """
+    found: list[bool] = []
+
+    def is_known(x: Tensor) -> bool:
+        finite = x.isfinite()
+        return bool((finite | x.isneginf()).all()) and (not x.numel() or bool(finite.any()))
+
+    def note(_: nn.Module, __: object, output: object) -> None:
+        tensors = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
+        found.append(all(is_known(x) for x in tensors if x.is_floating_point()))
+
+    handle = model.register_forward_hook(note)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+def sweep_rows(job: Job, task: PureTask) -> list[tuple[str, Spec, dict[str, Any]]]:
+    """Train every run and write the arrays; the name, the spec and the summary of each.
+
+    It takes seconds, so it has no checkpoint.
+
+    Args:
+        job: every point with every seed, which are alike but for these.
+    """
+    keys = [json.dumps(dict(run.spec.hyper_parameters), sort_keys=True) for run in job.runs]
+    points = {key: run.spec.hyper_parameters for key, run in zip(keys, job.runs, strict=True)}
+    seeds = list(dict.fromkeys(run.spec.seed for run in job.runs))
+    start, swept = _swept(job, task, list(points.values()), seeds)
+    numbers, arrays = task.summarize(seeds, start, swept)
+    ends, order, places, rows = _ends(swept), list(points), [], []
+    for key, run in zip(keys, job.runs, strict=True):
+        place = order.index(key), seeds.index(run.spec.seed)
+        own = {name: float(x[place]) for name, x in numbers.items()}
+        end = ends[place[0]][place[1]]
+        known = {n: x if end is None and math.isfinite(x) else None for n, x in own.items()}
+        rows.append((run.name, run.spec, {"diverged_at": end, "steps": run.spec.epochs, **known}))
+        places.append(place)
+    at = tuple(torch.tensor(column) for column in zip(*places, strict=True))
+    buffer, kept = io.BytesIO(), {name: x.detach().cpu()[at] for name, x in arrays.items()}
+    np.savez_compressed(buffer, **{n: x.numpy() for n, x in kept.items()})  # type: ignore[arg-type]
+    write_file(job.folder.path / "arrays.npz", buffer.getvalue())
+    return rows
+
+
+def _swept(
+    job: Job, task: PureTask, points: Sequence[Mapping[str, Any]], seeds: Sequence[int]
+) -> tuple[dict[str, Tensor], Sweep]:
+    """The initial parameters, and all steps."""
+    spec, factor = job.first.spec, SCHEDULES[job.first.spec.schedule]
+
+    def stacked(each: Sequence[Any]) -> Any:
+        return tree_map(lambda *x: torch.stack(x).to(spec.device), *each)
+
+    starts = []
+    for seed in seeds:  # each its own, also of a task that draws from the global random states
+        seed_everything(stream(seed, "init"), spec.device)
+        starts.append(task.start(seed))
+    batches = [batch for batch in map(task.batches, seeds) if batch is not None]
+    columns, fixed = _columns(job, points)
+    start = stacked(starts)
+    swept = sweep(
+        job.first.bound.recipe,
+        task.loss,
+        start,
+        {
+            name: torch.tensor(values, dtype=torch.float64, device=spec.device)
+            for name, values in columns.items()
+        },
+        steps=spec.epochs,
+        batches=(lambda t: stacked([batch(t) for batch in batches])) if batches else None,
+        schedule=None if spec.schedule == "constant" else lambda t: factor(t / spec.epochs),
+        record=task.record,
+        **fixed,
+    )
+    return start, swept
+
+
+def _columns(
+    job: Job, points: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """The hyper-parameters with a value per point, and those that all points share."""
+    known, fixed = job.first.bound.defaults, dict[str, Any]()
+    columns: dict[str, list[float]] = {}
+    for name, value in points[0].items():
+        values = [point[name] for point in points]
+        if is_number(value) and (name == "lr" or any(x != value for x in values)):
+            columns[name] = values
+        else:
+            fixed[name] = tuple(value) if isinstance(value, list) else value
+    if "lr" in known and "lr" not in columns:  # a schedule needs it at every point
+        columns["lr"] = [fixed.pop("lr", known["lr"])] * len(points)
+    return columns, fixed
+
+
+def _ends(swept: Sweep) -> list[list[int | None]]:
+    """The step at which each run diverged, if it did, by point and seed.
+
+    A run diverges at the first step whose loss is not finite, or at the last one if the norms of
+    the weights then are not.
+    """
+    bad = ~swept.loss.isfinite()
+    norms = (x.double().square().flatten(2).sum(-1) for x in swept.params.values())
+    lost = ~torch.stack([norm.isfinite() for norm in norms]).all(dim=0)
+    ends = torch.where(bad.any(dim=0), bad.int().argmax(dim=0), len(bad) - 1)
+    gone = torch.where(bad.any(dim=0) | lost, ends, -1)
+    return [[step if step >= 0 else None for step in row] for row in gone.tolist()]

@@ -184,12 +184,12 @@ FOREIGN_NAMES = {
         "param_group_fn",
     },
     "experiments/spherenorm_experiments/cli/__init__.py": {"spherenorm.commands"},
-    "experiments/spherenorm_experiments/paper/detection/centernet.py": {
+    "experiments/spherenorm_paper/detection/centernet.py": {
         *("resnet_dcn.py", "losses.py", "decode.py"),
     },
-    "experiments/spherenorm_experiments/paper/detection/ssd.py": {"ssd300_vgg16"},
-    "experiments/spherenorm_experiments/paper/shared/imagenet.py": {"ImageFolder"},
-    "experiments/spherenorm_experiments/loop.py": {"progress.json"},  # a file of a run
+    "experiments/spherenorm_paper/detection/ssd.py": {"ssd300_vgg16"},
+    "experiments/spherenorm_paper/shared/imagenet.py": {"ImageFolder"},
+    "experiments/spherenorm_experiments/loop.py": {"progress.json"},  # of a run
     "experiments/spherenorm_experiments/runs.py": {"hyper.lr"},
     "experiments/spherenorm_experiments/tables.py": {"tabular", "booktabs"},
 }

@@ -1,4 +1,4 @@
-"""Shared by the experiment tests: the modules in this folder, importable in child processes too."""
+"""Shared by the experiment tests: modules here and the studies, importable in children."""
 
 import multiprocessing.forkserver
 import os
@@ -13,8 +13,9 @@ from spherenorm_experiments.store import Store
 
 HERE = str(Path(__file__).parent)
 ROOT = Path(__file__).parents[2]
-PATHS = [HERE, *(str(ROOT / name) for name in ("", "theory", "experiments"))]
-sys.path.insert(0, HERE)
+STUDIES = str(ROOT / "experiments" / "studies")
+PATHS = [HERE, STUDIES, *(str(ROOT / name) for name in ("", "theory", "experiments"))]
+sys.path[:0] = [HERE, STUDIES]
 os.environ["PYTHONPATH"] = os.pathsep.join([*PATHS, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.claims import MARGIN, Claim, measure
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Result, Runs
 from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, Claim, evaluate_claim
 
 SHARES = ("test", "validation", "projected_invariant", "projected_variant")
 SIZES = ("norm_start", "norm_first_epoch", "norm_last", "path", "growth_over_moves")
@@ -73,13 +73,15 @@ def by_seed(values):
 def decided(values, relation="> 0", looks=(), name="claim", **more):
     """A claim about numbers by seed, or about a number without randomness or none."""
     value = values if values is None or isinstance(values, float) else by_seed(values)
-    return measure(Claim(name, relation, lambda _: value, **more), Runs(looks=looks))
+    return evaluate_claim(Claim(name, relation, lambda _: value, **more), Runs(looks=looks))
 
 
-def scores(ours, baseline, margin=MARGIN, **more):
+def scores(ours, baseline, margin=EQUIVALENCE_MARGIN, **more):
     """A claim that a score is higher than another."""
     gap = by_seed(ours) - by_seed(baseline)
-    return decided(gap, **{"score": True, "unit": "pp", "margin": margin, **more})
+    return decided(
+        gap, **{"is_performance": True, "unit": "pp", "equivalence_margin": margin, **more}
+    )
 
 
 def compared(study, plan, lost=lambda trial: False):

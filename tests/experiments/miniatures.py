@@ -13,10 +13,10 @@ import torch
 from PIL import Image, ImageDraw
 from scipy.io import savemat
 
-from spherenorm_experiments.paper.adversarial import adversarial as cifar
-from spherenorm_experiments.paper.audio.recordings import EVENTS, PARTS, WORDS
-from spherenorm_experiments.paper.debiasing.biased import CLASS, SYNSETS
-from spherenorm_experiments.paper.retrieval.images import PARTITION
+from spherenorm_paper.adversarial import adversarial as cifar
+from spherenorm_paper.audio.recordings import EVENTS, PARTS, WORDS
+from spherenorm_paper.debiasing.biased import CLASS, SYNSETS
+from spherenorm_paper.retrieval.images import PARTITION
 
 CATEGORIES = [k for k in range(1, 91) if k not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
 """The numbers of the 80 categories."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from spherenorm_experiments.execute import execute_spec
-from spherenorm_experiments.loop import _Loop
 from spherenorm_experiments.ranks import joined
+from spherenorm_experiments.train import _Loop
 
 WORLD = 2
 

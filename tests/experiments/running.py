@@ -7,7 +7,7 @@ import torch
 from torch.utils._pytree import tree_leaves_with_path
 
 from spherenorm_experiments.campaign import Campaign
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.execute import Resolver, execute_spec, resolve
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.store import RunFolder, Store

@@ -1,9 +1,9 @@
 """A benchmark of two optimizers on the digits."""
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
-from spherenorm_experiments.paper.shared.claims import projection
-from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.tables import printed
+from spherenorm_experiments.tables import parse_cells
+from spherenorm_paper.shared.claims import projection
+from spherenorm_paper.statements import says
 
 PLAIN = Condition(
     "plain",
@@ -12,7 +12,7 @@ PLAIN = Condition(
     Setup({"variant": "residual"}, fields={"epochs": 100}),
     theirs="ResNet-18, ImageNet",
     benchmark="ImageNet",
-    paper={"accuracy": dict(zip(("SGD", "SGDP"), printed("70.47 70.70"), strict=True))},
+    paper={"accuracy": dict(zip(("SGD", "SGDP"), parse_cells("70.47 70.70"), strict=True))},
     cites=says("t2.outperform"),
 )
 SGD = Arm("SGD", fixed={"momentum": 0.9}, paper={"lr": 0.1, "momentum": 0.9})

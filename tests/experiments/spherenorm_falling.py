@@ -6,8 +6,7 @@ import torch
 from spherenorm_tiny import Tiny
 from torch import nn
 
-from spherenorm_experiments.metrics import Mean
-from spherenorm_experiments.task import Budget, Splits, Task
+from spherenorm_experiments.task import Budget, Mean, Splits, Task
 
 
 class Falling(Tiny):

@@ -7,8 +7,7 @@ import torch
 from spherenorm_tiny import Tiny
 from torch import nn
 
-from spherenorm_experiments.metrics import Mean
-from spherenorm_experiments.task import Splits
+from spherenorm_experiments.task import Mean, Splits
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import swa_utils
 
-from spherenorm_experiments.metrics import Collected, Mean
 from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.task import Budget, Splits, Task
+from spherenorm_experiments.task import Budget, Collected, Mean, Splits, Task
 
 
 class Pictures(torch.utils.data.Dataset):

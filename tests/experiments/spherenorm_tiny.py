@@ -16,14 +16,13 @@ from torch.nn.functional import mse_loss
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm_experiments.claims import Claim
-from spherenorm_experiments.metrics import Collected, Mean
 from spherenorm_experiments.pictures import Line, curves
 from spherenorm_experiments.runs import Place
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Table, mean_of, paper
-from spherenorm_experiments.task import Budget, PureTask, Splits, Task
+from spherenorm_experiments.task import Budget, Collected, Mean, PureTask, Splits, Task
+from spherenorm_experiments.verdict import Claim
 
 
 @dataclass(frozen=True)
@@ -136,19 +135,20 @@ class TinyStudy(Study):
         first = []
         for name in self.recipes or ("sgd", "sgdp"):
             place = Place("", name if ":" in name else name.upper())
-            first += self.seeded(plan, place, TASK, name, _setting_of(name))
+            first += self.make_trials(plan, place, TASK, name, _setting_of(name))
         if self.recipes or len(runs) < len(first):
             return first
-        better = max(("SGD", "SGDP"), key=lambda arm: runs.every("", arm).validation.mean())
+        better = max(("SGD", "SGDP"), key=lambda arm: runs.all_runs("", arm).validation.mean())
         longer = Place("", "longer")
-        return first + self.seeded(plan, longer, TASK, better.lower(), SETTING, epochs=3)
+        return first + self.make_trials(plan, longer, TASK, better.lower(), SETTING, epochs=3)
 
     def budget(self, plan, task):
         return Tiny.tiers[plan.tier]
 
     def tables(self, runs):
         rows = [
-            (str(place), mean_of(runs.every(*place).norm_last, ".3f"), "1") for place in runs.places
+            (str(place), mean_of(runs.all_runs(*place).norm_last, ".3f"), "1")
+            for place in runs.places
         ]
         return [Table("Norms", ("arm", "norm", *paper("norm")), rows)]
 
@@ -164,7 +164,7 @@ class TinyStudy(Study):
 
 
 def _norms(runs, arm):
-    return runs.every("", arm).set_index("seed").norm_last
+    return runs.all_runs("", arm).set_index("seed").norm_last
 
 
 class FailingStudy(TinyStudy):

@@ -16,8 +16,8 @@ import typer
 from pydantic import ValidationError
 
 from spherenorm.support import on_interrupt
-from spherenorm_experiments.cli import _look, _run
-from spherenorm_experiments.cli._options import INTERRUPTED, STORE, USAGE, say_error
+from spherenorm_experiments.cli import look, run_commands
+from spherenorm_experiments.cli.options import INTERRUPTED, STORE, USAGE, say_error
 from spherenorm_experiments.spec import said
 from spherenorm_experiments.store import StoreError, StoreWarning
 
@@ -65,11 +65,11 @@ def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
         say_error(str(message), "[yellow]warning[/yellow]: ")
 
 
-run, compare = _added("run", _run.run), _added("compare", _run.compare)
-resume, report = _added("resume", _run.resume), _added("report", _look.report)
-results, export = _added("results", _look.results), _added("export", _look.export)
-list_, status = _added("list", _look.list_), _added("status", _look.status)
-show = _added("show", _look.show)
+run, compare = _added("run", run_commands.run), _added("compare", run_commands.compare)
+resume, report = _added("resume", run_commands.resume), _added("report", look.report)
+results, export = _added("results", look.results), _added("export", look.export)
+list_, status = _added("list", look.list_), _added("status", look.status)
+show = _added("show", look.show)
 
 
 def data(words: Sequence[str]) -> None:
@@ -78,6 +78,6 @@ def data(words: Sequence[str]) -> None:
 
 
 _data = typer.Typer(no_args_is_help=True)
-_added("list", _look.list_layouts, _data)
-_added("check", _look.check, _data)
+_added("list", look.list_layouts, _data)
+_added("check", look.check, _data)
 app.add_typer(_data, name="data", help=data.__doc__)

@@ -9,18 +9,23 @@ from decimal import Decimal
 
 import numpy as np
 
-from spherenorm_experiments.claims import MARGIN, PERFORMANCE_SEEDS, Statement, adjusted
 from spherenorm_experiments.comparison import Comparison, Condition
-from spherenorm_experiments.paper.findings import outcome
-from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.stats import interval
 from spherenorm_experiments.tables import Cell
+from spherenorm_experiments.verdict import (
+    EQUIVALENCE_MARGIN,
+    PERFORMANCE_SEEDS,
+    Statement,
+    adjust_for_multiplicity,
+    interval,
+)
+from spherenorm_paper.findings import outcome
+from spherenorm_paper.shared.claims import projection
 from tests.experiments.fabricated import decided, result
 
 DECIDED = ("supported", "contradicted")
-TOLD = ("supported", "contradicted", "mixed")
+TOLD = ("all", "none", "mixed")
 NORMS = ("norms",)
 SEEDS = (3, 4, 5, 8, 10, 20)
 IMAGES = 360
@@ -70,16 +75,16 @@ def false_verdicts(name, seeds, studies, start=0, claims=10, primary=3):
     wrong = 0
     for study in values:
         made = [
-            decided(row, name=f"claim-{i}", primary=i < primary, score=bool(i % 2),
-                    margin=MARGIN if i % 2 else None)
+            decided(row, name=f"claim-{i}", primary=i < primary, is_performance=bool(i % 2),
+                    equivalence_margin=EQUIVALENCE_MARGIN if i % 2 else None)
             for i, row in enumerate(study)
         ]  # fmt: skip
-        wrong += any(claim.verdict in DECIDED for claim in adjusted(made))
+        wrong += any(claim.verdict in DECIDED for claim in adjust_for_multiplicity(made))
     return wrong / studies
 
 
 def null_study():
-    """Four conditions of a paper's gains, of which one could not be found by 12 seeds."""
+    """Four conditions of a paper's gains, one of them far smaller than 12 seeds can find."""
     statements = [Statement("paper", "Table 1", f"gain {i}") for i in range(2)]
     effects = ((2.0, 2.0, 0), (1.0, 2.0, 0), (0.5, 0.5, 1), (0.1, 2.0, 1))
     conditions = [
@@ -102,9 +107,8 @@ def null_study():
 def null_verdicts(studies, seeds=12, start=0):
     """Of studies in which both optimizers are one, the share with a verdict for or against.
 
-    All of a study counts: scores, geometry, families and marks. Equivalent is right here, and no
-    verdict. The second number is the share in which some statement is supported, contradicted or
-    mixed by such verdicts.
+    All of a study counts: scores, geometry and families. Equivalent is right here, and no
+    verdict. The second number is the share in which such verdicts decide a statement.
     """
     study, random = null_study(), np.random.default_rng([start, seeds, 2])
     spreads = [condition.spread for condition in study.conditions]
@@ -122,13 +126,13 @@ def null_verdicts(studies, seeds=12, start=0):
             for place, *columns in zip(places, scores, *sizes, strict=True)
             for seed, (score, start, last, path) in enumerate(zip(*columns, strict=True))
         ]  # fmt: skip
-        decided = study.decided(Runs(items))
+        decided = study.decide_claims(Runs(items))
         named = {each.claim.cites: [] for each in decided if each.kind == "paper"}
         for each in decided:
             if each.kind == "paper" and each.has_results and each.verdict != "equivalent":
                 named[each.claim.cites].append(each.verdict)
         wrong += any(each.verdict in DECIDED for each in decided)
-        told += any(outcome("paper", found) in TOLD for found in named.values())
+        told += any(outcome(found) in TOLD for found in named.values())
     return wrong / studies, told / studies
 
 

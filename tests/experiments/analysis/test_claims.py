@@ -7,13 +7,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from spherenorm_experiments.claims import PERFORMANCE_SEEDS, Claim, Region, Statement, adjusted
 from spherenorm_experiments.comparison import Comparison, Condition
-from spherenorm_experiments.paper.findings import outcome
 from spherenorm_experiments.runs import Place, Runs
 from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.stats import detectable
-from spherenorm_experiments.tables import Cell, difference
+from spherenorm_experiments.tables import Cell
+from spherenorm_experiments.verdict import (
+    PERFORMANCE_SEEDS,
+    Claim,
+    Region,
+    Statement,
+    Verdict,
+    adjust_for_multiplicity,
+    detectable,
+    paired_difference,
+)
+from spherenorm_paper.findings import outcome
 from tests.experiments.fabricated import by_seed, decided, result, scores
 from tests.harness import refuses
 
@@ -33,17 +41,17 @@ INF = math.inf
         (NEAR_ONE, "> 1", {}, "inconclusive"),
         (NEAR_ONE, "= 1 ± 0.5", {}, "supported"),
         (NEAR_ONE, "= 3 ± 0.5", {}, "contradicted"),
-        ([1.0, 1.0], "> 0.5", {}, "inconclusive"),  # a verdict needs three seeds
-        (NEAR_ONE, "> 0.5", {"score": True}, "inconclusive"),  # and of a score six
-        ({}, "> 0", {}, "inconclusive"),
-        (None, "> 0", {}, "inconclusive"),
+        ([1.0, 1.0], "> 0.5", {}, "not tested"),  # a verdict needs three seeds
+        (NEAR_ONE, "> 0.5", {"is_performance": True}, "not tested"),  # and of a score six
+        ({}, "> 0", {}, "not tested"),
+        (None, "> 0", {}, "not tested"),
         # A number without randomness is beyond a bound by a margin, or near it.
         (2.95, "= 2.93 ± 0.03", {}, "supported"),
         (0.95, "= 1 ± 0.1", {}, "supported"),
         (1.5, "= 1 ± 0.1", {}, "contradicted"),
-        (1.5, "> 1", {"margin": 0.1}, "supported"),
-        (1.05, "> 1", {"margin": 0.1}, "inconclusive"),
-        (0.5, "> 1", {"margin": 0.1}, "contradicted"),
+        (1.5, "> 1", {"decision_margin": 0.1}, "supported"),
+        (1.05, "> 1", {"decision_margin": 0.1}, "inconclusive"),
+        (0.5, "> 1", {"decision_margin": 0.1}, "contradicted"),
         # Equal numbers fall to the sign test of so few, unless nothing in them is random.
         ([-14.0] * 5, "< -3", {}, "inconclusive"),
         ([-14.0] * 5, "< -3", {"deterministic": True}, "supported"),
@@ -54,7 +62,7 @@ INF = math.inf
         ([INF] * 8, "> 0", {}, "supported"),
         ([-INF] * 8, "> 0", {}, "contradicted"),
         ([-INF] * 8, "= 0 ± 1", {}, "contradicted"),
-        ([math.nan] * 8, "> 0", {}, "inconclusive"),
+        ([math.nan] * 8, "> 0", {}, "not tested"),
         # Only 1 of 2 + 2 says "larger": a ratio to 0 has a sign, 0 to 0 is no pair.
         ([2.0, 2.0, -0.5, -0.5], "> 1", {"ratio": True}, "inconclusive"),
     ],
@@ -79,8 +87,8 @@ def test_one_rule_confirms_and_refutes():
         (partial(Claim, "Norm growth", "> 0", len), "Norm growth"),
         (partial(Claim, "growth", ">= 0", len), ">= 0"),
         (partial(Claim, "growth", "= 0", len), "= 0"),
-        (partial(decided, 1.0, "> 0", margin=0.0), "margin"),
-        (partial(adjusted, [decided([1.0, 2.0, 3.0])] * 2), "claim"),
+        (partial(decided, 1.0, "> 0", decision_margin=0.0), "decision_margin"),
+        (partial(adjust_for_multiplicity, [decided([1.0, 2.0, 3.0])] * 2), "claim"),
     ],
 )
 def test_a_claim_that_says_two_things_or_none_is_refused(make, named):
@@ -110,10 +118,10 @@ def test_an_interval_ends_where_the_number_cannot_be():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_score_needs_six_seeds_for_and_against(sign):
     gap = [sign * (3 + 0.1 * seed) for seed in range(PERFORMANCE_SEEDS)]
-    few = decided(gap[:-1], score=True)
-    assert (few.verdict, few.p) == ("inconclusive", None)
+    few = decided(gap[:-1], is_performance=True)
+    assert (few.verdict, few.p) == ("not tested", None)
     assert "a verdict needs 6" in few.detail
-    verdict = decided(gap, score=True).verdict
+    verdict = decided(gap, is_performance=True).verdict
     assert verdict == ("supported" if sign > 0 else "contradicted")
 
 
@@ -176,18 +184,16 @@ def test_ratios_without_a_logarithm_count_by_their_sign_and_have_no_mean():
 
 
 def test_the_claims_of_a_study_share_one_level():
-    """Ten claims at p = 0.02 each are none; one of them would be one; primary ones weigh more."""
+    """Ten claims at p = 0.02 each are none; one of them would be one."""
     values = [0.9, 0.2, 0.6, 0.1, 1.0, 0.3, 0.5]
     alone = decided(values)
     assert alone.verdict == "supported"
     assert alone.p > 0.005
-    many = adjusted([decided(values, name=f"claim-{i}") for i in range(10)])
+    many = adjust_for_multiplicity([decided(values, name=f"claim-{i}") for i in range(10)])
     assert {claim.verdict for claim in many} == {"inconclusive"}
-    assert many[0].p == pytest.approx(1.25 * 10 * alone.p)  # 1.25: a fifth is for later looks
-    primary = decided(values, primary=True, name="primary")
-    assert adjusted([primary, alone])[0].p == pytest.approx(1.25 * alone.p * 5 / 4)
+    assert many[0].p == pytest.approx(10 * alone.p)
     others = decided({}, name="nothing"), decided(2.0, "= 2 ± 0.1", name="sure")
-    assert adjusted([alone, *others])[0].p == 1.25 * alone.p  # neither is a test
+    assert adjust_for_multiplicity([alone, *others])[0].p == alone.p  # neither is a test
 
 
 def test_a_size_is_told_by_the_interval():
@@ -201,41 +207,41 @@ def test_a_size_is_told_by_the_interval():
     assert decided([-x for x in ours], paper=Cell(1.0)).size == ""  # contradicted
 
 
-def test_what_so_many_seeds_cannot_find_is_marked_whatever_they_found():
-    claim = partial(decided, NEAR_NINE, cites=QUOTED, spread=4.0)
-    least = detectable(4.0, 8)
-    marked, tested = claim(paper=Cell(0.32 * least)), claim(paper=Cell(0.34 * least), name="b")
-    assert (marked.verdict, tested.verdict) == ("cannot be decided here", "supported")
-    assert (marked.expected, marked.detectable) == (least, pytest.approx(tested.detectable))
-    # It takes no part in the family, and costs the others nothing.
-    assert adjusted([marked, tested])[1].p == adjusted([tested])[0].p
-    assert claim().verdict == "supported"  # no effect, no mark
+def test_what_so_many_seeds_can_detect_stands_beside_an_inconclusive_number():
+    values = [0.5, -0.4, 0.3, -0.2, 0.6, -0.5]
+    claim = decided(values, unit="pp")
+    found = detectable(float(np.std(values, ddof=1)), 6)
+    assert (claim.verdict, claim.detectable) == ("inconclusive", pytest.approx(found))
+    assert f"6 seeds detect {found:.2g} pp" in claim.evidence
+    assert "detect" not in decided(NEAR_NINE).evidence
 
 
 @pytest.mark.parametrize(
     ("verdicts", "found"),
     [
         ([], "not tested"),
-        (["inconclusive"], "open"),
-        (["supported"] * 2, "supported"),
-        (["supported", "inconclusive"], "supported"),
-        (["supported", "inconclusive", "inconclusive"], "open"),
-        (["supported", "cannot be decided here", "cannot be decided here"], "supported"),
-        (["cannot be decided here"] * 2, "open"),
-        (["contradicted", "inconclusive", "inconclusive"], "contradicted"),
-        (["equivalent", "cannot be decided here"], "contradicted"),
+        (["not tested"], "not tested"),
+        (["inconclusive"], "inconclusive"),
+        (["supported"] * 2, "all"),
+        (["supported", "inconclusive"], "all"),
+        (["supported", "not tested", "not tested"], "all"),
+        (["supported", "inconclusive", "inconclusive"], "inconclusive"),
+        (["contradicted", "inconclusive", "inconclusive"], "none"),
+        (["equivalent", "not tested"], "none"),
         (["supported", "contradicted"], "mixed"),
     ],
 )
 def test_a_statement_has_one_outcome(verdicts, found):
-    assert outcome("paper", verdicts) == found
-    assert outcome("paper", verdicts[::-1]) == found
+    named = [Verdict(verdict) for verdict in verdicts]
+    assert outcome(named) == found
+    assert outcome(named[::-1]) == found
 
 
-def test_what_is_true_by_construction_is_no_support_but_may_fail():
-    for kind in ("identity", "calibrated"):
-        assert outcome(kind, ["supported"]) == "true by construction"
-    assert outcome("identity", ["supported", "contradicted"]) == "mixed"
+def test_a_statement_of_every_case_needs_each_of_them():
+    held = Verdict.SUPPORTED
+    assert outcome([held, held], every=True) == "all"
+    for missing in (Verdict.INCONCLUSIVE, Verdict.NOT_TESTED):
+        assert outcome([held, held, missing], every=True) == "inconclusive"
 
 
 def test_a_region_is_open_and_knows_its_ends():
@@ -249,16 +255,14 @@ def seen(*counts):
     return tuple(frozenset(range(count)) for count in counts)
 
 
-def test_a_comparison_that_grew_says_so_and_pays_for_each_look():
-    """The looks are those at seeds that both arms had; three are too few for one."""
+def test_a_comparison_that_grew_says_so_and_pays_nothing():
+    """What counts is the seeds that both arms had; three are too few for a look."""
     values = np.random.default_rng(0).normal(1, 0.4, size=12)
     grown = scores(values, np.zeros(12), looks=seen(3, 6, 6, 9, 12))
-    assert "grown from 6 to 9 to 12 seeds, so that p counts 30-fold" in grown.detail
+    assert "n was raised from 6 to 9 to 12; p is not adjusted for it" in grown.detail
     p = stats.ttest_1samp(values, 0.0).pvalue
-    assert adjusted([grown])[0].p == pytest.approx(30 * p, rel=1e-9)
-    once = scores(values, np.zeros(12), looks=seen(3, 12))
-    assert "grown" not in once.detail
-    assert adjusted([once])[0].p == pytest.approx(1.25 * p)
+    assert adjust_for_multiplicity([grown])[0].p == pytest.approx(p, rel=1e-9)
+    assert "raised" not in scores(values, np.zeros(12), looks=seen(3, 12)).detail
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-9, 1e-14])
@@ -282,29 +286,12 @@ def test_a_comparison_does_not_depend_on_the_unit_of_the_scores(unit):
         )  # fmt: skip
         on = [Condition(label, "digits", unit="", margin=1e-3 * unit) for label in ("", "other")]
         study = Comparison("x", arms=[*sides], tune={"lr": [0.1]}, conditions=on)
-        claim, _ = study.evaluated(runs)
+        claim, _ = study.evaluate_claims(runs)
         known = stats.ttest_1samp(gap, 0.0)
         expected = [unit * x for x in (np.mean(gap), *known.confidence_interval(0.95))]
         assert claim.verdict == verdict
         if any(gap):  # else Student's test has no number
             assert claim.p == pytest.approx(known.pvalue, rel=1e-9)
-            for cell in (claim.numbers[0], difference(sides["sgdp"], sides["sgd"])):
+            for cell in (claim.numbers[0], paired_difference(sides["sgdp"], sides["sgd"])):
                 shown = [cell.value, *cell.interval]
                 assert shown == pytest.approx(expected, rel=1e-9, abs=1e-12 * unit)
-
-
-def test_looking_at_6_8_and_up_to_24_seeds_keeps_the_promise():
-    """Of worlds without a difference at most 5 % ever have a verdict; unpaid looks have more."""
-    random, sizes, worlds = np.random.default_rng(0), range(6, 25, 2), 200
-    ever = {"paid": 0, "unpaid": 0}
-    for _ in range(worlds):
-        values = random.normal(size=24)
-        for kind in ever:
-            for number, size in enumerate(sizes, 1):
-                looks = seen(*sizes[:number]) if kind == "paid" else ()
-                claim = scores(values[:size], np.zeros(size), margin=1e-3, looks=looks)
-                if adjusted([claim])[0].verdict != "inconclusive":
-                    ever[kind] += 1
-                    break
-    assert ever["unpaid"] > 0.1 * worlds
-    assert ever["paid"] <= 0.05 * worlds

@@ -11,10 +11,10 @@ from spherenorm_tiny import tiny_spec
 import spherenorm_experiments
 from spherenorm_experiments.execute import execute, execute_spec
 from spherenorm_experiments.jobs import jobs_of
-from spherenorm_experiments.paper.shared import starts
-from spherenorm_experiments.runs import Place, Runs, choose, curves_of
+from spherenorm_experiments.runs import Place, Runs, curves_of, select_by_validation
 from spherenorm_experiments.spec import Spec, points_of
 from spherenorm_experiments.study import trials_of
+from spherenorm_paper.shared import starts
 from tests.experiments.fabricated import Made, result
 
 RATES, SEEDS = (0.1, 0.3, 1.0), (4, 5, 6)
@@ -46,19 +46,19 @@ def best_rate(known, seed, name="a"):
 def test_each_seed_takes_the_point_that_its_own_validation_set_chooses():
     known, runs = made()
     expected = {s: known["a", best_rate(known, s), s][1] for s in SEEDS}
-    assert runs.best("", "a").test.to_dict() == expected
+    assert runs.selected("", "a").test.to_dict() == expected
     expected = {s: known["b", best_rate(known, s), s][2] for s in SEEDS}
-    assert runs.best("", "b", by="a").norm_last.to_dict() == expected
+    assert runs.selected("", "b", by="a").norm_last.to_dict() == expected
 
 
 def test_a_run_that_diverged_has_the_worst_number_and_no_other_one():
     known, runs = made()
-    norms = runs.at("", "b", lr=0.3).norm_last
+    norms = runs.at_point("", "b", lr=0.3).norm_last
     assert norms.to_dict() == {seed: known["b", 0.3, seed][2] for seed in SEEDS}
-    lost = runs.at("", "a", lr=1.0)
+    lost = runs.at_point("", "a", lr=1.0)
     assert (lost.test[5], lost.norm_last[5]) == (-math.inf, math.inf)
     assert np.isfinite(lost.test[[4, 6]]).all()
-    assert runs.at("", "a", lr=0.2).empty
+    assert runs.at_point("", "a", lr=0.2).empty
     # Left out, the mean of an optimizer would gain by an infinite score.
     metrics = {"accuracy": 50.0, "perplexity": None}
     run = result("a", 0, test=None, test_metrics=metrics)
@@ -71,7 +71,7 @@ def test_a_run_that_diverged_has_the_worst_number_and_no_other_one():
 def test_equal_points_are_compared_seed_by_seed():
     """The first's divergence counts, the second's drops its point."""
     known, runs = made()
-    ratio = runs.equal("", ("b", "a"), number=lambda a, b: a.norm_last / b.norm_last)
+    ratio = runs.at_common_rates("", ("b", "a"), number=lambda a, b: a.norm_last / b.norm_last)
     expected = {
         seed: statistics.median(
             known["b", rate, seed][2] / known["a", rate, seed][2]
@@ -81,16 +81,16 @@ def test_equal_points_are_compared_seed_by_seed():
         for seed in SEEDS
     }
     assert ratio.to_dict() == pytest.approx(expected)
-    other = runs.equal("", ("a", "b"), number=lambda a, b: a.norm_last - b.norm_last)
+    other = runs.at_common_rates("", ("a", "b"), number=lambda a, b: a.norm_last - b.norm_last)
     assert other[5] == math.inf
     assert np.isfinite(other[[4, 6]]).all()
 
 
 def test_a_seed_without_a_score_is_lost_wherever_it_had_to_choose():
     _, runs = made(unscored={("a", 4)})
-    assert runs.best("", "a").test[4] == -math.inf
-    assert runs.best("", "b", by="a").norm_last[4] == math.inf
-    assert np.isfinite(runs.best("", "b", by="a").norm_last[[5, 6]]).all()
+    assert runs.selected("", "a").test[4] == -math.inf
+    assert runs.selected("", "b", by="a").norm_last[4] == math.inf
+    assert np.isfinite(runs.selected("", "b", by="a").norm_last[[5, 6]]).all()
 
 
 def test_seeds_take_turns_among_points_that_tie():
@@ -100,7 +100,7 @@ def test_seeds_take_turns_among_points_that_tie():
         for seed in range(12)
         for rate, score in ((0.1, 4.0), (0.2, 5.0), (0.4, 5.0), (0.8, 5.0), (1.6, None))
     ]
-    taken = choose(Runs(runs).every("", "tied")).lr.tolist()
+    taken = select_by_validation(Runs(runs).all_runs("", "tied")).lr.tolist()
     assert {rate: taken.count(rate) for rate in set(taken)} == {0.2: 4, 0.4: 4, 0.8: 4}
 
 
@@ -122,7 +122,7 @@ def test_points_are_compared_on_the_same_seeds(ended_on, rates, seeds):
         result("a", seed, Spec("digits", "sgd", {"lr": lr}, seed=seed), validation=lr)
         for lr, count in ended_on.items() for seed in range(count)
     ]  # fmt: skip
-    own = Runs(runs).of("", "a")
+    own = Runs(runs).complete_grid("", "a")
     assert sorted(set(own.lr)) == rates
     assert all(set(each.seed) == set(range(seeds)) for _, each in own.groupby("lr"))
 
@@ -164,7 +164,7 @@ def descents(gaps=GAPS, diverged_at=None):
     specs = [Spec("cosine", "sgdw", point, seed=s) for point in points_of(TOY) for s in range(3)]
     rows = zip(specs, (x for row in gaps for x in row), strict=True)
     items = [result("x", 0, spec, gap=x, diverged_at=diverged_at) for spec, x in rows]
-    return Runs(items).every("", "x")
+    return Runs(items).all_runs("", "x")
 
 
 def chosen(own, *arguments):
@@ -188,7 +188,7 @@ def test_a_start_without_a_number_is_infinitely_far():
         lost = descents([[None] * 3] * 6, diverged_at)
         assert chosen(lost)[:2] == (0.0, 0.1)
         assert set(starts.beside(starts.at_best(lost, "gap"), "gap")) == {math.inf}
-    nothing = Runs().every("", "x")
+    nothing = Runs().all_runs("", "x")
     assert starts.at_best(nothing, "gap").empty
     assert starts.beside(starts.at_best(nothing, "gap"), "gap").empty
     assert starts.from_papers_start(starts.at_rate(nothing, 0.1)) is None

@@ -14,12 +14,12 @@ from spherenorm_experiments.tables import (
     Cell,
     Table,
     column,
-    difference,
     gap,
     paper,
-    printed,
-    table_of,
+    parse_cells,
+    parse_table,
 )
+from spherenorm_experiments.verdict import paired_difference
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_cell_is_shown(cell, text):
 
 
 def test_the_papers_numbers_keep_their_digits():
-    first, last = printed("1.30 55.9")
+    first, last = parse_cells("1.30 55.9")
     assert (str(first), str(last)) == ("1.30", "55.9")
     assert str(gap(last, first)) == "+54.60"
 
 
 def test_a_table_written_as_text_has_numbers_with_their_spreads_and_words():
-    (row,) = table_of("""
+    (row,) = parse_table("""
         row     wide   none  AdamW       AdamP  label
         a long  False  -     23.38±0.05  1e-4   x
     """)
@@ -64,7 +64,7 @@ def test_a_table_written_as_text_has_numbers_with_their_spreads_and_words():
         "x",
     ]
     with pytest.raises(ValueError, match="shorter"):
-        table_of("a  b\n1")
+        parse_table("a  b\n1")
 
 
 def test_a_row_of_another_length_is_refused():
@@ -108,7 +108,7 @@ def test_every_mean_of_a_column_is_over_the_same_seeds(parts):
 def test_a_difference_is_of_the_seeds_that_both_have():
     a = pd.Series({0: 1.0, 1: 2.0, 2: 4.0, 9: 1e6})
     b = pd.Series({0: 0.5, 1: 1.0, 2: 1.0, 8: -1e6, 9: -math.inf})
-    cell = difference(a, b)
+    cell = paired_difference(a, b)
     gaps = [0.5, 1.0, 3.0]
     low, high = stats.t.interval(0.95, 2, np.mean(gaps), stats.sem(gaps))
     assert (cell.n, cell.diverged) == (3, 1)
@@ -117,5 +117,5 @@ def test_a_difference_is_of_the_seeds_that_both_have():
 
 def test_one_seed_has_no_interval_and_none_no_number():
     two, one = pd.Series({0: 2.0}), pd.Series({0: 1.0})
-    assert difference(two, one).interval is None
-    assert str(difference(two, pd.Series({1: 1.0}))) == "–"
+    assert paired_difference(two, one).interval is None
+    assert str(paired_difference(two, pd.Series({1: 1.0}))) == "–"

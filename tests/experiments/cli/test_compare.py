@@ -99,7 +99,7 @@ def test_the_other_commands_take_it_for_a_study(made):
     assert claim["text"] == (  # with the task's module: another one may have a task of that name
         f"adamp scores higher than careful ({TINY})"
     )
-    assert (claim["verdict"], claim["seeds"], claim["kind"]) == ("inconclusive", 3, "ours")
+    assert (claim["verdict"], claim["seeds"], claim["kind"]) == ("not tested", 3, "ours")
     more = compare(out, f"adamp,{OWN}", "--baseline", OWN, seeds="0:4", trials=2)
     assert "4 runs now" in more.output  # a seed more
     assert {row["seeds"] for row in exported(out, "Scores")} == {"4"}
@@ -124,7 +124,7 @@ def test_a_lost_run_takes_its_seed_with_it_and_is_said(made, tmp_path):
     (claim,) = found["claims"]
     assert claim["seeds"] == every // 4 - 1  # arms, trials
     assert f"{every // 2 - 1} of {every // 2} runs of adamp have ended" in claim["detail"]
-    assert (claim["verdict"], claim["p"]) == ("inconclusive", None)
+    assert (claim["verdict"], claim["p"]) == ("not tested", None)
     assert "interim" in claim["detail"]
     (note,) = found["notes"]
     assert f"{every - 1} of {every} runs have a result; `resume` goes on with the rest" in note

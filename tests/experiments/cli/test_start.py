@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from commands import ROOT, STUDY, invoke
 
+import spherenorm_experiments.layouts as layout_module
 from spherenorm import bind, recipe_names
-from spherenorm_experiments.comparing import find_study, study_classes
-from spherenorm_experiments.lookup import find_task_class, places
-from spherenorm_experiments.paper.shared import layout as layout_module
-from spherenorm_experiments.paper.shared.layout import FOLDER, Layout
+from spherenorm_experiments.comparison import find_study, study_classes
+from spherenorm_experiments.layouts import FOLDER, Layout
+from spherenorm_experiments.lookup import find_task_class, registered
 
 HEAVY = ("torch._dynamo", "plotly", "pandas", "sympy", "sklearn")
 
@@ -70,7 +70,7 @@ def test_the_list_is_of_what_the_modules_have():
     listed = json.loads(invoke("list", "--json").output)
     assert listed["studies"] == {name: find_study(name).title() for name in study_classes()}
     assert listed["tasks"] == {
-        name: find_task_class(name).__doc__.splitlines()[0] for name in places("TASKS")
+        name: find_task_class(name).__doc__.splitlines()[0] for name in registered("TASKS")
     }
     known = {name: f"({', '.join(bind(name).defaults)})" for name in listed["recipes"]}
     assert listed["recipes"] == known

@@ -16,9 +16,9 @@ from spherenorm_odd import Arrays
 from spherenorm_tiny import tiny_spec
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from spherenorm_experiments.code import changed_modules, file_digest
-from spherenorm_experiments.paper.shared.layout import FOLDER
+from spherenorm_experiments.layouts import FOLDER
 from spherenorm_experiments.spec import SCHEDULES, Spec
+from spherenorm_experiments.store import changed_modules, file_digest
 from spherenorm_experiments.task import Splits, fingerprint_of
 
 FILES = {
@@ -38,7 +38,7 @@ FILES = {
 
 LOADED = """
     import json
-    from spherenorm_experiments.code import loaded_code
+    from spherenorm_experiments.store import loaded_code
     from spherenorm_experiments.execute import resolve
     from spherenorm_experiments.spec import Spec
     from spherenorm_experiments.store import Store

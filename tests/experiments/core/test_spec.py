@@ -11,9 +11,8 @@ import pytest
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
-import spherenorm_experiments.extra
-import spherenorm_experiments.paper
-from spherenorm_experiments.lookup import find_task, find_task_class, places
+import spherenorm_paper
+from spherenorm_experiments.lookup import find_task, find_task_class, registered
 from spherenorm_experiments.spec import SCHEDULES, Spec
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.task import PureTask, Task, fingerprint_of
@@ -73,14 +72,13 @@ def test_the_rate_of_retrieval_is_halved_every_five_epochs():
         assert SCHEDULES["halving"]((epoch + 0.5) / 60) == 0.5 ** (epoch // 5)
 
 
-TASKS = [name for name in places("TASKS") if not name.endswith("-given-steps")]  # of others' data
+TASKS = [*registered("TASKS")]
 TRAINED = [name for name in TASKS if issubclass(find_task_class(name), Task)]
 
 
 def modules():
-    for top in (spherenorm_experiments.paper, spherenorm_experiments.extra):
-        for info in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
-            yield importlib.import_module(info.name)
+    for info in pkgutil.walk_packages(spherenorm_paper.__path__, "spherenorm_paper."):
+        yield importlib.import_module(info.name)
 
 
 @pytest.mark.parametrize(("kind", "bases"), [("TASKS", (Task, PureTask)), ("STUDIES", (Study,))])
@@ -91,7 +89,7 @@ def test_a_table_has_each_class_with_a_name(kind, bases):
         for variable, value in vars(module).items()
         if _is_one(value, bases) and _defines(module, variable, value)
     }
-    assert places(kind) == dict(sorted(defined.items()))
+    assert registered(kind) == dict(sorted(defined.items()))
 
 
 def _is_one(value, bases):

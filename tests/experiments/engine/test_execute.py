@@ -14,7 +14,7 @@ import torch
 from running import assert_same_end, ended, folder_of, run_of, stop_after
 from spherenorm_tiny import TASK, tiny_spec
 
-from spherenorm_experiments import code
+from spherenorm_experiments import store as store_module
 from spherenorm_experiments.execute import execute_spec
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import Store, StoreError, StoreWarning
@@ -103,12 +103,12 @@ def test_a_row_has_the_versions_the_hardware_and_the_code_it_was_trained_with(tm
 @pytest.fixture
 def edit(monkeypatch):
     """Calling it edits a file that the tiny task has loaded."""
-    digest = code.file_digest
+    digest = store_module.file_digest
 
     def edited(path):
         return "edited" if path.name == "spherenorm_tiny.py" else digest(path)
 
-    return lambda: monkeypatch.setattr(code, "file_digest", edited)
+    return lambda: monkeypatch.setattr(store_module, "file_digest", edited)
 
 
 @pytest.mark.parametrize("accept", [True, False])

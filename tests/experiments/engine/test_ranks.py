@@ -16,9 +16,8 @@ from spherenorm_pictures import picture_spec
 from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.execute import execute_spec
-from spherenorm_experiments.loop import score
 from spherenorm_experiments.spec import Regime
-from spherenorm_experiments.train import Training
+from spherenorm_experiments.train import Training, score
 
 WAYS = ("ddp", "fsdp")
 WARMED = {"task": "spherenorm_odd:Warmed", "options": {}}

@@ -14,11 +14,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from spherenorm_experiments.execute import execute, execute_spec
-from spherenorm_experiments.loop import score
-from spherenorm_experiments.metrics import Mean
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.store import RunFolder
-from spherenorm_experiments.train import Training
+from spherenorm_experiments.task import Mean
+from spherenorm_experiments.train import Training, score
 
 
 def some_records(start, stop):

@@ -7,49 +7,41 @@ import numpy as np
 import pytest
 from running import run_study, shown
 
-from spherenorm_experiments.claims import VERDICTS, claims_table
-from spherenorm_experiments.comparing import find_study, study_classes
-from spherenorm_experiments.comparison import Comparison
+from spherenorm_experiments.comparison import Comparison, find_study, study_classes
 from spherenorm_experiments.execute import resolve
-from spherenorm_experiments.lookup import places
-from spherenorm_experiments.page import write_report
-from spherenorm_experiments.paper.shared import detection
-from spherenorm_experiments.paper.statements import STATEMENTS, UNCLAIMED, says
 from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.report import Section, write_report
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.sections import Section
 from spherenorm_experiments.store import Store
 from spherenorm_experiments.tables import FORMATS
 from spherenorm_experiments.task import Task
 from spherenorm_experiments.train import Training
+from spherenorm_experiments.verdict import VERDICTS, claims_table
+from spherenorm_paper.shared import detection
+from spherenorm_paper.statements import STATEMENTS, UNCLAIMED, says
 from tests.experiments.fabricated import compared, fabricated
 
 STUDIES, SMALL = sorted(study_classes()), Plan("small")
 TOYS = "f1", "f2", "f3"
-TRAINED = "end-of-training", "equilibrium", "matched-step", *TOYS
-"""Of which no fabricated world has the results, or which end at once."""
-QUICK = {"equilibrium": ("sgd",)}
-"""One recipe for all: the laws of others take seconds."""
 WORLDS = "t1", "weight-decay", "g1", "h6", "h7", "c1"
-OTHERS = sorted({*STUDIES} - {*TRAINED})
-COMPARED = sorted({*OTHERS} - {"norm-control", *WORLDS})
-"""Norm-control's results are those of a world of its own, in `extra/control/test_turns.py`."""
+OTHERS = sorted({*STUDIES} - {*TOYS})
+COMPARED = sorted({*OTHERS} - {*WORLDS})
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in TRAINED else pytest.param(n, marks=pytest.mark.long) for n in STUDIES]
+    "name", [n if n in TOYS else pytest.param(n, marks=pytest.mark.long) for n in STUDIES]
 )
 def test_smoke(name, store):
     few = {} if name in TOYS else {"epochs": 1}
-    study, trials, results = run_study(name, store, QUICK.get(name, ()), overrides=few)
+    study, trials, results = run_study(name, store, overrides=few)
     assert len(results) == len({(place, run.name) for place, run in trials}) > 0
     for claim in shown_by(study, results):
         assert claim.verdict in VERDICTS
         if 0 < claim.seeds < 3:  # two seeds decide nothing
-            assert claim.verdict in ("inconclusive", "cannot be decided here"), claim.claim.text
+            assert claim.verdict in ("inconclusive", "not tested"), claim.claim.text
     for recipe in {item.spec.recipe for item in results}:  # as much as may have ended
         part = results.where(lambda item, recipe=recipe: item.spec.recipe == recipe)
-        study.evaluated(part), study.tables(part), study.pictures(part)
+        study.evaluate_claims(part), study.tables(part), study.pictures(part)
 
 
 def test_every_other_study_starts(tmp_path):
@@ -73,7 +65,7 @@ def test_results_are_shown(name):
     shown_by(study, results)
     recipe = results.items[0].spec.recipe
     part = results.where(lambda item: item.spec.recipe == recipe)
-    study.evaluated(part), study.tables(part)
+    study.evaluate_claims(part), study.tables(part)
 
 
 EMBEDDED_ALONE = {
@@ -84,7 +76,7 @@ EMBEDDED_ALONE = {
 """Claims about which the paper's runs say nothing; rows of departures say why."""
 
 
-@pytest.mark.parametrize("name", [name for name in STUDIES if find_study(name).has_real])
+@pytest.mark.parametrize("name", [name for name in STUDIES if find_study(name).uses_paper_data])
 def test_the_papers_runs_have_a_number_for_what_embedded_runs_decide(name, monkeypatch):
     def drawn(folder, written, names):
         return [[np.full((6, 3), 1e-3), np.full((6, 1), 1e-3)] for _ in names]
@@ -94,7 +86,7 @@ def test_the_papers_runs_have_a_number_for_what_embedded_runs_decide(name, monke
     embedded = fabricated(name, 1) if name in WORLDS else compared(study, SMALL)
     real = compared(study, Plan("small", real=True))
     have, found = (
-        {each.claim.name for each in study.evaluated(runs) if each.has_results}
+        {each.claim.name for each in study.evaluate_claims(runs) if each.has_results}
         for runs in (embedded, real)
     )
     shown_by(study, real)
@@ -104,11 +96,11 @@ def test_the_papers_runs_have_a_number_for_what_embedded_runs_decide(name, monke
 
 def shown_by(study, results):
     """The claims of a study about its results, which its tables and pictures show without a gap."""
-    claims, tables = study.decided(results), study.tables(results)
+    claims, tables = study.decide_claims(results), study.tables(results)
     pictures = study.pictures(results)
     assert any(claim.has_results for claim in claims)
     assert tables or pictures
-    ours_alone = study.name in ("f2", "weight-decay") or ".extra." in places("STUDIES")[study.name]
+    ours_alone = study.name in ("f2", "weight-decay")
     assert ours_alone or any(column.paper for table in tables for column in table.columns)
     for table in tables:
         assert table.rows
@@ -127,7 +119,7 @@ def shown_by(study, results):
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_without_results_says_so(name):
     study = find_study(name)
-    assert all(claim.verdict == "inconclusive" for claim in study.evaluated(Runs()))
+    assert all(claim.verdict == "not tested" for claim in study.evaluate_claims(Runs()))
     study.tables(Runs())
     study.pictures(Runs())
 
@@ -142,7 +134,6 @@ def test_sweeps_of_which_all_points_diverge_are_shown(name, tmp_path):
 
 
 EVERY = {name: find_study(name).claims for name in study_classes()}
-OURS = {name for name, place in places("STUDIES").items() if ".extra." in place}
 ACROSS = ("abstract.uniform", "h2.most")
 """Claimed of all benchmarks together, by the page."""
 CLAIMS = [claim for claims in EVERY.values() for claim in claims]
@@ -158,7 +149,7 @@ def test_every_statement_has_a_claim_or_a_reason():
 def test_claims_about_scores_say_what_they_could_find():
     """Of every row with a paper's effect the spread is known beforehand."""
     for study in (find_study(name) for name in study_classes()):
-        for decision in study.evaluated(Runs()):
+        for decision in study.evaluate_claims(Runs()):
             claim = decision.claim
             if isinstance(study, Comparison) and claim.primary and claim.effect:
                 assert claim.spread > 0, f"{study.name}.{claim.name}"
@@ -174,23 +165,21 @@ def test_a_claim_of_the_paper_names_a_section_a_table_or_a_figure():
         says("b.fail")
 
 
-def test_identities_and_claims_of_ours_are_not_the_papers():
+def test_identities_are_not_the_papers():
     assert {claim.cites.kind for claim in EVERY["f2"]} == {"identity"}
-    for name in OURS - {"matched-step"}:  # which has an identity, too
-        assert {claim.cites.kind for claim in EVERY[name]} == {"ours"}
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_claims_about_scores_and_times_are_performance(name):
-    for decision in find_study(name).evaluated(Runs()):
+    for decision in find_study(name).evaluate_claims(Runs()):
         text = decision.claim.text
         if re.search(r"\bscores?\b|accurac|more time|\bsteps of\b|correlation", text):
-            assert decision.claim.score, text
+            assert decision.claim.is_performance, text
 
 
-@pytest.mark.parametrize("name", sorted({*EVERY} - {"f2"} - OURS))
+@pytest.mark.parametrize("name", sorted({*EVERY} - {"f2"}))
 def test_a_study_of_the_paper_says_where_its_settings_differ(name):
-    (settings,) = (t for t in find_study(name).every_table(Runs()) if t.title == "Settings")
+    (settings,) = (t for t in find_study(name).all_tables(Runs()) if t.title == "Settings")
     assert [column.heading for column in settings.columns[1:3]] == ["the paper's", "ours"]
     assert len(settings.rows) >= 3
 

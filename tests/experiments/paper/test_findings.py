@@ -6,22 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spherenorm_experiments.claims import Claim, Decision, adjusted, measure
-from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.paper import thirteen
-from spherenorm_experiments.paper.findings import (
-    OUTCOMES,
-    Finding,
-    findings,
-    findings_table,
-    outcome,
-    rules,
-)
-from spherenorm_experiments.paper.statements import AT_ANY_SCALE, EVERY, STATEMENTS
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.report import Section
 from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.sections import Section
 from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.verdict import Claim, Decision, adjust_for_multiplicity, evaluate_claim
+from spherenorm_paper import thirteen
+from spherenorm_paper.findings import RULE, Finding, Outcome, findings, findings_table
+from spherenorm_paper.statements import EVERY, STATEMENTS
 from tests.experiments.fabricated import compared, result
 
 SEEDS = range(1, 9)
@@ -38,23 +31,8 @@ def cited_by(statement):
     return [claim.name for claim in claims if claim.cites == STATEMENTS[statement]]
 
 
-@pytest.mark.parametrize(("verdicts", "more", "expected"), [
-    (["supported", "contradicted"], {}, "mixed"),
-    (["equivalent"], {}, "contradicted"),
-    (["contradicted", "inconclusive"], {"at_any_scale": False}, "not seen at this scale"),
-    (["supported", "contradicted"], {"at_any_scale": False}, "mixed"),
-    (["cannot be decided here"], {}, "open"),
-    (["supported"] * 5 + ["inconclusive"], {"every": True}, "open"),
-    (["supported"] * 5 + [""], {"every": True}, "open"),
-    (["supported"] * 5, {"every": True}, "supported"),
-    (["", ""], {"every": True}, "not tested"),
-])  # fmt: skip
-def test_outcomes(verdicts, more, expected):
-    assert outcome("paper", verdicts, **more) == expected
-
-
 def test_the_page_defines_every_outcome():
-    assert all(f"*{each}*" in rules()[-1] for each in OUTCOMES)
+    assert all(f"*{str(each).capitalize()}*" in RULE.replace("\n", " ") for each in Outcome)
 
 
 def test_a_statement_names_a_few_claims_and_counts_many():
@@ -68,19 +46,8 @@ def test_a_statement_names_a_few_claims_and_counts_many():
 
     assert row() == [str(statement), "mixed", "why not"]
     assert row(("t6", good), ("t1", bad))[2] == "t6.0: supported; t1.1: contradicted"
-    many = row(("t6", bad), ("t1", "no results"), ("t6", good), ("t1", good), ("t6", bad))
-    assert many[2] == "t6: 1 supported, 2 contradicted; t1: 1 supported, 1 no results"
-
-
-def test_a_score_is_never_contradicted():
-    """A small network's score does not refute one of ImageNet; a toy, a law or a count may."""
-    scores = {
-        name
-        for name, each in STATEMENTS.items()
-        if each.topic in ("Scores", "Sensitivity to weight decay")
-    }
-    assert not scores & AT_ANY_SCALE
-    assert {*AT_ANY_SCALE, *EVERY} <= {*STATEMENTS}
+    many = row(("t6", bad), ("t1", "not tested"), ("t6", good), ("t1", good), ("t6", bad))
+    assert many[2] == "t6: 1 supported, 2 contradicted; t1: 1 supported, 1 not tested"
 
 
 @pytest.fixture
@@ -93,8 +60,8 @@ def world():
             study = find_study(name)
             section = Section(study, Plan("small"), compared(study, Plan("small")))
             decisions = [
-                replace(each, p=1e-9, supported=verdict(each.claim.name), expected=None)
-                for each in study.evaluated(section.results)
+                replace(each, p=1e-9, supported=verdict(each.claim.name))
+                for each in study.evaluate_claims(section.results)
             ]  # fmt: skip
             decisions = [  # no embedded pictures are failures of other networks
                 Decision(each.claim) if "imagenet-a" in each.claim.name else each
@@ -109,25 +76,24 @@ def world():
 
 def test_gains_on_some_benchmarks_are_not_uniform(world):
     """With eleven benchmarks that never ran, and with one loss."""
-    assert world(lambda name: True)["abstract.uniform"].outcome == "open"
+    assert world(lambda name: True)["abstract.uniform"].outcome == "inconclusive"
     assert world(lambda name: "stripes" not in name)["abstract.uniform"].outcome == "mixed"
-    assert world(lambda name: False)["abstract.uniform"].outcome == "not seen at this scale"
+    assert world(lambda name: False)["abstract.uniform"].outcome == "none"
 
 
 def test_a_statement_about_all_needs_all(world):
     """Table 6's four data sets; ImageNet-A, which has no embedded pictures, leaves D.1 open."""
     found = world(lambda name: True)
-    assert found["t6.outperforms"].outcome == "supported"
-    assert found["d1.outperforms"].outcome == "open"
+    assert found["t6.outperforms"].outcome == "all"
+    assert found["d1.outperforms"].outcome == "inconclusive"
 
 
 def test_a_statement_whose_claims_have_no_runs_is_not_tested():
-    """Those of CutMix are marked as out of reach before any run; no tier has them."""
+    """Those of CutMix could not be decided by any tier but the full one, which alone has them."""
     study = find_study("t2")
     item = result(Place("ResNet-18", "SGD"), 700, Spec("classification", "sgd", {"lr": 0.1}))
     section = Section(study, Plan("evidence"), Runs([item]))
     found = {each.name: each for each in findings([section])}
-    assert {claim["verdict"] for claim in found["t2.cutmix"].claims} == {"cannot be decided here"}
     assert found["t2.cutmix"].outcome == "not tested"
 
 
@@ -158,7 +124,9 @@ def test_no_number_supports_two_readings_of_table_5():
 def test_no_improvement_supports_that_there_is_none():
     claim = claim_of("weight-decay", "high-decay.adamw.score")
     alike = pd.Series(np.linspace(-0.2, 0.2, 12))
-    (found,) = adjusted([measure(replace(claim, of=lambda runs: alike), Runs())])
+    (found,) = adjust_for_multiplicity(
+        [evaluate_claim(replace(claim, statistic=lambda runs: alike), Runs())]
+    )
     assert found.verdict == "supported"
 
 
@@ -188,7 +156,7 @@ def test_the_grassmann_optimizers_are_compared_at_the_papers_rates():
         *descents("SGDG", "sgdg", [1.0], {0.1: 4.0, 10.0: 1e-6}),
         *descents("SGDG, no clip", "sgdg", [1.0], {0.1: 0.7, 10.0: 1e-6}),
     ])  # fmt: skip
-    found = {each.claim.name: each.verdict for each in find_study("f3").decided(runs)}
+    found = {each.claim.name: each.verdict for each in find_study("f3").decide_claims(runs)}
     assert found["closer.gdp.sgdg"] == "supported"
     assert found["equally-close.sgdg-no-clip.gdp"] == "supported"
 
@@ -200,7 +168,7 @@ def test_a_grassmann_optimizer_that_ends_closer_is_no_contradiction(gap, verdict
         *descents("GDP", "sgdp", [1.1], {0.1: 0.6}),
         *descents("SGDG, no clip", "sgdg", [1.0], {0.1: gap}),
     ])  # fmt: skip
-    found = {each.claim.name: each.verdict for each in find_study("f3").decided(runs)}
+    found = {each.claim.name: each.verdict for each in find_study("f3").decide_claims(runs)}
     assert found["equally-close.sgdg-no-clip.gdp"] == verdict
     assert "g.quickly" in EVERY  # it speaks of both
 
@@ -217,7 +185,9 @@ def test_every_decay_counts_where_the_paper_speaks_of_all_settings():
             ("SGDP", 0.1, 1.5, 2.0), ("SGD", 1, 1.0, 2.0), ("SGDP", 1, 1.4, 1.0)]
         for seed in range(8)
     ])  # fmt: skip
-    found = {each.claim.name: each.verdict for each in find_study("weight-decay").decided(runs)}
+    found = {
+        each.claim.name: each.verdict for each in find_study("weight-decay").decide_claims(runs)
+    }
     assert found["growth.sgdp.step"] == "supported"
     assert found["growth.sgdp.step.decay"] == found["path.sgdp.step"] == "contradicted"
 
@@ -225,7 +195,7 @@ def test_every_decay_counts_where_the_paper_speaks_of_all_settings():
 def test_a_case_without_results_is_listed_with_those_that_have_some(world):
     found = world(lambda name: True)["d1.outperforms"]
     listed = {each["label"]: each["verdict"] for each in found.claims}
-    assert listed.pop("d1.stripes-rho-0.5.imagenet-a-accuracy.adamp.adam") == "no results"
+    assert listed.pop("d1.stripes-rho-0.5.imagenet-a-accuracy.adamp.adam") == "not tested"
     assert {*listed.values()} == {"supported"}
 
 
@@ -239,7 +209,7 @@ def test_weight_decay_does_not_preclude_the_surge():
     peaks = [3.2, 2.2, 200.0]
     gdm = descents("GDM + WD", "sgd", peaks, {0.1: 0.3}, decays=(1e-4, 0.05, 0.2))
     gdp = descents("GDP", "sgdp", [1.1], {0.1: 0.6})
-    found = {each.claim.name: each for each in find_study("f3").decided(Runs([*gdm, *gdp]))}
+    found = {each.claim.name: each for each in find_study("f3").decide_claims(Runs([*gdm, *gdp]))}
     surge = found["surge.gdm-wd"]
     assert surge.verdict == "supported"
     assert surge.numbers[0].number == pytest.approx(2.0)

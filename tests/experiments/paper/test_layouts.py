@@ -15,15 +15,15 @@ from miniatures import (
     write_mnist,
 )
 
+from spherenorm_experiments.layouts import FOLDER, checked, layouts
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.adversarial import read_cifar10
-from spherenorm_experiments.paper.audio.recordings import PARTS, WORDS
-from spherenorm_experiments.paper.debiasing.biased import SYNSETS, read_mnist
-from spherenorm_experiments.paper.detection import coco
-from spherenorm_experiments.paper.retrieval.images import BOTH, GALLERY, QUERY
-from spherenorm_experiments.paper.shared.imagenet import imagenet
-from spherenorm_experiments.paper.shared.layout import FOLDER, checked, layouts
 from spherenorm_experiments.task import Splits, fingerprint_of
+from spherenorm_paper.adversarial.adversarial import read_cifar10
+from spherenorm_paper.audio.recordings import PARTS, WORDS
+from spherenorm_paper.debiasing.biased import SYNSETS, read_mnist
+from spherenorm_paper.detection import coco
+from spherenorm_paper.retrieval.images import BOTH, GALLERY, QUERY
+from spherenorm_paper.shared.imagenet import imagenet
 from tests.harness import refuses
 
 TOTALS = {"cub": 11_788, "cars-196": 16_185, "in-shop": 52_712, "sop": 120_053}

@@ -6,14 +6,14 @@ import pytest
 import torch
 from miniatures import WRITERS
 
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
+from spherenorm_experiments.layouts import FOLDER, layouts
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.artifacts import artifacts_table
-from spherenorm_experiments.paper.shared.layout import FOLDER, layouts
-from spherenorm_experiments.paper.shared.resnet import resnet50
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import to_markdown
+from spherenorm_paper.artifacts import artifacts_table
+from spherenorm_paper.shared.resnet import resnet50
 
 # Study and condition: what is smaller here, items of a batch, parameters, metrics.
 CASES = {

@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from spherenorm_experiments.comparing import find_study, study_classes
+from spherenorm_experiments.comparison import find_study, study_classes
+from spherenorm_experiments.lookup import load_recipe
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.recipes import load_recipe
 from spherenorm_experiments.runs import Runs
 
 HEAD = ("study", "condition", "arm", "lr", "decay", "momentum", "batch", "epochs", "schedule",
@@ -124,8 +124,8 @@ adamg  0    0.1   0.1     0.5    1162
 """
 """Table G.1: the recipe, alpha, nu, the rates elsewhere and on the sphere, the line of the text."""
 
-MIXTURE = "spherenorm_experiments.paper.audio.t4:adam_before_sgd"
-STUDIES = sorted(name for name in study_classes() if find_study(name).has_real)
+MIXTURE = "spherenorm_paper.audio.t4:adam_before_sgd"
+STUDIES = sorted(name for name in study_classes() if find_study(name).uses_paper_data)
 
 
 def trials_of(name):

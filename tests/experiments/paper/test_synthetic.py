@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from spherenorm_experiments.lookup import find_task, find_task_class
-from spherenorm_experiments.paper.audio import synthetic
-from spherenorm_experiments.paper.debiasing import biased
-from spherenorm_experiments.paper.detection.detection import OBJECTS, glyph_scenes
-from spherenorm_experiments.paper.language import language
-from spherenorm_experiments.paper.retrieval import images
-from spherenorm_experiments.paper.retrieval.images import BOTH, QUERY
-from spherenorm_experiments.paper.shared import glyphs
 from spherenorm_experiments.task import splits_of
+from spherenorm_paper.audio import synthetic
+from spherenorm_paper.debiasing import biased
+from spherenorm_paper.detection.detection import OBJECTS, glyph_scenes
+from spherenorm_paper.language import language
+from spherenorm_paper.retrieval import images
+from spherenorm_paper.retrieval.images import BOTH, QUERY
+from spherenorm_paper.shared import glyphs
 
 
 def windows_of_library():

@@ -7,13 +7,13 @@ import torch
 
 from spherenorm import audit
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.adversarial import WideResNet
-from spherenorm_experiments.paper.detection.centernet import CenterNet
-from spherenorm_experiments.paper.detection.ssd import SSD, Defaults
-from spherenorm_experiments.paper.imagenet.networks import FULL, SMALL
-from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
-from spherenorm_experiments.paper.retrieval.retrieval import Embedding
-from spherenorm_experiments.paper.shared.resnet import ResNet
+from spherenorm_paper.adversarial.adversarial import WideResNet
+from spherenorm_paper.detection.centernet import CenterNet
+from spherenorm_paper.detection.ssd import SSD, Defaults
+from spherenorm_paper.imagenet.networks import FULL, SMALL
+from spherenorm_paper.language.transformer_xl import TransformerXL
+from spherenorm_paper.retrieval.retrieval import Embedding
+from spherenorm_paper.shared.resnet import ResNet
 
 NONE = "(?!)"
 
@@ -68,7 +68,7 @@ ROWS = {
     "transformer, weight norm": (lambda: transformer(True), r"layers\..*", NONE),
     "digits": (of_task("digits", variant="plain"), r"[012]\.0", NONE),
     "digits, residual": (of_task("digits", variant="residual"), r"(?!3).*", NONE),
-    "bytes": (of_task("bytes", windows=24), NONE, r"blocks\.\d\.(query|key)"),
+    "bytes": (of_task("byte_model:ByteModel", windows=24), NONE, r"blocks\.\d\.(query|key)"),
     "debiasing, digits": (of_task("debiasing"), r"(?!.*head).*", NONE),
     "debiasing, stripes": (of_task("debiasing", data_set="stripes"), r"(?!.*head).*", NONE),
     "tagging": (of_task("tagging"), r"(?!head|.*filters).*", NONE),

@@ -74,7 +74,9 @@ def _point(spec):
 def verdicts(seeds, studies, curvature, start=0):
     """The number of the studies that have a verdict for or against."""
     random, study = np.random.default_rng([start, seeds]), null_study(seeds)
-    decisions = (study.decided(ended(study, World(random, curvature)))[0] for _ in range(studies))
+    decisions = (
+        study.decide_claims(ended(study, World(random, curvature)))[0] for _ in range(studies)
+    )
     return sum(each.verdict in ("supported", "contradicted") for each in decisions)
 
 

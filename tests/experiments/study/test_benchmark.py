@@ -10,14 +10,12 @@ import pytest
 from running import shown
 from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
-from spherenorm_experiments.claims import Claim, measure
-from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.comparison import Arm, Condition, Search, Setup
-from spherenorm_experiments.page import Compared
+from spherenorm_experiments.comparison import Arm, Condition, Search, Setup, find_study
 from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.report import Compared, Section
 from spherenorm_experiments.runs import NUMBERS, Place, Runs
-from spherenorm_experiments.sections import Section
 from spherenorm_experiments.tables import Cell
+from spherenorm_experiments.verdict import Claim, evaluate_claim
 from tests.experiments.fabricated import compared, result
 from tests.experiments.study.null_searches import verdicts
 from tests.harness import refuses
@@ -34,12 +32,12 @@ def ended():
 
 def _grid(runs, arm):
     """Seed, rate and run of each trial."""
-    every = runs.every("plain", arm)
+    every = runs.all_runs("plain", arm)
     return [(x.spec.seed, x.spec.hyper_parameters["lr"], x.summary) for x in every.run]
 
 
 def _chosen(runs, arm):
-    own = runs.best("plain", arm).run
+    own = runs.selected("plain", arm).run
     return [(x.spec.seed, x.spec.hyper_parameters["lr"], x.summary) for x in own]
 
 
@@ -90,7 +88,7 @@ def test_a_grid_grows_for_all_of_its_family_until_no_best_is_at_an_edge():
     assert found["SGD"] == [0.01, 0.03, 0.1]
     results = scored(study, lambda recipe, lr: lr)
     assert len(_rates(results)["SGD"]) == 6
-    assert "the best lr of plain: SGD is at an edge" in study.evaluated(results)[0].detail
+    assert "the best lr of plain: SGD is at an edge" in study.evaluate_claims(results)[0].detail
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, "diverged_at", "seed", "point", "score"])
@@ -100,8 +98,8 @@ def test_a_hyper_parameter_may_have_the_name_of_a_number(name):
     for own in ("nu", name):
         study = small_table(tune={own: (1.0, 2.0, 4.0)}, claims=())
         runs = scored(study, lambda recipe, x: None if x > 9 else x, by=own)
-        assert len(runs.every("plain", "SGD").point.unique()) == 5  # and 8 and 16
-        assert runs.at("plain", "SGD", **{own: 8.0}).growth.tolist() == [1.5] * 3
+        assert len(runs.all_runs("plain", "SGD").point.unique()) == 5  # and 8 and 16
+        assert runs.at_point("plain", "SGD", **{own: 8.0}).growth.tolist() == [1.5] * 3
         found.append([shown(table) for table in study.tables(runs)])
     assert found[0] == found[1]
 
@@ -146,11 +144,14 @@ def test_a_sentence_has_the_direction_of_its_verdict(gaps, text):
     )  # fmt: skip
     (sentence,) = said(study, runs).sentences
     assert text in str(sentence)
-    assert ("shown" in str(sentence)) == ("against" not in text)
+    word = "worse" if "lower" in text else "better"
+    assert (f": {word} (p = " in str(sentence)) == ("against" not in text)
 
 
 def test_a_study_without_claims_about_scores_has_no_sentence_about_them():
-    norms = Claim("norms", "> 0", lambda runs: runs.best("plain", "SGD").norm_last, primary=True)
+    norms = Claim(
+        "norms", "> 0", lambda runs: runs.selected("plain", "SGD").norm_last, primary=True
+    )
     study = small_table(scored=False, claims=[norms])
     assert said(study, scored(study, lambda recipe, lr: lr)).sentences == []
 
@@ -175,10 +176,10 @@ def test_a_seed_without_a_validation_score_has_no_score_and_the_row_says_so(ende
         if (item.place.arm, item.spec.seed) == ("SGD", 41) else item
         for item in runs
     )  # fmt: skip
-    test = runs.best("plain", "SGD").test
+    test = runs.selected("plain", "SGD").test
     assert test[41] == -math.inf
     assert math.isfinite(test[40])
-    detail = study.evaluated(runs)[0].detail
+    detail = study.evaluate_claims(runs)[0].detail
     assert "plain: SGD has no validation score at any point on seed 41" in detail
     assert "none ×1" in str(_rows(study.tables(runs)[0])["plain: SGD"]["taken by seeds"])
 
@@ -296,14 +297,14 @@ def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so(
         trials = study.trials(Plan(tier), Runs())
         assert len({trial.place.condition for trial in trials}) == count
     assert len({t.place for t in study.trials(Plan("small", real=True), Runs())}) == 4
-    settings = study.every_table(Runs())[-1]
+    settings = study.all_tables(Runs())[-1]
     assert shown(settings)[-1] == [
         "left", "in the table", "not in the tiers small and evidence",
         "12 seeds would find 3.6; the paper's effect is +0.23",
     ]  # fmt: skip
-    ran, skipped = study.decided(compared(study, Plan("small")))[:2]
-    assert (ran.verdict, skipped.verdict) == ("inconclusive", "cannot be decided here")
-    assert not skipped.has_results
+    ran, skipped = study.decide_claims(compared(study, Plan("small")))[:2]
+    assert (ran.verdict, skipped.verdict) == ("not tested", "not tested")
+    assert (ran.has_results, skipped.has_results) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +317,7 @@ def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so(
         ({}, 12),
     ],
 )
-def test_evidence_has_few_seeds_only_where_no_score_can_be_decided(scores, count):
+def test_evidence_has_few_seeds_only_of_the_first_condition_that_decides_no_score(scores, count):
     """12 seeds of deviation 4.5 are expected to find 4.0: three times 1.3."""
     paper = {
         metric: {name: Cell(Decimal(score)) for name, score in column.items()}
@@ -328,7 +329,21 @@ def test_evidence_has_few_seeds_only_where_no_score_can_be_decided(scores, count
     trials = study.trials(Plan("evidence"), Runs())
     assert len({trial.spec.seed for trial in trials}) == count
     norms = Claim("norm", "> 1", lambda _: pd.Series([2.0] * count))
-    assert measure(norms, Runs()).p is not None  # enough for a verdict
+    assert evaluate_claim(norms, Runs()).p is not None  # enough for a verdict
+
+
+def test_evidence_trains_the_conditions_whose_scores_it_can_decide():
+    paper = {"accuracy": {name: Cell(Decimal(x)) for name, x in (("SGD", 50), ("SGDP", 51))}}
+    on = [replace(PLAIN, label=label, spread=spread, paper=paper)
+          for label, spread in (("noisy", 4.5), ("quiet", 0.5))]  # fmt: skip
+    study = small_table(conditions=on, claims=())
+    conditions = {
+        tier: {trial.place.condition for trial in study.trials(Plan(tier), Runs())}
+        for tier in ("small", "evidence", "full")
+    }
+    both = {"noisy", "quiet"}
+    assert conditions == {"small": both, "evidence": {"quiet"}, "full": both}
+    assert shown(study.all_tables(Runs())[-1])[-1][2] == "not in the tier evidence"
 
 
 def test_a_shorter_run_is_an_arm():

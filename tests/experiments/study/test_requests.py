@@ -10,10 +10,10 @@ from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments import campaign
 from spherenorm_experiments.campaign import estimate
-from spherenorm_experiments.comparing import Comparing, comparison_of, find_study
+from spherenorm_experiments.comparison import CompareRequest, build_comparison, find_study
 from spherenorm_experiments.plan import Plan, Request, read_requests
+from spherenorm_experiments.report import sections
 from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.sections import sections
 from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import RunFolder, Store
 from spherenorm_experiments.task import Task
@@ -71,7 +71,7 @@ def test_the_time_that_is_left_does_not_count_the_start_of_the_processes(tmp_pat
     ]
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(campaign, "time", clock)
-    pace, left = campaign.Pace(jobs), []
+    pace, left = campaign.ProgressEstimate(jobs), []
     for now in (0, 65, 75, 90):
         clock.now = float(now)
         content = {"step": max(0, now - 60), "steps": 100}
@@ -85,8 +85,8 @@ def test_the_time_that_is_left_does_not_count_the_start_of_the_processes(tmp_pat
 
 def comparison(numbers, metric="accuracy (%)"):
     """A comparison of arms with these test scores; None for a seed on which the run diverged."""
-    study = comparison_of(
-        Comparing(task="digits", optimizers=[*numbers], search={"lr": (0.1, 1.0)}, trials=1)
+    study = build_comparison(
+        CompareRequest(task="digits", optimizers=[*numbers], search={"lr": (0.1, 1.0)}, trials=1)
     )
     items = []
     for arm in study.arms:
@@ -111,7 +111,7 @@ def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
     """Shares between 0 and 1 would be equivalent whatever they are."""
     scores = {"sgd": [0.51, 0.62, 0.43, 0.55, 0.61, 0.48], "adam": [0.9, 0.4, 0.7, 0.5, 0.8, 0.4]}
     study, results = comparison(scores, Task.metric)
-    (claim,) = study.decided(results)
+    (claim,) = study.decide_claims(results)
     assert (claim.verdict, claim.p_equivalent) == ("inconclusive", None)
     assert not claim.ours.endswith("pp")
 
@@ -119,8 +119,8 @@ def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
 def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the_comparison():
     fixed = {"sgdp:momentum": 0.9, "adamw:betas": [0.5, 0.9]}
     names, ranges = "sgd, sgdp, adamw", {"lr": (0.1, 1.0)}
-    request = Comparing(task="digits", optimizers=names, search=ranges, trials=1, fixed=fixed)
-    assert Comparing.from_text(str(request)) == request
+    request = CompareRequest(task="digits", optimizers=names, search=ranges, trials=1, fixed=fixed)
+    assert CompareRequest.from_text(str(request)) == request
     study = find_study(str(request))
     given = {
         trial.spec.recipe: trial.spec.hyper_parameters

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from spherenorm_tiny import TASK, TinyStudy
 
-from spherenorm_experiments import code
+from spherenorm_experiments import store as store_module
 from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.execute import Resolver
 from spherenorm_experiments.plan import Plan, Request, apply_plan
+from spherenorm_experiments.report import sections
 from spherenorm_experiments.runs import Place, Runs, Trial
-from spherenorm_experiments.sections import sections
 from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import Store
 from spherenorm_experiments.study import Study, trials_of
@@ -93,7 +93,7 @@ def test_a_run_that_two_arms_ask_for_is_computed_once(tmp_path):
     store = Store(tmp_path)
     assert computed(store, (0, 1), Twice()) == 4
     _, results = campaign(store, (0, 1), Twice()).trials(Twice())
-    assert len(results.every("", "alone")) == 1
+    assert len(results.all_runs("", "alone")) == 1
 
 
 class Failing(Study):
@@ -119,12 +119,12 @@ def test_where_the_first_run_of_a_recipe_fails_the_others_are_left_out(tmp_path)
 
 def edited(monkeypatch, word):
     """An edit of the tiny task's module."""
-    digest = code.file_digest
+    digest = store_module.file_digest
 
     def other(path):
         return word if path.name == "spherenorm_tiny.py" else digest(path)
 
-    monkeypatch.setattr(code, "file_digest", other)
+    monkeypatch.setattr(store_module, "file_digest", other)
 
 
 def test_a_report_takes_the_newest_rows_and_marks_those_of_other_code(tmp_path, monkeypatch):

@@ -8,17 +8,17 @@ from scipy.stats import binomtest
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.adversarial.adversarial import (
+from spherenorm_experiments.runs import Place, Runs
+from spherenorm_experiments.spec import Spec
+from spherenorm_experiments.streams import preserved_randomness
+from spherenorm_paper.adversarial.adversarial import (
     Adversarial,
     Threat,
     WideResNet,
     shifted,
 )
-from spherenorm_experiments.runs import Place, Runs
-from spherenorm_experiments.spec import Spec
-from spherenorm_experiments.streams import preserved_randomness
 from tests.experiments.fabricated import result
 from tests.harness import refuses
 
@@ -158,7 +158,7 @@ def sooner(losses, lost=(), ours_lost=()):
         for arm, own, gone in zip(("Adam", "AdamP"), losses, (lost, ours_lost), strict=True)
         for seed in range(8)
     ]  # fmt: skip
-    found = find_study("f4").evaluated(Runs(items))
+    found = find_study("f4").evaluate_claims(Runs(items))
     return next(each for each in found if each.claim.name == "faster")
 
 

@@ -10,16 +10,15 @@ from miniatures import tone, write
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from torch import nn
 
-from spherenorm_experiments.comparing import find_study
-from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.audio.harmonic_cnn import HarmonicFilters
-from spherenorm_experiments.paper.audio.recordings import crop, read_wave
-from spherenorm_experiments.paper.audio.t4 import adam_before_sgd
+from spherenorm_experiments.comparison import find_study
+from spherenorm_experiments.lookup import find_task, recipes_of
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.recipes import recipes_of
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.train import make_optimizer
+from spherenorm_paper.audio.harmonic_cnn import HarmonicFilters
+from spherenorm_paper.audio.recordings import crop, read_wave
+from spherenorm_paper.audio.t4 import adam_before_sgd
 
 
 @pytest.mark.parametrize("ending", ["wav", "flac"])

@@ -8,14 +8,14 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.debiasing.biased import (
+from spherenorm_paper.debiasing.biased import (
     COLOURS,
     colour_strokes,
     draw_grounds,
     handwritten_digits,
     stripe_strokes,
 )
-from spherenorm_experiments.paper.debiasing.debiasing import (
+from spherenorm_paper.debiasing.debiasing import (
     bagnet18,
     conv_stack,
     grouped_accuracy,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.detection.centernet import (
+from spherenorm_paper.detection.centernet import (
     DeformableConv2d,
     centernet_detections,
     centernet_loss,

@@ -11,17 +11,17 @@ from miniatures import BOXES, SIZE, write_coco
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from spherenorm_experiments.paper.detection.boxes import average_precision
-from spherenorm_experiments.paper.detection.coco import (
+from spherenorm_experiments.layouts import FOLDER
+from spherenorm_experiments.streams import seed_everything
+from spherenorm_paper.detection.boxes import average_precision
+from spherenorm_paper.detection.coco import (
     coco,
     overlapping_window,
     scaled_window,
     within,
 )
-from spherenorm_experiments.paper.detection.detection import Detection
-from spherenorm_experiments.paper.shared.layout import FOLDER
-from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18
-from spherenorm_experiments.streams import seed_everything
+from spherenorm_paper.detection.detection import Detection
+from spherenorm_paper.shared.resnet import ResNet, resnet18
 from tests.harness import refuses
 
 

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from spherenorm_experiments.paper.detection.boxes import centered, cornered, overlaps, suppressed
-from spherenorm_experiments.paper.detection.ssd import (
+from spherenorm_paper.detection.boxes import centered, cornered, overlaps, suppressed
+from spherenorm_paper.detection.ssd import (
     CANDIDATES,
     SSD,
     SSD300,

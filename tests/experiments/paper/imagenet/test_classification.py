@@ -9,15 +9,15 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
 
-from spherenorm_experiments.claims import AGAINST, FOR
-from spherenorm_experiments.comparing import find_study
+from spherenorm_experiments.comparison import find_study
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.imagenet.classification import GLYPHS, Name
-from spherenorm_experiments.paper.imagenet.networks import FULL, divisible
-from spherenorm_experiments.paper.shared.augmentation import cutmix
-from spherenorm_experiments.paper.shared.layers import StochasticDepth
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
+from spherenorm_experiments.verdict import AGAINST, FOR
+from spherenorm_paper.imagenet.classification import GLYPHS, Name
+from spherenorm_paper.imagenet.networks import FULL, divisible
+from spherenorm_paper.shared.augmentation import cutmix
+from spherenorm_paper.shared.layers import StochasticDepth
 from tests.experiments.fabricated import result
 
 
@@ -113,6 +113,8 @@ def test_the_claims_about_large_batches_go_either_way(sign, found):
         score = 80 + sign * batch * (3 * gains - 5) + 0.1 * ((trial.spec.seed + batch) % 3)
         spec = replace(trial.spec, probes=())  # no records to be read
         items.append(result(trial.place, 0, spec, test=score, validation=score))
-    decided = {each.claim.name: each.verdict for each in find_study("d3").decided(Runs(items))}
+    decided = {
+        each.claim.name: each.verdict for each in find_study("d3").decide_claims(Runs(items))
+    }
     assert decided["gain-grows"] in found
     assert decided["adamw-falls"] in found

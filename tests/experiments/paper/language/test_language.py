@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch.nn.utils.parametrizations import weight_norm
 
+from spherenorm_experiments.layouts import FOLDER
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.language.language import corpus, windows
-from spherenorm_experiments.paper.language.transformer_xl import (
+from spherenorm_experiments.streams import seed_everything
+from spherenorm_paper.language.language import corpus, windows
+from spherenorm_paper.language.transformer_xl import (
     AdaptiveVocabulary,
     Projection,
     TransformerXL,
     sinusoids,
 )
-from spherenorm_experiments.paper.shared.layout import FOLDER
-from spherenorm_experiments.streams import seed_everything
 
 WT103 = {"vocabulary": 267735, "cutoffs": (20000, 40000, 200000)}
 

@@ -11,11 +11,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.execute import execute_spec
 from spherenorm_experiments.lookup import find_task
-from spherenorm_experiments.paper.retrieval.images import BOTH, GALLERY, QUERY
-from spherenorm_experiments.paper.retrieval.retrieval import Embedding, balanced, recall_at_1
-from spherenorm_experiments.paper.shared.resnet import ResNet
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.train import Training
+from spherenorm_paper.retrieval.images import BOTH, GALLERY, QUERY
+from spherenorm_paper.retrieval.retrieval import Embedding, balanced, recall_at_1
+from spherenorm_paper.shared.resnet import ResNet
 
 
 @pytest.mark.parametrize("divided", [False, True])

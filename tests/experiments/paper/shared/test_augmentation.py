@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from spherenorm_experiments.paper.shared import augmentation, glyphs
-from spherenorm_experiments.paper.shared.augmentation import (
+from spherenorm_paper.shared import augmentation, glyphs
+from spherenorm_paper.shared.augmentation import (
     GRAY,
     MEAN,
     OPERATIONS,

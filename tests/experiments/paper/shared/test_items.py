@@ -2,7 +2,7 @@
 
 import torch
 
-from spherenorm_experiments.paper.shared.items import Items
+from spherenorm_paper.shared.items import Items
 
 
 def items(root, names=("a.bin", "b.bin"), labels=(3, 4), form=8):

@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 from torch.utils._pytree import tree_map
 
 from spherenorm.functional import sweep
-from spherenorm_experiments.paper.shared.network import (
+from spherenorm_paper.shared.network import (
     TRAIN,
     VALIDATION,
     Network,

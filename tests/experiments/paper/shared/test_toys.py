@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from spherenorm_experiments.paper.shared import toys
+from spherenorm_paper.shared import toys
 
 
 @pytest.mark.parametrize(("a", "b"), [(-2.0, 2.0), (1.0, 1.0), (0.3, -0.4)])

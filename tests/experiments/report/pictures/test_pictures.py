@@ -6,19 +6,19 @@ import math
 
 import pytest
 
-from spherenorm_experiments.claims import claims_table
-from spherenorm_experiments.entries import training_of
+from spherenorm_experiments.comparison_report import training_of
 from spherenorm_experiments.pictures import empty_figure, within_percent
 from spherenorm_experiments.spec import Spec
 from spherenorm_experiments.tables import (
     Cell,
     Table,
     paper,
-    printed,
+    parse_cells,
     to_csv,
     to_latex,
     to_markdown,
 )
+from spherenorm_experiments.verdict import claims_table
 from tests.experiments.fabricated import decided, result
 
 THIRD = 1 / 3
@@ -26,7 +26,12 @@ TABLE = Table(
     "Norms & scores",
     ("arm", "norm", *paper("norm"), "score"),
     [
-        ("SGD_α", Cell(THIRD, ".2f"), *printed("1.30"), Cell(97.123456, ".2f", spread=THIRD, n=5)),
+        (
+            "SGD_α",
+            Cell(THIRD, ".2f"),
+            *parse_cells("1.30"),
+            Cell(97.123456, ".2f", spread=THIRD, n=5),
+        ),
         (
             Cell("SGDP|x", diverged=1),
             Cell(math.nan, ".2f"),

@@ -1,0 +1,320 @@
+"""Looks at what there is: studies, stored runs and what they say, data sets on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from spherenorm.support import one_line, unknown_name
+from spherenorm_experiments.cli.options import (
+    DEFAULT_OUT,
+    FAILED,
+    NOTE,
+    AsJson,
+    Data,
+    Out,
+    Studies,
+    answer,
+    as_text,
+    console,
+    existing_store,
+    flag,
+    say,
+    say_error,
+)
+from spherenorm_experiments.store import BULKY
+
+if TYPE_CHECKING:
+    from spherenorm_experiments.layouts import Layout
+    from spherenorm_experiments.report import Section
+
+LISTED = 12
+"""More claims than these are counted on a terminal; the page has them."""
+
+COMMENTS = {"csv": "# {}", "latex": "% {}", "markdown": "### {}"}
+"""The line above a table, by format."""
+
+RESULTS = Path("experiments/results")
+"""In a checkout, from which the site takes them."""
+
+
+def list_(as_json: AsJson = False) -> None:
+    """The studies, tasks and recipes."""
+    from spherenorm import bind, recipe_names
+    from spherenorm_experiments.comparison import find_study, study_classes
+    from spherenorm_experiments.lookup import load_registered, registered
+
+    found = {
+        "studies": {name: find_study(name).title() for name in study_classes()},
+        "tasks": {
+            name: (load_registered("TASKS", name).__doc__ or "").splitlines()[0]
+            for name in registered("TASKS")
+        },
+        "recipes": {name: f"({', '.join(bind(name).defaults)})" for name in recipe_names()},
+    }
+    if as_json:
+        return answer(found)
+    for heading, entries in found.items():
+        console.print(f"[bold]{heading}[/bold] (your own: module:name)")
+        for name, text in entries.items():
+            say(f"  [cyan]{name}[/cyan] {escape(text)}")
+
+
+def status(out: Out = DEFAULT_OUT, as_json: AsJson = False) -> None:
+    """The runs of the store by state, and what went wrong."""
+    from spherenorm_experiments.plan import read_requests
+
+    store = existing_store(out)
+    states: dict[str, int] = {}
+    lost = read_requests(store)[1].items()
+    problems = [{"run": f"plans/{name}", "error": text} for name, text in lost]
+    running: list[dict[str, Any]] = []
+    ended = {row.name for row in store.rows()}
+    for folder in store.folders():
+        state, found = folder.state(), folder.status()
+        names = found.get("names") or [folder.name]
+        if state == "failed" and ended.issuperset(names):  # they have ended in another batch
+            continue
+        states[state] = states.get(state, 0) + len(names)
+        if state == "failed":
+            problems.append({"run": folder.name, "error": found.get("error", "")})
+        if state == "running" and (progress := folder.progress()) is not None:
+            running.append({"run": folder.name, **progress})
+    if as_json:
+        return answer({"runs": states, "running": running, "problems": problems})
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    say(counts or f"no runs in {out}")
+    for each in running:
+        left = each.get("remaining")
+        parts = [f"step {each['step']} of {each['steps']}", f"{each['rate']:.3g} steps/s"]
+        parts += [] if left is None else [f"{left:.0f} s left"]
+        last = {name: each["last"].get(name) for name in ("loss", "validation")}
+        parts += [f"{name} {value:.4g}" for name, value in last.items() if value is not None]
+        say(f"[cyan]{each['run']}[/cyan]: {escape(', '.join(parts))}")
+    for problem in problems:
+        say(f"[red]{problem['run']}[/red]: {escape(problem['error'])}")
+
+
+def show(
+    run: Annotated[str, typer.Argument(help="The beginning of its name, or of the hash in it.")],
+    out: Out = DEFAULT_OUT,
+) -> None:
+    """One run as a JSON document: its state, its settings and its summary."""
+    store = existing_store(out)
+    rows = {row.name: row for row in store.rows()}
+    begun = {each.name: each for each in store.folders() if each.path.parent.name == "runs"}
+    names = [*dict.fromkeys([*begun, *rows])]
+    found = [n for n in names if n == run] or [
+        n for n in names if n.startswith(run) or n.rsplit("-", 2)[-2:][0].startswith(run)
+    ]
+    if len(found) != 1:
+        some = f": {', '.join(found[:3])}, ...; give more of it" if found else ""
+        raise ValueError(f"{len(found) or 'no'} runs begin with {run!r} in {out}{some}")
+    row, folder = rows.get(found[0]), begun.get(found[0])
+    folder = folder if row is None else row.folder
+    assert folder is not None
+    about: dict[str, Any] = {} if row is None else {
+        "settings": row.spec.to_json(),
+        "summary": {name: x for name, x in row.summary.items() if name not in BULKY},
+        "about": dict(row.about),
+        "code": list(row.code),
+    }  # fmt: skip
+    files = [str(path) for path in sorted(folder.path.iterdir()) if path.name != "lock"]
+    error = folder.status().get("error", "")
+    answer({"run": found[0], "state": folder.state(), "error": error, **about, "files": files})
+
+
+def report(
+    studies: Studies = None,
+    out: Out = DEFAULT_OUT,
+    file: Annotated[Path | None, flag("The page; report.html in the store by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one self-contained page: the scorecard of claims, and the tables and pictures."""
+    found, left = _read_sections(studies or (), out)
+    problems = show_page(found, file or out / "report.html", as_json)
+    if left or problems:
+        raise typer.Exit(FAILED)
+
+
+def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> list[str]:
+    """Write a page, say what its claims are and where it lies.
+
+    Returns:
+        The problems of its sections, which are said too.
+    """
+    from spherenorm_experiments.report import Compared, is_comparison, write_report
+
+    claims, problems = write_report(found, path)
+    notes = [f"{section.label}: {note}" for section in found for note in section.notes]
+    if as_json:
+        answer({"page": str(path), "claims": claims, "notes": notes})
+    else:
+        if is_comparison(found) and not problems:
+            said = Compared(found[0])
+            say(escape(f"{said.title}. {said.about}"))
+            for table in said.study.tables(found[0].results)[:1]:
+                console.print(as_text(table, table.title))
+            for sentence in [*said.sentences, *said.advice]:
+                say(escape(str(sentence)))
+        else:
+            _show_claims(claims)
+        say(f"page: {path}")
+        for note in notes:
+            say_error(note, NOTE)
+    for problem in problems:
+        say_error(problem)
+    return problems
+
+
+def _show_claims(claims: Sequence[Mapping[str, Any]]) -> None:
+    """Print the claims, or how many there are."""
+    from spherenorm_experiments.report import groups
+    from spherenorm_experiments.verdict import AGAINST, FOR
+
+    if len(claims) > LISTED:
+        for group in groups(claims):
+            say(f"[bold]{escape(group.title)}[/bold]: {group.listed}")
+        return
+    for claim in claims:
+        verdict = claim["verdict"]
+        color = "green" if verdict in FOR else "red" if verdict in AGAINST else "yellow"
+        numbers = "; ".join(filter(None, [claim["ours"], claim["detail"]]))
+        say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
+        say(f"{'':17}{escape(numbers)}", style="dim")
+
+
+def results(
+    studies: Studies = None,
+    out: Out = DEFAULT_OUT,
+    into: Annotated[Path, flag("The folder of the pages.")] = RESULTS,
+    figures: Annotated[bool, flag("The paper's figures, too: extra pictures, and Chrome.")] = False,
+    rows: Annotated[bool, flag("Also rows.parquet, of which --from makes the pages.")] = False,
+    source: Annotated[
+        str, flag("store, or rows: the file rows.parquet beside the pages.", "--from")
+    ] = "store",
+) -> None:
+    """Write the results of stored runs in Markdown: an index, and a page for each study."""
+    from spherenorm_experiments.results import write_results
+    from spherenorm_experiments.rows import FILE, read_rows, write_rows
+
+    if source not in ("store", "rows"):
+        raise unknown_name("source of results", source, ("store", "rows"))
+    if source == "rows":
+        found, left = read_rows(into / FILE), False
+    else:
+        found, left = _read_sections(studies or (), out)
+    if rows:
+        say(f"rows: {into / FILE}, {write_rows(found, into / FILE)} runs")
+    index, *pages = write_results(found, into, figures=figures)
+    say(f"results: {index}, and {len(pages)} pages of studies beside it")
+    if left:
+        raise typer.Exit(FAILED)
+
+
+def export(
+    studies: Studies = None,
+    form: Annotated[str, flag("csv, latex or markdown.", "--format")] = "csv",
+    out: Out = DEFAULT_OUT,
+) -> None:
+    """Print the tables and claims of studies, made of their numbers."""
+    from spherenorm_experiments.tables import FORMATS
+    from spherenorm_experiments.verdict import claims_table
+
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
+    found, left = _read_sections(studies or (), out)
+    for section in found:
+        for note in section.notes:
+            say_error(f"{section.label}: {note}", NOTE)
+        text = ""
+        try:
+            for table in (
+                *section.study.all_tables(section.results),
+                claims_table(section.decisions),
+            ):
+                title = COMMENTS[form].format(f"{section.label}: {table.title}")
+                text += f"{title}\n{FORMATS[form](table)}\n"
+        except Exception as error:  # a user's study may raise anything
+            left, text = True, ""
+            say_error(f"{section.label}: {one_line(error)}")
+        print(text, end="")  # not in the `try`: a reader such as `head` may close the pipe
+    if left:
+        raise typer.Exit(FAILED)
+
+
+def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bool]:
+    """The sections of these studies, or of all that were run if none is named.
+
+    Returns:
+        The sections, and True if a request cannot be read.
+
+    Raises:
+        ValueError: a name is wrong, or the store has no such study.
+    """
+    from spherenorm_experiments.comparison import find_study
+    from spherenorm_experiments.plan import read_requests
+    from spherenorm_experiments.report import sections
+
+    store = existing_store(out)
+    requests, unusable = read_requests(store)
+    found = sections(store, requests, studies)
+    for name in {*studies} - {section.study.name for section in found}:
+        find_study(name)
+    for name, text in unusable.items():
+        say_error(f"plans/{name}: {text}")
+    if not found:
+        raise ValueError(f"the store {out} holds no such study; `spherenorm run` comes first")
+    return found, bool(unusable)
+
+
+def list_layouts() -> None:
+    """The data sets, and the tree of files that each has on disk."""
+    from spherenorm_experiments.layouts import layouts
+
+    for name, layout in layouts().items():
+        say(f"[bold]{name}[/bold] {layout.title} ({layout.source})")
+        say(layout.tree.strip("\n"), markup=False)
+
+
+def check(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Which data sets; all that are there by default.")
+    ] = None,
+    folder: Data = None,
+) -> None:
+    """Compare what lies in DIR/NAME with the official layout and its counts."""
+    from spherenorm_experiments.layouts import data_folder, layouts, use_folder
+
+    if folder is not None:
+        use_folder(folder)
+    root, known = data_folder("a data set"), layouts()
+    for name in names or ():
+        if name not in known:
+            raise unknown_name("data set", name, known)
+    chosen = names or [name for name in known if (root / name).is_dir()]
+    if not chosen:
+        raise ValueError(f"--data {str(root)!r} holds none of {', '.join(known)}")
+    complete = [_is_complete(known[name], root / name) for name in chosen]
+    if not all(complete):
+        raise typer.Exit(FAILED)
+
+
+def _is_complete(layout: Layout, folder: Path) -> bool:
+    """Print what is there; True if it is all that is expected."""
+    from spherenorm_experiments.layouts import checked
+
+    try:
+        found = checked(layout, folder)
+    except ValueError as error:
+        say(f"[red]{layout.name}[/red]", end=" ")
+        say(str(error), markup=False)
+        return False
+    for name, (expected, count) in found.items():
+        mark = "[green]ok[/green]" if count == expected else "[red]differs[/red]"
+        say(f"{layout.name}: {name}: {count:,} (expected: {expected:,}) {mark}")
+    return all(count == expected for expected, count in found.values())

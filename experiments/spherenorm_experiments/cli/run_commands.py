@@ -1,0 +1,350 @@
+"""`run`, `compare` and `resume`: studies brought to their ends, and what would run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import Progress, ProgressColumn, Task
+from rich.progress_bar import ProgressBar
+from rich.table import Table as RichTable
+
+from spherenorm.support import one_line
+from spherenorm_experiments.cli.look import show_page
+from spherenorm_experiments.cli.options import (
+    DEFAULT_OUT,
+    FAILED,
+    Data,
+    Execution,
+    Request,
+    Studies,
+    answer,
+    as_text,
+    console,
+    errors,
+    existing_store,
+    flag,
+    say,
+    say_error,
+    with_fields,
+)
+from spherenorm_experiments.store import Store, StoreError
+
+if TYPE_CHECKING:
+    from spherenorm_experiments.campaign import Campaign, ProgressEstimate
+    from spherenorm_experiments.plan import Plan
+    from spherenorm_experiments.run import Job, Outcome
+    from spherenorm_experiments.study import Study
+
+TOTAL = "total, shared runs once"
+
+
+@with_fields
+def run(
+    studies: Studies = None,
+    data: Data = None,
+    *,
+    asked: Request,
+) -> None:
+    """Run studies and print their tables.
+
+    What has finished is not run again; what was interrupted goes on where it stood.
+    """
+    from spherenorm_experiments.comparison import find_study, study_classes
+    from spherenorm_experiments.layouts import use_folder
+
+    chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
+    if data is not None:
+        for study in chosen if studies else ():
+            if not study.uses_paper_data:
+                lack = "has no runs on the paper's data sets"
+                raise ValueError(f"--data: study {study.name!r} {lack}")
+        chosen = [study for study in chosen if study.uses_paper_data]
+        use_folder(data)
+    campaign = _campaign(chosen, _plan(asked, real=data is not None), asked)
+    if asked.dry_run:
+        return _show_dry_run(campaign, asked.as_json)
+    failed = _ran([campaign], asked.as_json)
+    if not asked.as_json and not failed:
+        failed = _show_tables(campaign)
+        option = "" if asked.out == DEFAULT_OUT else f" --out {asked.out}"
+        say(f"pictures and claims: spherenorm report{option}")
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+@with_fields
+def compare(
+    task: Annotated[str, flag("A task's name, or module:Class for your own.")],
+    optimizers: Annotated[
+        str, flag("Comma-separated: recipe names, or module:function for your own.")
+    ],
+    search: Annotated[
+        list[str],
+        flag(
+            "name=low:high of a hyper-parameter, logarithmic; optimizer:name=low:high is that "
+            "optimizer's own range; may be repeated."
+        ),
+    ],
+    trials: Annotated[int, flag("Points of the search, of each optimizer.")] = 8,
+    baseline: Annotated[str, flag("To which the others are compared; the first by default.")] = "",
+    margin: Annotated[
+        float | None,
+        flag(
+            "Mean scores that differ by less are equivalent; by default 1 for a score in percent."
+        ),
+    ] = None,
+    *,
+    asked: Request,
+) -> None:
+    """Compare optimizers on a task: each is tuned in as many trials, then run on the same seeds.
+
+    The store keeps the comparison as it keeps a study: `resume`, `status`, `report` and `export`
+    work on it.
+    """
+    from spherenorm_experiments.comparison import CompareRequest, build_comparison
+
+    plan = _plan(asked)
+    given = dict(plan.overrides)
+    own = {name: given.pop(name) for name in plan.overrides if ":" in name}
+    words: dict[str, Any] = {"task": task, "optimizers": optimizers, "search": search}
+    words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own}
+    request = CompareRequest.model_validate(words)
+    study = build_comparison(request)
+    tuned = {name for arm in study.arms for name in study.search(arm).names}
+    if clash := sorted({*given} & tuned):
+        raise ValueError(f"--set {clash[0]!r}: --search tunes it")
+    request.require()
+    campaign = _campaign([study], replace(plan, overrides=given), asked)
+    if asked.dry_run:
+        return _show_dry_run(campaign, asked.as_json)
+    failed = _ran([campaign], asked.as_json)
+    if not asked.as_json:
+        failed |= _show_comparison(study, campaign.resolver.store)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+@with_fields
+def resume(*, how: Execution) -> None:
+    """Finish everything that was ever asked of the store."""
+    from spherenorm_experiments.comparison import COMMAND, find_study
+    from spherenorm_experiments.execute import Resolver
+    from spherenorm_experiments.jobs import find_backend
+    from spherenorm_experiments.plan import read_requests
+
+    find_backend(how.backend)
+    _ = how.runner
+    requests, unusable = read_requests(existing_store(how.out))
+    for name, text in unusable.items():
+        say_error(f"plans/{name}: {text}")
+    left, campaigns, resolver = bool(unusable), [], Resolver(Store(how.out, how.accept_code))
+    for request in requests:
+        try:
+            studies = [find_study(name) for name in request.studies]
+            campaigns.append(_campaign(studies, request.plan, how, resolver))
+        except StoreError:
+            raise
+        except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
+            left = True
+            say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
+    failed = _ran(campaigns, how.as_json)
+    if not how.as_json:
+        asked = [study for campaign in campaigns for study in campaign.studies]
+        compared = {x.name: x for x in asked if x.lookup_name.startswith(f"{COMMAND} ")}
+        for study in compared.values():
+            failed |= _show_comparison(study, resolver.store)
+        if len(compared) < len({study.name for study in asked}):
+            say("tables and a page of them: spherenorm report")
+    if failed or left:
+        raise typer.Exit(FAILED)
+
+
+def _show_comparison(study: Study, store: Store) -> bool:
+    """Print the verdicts of a comparison and write its page; return True if a part of it raised."""
+    from spherenorm_experiments.plan import read_requests
+    from spherenorm_experiments.report import sections
+
+    found = sections(store, read_requests(store)[0], {study.name})
+    return bool(show_page(found, store.root / f"{study.name}.html"))
+
+
+def _plan(asked: Request, *, real: bool = False) -> Plan:
+    """The plan of a command, whose device is tried.
+
+    Raises:
+        ValueError: an option is wrong, or the device cannot be used.
+    """
+    import torch
+
+    from spherenorm_experiments.comparison import parse_overrides, parse_seeds
+    from spherenorm_experiments.plan import Plan
+
+    try:
+        torch.zeros(1, device=asked.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"--device {asked.device!r} cannot be used: {str(error).splitlines()[0]}"
+        ) from None
+    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
+    given = parse_overrides(asked.settings or [])
+    given |= {} if asked.epochs is None else {"epochs": asked.epochs}
+    return Plan(asked.tier, seeds, asked.device, real, given)
+
+
+def _campaign(
+    studies: Sequence[Study], plan: Plan, how: Execution, resolver: Any = None
+) -> Campaign:
+    """The campaign, whose first runs are looked up."""
+    from spherenorm_experiments.campaign import Campaign
+    from spherenorm_experiments.execute import Resolver
+
+    resolver = resolver or Resolver(Store(how.out, how.accept_code))
+    campaign = Campaign(studies, plan, resolver, how.backend, how.jobs, how.runner)
+    campaign.require()
+    return campaign
+
+
+def _ran(campaigns: Sequence[Campaign], as_json: bool) -> bool:
+    """Run campaigns one after the other with their progress shown, and say how it went.
+
+    Returns:
+        True if any run failed, or any study raised.
+    """
+    from spherenorm_experiments.campaign import StudyError
+
+    results: dict[str, set[str]] = {}
+    found: dict[str, Outcome] = {}
+    raised = False
+    for campaign in campaigns:
+        try:
+            with _shown(as_json) as progress:
+                found |= campaign.run(progress)
+            for study in campaign.studies:
+                ended = {item.name for item in campaign.trials(study)[1]}
+                results.setdefault(study.name, set()).update(ended)
+        except StudyError as error:  # in a later round: what has ended is in the store
+            raised = True
+            say_error(str(error))
+    failed = {name: each.error for name, each in found.items() if each.state == "failed"}
+    ran = sum(each.runs for each in found.values() if not each.cached)
+    diverged = sum(each.state == "diverged" for each in found.values())
+    total = {name: len(names) for name, names in results.items()}
+    if as_json:
+        answer({"studies": total, "ran": ran, "diverged": diverged, "failed": failed})
+    else:
+        text = f"{ran} runs now, {sum(total.values())} results"
+        say(f"{text}; {diverged} diverged, {len(failed)} failed")
+    return bool(failed) or raised
+
+
+class _Line(ProgressColumn):
+    """The runs that have ended, a bar, and the time that is left."""
+
+    max_refresh = 1.0
+
+    def render(self, task: Task) -> RichTable:
+        pace: ProgressEstimate | None = task.fields["pace"]
+        line = RichTable.grid(padding=(0, 1))
+        if pace is not None:
+            share, seconds = pace.now()
+            words = f"{pace.ended} of {pace.total} runs"
+            bar = ProgressBar(1.0, share, width=40)
+            line.add_row(words, bar, f"{share:4.0%}", _time_left(seconds))
+        return line
+
+
+def _time_left(seconds: float | None) -> str:
+    """Return the time that is left in words; nothing if it is not known."""
+    if seconds is None:
+        return ""
+    return f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
+
+
+class _Lines:
+    """A line on the standard error for every tenth of a round's runs, where no bar is shown."""
+
+    def __init__(self) -> None:
+        self.pace: ProgressEstimate | None = None
+        self.tenths = 0
+
+    def show(self, pace: ProgressEstimate) -> None:
+        """Print a line if another tenth of the runs has ended."""
+        if pace is not self.pace:
+            self.pace, self.tenths = pace, 0
+        tenths = 10 * pace.ended // max(1, pace.total)
+        if tenths > self.tenths:
+            self.tenths = tenths
+            left = _time_left(pace.now()[1]) if pace.ended < pace.total else ""
+            say_error(", ".join(filter(None, [f"{pace.ended} of {pace.total} runs", left])), "")
+
+
+@contextmanager
+def _shown(as_json: bool) -> Iterator[Any]:
+    """A bar on a terminal while runs train, lines elsewhere; a failed run is named at once."""
+    visible = errors.is_terminal and not as_json
+    lines = _Lines()
+    with Progress(_Line(), console=errors, disable=not visible, transient=True) as bar:
+        line = bar.add_task("", total=None, pace=None)
+
+        def progress(outcome: Outcome | None, job: Job | None, pace: ProgressEstimate) -> None:
+            bar.update(line, pace=pace)
+            if not (errors.is_terminal or as_json):
+                lines.show(pace)
+            if outcome is not None and job is not None and outcome.state == "failed":
+                say_error(f" {_place(job)}: {outcome.error}", "[red]failed[/red]")
+
+        yield progress
+
+
+def _place(job: Job) -> str:
+    """A job in words."""
+    spec = job.first.spec
+    given = ", ".join(
+        f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in spec.hyper_parameters.items()
+    )
+    many = f", {len(job.runs)} runs" if len(job.runs) > 1 else f", seed {spec.seed}"
+    return f"{spec.recipe} on {spec.task} ({given}{many})"
+
+
+def _show_tables(campaign: Campaign) -> bool:
+    """Print the first table of each study; True if any study raised."""
+    raised = False
+    for study in campaign.studies:
+        try:
+            for table in study.tables(campaign.trials(study)[1])[:1]:
+                console.print(as_text(table, f"{study.name}: {table.title}"))
+        except Exception as error:  # the other studies' tables are still to be shown
+            raised = True
+            say_error(f"{study.name}: no tables: {one_line(error)}")
+    return raised
+
+
+def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
+    """Say for each study and in total what would run, and how long it would take."""
+    from spherenorm_experiments.campaign import estimate
+    from spherenorm_experiments.tables import Table
+
+    asked = {study.name: campaign.trials(study)[0] for study in campaign.studies}
+    every = {name: {run.name: run for _, run in planned} for name, planned in asked.items()}
+    left = {x.name: {run.name: run for run in campaign.lacking(x)} for x in campaign.studies}
+    every[TOTAL] = {name: run for runs in every.values() for name, run in runs.items()}
+    left[TOTAL] = {name: run for runs in left.values() for name, run in runs.items()}
+    hours = "core hours" if campaign.plan.device == "cpu" else "GPU hours"
+    rows: list[dict[str, Any]] = []
+    for name, runs in left.items():
+        missing, count = list(runs.values()), len(every[name])
+        seconds = sum(estimate(campaign.resolver.store, missing).values())
+        row = {"study": name, "runs": count, "cached": count - len(runs), "to run": len(runs)}
+        row["steps"] = sum(run.steps for run in missing)
+        row["seconds"] = round(seconds / max(1, campaign.jobs))
+        rows.append({**row, hours: round(seconds / 3600, 2)})
+    if as_json:
+        return answer(rows)
+    shown = [[str(value) for value in row.values()] for row in rows]
+    table = Table("what would run (later stages depend on these)", [*rows[0]], shown)
+    console.print(as_text(table, table.title))

@@ -1,0 +1,16 @@
+"""The AdamP paper: its tables and figures as studies, and its statements.
+
+Each folder has the tasks, networks, data and studies of one experiment.
+"""
+
+ORDER = (
+    *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1"),
+    *("d1", "d2", "d3", "weight-decay", "g1", "h6", "h7"),
+)
+"""The order of the studies on a page: the paper's figures and tables, then its appendix."""
+
+OVERVIEW = "overview:overview"
+"""What all of them say together; see `spherenorm_experiments.report.Overview`."""
+
+SHOWS = ("statements", "findings", "overview", "thirteen", "shared.detection")
+"""Modules that change no number of a run: an edit of them makes no row old."""

@@ -1,0 +1,250 @@
+"""Norm controls under Adam and Muon: arms, recipes, and the turns of weights beside their laws.
+
+The studies `norm_control.py`, `lr_transfer.py` and `warm_up.py` share them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from equilibrium import predict
+
+from spherenorm import Chain, Scalar, chain, metrics
+from spherenorm import rules as r
+from spherenorm.recipes import adamh
+from spherenorm_experiments.comparison import Arm
+from spherenorm_experiments.probes import MeasuredStep
+from spherenorm_experiments.runs import Result
+from spherenorm_experiments.spec import Spec
+
+BASES = ("Adam", "Muon")
+CONTROLS = ("decay", "projection", "Hyperball", "rotational", "brake", "gains")
+
+ENTRIES = tuple(2.0**k for k in range(-8, -2))
+"""Rates of Adam's step, whose entries are about 1 before the rate multiplies them."""
+
+TURNS = tuple(2.0**k for k in range(-7, -1))
+"""Rates that are about the turn of a step in radians, as Muon's and those on spheres are."""
+
+BETAS = {"betas": [0.9, 0.95]}
+DECAYS = {"Adam": 1.0, "Muon": 0.25}
+"""At a middle rate of its base each makes lr λ = 2^-6: |w|² decays in 1 / (2 lr λ) = 32 steps."""
+
+MUONP = f"{__name__}:muonp"
+MDADAM = f"{__name__}:mdadam"
+
+REST = {"recipe": "adam", "lr": 2.0**-5, **BETAS}
+"""Of all other weights, in all arms: embedding and head keep one rate, under the same schedule."""
+
+
+def arm_of(base: str, control: str) -> Arm:
+    """A base under a norm control, with the rates that it tries.
+
+    Example:
+        >>> arm_of("Muon", "Hyperball").recipe
+        'hyperball(muon)'
+    """
+    decayed = {"Adam": "adamw", "Muon": "muon"}[base]
+    recipes = {
+        "decay": decayed,
+        "projection": {"Adam": "adamp", "Muon": MUONP}[base],
+        "Hyperball": f"hyperball({decayed})",
+        "rotational": f"rotational({decayed})",
+        "brake": f"radial_brake({decayed})",
+        "gains": {"Adam": MDADAM, "Muon": "mdmuon"}[base],
+    }
+    fixed: dict[str, Any] = dict(BETAS) if base == "Adam" else {}
+    if control in ("decay", "projection"):
+        fixed["weight_decay"] = DECAYS[base]
+    turns = base == "Muon" or control in ("Hyperball", "rotational", "gains")
+    tune = {"lr": TURNS if turns else ENTRIES}
+    return Arm(f"{base}, {control}", tune, fixed, against=(), recipe=recipes[control])
+
+
+def muonp(
+    lr: Scalar = 0.02,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.0,
+    delta: Scalar = 0.1,
+    wd_ratio: Scalar = 0.1,
+) -> Chain:
+    """Muon whose step loses its radial part where the weight is scale-invariant, as AdamP's does.
+
+    Source: Jordan et al. 2024 (Muon); Heo et al. 2021 (AdamP), Eq. 12.
+    """
+    return chain(
+        r.InterpolatedAverage(momentum**2, momentum, buffer="momentum_buffer"),
+        r.Orthogonalize(),
+        r.ScaleInvarianceTest(delta),
+        r.RadialProjection(),
+        r.DecoupledDecay(weight_decay, invariant_ratio=wd_ratio),
+        r.StepSize(lr),
+    )
+
+
+def mdadam(
+    lr: Scalar = 0.01,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    eps: Scalar = 1e-8,
+    gain_ratio: Scalar = 0.1,
+) -> Chain:
+    """Magnitude and direction decoupled, with Adam: W = diag(a) V diag(b), where `adamh` steps V.
+
+    The gains a and b are those of `mdmuon`: Adam's, with gain_ratio times the learning rate of V.
+
+    Source: Hägele et al. 2026, arXiv:2606.25971; Wen et al. 2026 (Hyperball), arXiv:2606.16899.
+    """
+    rows, columns = (
+        chain(r.AdaptiveMoments(*betas, eps=eps, name=name), r.StepSize(lr * gain_ratio))
+        for name in ("gain", "column_gain")
+    )
+    inner = r.Gain(adamh(lr, betas, eps), columns, "dim=1", "one", buffer="column_gain")
+    return chain(r.Gain(inner, rows, "channel", "one"))
+
+
+def rotation(step: MeasuredStep) -> dict[str, Any]:
+    """The norm, the turn in radians and the gradient's norm of each weight as a whole."""
+    return {
+        "rotation": {
+            name: [
+                float(metrics.norm(after, "layer")),
+                float(metrics.angular_update(step.before[name], after, "layer")),
+                float(metrics.norm(step.grad[name], "layer")),
+            ]
+            for name, after in step.after.items()
+        }
+    }
+
+
+PROBE = f"{__name__}:rotation"
+
+LATE = 0.5
+"""The share of the steps before those over which stationary averages are taken."""
+
+BLOCKS = "blocks."
+"""Begins the names of a transformer's hidden weights; of others the invariant weights count."""
+
+
+class Rotations(NamedTuple):
+    """The measurements of a run: arrays of shape (probed steps, hidden weights).
+
+    Attributes:
+        progress: of the run before each step, in [0, 1); shape (probed steps,).
+        rates: the learning rate of each step.
+    """
+
+    progress: np.ndarray
+    rates: np.ndarray
+    norms: np.ndarray
+    turns: np.ndarray
+    gradients: np.ndarray
+
+    @classmethod
+    def of(cls, item: Result) -> Rotations | None:
+        """Those of a run; None if it was not probed."""
+        probed = [record for record in item.metrics if "rotation" in record]
+        views = item.summary["views"]
+        names = [name for name in views if name.startswith(BLOCKS)]
+        names = names or [name for name, view in views.items() if view is not None]
+        if not probed or not names:
+            return None
+        found = np.array([[each["rotation"][name] for name in names] for each in probed])
+        total, per_epoch = item.summary["steps"], item.summary["steps_per_epoch"]
+        before = np.array([each["step"] - 1 for each in probed])
+        factors = [item.spec.rate_factor(int(step), total, per_epoch) for step in before]
+        rates = item.spec.hyper_parameters["lr"] * np.array(factors)
+        return cls(before / total, rates, *np.moveaxis(found, -1, 0))
+
+    def within(self, low: float, high: float) -> np.ndarray:
+        """True at the steps of this part of the run."""
+        return (low <= self.progress) & (self.progress < high)
+
+    @property
+    def late_turns(self) -> np.ndarray:
+        """The turns at the steps of the second half."""
+        late: np.ndarray = self.turns[self.within(LATE, 1.0)]
+        return late
+
+
+Law = Callable[[float], float]
+"""The turn per step as a function of the learning rate."""
+
+
+def law_of(spec: Spec) -> Law | None:
+    """The law of a recipe's turn, as theory has it; None without one.
+
+    On the hyperball a step that is orthogonal to the weight turns it by arctan(lr), and a
+    rotational optimizer by lr on the average. Of a recipe with decay it is the turn at which decay
+    and steps balance (`equilibrium.py`), which it only comes to.
+    """
+    if spec.recipe.startswith("hyperball("):
+        return math.atan
+    if spec.recipe.startswith("rotational("):
+        return float
+    return functools.partial(_turn_under_decay, _given(spec)) if spec.recipe == "adamw" else None
+
+
+def law_with_momentum(spec: Spec) -> Law | None:
+    """The law of the turn on the hyperball, with what momentum does to it; None of other recipes.
+
+    That of `spherenorm_theory.turn_at_rest`, for gradients that are random and orthogonal to the
+    weight.
+    """
+    if not spec.recipe.startswith("hyperball("):
+        return None
+    return functools.partial(_turn_at_rest, spec.recipe, _given(spec))
+
+
+def _given(spec: Spec) -> str:
+    """The hyper-parameters but for the learning rate, as the key of a cache."""
+    return json.dumps({name: x for name, x in spec.hyper_parameters.items() if name != "lr"})
+
+
+@functools.cache
+def _turn_at_rest(recipe: str, others: str, rate: float) -> float:
+    from spherenorm_theory import turn_at_rest  # sympy takes a second to import
+
+    return turn_at_rest(recipe, lr=rate, **json.loads(others))
+
+
+@functools.cache
+def _turn_under_decay(others: str, rate: float) -> float:
+    """The turn of AdamW in equilibrium."""
+    found = predict("adamw", {**json.loads(others), "lr": rate})
+    return math.nan if found is None else found.step
+
+
+def turn_over_law(item: Result, law_of: Callable[[Spec], Law | None] = law_of) -> float | None:
+    """The turn over that of the law at the rate of each step: the mean over late steps and weights.
+
+    None if the recipe has no law, or nothing was measured.
+    """
+    law, found = law_of(item.spec), Rotations.of(item)
+    if law is None or found is None:
+        return None
+    rates = found.rates[found.within(LATE, 1.0)].tolist()
+    return float((found.late_turns / np.array([[law(rate)] for rate in rates])).mean())
+
+
+def late_turn(item: Result) -> float | None:
+    """The root mean square turn per step over the hidden weights, late in the run."""
+    found = Rotations.of(item)
+    return found and float(np.sqrt((found.late_turns**2).mean()))
+
+
+def spread_over_layers(item: Result) -> float | None:
+    """The standard deviation of the late mean turns of hidden weights over their mean."""
+    found = Rotations.of(item)
+    means = found and found.late_turns.mean(0)
+    return None if means is None else float(means.std(ddof=1) / means.mean())
+
+
+def norm_growth(item: Result) -> float | None:
+    """The last norm over the first one measured: the geometric mean over hidden weights."""
+    found = Rotations.of(item)
+    return found and float(np.exp(np.log(found.norms[-1] / found.norms[0]).mean()))

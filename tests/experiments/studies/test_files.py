@@ -1,0 +1,61 @@
+"""Studies that are files: found by their paths, run, and found again by a store."""
+
+from pathlib import Path
+
+import pytest
+from commands import ROOT, invoke
+
+from spherenorm_experiments.comparison import find_study
+from spherenorm_experiments.plan import Plan
+from spherenorm_experiments.runs import Runs
+from tests.harness import refuses
+
+FOLDER = ROOT / "experiments" / "studies"
+STUDIES = ("equilibrium", "lr_transfer", "norm_control", "warm_up")
+
+MINE = '''
+"""A study of a user's own."""
+import mine_helper
+from spherenorm_experiments import Arm, Comparison, Condition
+
+STUDY = Comparison("mine", "Mine: a study in a file", arms=["sgd", "sgdp"], tune={"lr": [0.1, 0.2]},
+                   conditions=[Condition("", "spherenorm_tiny:Tiny")])
+'''
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_of_the_folder_asks_for_runs_and_has_claims(name):
+    study = find_study(str(FOLDER / f"{name}.py"))
+    assert study.trials(Plan("smoke"), Runs())
+    assert {claim.cites.kind for claim in study.claims} == {"ours"}
+    assert not any(decision.has_results for decision in study.evaluate_claims(Runs()))
+    study.tables(Runs()), study.pictures(Runs())
+    assert find_study(study.lookup_name).name == study.name
+
+
+def test_a_file_of_a_users_own_runs_and_is_found_again(tmp_path, monkeypatch):
+    """Its neighbors are importable, in this process and in those that train."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    Path("mine/mine_study.py").write_text(MINE)
+    Path("mine/mine_helper.py").write_text("")
+    ran = invoke("run", "mine/mine_study.py", "--tier", "smoke", "--out", "store", "--jobs", "1")
+    assert ran.exit_code == 0, ran.output
+    for command in ("resume", "report"):
+        again = invoke(command, "--out", "store")
+        assert again.exit_code == 0, again.output
+    assert "mine" in invoke("export", "mine", "--out", "store").output
+
+
+def test_a_file_without_one_study_says_what_to_give(tmp_path):
+    empty, two = tmp_path / "empty_study.py", tmp_path / "two_studies.py"
+    empty.write_text("")
+    two.write_text("from spherenorm_tiny import TinyStudy as A\nclass B(A):\n    name = 'b'\n"
+                   "class C(A):\n    name = 'c'\n")  # fmt: skip
+    with refuses("empty_study.py", "one study", "none"):
+        find_study(str(empty))
+    with refuses("two_studies.py:B", "two_studies.py:C"):
+        find_study(str(two))
+    assert find_study(f"{two}:C").name == "c"
+    with refuses("nowhere.py"):
+        find_study(str(tmp_path / "nowhere.py"))
