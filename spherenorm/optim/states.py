@@ -95,7 +95,10 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _is_ordinary(weight: Tensor) -> bool:
-    """Return True for nearly all weights that can be stepped; `why_not_steppable` decides on the others."""
+    """Return True for nearly all weights that can be stepped.
+
+    `why_not_steppable` decides on the others.
+    """
     grad = weight.grad
     if grad is not None and (grad.is_sparse or grad.shape != weight.shape):
         return False
