@@ -381,7 +381,7 @@ def readable_without_sync(x: Tensor) -> bool:
     )
 
 
-def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
+def when(condition: Tensor, fresh: Callable[[], T], unchanged: T) -> T:
     """Return `fresh()` if a condition is true, else `kept`.
 
     This is for work that pays only every k steps, such as the roots of Shampoo. A step that runs as
@@ -392,7 +392,7 @@ def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
     Args:
         condition: a 0-dim boolean, such as `state["step"] % 10 == 1`.
         fresh: computes tensors, in any nesting of lists, tuples and dicts.
-        kept: tensors of the same nesting, shapes and dtypes.
+        unchanged: tensors of the same nesting, shapes and dtypes.
 
     Raises:
         ValueError: `condition` is not 0-dim.
@@ -405,8 +405,10 @@ def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
         value = tuple(condition.shape) if isinstance(condition, Tensor) else repr(condition)
         raise ValueError(f"when: condition must be a 0-dim tensor, got {value}")
     if is_concrete(condition):
-        return fresh() if condition else kept
-    selected: T = pytree.tree_map(lambda new, old: torch.where(condition, new, old), fresh(), kept)
+        return fresh() if condition else unchanged
+    selected: T = pytree.tree_map(
+        lambda new, old: torch.where(condition, new, old), fresh(), unchanged
+    )
     return selected
 
 

@@ -294,13 +294,13 @@ class Bound:
         hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given (but
             numpy's numbers as Python's), or the default. One that has no default and was not given
             is absent.
-        given: the names of those that were given; the others have their defaults.
+        explicit_names: the names of those that were given; the others have their defaults.
 
     Example:
         >>> bound = bind("sgdp", momentum=0.9)
         >>> print(bound, bound.rule.state_keys)
         sgdp(momentum=0.9) ('momentum',)
-        >>> sorted(bound.given)
+        >>> sorted(bound.explicit_names)
         ['momentum']
         >>> print(bound.replace(lr=0.1))
         sgdp(lr=0.1, momentum=0.9)
@@ -308,7 +308,7 @@ class Bound:
 
     recipe: Recipe
     hyper_parameters: Mapping[str, Any]
-    given: frozenset[str] = frozenset()
+    explicit_names: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -352,7 +352,7 @@ class Bound:
         Raises:
             ValueError: the recipe has no such hyper-parameter.
         """
-        given_values = {name: self.hyper_parameters[name] for name in self.given}
+        given_values = {name: self.hyper_parameters[name] for name in self.explicit_names}
         return bind(self.recipe, **{**given_values, **hyper_parameters})
 
     def __str__(self) -> str:

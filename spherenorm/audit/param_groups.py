@@ -259,7 +259,9 @@ def param_groups(
             bound = _bind_checked(bound, given_entries)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from error
-        entries = {key: x for key, x in bound.hyper_parameters.items() if key in bound.given}
+        entries = {
+            key: x for key, x in bound.hyper_parameters.items() if key in bound.explicit_names
+        }
         group_preset_names = frozenset[str]()
         if bound.recipe is not main.recipe:
             entries = {"recipe": bound.name, **entries}
@@ -297,7 +299,7 @@ def _bind_recipes(
     if isinstance(recipe, str):
         recipe, preset_rest = _find_preset(recipe)
         rest = preset_rest if rest is None else rest
-        preset_names = recipe.given.difference(hyper_parameters)
+        preset_names = recipe.explicit_names.difference(hyper_parameters)
     main = _bind_checked(recipe, hyper_parameters)
     return main, None if rest is None else _bind_checked(rest, {}), preset_names
 
@@ -492,7 +494,7 @@ class RecipeAssigner:
         # Units that outnumber their entries cannot be orthogonal, and a term that asks for it would
         # compete with the loss for good. So an `alpha` that the user did not choose is 0 there.
         regularizes = any(isinstance(rule, OrthogonalityRegularization) for rule in rules)
-        alpha_is_default = "alpha" not in main.given and main.defaults.get("alpha", 0) != 0
+        alpha_is_default = "alpha" not in main.explicit_names and main.defaults.get("alpha", 0) != 0
         self._chooses_alpha = regularizes and alpha_is_default
 
     def assign(self, weight: Tensor, decision: Decision) -> AssignedRecipe:

@@ -157,10 +157,14 @@ class Trace:
             ValueError: one is unknown, not a finite number, outside its interval, or another value
                 than the one at which the law holds it.
         """
-        known = {n: x for n, x in hyper_parameters.items() if n in self.hyper_parameters}
-        inputs = {n: x for n, x in hyper_parameters.items() if n in {*self.symbols} - {*known}}
-        unknown = {n: x for n, x in hyper_parameters.items() if n not in {*known, *inputs}}
-        used = resolve_hyper_parameters(self.recipe, {**self.hyper_parameters, **known, **unknown})
+        held_values = {n: x for n, x in hyper_parameters.items() if n in self.hyper_parameters}
+        inputs = {
+            n: x for n, x in hyper_parameters.items() if n in {*self.symbols} - {*held_values}
+        }
+        unknown = {n: x for n, x in hyper_parameters.items() if n not in {*held_values, *inputs}}
+        used = resolve_hyper_parameters(
+            self.recipe, {**self.hyper_parameters, **held_values, **unknown}
+        )
         numbers = {**scalars_by_name(used), **inputs}
         for name, value in self.fixed_values.items():
             given_value = numbers.get(name)

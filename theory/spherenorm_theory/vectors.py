@@ -278,10 +278,10 @@ class VectorAlgebra:
             GrowthError: its formula is too long.
         """
         check_size(opaque.formula)
-        for name, known in self.opaque_vectors.items():
-            if known.rule_index != opaque.rule_index:
+        for name, earlier in self.opaque_vectors.items():
+            if earlier.rule_index != opaque.rule_index:
                 continue
-            if known.formula == opaque.formula or self._is_same_direction(known, opaque):
+            if earlier.formula == opaque.formula or self._is_same_direction(earlier, opaque):
                 return Vector.atom(name)
         name = self._unused_name(opaque.kind.value)
         self.opaque_vectors[name] = opaque
