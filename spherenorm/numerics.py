@@ -382,7 +382,7 @@ def readable_without_sync(x: Tensor) -> bool:
 
 
 def when(condition: Tensor, fresh: Callable[[], T], unchanged: T) -> T:
-    """Return `fresh()` if a condition is true, else `kept`.
+    """Return `fresh()` if a condition is true, else `unchanged`.
 
     This is for work that pays only every k steps, such as the roots of Shampoo. A step that runs as
     it is written reads the condition and does the work only if it is true (on a GPU, reading waits
