@@ -27,6 +27,7 @@ from spherenorm.numerics import (
     Scalar,
     accumulation_dtype,
     cast_like_checked,
+    derivatives_are_taken,
     refuse_unless_real,
     shares_memory,
     to_accumulation_dtype,
@@ -124,7 +125,11 @@ class Update:
             return direction
         if not isinstance(self.rate, Tensor):
             return self.direction if self.rate == 0 else direction
-        return torch.where(self.rate == 0, self.direction, direction)
+        resting = self.direction
+        if derivatives_are_taken(direction):
+            # Training of a rate may start at 0: there the derivative is that of the other branch.
+            resting = resting.detach() + (direction - direction.detach())
+        return torch.where(self.rate == 0, resting, direction)
 
 
 @dataclass(frozen=True)

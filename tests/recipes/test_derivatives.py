@@ -83,9 +83,15 @@ SLOW = [row for row in ROWS if row.fewest == 2 or str(row).startswith("adamg")]
 """Their steps take long, and no number of theirs vanishes that no other row has."""
 
 
+JUMPS_AT_REST = {"ngpt", "muonsphere", "spel"}
+"""Recipes of a fixed sphere: any rate but 0 moves a weight there, so a rate of 0 is a jump."""
+
+
 def concerned(row):
     """The cases of `ZEROS` that concern a recipe."""
     parameter_names = bind(row.cls.recipe).defaults.keys() - {"dampening"}
+    if str(row).partition("-")[0] in JUMPS_AT_REST:
+        parameter_names = parameter_names - {"lr"}
     return [at for at, zeros in ZEROS.items() if not zeros or zeros.keys() & parameter_names]
 
 
