@@ -35,17 +35,20 @@ Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 th
 
 
 def main() -> int:
-    """Run the command of `sys.argv`; its exit code."""
-    # Imports take seconds, and a KeyboardInterrupt raised in torch's may not come out.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    """Run the command of `sys.argv`, and return its exit code."""
+    # Imports take seconds, and torch's may swallow a KeyboardInterrupt.
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, _stop)
     if str(Path.cwd()) not in sys.path:  # for a user's own modules, as `python -m` does
         sys.path.insert(0, str(Path.cwd()))
     commands = {entry.name: entry for entry in sorted(entry_points(group=GROUP))}
     name, *arguments = sys.argv[1:] or [""]
     if name in ("", "-h", "--help"):
         width = max(map(len, commands), default=0)
-        lines = [f"  {each:{width}}  {_summary(entry)}" for each, entry in commands.items()]
+        lines = [
+            f"  {command_name:{width}}  {_summary(entry)}"
+            for command_name, entry in commands.items()
+        ]
         sys.stdout.write(HELP.format(commands="\n".join(lines)))
         return 0 if name else USAGE
     if name not in commands:
@@ -60,11 +63,11 @@ def main() -> int:
 
 
 def _summary(entry: EntryPoint) -> str:
-    """The first line of a command's docstring, read from the source: imports take seconds."""
-    package, *rest = entry.module.split(".")
+    """Return the first line of a command's docstring, without importing its module."""
+    package, *submodules = entry.module.split(".")
     spec = find_spec(package)
-    place = Path((spec and spec.origin) or "").parent.joinpath(*rest)
-    for file in (place.with_suffix(".py"), *sorted(place.glob("*.py"))):
+    path = Path((spec and spec.origin) or "").parent.joinpath(*submodules)
+    for file in (path.with_suffix(".py"), *sorted(path.glob("*.py"))):
         for node in ast.parse(file.read_bytes()).body if file.exists() else ():
             if isinstance(node, ast.FunctionDef) and node.name == entry.attr:
                 return (ast.get_docstring(node) or "").partition("\n")[0]
@@ -72,14 +75,15 @@ def _summary(entry: EntryPoint) -> str:
 
 
 def _needs(entry: EntryPoint, error: ModuleNotFoundError) -> str:
-    """The package that a command lacks, and the extra that has it.
+    """Say which package a command lacks, and which extra installs it.
 
     Raises:
-        ModuleNotFoundError: it is a module of ours, or of the user's.
+        ModuleNotFoundError: the module is one of this project's, or the command is the user's.
     """
-    missing, home = ((name or "").partition(".")[0] for name in (error.name, entry.module))
-    extra = home.removeprefix("spherenorm_")
-    if missing.startswith("spherenorm") or extra == home:
+    missing = (error.name or "").partition(".")[0]
+    package = entry.module.partition(".")[0]
+    extra = package.removeprefix("spherenorm_")
+    if missing.startswith("spherenorm") or extra == package:
         raise error
     return f"needs {missing}: pip install 'spherenorm[{extra}]'"
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from spherenorm import (
+    contrib,
     functional,
     metrics,
     optim,
@@ -52,6 +53,7 @@ __all__ = [
     "chain",
     "choice",
     "compare_paths",
+    "contrib",
     "explain",
     "export",
     "find_recipe",

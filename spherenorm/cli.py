@@ -40,18 +40,18 @@ def audit(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("factory", help="module:function")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--seed", type=int, default=0, help="of the audit's random numbers")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the audit's random numbers")
     parser.add_argument(
         "--view", action="append", metavar="VIEW", help='try only this, such as "groups=8"; again'
     )
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     on_interrupt()
     try:
-        result = _audit(given.factory, given.view, given.seed)
+        result = _audit(args.factory, args.view, args.seed)
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    text = json.dumps(result.to_dict(), indent=2) if given.json else str(result)
+    text = json.dumps(result.to_dict(), indent=2) if args.json else str(result)
     sys.stdout.write(f"{text}\n")
     return 0
 
@@ -68,24 +68,25 @@ def code(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("recipe", help="a name as `spherenorm list` has them, or module:function")
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="hyper-parameters")
-    parser.add_argument("--name", help="of the class")
-    parser.add_argument("--into", type=Path, metavar="FILE", help="instead of the terminal")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--name", help="name of the class")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="write this file")
+    args = parser.parse_args(arguments)
     on_interrupt()
     try:
-        settings = dict(map(_setting, given.settings))
-        text = export(given.recipe, given.name, **settings)
-        if given.into:
-            atomic_write(given.into, text)
+        settings = dict(map(_parse_setting, args.settings))
+        text = export(args.recipe, args.name, **settings)
+        if args.into:
+            atomic_write(args.into, text)
     except (ValueError, TypeError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    if not given.into:
+    if not args.into:
         sys.stdout.write(text)
     return 0
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def _parse_setting(text: str) -> tuple[str, Any]:
+    """Return the name and the value of NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"a setting is NAME=VALUE, got {text!r}")
@@ -95,24 +96,29 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value  # a choice, such as view=layer
 
 
-def _audit(name: str, views: Sequence[str] | None, seed: int) -> Audit:
-    tried = None if views is None else [as_view(view) for view in views]
-    with _users_code(name):
-        made = look_up("factory", name, "function", callable)()
-    if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], nn.Module)):
-        kind = type(made).__name__
-        raise ValueError(f"{name} must return (model, batch) or (model, batch, loss), got {kind}")
-    model, batch, loss = (*made, None)[:3]
-    with _users_code(name):
-        return audit_model(model, batch, views=tried, loss=loss, seed=seed)
+def _audit(factory_name: str, view_names: Sequence[str] | None, seed: int) -> Audit:
+    """Call a factory, and audit the model that it returns."""
+    views = None if view_names is None else [as_view(name) for name in view_names]
+    with _naming_the_factory(factory_name):
+        result = look_up("factory", factory_name, "function", callable)()
+    is_tuple = isinstance(result, tuple) and len(result) in (2, 3)
+    if not (is_tuple and isinstance(result[0], nn.Module)):
+        raise ValueError(
+            f"{factory_name} must return (model, batch) or (model, batch, loss), "
+            f"got {type(result).__name__}"
+        )
+    model, batch, loss = (*result, None)[:3]
+    with _naming_the_factory(factory_name):
+        return audit_model(model, batch, views=views, loss=loss, seed=seed)
 
 
 @contextmanager
-def _users_code(name: str) -> Iterator[None]:
-    """Raise what a factory, its model or its loss raises as an error that names it."""
+def _naming_the_factory(name: str) -> Iterator[None]:
+    """Turn errors of a factory, its model or its loss into ValueErrors that name the factory."""
     try:
         yield
     except (Exception, SystemExit) as error:
-        said = repr(name) in str(error)
-        text = str(error) if said else f"factory {name!r}: {describe_with_user_line(error)}"
+        text = str(error)
+        if repr(name) not in text:
+            text = f"factory {name!r}: {describe_with_user_line(error)}"
         raise ValueError(text) from error

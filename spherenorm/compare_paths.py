@@ -13,7 +13,7 @@ from torch import Tensor
 from spherenorm.compile import GroupStep, Path, WeightStep, compare_with_own_code
 from spherenorm.numerics import can_never_be_stepped
 from spherenorm.optim import RecipeOptimizer, unwrap
-from spherenorm.optim.states import with_sums
+from spherenorm.optim.states import with_global_sums
 from spherenorm.rule import trial_state
 from spherenorm.support import columns
 
@@ -124,7 +124,7 @@ def compare_paths(optimizer: Any) -> PathComparison:
             f"compare_paths takes an optimizer of spherenorm, got {type(optimizer).__name__}; "
             "of a wrapper, pass the optimizer within (its .optimizer)"
         )
-    groups = with_sums(groups_at_next_step(unwrapped))
+    groups = with_global_sums(groups_at_next_step(unwrapped))
     paths = unwrapped._dispatcher.paths(groups)
     names = weight_names(unwrapped.param_groups)
     rows = []

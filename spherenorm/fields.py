@@ -12,6 +12,8 @@ functions declares, and every field declared as `bool`:
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import re
 import typing
@@ -73,9 +75,9 @@ class Interval:
         return above_low and below_high
 
     def __str__(self) -> str:
-        left = "(" if self.open_low else "["
-        right = ")" if self.open_high else "]"
-        return f"{left}{_format_end(self.low)}, {_format_end(self.high)}{right}"
+        opening = "(" if self.open_low else "["
+        closing = ")" if self.open_high else "]"
+        return f"{opening}{_format_end(self.low)}, {_format_end(self.high)}{closing}"
 
 
 def _format_end(end: float) -> str:
@@ -111,9 +113,11 @@ def hyper(interval: str, default: Any = MISSING, *, zero_is_ordinary: bool = Fal
         Traceback (most recent call last):
         ValueError: Shrink: share must be in [0, 1), got 1.0
     """
-    parsed = Interval.parse(interval)
-    _INTERVALS[str(parsed)] = parsed
-    metadata = {"kind": "number", "interval": parsed, "zero_is_ordinary": zero_is_ordinary}
+    metadata = {
+        "kind": "number",
+        "interval": Interval.parse(interval),
+        "zero_is_ordinary": zero_is_ordinary,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -206,8 +210,11 @@ def check_number(value: Any, interval: Interval, must_be: str) -> float | Tensor
     return number  # type: ignore[return-value]  # int or float
 
 
-def _check_hyper(value: Any, interval_text: str, must_be: str) -> float | Tensor:
-    return check_number(value, _INTERVALS[interval_text], must_be)
+def _check_hyper(value: Any, ends: tuple[float, float, bool, bool], must_be: str) -> float | Tensor:
+    # Optimizers make rules in their steps, so nearly all numbers take this shorter way.
+    if type(value) is float and ends[0] < value < ends[1]:
+        return value
+    return check_number(value, Interval(*ends), must_be)
 
 
 def _check_choice(value: Any, allowed: tuple[Any, ...], must_be: str) -> Any:
@@ -247,8 +254,6 @@ _CHECKS: dict[str, Callable[[Any, Any, str], Any]] = {
     "state_name": _check_state_name,
     "bool": _check_bool,
 }
-_INTERVALS: dict[str, Interval] = {}
-"""The intervals of all `hyper` fields, by their text; `_field_checks` says why by text."""
 
 
 class _FieldCheck(NamedTuple):
@@ -260,14 +265,20 @@ class _FieldCheck(NamedTuple):
     allows_none: bool
 
 
-_FIELD_CHECKS: dict[type, tuple[_FieldCheck, ...]] = {}
-"""Cache of `_field_checks`: optimizers construct their rules again in every step."""
-
-
 def _field_checks(cls: type) -> tuple[_FieldCheck, ...]:
     """Return the fields of a dataclass that construction checks."""
-    if cls in _FIELD_CHECKS:
-        return _FIELD_CHECKS[cls]
+    return _read_field_checks(cls)
+
+
+# Dynamo treats the result as a constant when a compiled function constructs a rule, and accepts
+# plain values only: kinds are therefore text, and intervals their ends. It would look through
+# `functools.cache`, which is why that is one function further down. (`assume_constant_result` sets
+# the same attribute, but imports the compiler.)
+_field_checks._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _read_field_checks(cls: type) -> tuple[_FieldCheck, ...]:
     try:
         types = typing.get_type_hints(cls)
     except Exception:  # an annotation names a class that does not exist at run time
@@ -281,16 +292,9 @@ def _field_checks(cls: type) -> tuple[_FieldCheck, ...]:
             continue
         allowed = item.metadata.get("allowed")
         if kind == "number":
-            allowed = str(item.metadata["interval"])
+            allowed = dataclasses.astuple(item.metadata["interval"])
         checks.append(_FieldCheck(item.name, kind, allowed, item.default is None))
-    _FIELD_CHECKS[cls] = tuple(checks)
-    return _FIELD_CHECKS[cls]
-
-
-# Dynamo treats the result as a constant when a compiled function constructs a rule, and accepts
-# plain values only: kinds and intervals are therefore text. (`assume_constant_result` sets the same
-# attribute, but imports the compiler.)
-_field_checks._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return tuple(checks)
 
 
 # The base class
@@ -343,9 +347,11 @@ class FrozenDataclass:
     def __repr__(self) -> str:
         """Show the fields; `Rule.name` only where it is set."""
         instance: Any = self
-        shown = [f.name for f in fields(instance) if f.repr or (f.name == "name" and instance.name)]
-        values = ", ".join(f"{name}={getattr(instance, name)!r}" for name in shown)
-        return f"{type(self).__qualname__}({values})"
+        texts = []
+        for item in fields(instance):
+            if item.repr or (item.name == "name" and instance.name):
+                texts.append(f"{item.name}={getattr(instance, item.name)!r}")
+        return f"{type(self).__qualname__}({', '.join(texts)})"
 
 
 def _has_generated_init(cls: type) -> bool:

@@ -14,9 +14,11 @@ from spherenorm.fields import FrozenDataclass, view
 from spherenorm.numerics import derivatives_are_taken, safe_sqrt, to_compute_dtype
 from spherenorm.views import View, ViewLike, replicate
 
-NEAR, TERMS = 1e-3, 6
-"""Squared angles below this take their derivatives from a series of so many terms, which has them
-to 1e-15; a closed form loses all digits of its second derivative there."""
+SERIES_BELOW = 1e-3
+"""The squared angle below which derivatives are those of a series. The closed form loses all
+digits of its second derivative there."""
+SERIES_TERMS = 6
+"""The terms of that series, which give its derivatives to 1e-15."""
 
 
 Tangents = Mapping[str, Tensor]
@@ -41,14 +43,15 @@ class Manifold(Protocol):
     def move(
         self, weight: Tensor, direction: Tensor, tangents: Tangents
     ) -> tuple[Tensor, Tangents]:
-        """Move `weight` by minus `direction`, and carry tangent vectors along.
+        """Move a weight by minus the direction, and transport tangent vectors along.
 
         Args:
-            weight, direction: of one shape.
-            tangents: vectors at the weight, such as momenta, by name.
+            weight: the weight before the step.
+            direction: the step, in the weight's shape.
+            tangents: tangent vectors at the weight, such as momenta, by name.
 
         Returns:
-            The new weight, and the vectors there.
+            The new weight, and the tangent vectors there.
         """
 
 
@@ -64,7 +67,7 @@ class SelectiveManifold(Manifold, Protocol):
         """
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
-        """Reasons why steps on the manifold are not what is wanted for `weight`; see `Sphere`."""
+        """Return sentences on why the manifold suits a weight badly; see `Sphere`."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ class Sphere(FrozenDataclass):
 
         w' = exp_w(-d) = cos(theta) w - (sin(theta) / theta) d,
 
-    and a tangent vector x is carried along by parallel transport, which keeps its length and its
-    angle to the path:
+    and a tangent vector x moves along by parallel transport, which keeps its length and its angle
+    to the path:
 
         x' = x + (<d, x> / r^2) ((sin(theta) / theta) w - (1 - cos(theta)) / theta^2 d).
 
@@ -113,8 +116,8 @@ class Sphere(FrozenDataclass):
     Example:
         >>> weight = torch.tensor([[1.0, 0.0]])
         >>> step, momentum = torch.tensor([[0.0, -torch.pi / 2]]), torch.tensor([[0.0, 2.0]])
-        >>> moved, carried = Sphere().move(weight, step, {"momentum": momentum})  # a right angle
-        >>> moved.round(), carried["momentum"].round()
+        >>> new, tangents = Sphere().move(weight, step, {"momentum": momentum})  # a right angle
+        >>> new.round(), tangents["momentum"].round()
         (tensor([[-0., 1.]]), tensor([[-2., -0.]]))
 
     Source: Cho and Lee 2017, *Riemannian approach to batch normalization*, arXiv:1709.09603.
@@ -134,16 +137,16 @@ class Sphere(FrozenDataclass):
         square = inner(tangent, tangent) / safe
         angle = safe_sqrt(square)
         cos, sinc = _smooth(torch.cos, angle, square, 0), _smooth(_sinc, angle, square, 1)
-        moved = cos * weight - sinc * tangent
+        new_weight = cos * weight - sinc * tangent
         if not tangents:
-            return moved, tangents
-        bend = 0.5 * _smooth(_sinc, angle / 2, square / 4, 1) ** 2
+            return new_weight, tangents
+        one_minus_cos = 0.5 * _smooth(_sinc, angle / 2, square / 4, 1) ** 2  # over theta^2
 
-        def carried(vector: Tensor) -> Tensor:
+        def transport(vector: Tensor) -> Tensor:
             along = inner(tangent, vector) / safe
-            return vector + along * (sinc * weight - bend * tangent)
+            return vector + along * (sinc * weight - one_minus_cos * tangent)
 
-        return moved, {name: carried(vector) for name, vector in tangents.items()}
+        return new_weight, {name: transport(vector) for name, vector in tangents.items()}
 
     def check_shape(self, weight: Tensor) -> None:
         """Refuse a weight that has no units of this view.
@@ -154,7 +157,7 @@ class Sphere(FrozenDataclass):
         self.view.size(weight)
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
-        """Reasons why steps on this sphere are not what is wanted for `weight`, and what to do.
+        """Return sentences on why this sphere suits a weight badly, and what to do.
 
         A unit of one entry cannot move; a unit of another norm than 1 (to 1e-3, or the dtype's
         precision) turns by other angles.
@@ -162,35 +165,39 @@ class Sphere(FrozenDataclass):
             print(sn.Sphere().weight_warnings(torch.ones(3)))  # ['cannot move, as ...']
 
         Args:
-            weight: of any shape; a meta tensor, which has no values, gives no reason.
+            weight: a weight of any shape; the norms of a meta tensor, which has no values, are not
+                checked.
 
         Raises:
             ValueError: the weight has no such units.
         """
         if self.view.size(weight) == 1:
-            why = "each of their units has one entry"
-            groups = "a Euclidean param_group, as spherenorm.param_groups does"
-            return [f"cannot move, as {why}: give them {groups}"]
+            return [
+                "cannot move, as each of their units has one entry: give them a Euclidean "
+                "param_group, as spherenorm.param_groups does"
+            ]
         if not weight.numel() or weight.is_meta:
             return []
-        # Whole, since a process may hold nothing of a sharded weight, of which there is no maximum.
-        off = (self.view.norm(to_compute_dtype(replicate(weight.detach()))) - 1).abs().max()
-        if off <= max(1e-3, torch.finfo(weight.dtype).eps):
+        # Replicated, since a process may hold no entry of a sharded weight, and max() needs one.
+        norms = self.view.norm(to_compute_dtype(replicate(weight.detach())))
+        if (norms - 1).abs().max() <= max(1e-3, torch.finfo(weight.dtype).eps):
             return []
-        start = f"spherenorm.Sphere({str(self.view)!r}).normalize(weight)"
-        return [f"have units of another norm than 1, so steps are other angles: start from {start}"]
+        return [
+            "have units of another norm than 1, so steps are other angles: start from "
+            f"spherenorm.Sphere({str(self.view)!r}).normalize(weight)"
+        ]
 
     def normalize(self, weight: Tensor) -> Tensor:
-        """w / |w| for each unit, where training on the sphere starts. A zero unit stays zero."""
+        """Return w / |w| of each unit, where training on the sphere starts; 0 for a zero unit."""
         norm = self.view.norm(weight)
         return weight / torch.where(norm > 0, norm, 1)
 
 
 def sphere_of(rule: Any) -> Sphere | None:
-    """The sphere that a rule keeps weights on; None if it keeps them on none.
+    """Return the sphere that a rule keeps weights on; None if it has another manifold.
 
     Args:
-        rule: a `Rule`; None counts as one without a manifold.
+        rule: a `Rule`; None counts as a rule without a manifold.
 
     Example:
         >>> sphere_of(sn.bind("sgdg").rule).view.name, sphere_of(sn.bind("sgd").rule)
@@ -211,23 +218,24 @@ def check_shape(manifold: Manifold, weight: Tensor) -> None:
 
 
 def weight_warnings(manifold: Manifold, weight: Tensor) -> list[str]:
-    """Reasons why steps on `manifold` are not what is wanted for `weight`; see `Sphere`."""
+    """Return sentences on why a manifold suits a weight badly; see `Sphere.weight_warnings`."""
     return manifold.weight_warnings(weight) if isinstance(manifold, SelectiveManifold) else []
 
 
 def _sinc(angle: Tensor) -> Tensor:
-    """sin(x) / x, 1 at 0."""
+    """Return sin(x) / x, and 1 at 0."""
     return torch.sinc(angle / math.pi)
 
 
 def _smooth(function: Callable[[Tensor], Tensor], x: Tensor, square: Tensor, odd: int) -> Tensor:
-    """`function` of `x`, with the derivatives of sum_k (-x^2)^k / (2k + odd)! near 0.
+    """Return `function(x)`, with the derivatives of sum_k (-x^2)^k / (2k + odd)! near 0.
 
     cos(x), and sin(x) / x with `odd` = 1, have derivatives by x^2 at 0, where x has none.
     """
     if not derivatives_are_taken(square):
         return function(x)
-    near = square < NEAR
-    small, far = torch.where(near, square, 0), safe_sqrt(torch.where(near, 1, square))
-    series = sum((-small) ** k / math.factorial(2 * k + odd) for k in range(TERMS))
-    return torch.where(near, series, function(far))
+    is_small = square < SERIES_BELOW
+    small_square = torch.where(is_small, square, 0)
+    large_x = safe_sqrt(torch.where(is_small, 1, square))
+    series = sum((-small_square) ** k / math.factorial(2 * k + odd) for k in range(SERIES_TERMS))
+    return torch.where(is_small, series, function(large_x))

@@ -21,9 +21,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from spherenorm.torch_internals import OpOverload, TorchDispatchMode, pytree
 
 __all__ = ["TORCH_FOLDER", "Call", "Record", "Recorder", "Unsupported", "Value", "record"]
 

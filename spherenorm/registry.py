@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from spherenorm.annotations import signature_of
 from spherenorm.numerics import as_number
 from spherenorm.rule import Rule
 from spherenorm.support import did_you_mean, file_of, look_up, unknown_name
+from spherenorm.torch_internals import is_functorch_tensor
 
 Recipe = Callable[..., Rule]
 """A function whose arguments are hyper-parameters and whose result is a rule.
@@ -30,16 +31,31 @@ Example:
 """
 
 _F = TypeVar("_F", bound=Recipe)
-_registered: dict[tuple[str, str], Recipe] = {}
-"""By file and function, so that a module that is loaded under two names has each recipe once."""
+
+
+class _Wrapper(NamedTuple):
+    """A wrapper: the author's function of a rule, and the function of recipes made from it."""
+
+    function: Callable[..., Rule]
+    wrap: Callable[[str | Recipe], Recipe]
+
+
+class WrapperCall(NamedTuple):
+    """The origin of a wrapped recipe: the wrapper's name, and the inner recipe."""
+
+    wrapper_name: str
+    inner: Recipe
+    result: Recipe
+
+
+_recipes: dict[tuple[str, str], Recipe] = {}
+"""The registered recipes, by file and function name: a module that is loaded under two names
+registers each of its recipes once."""
+_wrappers: dict[str, _Wrapper] = {}
+"""The wrappers, by the name before the parenthesis in "hyperball(lion)"."""
 _defaults: dict[Recipe, Mapping[str, Any]] = {}
-"""The hyper-parameters of the recipes that were read; see `defaults_of`."""
-_wrappers: dict[str, Callable[[str | Recipe], Recipe]] = {}
-"""By the name that stands before the parenthesis in a recipe's name; see `wrapper`."""
-_of_wrappers: set[str] = set()
-"""The hyper-parameters of wrappers."""
-_wrapped: dict[Recipe, tuple[str, Recipe]] = {}
-"""The wrapper's name and the inner recipe of the recipes that wrappers have made."""
+"""Cache of `defaults_of`, which every step of an optimizer asks. A plain dict: Dynamo ignores
+`functools.cache`, and cannot trace `inspect.signature`."""
 
 
 def recipe(function: _F) -> _F:
@@ -50,7 +66,7 @@ def recipe(function: _F) -> _F:
     notebook's cell, a reload) replaces the one before.
 
     Args:
-        function: of hyper-parameters by name; it returns a rule.
+        function: takes hyper-parameters by name and returns a rule.
 
     Raises:
         TypeError: the function takes *args or **kwargs, so that its hyper-parameters have no names.
@@ -63,12 +79,12 @@ def recipe(function: _F) -> _F:
         (StepSize(lr=0.2), StepSize(lr=0.5))
     """
     defaults_of(function)
-    _registered[_source(function)] = function
+    _recipes[_source(function)] = function
     return function
 
 
 def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
-    """Make a function of a rule one of a recipe: it turns each recipe into another one.
+    """Turn a function of a rule into a function of recipes, and register it.
 
         @wrapper
         def halved(base, lr=0.1):
@@ -82,77 +98,124 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
     where they differ, the inner recipe's is called `base_view`.
 
     Args:
-        function: of the inner recipe's rule, and of hyper-parameters.
+        function: takes the inner recipe's rule as `base`, and hyper-parameters by name.
     """
 
+    name = function.__name__
+
     @functools.cache
-    def made(inner: Recipe) -> Recipe:
-        name, own = function.__name__, signature_of(function).parameters
-        known = defaults_of(inner)
-        if "lr" in own and "lr" not in known:
-            has = f"it has {', '.join(known)}"
-            raise ValueError(f"{name}: recipe {name_of(inner)!r} has no lr to take over; {has}")
-        fixed = {"lr": 1.0, "weight_decay": 0.0} if "lr" in own else {}
-        fixed = {key: value for key, value in fixed.items() if key in known}
-        two = {key for key in own if key in known and own[key].default != known[key]}
-        names = {
-            key: f"base_{key}" if re.sub("^(base_)+", "", key) in two else key
-            for key in known
-            if key not in fixed
+    def wrap_recipe(inner: Recipe) -> Recipe:
+        wrapper_params = signature_of(function).parameters
+        inner_params = signature_of(inner).parameters
+        inner_defaults = defaults_of(inner)
+        replaces_lr = "lr" in wrapper_params
+        if replaces_lr and "lr" not in inner_defaults:
+            raise ValueError(
+                f"{name}: recipe {name_of(inner)!r} has no lr to take over; "
+                f"it has {', '.join(inner_defaults)}"
+            )
+        fixed = {}
+        if replaces_lr:
+            fixed = {"lr": 1.0, "weight_decay": 0.0}
+            fixed = {key: value for key, value in fixed.items() if key in inner_defaults}
+        conflicting = {
+            key
+            for key, parameter in wrapper_params.items()
+            if key in inner_defaults and parameter.default != inner_defaults[key]
         }
-        theirs = signature_of(inner).parameters
-        kept = {outer: theirs[key].replace(name=outer) for key, outer in names.items()}
+        outer_names = {}
+        for key in inner_defaults:
+            if key not in fixed:
+                is_conflict = re.sub("^(base_)+", "", key) in conflicting
+                outer_names[key] = f"base_{key}" if is_conflict else key
 
-        def outer(**given: Any) -> Rule:
-            within = {key: given[name] for key, name in names.items() if name in given}
-            ours = {key: value for key, value in given.items() if key in own}
-            return function(bind(inner, **within, **fixed).rule, **ours)
+        def wrapped(**hyper_parameters: Any) -> Rule:
+            inner_values = {
+                key: hyper_parameters[outer_name]
+                for key, outer_name in outer_names.items()
+                if outer_name in hyper_parameters
+            }
+            wrapper_values = {
+                key: value for key, value in hyper_parameters.items() if key in wrapper_params
+            }
+            return function(bind(inner, **inner_values, **fixed).rule, **wrapper_values)
 
-        ours = {key: p for key, p in own.items() if key != "base"}
-        parameters = [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in ({n: p for n, p in ours.items() if n == "lr"} | kept | ours).values()
-        ]
-        outer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        outer.__annotations__ = {**hints_of(inner), **hints_of(function), "return": Rule}
-        outer.__name__ = outer.__qualname__ = f"{name}_{inner.__name__}"
-        outer.__doc__, outer.__module__ = function.__doc__, inner.__module__
-        _wrapped[outer] = name, inner
-        return outer
+        # The wrapper's lr comes first, then the inner recipe's parameters, then the wrapper's.
+        parameters = {"lr": wrapper_params["lr"]} if replaces_lr else {}
+        for key, outer_name in outer_names.items():
+            parameters[outer_name] = inner_params[key].replace(name=outer_name)
+        parameters |= _without_base(wrapper_params)
+        keyword_only = inspect.Parameter.KEYWORD_ONLY
+        signature = inspect.Signature(
+            [parameter.replace(kind=keyword_only) for parameter in parameters.values()]
+        )
+        wrapped.__signature__ = signature  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {
+            **type_hints_of(inner),
+            **type_hints_of(function),
+            "return": Rule,
+        }
+        wrapped.__name__ = wrapped.__qualname__ = f"{name}_{inner.__name__}"
+        wrapped.__doc__, wrapped.__module__ = function.__doc__, inner.__module__
+        wrapped.wrapper_call = WrapperCall(name, inner, wrapped)  # type: ignore[attr-defined]
+        return wrapped
 
     def wrap(base: str | Recipe) -> Recipe:
-        return made(find_recipe(base))
+        return wrap_recipe(find_recipe(base))
 
-    wrap.__name__ = wrap.__qualname__ = function.__name__
+    wrap.__name__ = wrap.__qualname__ = name
     wrap.__doc__, wrap.__module__ = function.__doc__, function.__module__
-    _wrappers[function.__name__] = wrap
-    _of_wrappers.update(key for key in signature_of(function).parameters if key != "base")
+    _wrappers[name] = _Wrapper(function, wrap)
     return wrap
+
+
+def wrapper_call(function: Recipe) -> WrapperCall | None:
+    """Return how a wrapper made this recipe; None if it is no wrapped recipe."""
+    call = getattr(function, "wrapper_call", None)
+    # functools.wraps copies attributes to functions that are not the wrapped recipe itself.
+    return call if isinstance(call, WrapperCall) and call.result is function else None
 
 
 def is_builtin(function: Recipe) -> bool:
     """Return True for the library's recipes: those in `spherenorm.recipes` and `spherenorm.zoo`."""
     packages = ("spherenorm.recipes.", "spherenorm.zoo.")
-    return function.__module__.startswith(packages) and function not in _wrapped
+    return function.__module__.startswith(packages) and wrapper_call(function) is None
 
 
 def recipe_names() -> list[str]:
-    """The names that find the registered recipes, in order; `module:function` for shared names.
+    """Return the names that find the registered recipes, in the order of registration.
+
+    A recipe whose short name is shared is listed as `module:function`.
 
     Example:
         >>> recipe_names()[:3]
         ['sgd', 'sgdw', 'sgdp']
     """
-    return [f.__name__ if _named(f.__name__) == [f] else _location(f) for f in _registered.values()]
+    names = []
+    for function in _recipes.values():
+        short_name = function.__name__
+        is_unique = _recipes_with_short_name(short_name) == [function]
+        names.append(short_name if is_unique else qualified_name(function))
+    return names
 
 
 def hyper_parameter_names() -> set[str]:
-    """The names of the hyper-parameters of all registered recipes and wrappers."""
-    return _of_wrappers.union(*(defaults_of(each) for each in _registered.values()))
+    """Return the names of the hyper-parameters of all registered recipes and wrappers."""
+    names: set[str] = set()
+    for function in _recipes.values():
+        names.update(defaults_of(function))
+    for wrapper in _wrappers.values():
+        names.update(_without_base(signature_of(wrapper.function).parameters))
+    return names
+
+
+def _without_base(parameters: Mapping[str, inspect.Parameter]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a wrapper's function, without the rule that it wraps."""
+    return {name: parameter for name, parameter in parameters.items() if name != "base"}
 
 
 def find_recipe(spec: str | Recipe) -> Recipe:
-    """The recipe that `spec` stands for.
+    """Return the recipe that `spec` stands for.
 
     The module that runs as a script is not imported a second time under its own name.
 
@@ -170,33 +233,28 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         <function adamp at ...>
     """
     if isinstance(spec, type) and not issubclass(spec, Rule):
-        made_of = getattr(spec, "recipe", None)
-        if callable(made_of):
-            return made_of  # type: ignore[no-any-return]
-        near = [name for name in recipe_names() if name == spec.__name__.lower()]
-        instead = f"; the recipe of that name is {near[0]!r}" if near else ""
-        raise TypeError(
-            f"a recipe is a function, a registered name or module:function, got the class "
-            f"{spec.__module__}.{spec.__qualname__}, which is made of none{instead}"
-        )
+        return _recipe_of_class(spec)
     if callable(spec):
         return spec
     if not isinstance(spec, str):
-        of_instance = callable(getattr(spec, "recipe", None))
-        got = "an optimizer; give its class" if of_instance else repr(spec)
+        is_optimizer = callable(getattr(spec, "recipe", None))
+        value = "an optimizer; give its class" if is_optimizer else repr(spec)
         raise TypeError(
             "a recipe is a function, a registered name or module:function, "
-            f"got {type(spec).__name__} {got}"
+            f"got {type(spec).__name__} {value}"
         )
-    if match := re.fullmatch(r"(\w+)\((.+)\)", spec):
-        if match[1] not in _wrappers:
-            raise unknown_name("wrapper", match[1], _wrappers)
-        return _wrappers[match[1]](match[2])
-    found = recipes_named(spec)
-    if len(found) > 1:
-        raise ValueError(f"recipe {spec!r} may be {' or '.join(map(_location, found))}; say which")
-    if found:
-        return found[0]
+    match = re.fullmatch(r"(\w+)\((.+)\)", spec)
+    if match:
+        wrapper_name, inner_name = match.groups()
+        if wrapper_name not in _wrappers:
+            raise unknown_name("wrapper", wrapper_name, _wrappers)
+        return _wrappers[wrapper_name].wrap(inner_name)
+    candidates = recipes_named(spec)
+    if len(candidates) > 1:
+        names = " or ".join(map(qualified_name, candidates))
+        raise ValueError(f"recipe {spec!r} may be {names}; say which")
+    if candidates:
+        return candidates[0]
     module_name, colon, _ = spec.partition(":")
     if not (module_name and colon):
         raise unknown_name("recipe", spec, recipe_names(), "(your own: module:function)")
@@ -204,9 +262,27 @@ def find_recipe(spec: str | Recipe) -> Recipe:
     return function
 
 
+def _recipe_of_class(cls: type) -> Recipe:
+    """Return the recipe of an optimizer class that `torch_optimizer` made.
+
+    Raises:
+        TypeError: the class is another one.
+    """
+    recipe = getattr(cls, "recipe", None)
+    if callable(recipe):
+        return recipe  # type: ignore[no-any-return]
+    same_name = cls.__name__.lower()
+    hint = f"; the recipe of that name is {same_name!r}" if same_name in recipe_names() else ""
+    raise TypeError(
+        f"a recipe is a function, a registered name or module:function, got the class "
+        f"{cls.__module__}.{cls.__qualname__}, which is made of none{hint}"
+    )
+
+
 def recipes_named(spec: str) -> list[Recipe]:
-    """The registered recipes that a string may mean; nothing is imported for it."""
-    return _named(spec) or [f for f in _registered.values() if _location(f) == spec]
+    """Return the registered recipes that a string may mean, without importing a module."""
+    candidates = _recipes_with_short_name(spec)
+    return candidates or [f for f in _recipes.values() if qualified_name(f) == spec]
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,23 +322,23 @@ class Bound:
 
     @property
     def rule(self) -> Rule:
-        """The rule that the recipe makes of the hyper-parameters.
+        """The rule that the recipe returns for these hyper-parameters.
 
         Raises:
             ValueError: a hyper-parameter lies outside its interval, or `betas` has another length
                 than its default. The message starts with the values that are not the defaults.
             TypeError: a hyper-parameter has a wrong type or no value; the recipe returns no rule.
         """
-        if torch.compiler.is_compiling():  # a cache would keep what torch.compile traces with
-            return self._made()
+        if torch.compiler.is_compiling():
+            return self._build_rule()  # a cache would keep the tensors that Dynamo traces with
         if "_rule" not in self.__dict__:
-            self.__dict__["_rule"] = self._made()
-        made: Rule = self.__dict__["_rule"]
-        return made
+            self.__dict__["_rule"] = self._build_rule()
+        rule: Rule = self.__dict__["_rule"]
+        return rule
 
-    def _made(self) -> Rule:
+    def _build_rule(self) -> Rule:
         try:
-            self._refuse_other_betas()
+            self._check_number_of_betas()
             rule = self.recipe(**self.hyper_parameters)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{self}: {error}") from error
@@ -271,29 +347,29 @@ class Bound:
         return rule
 
     def replace(self, **hyper_parameters: Any) -> Bound:
-        """The same recipe with other values of some hyper-parameters.
+        """Return the same recipe with other values of some hyper-parameters.
 
         Raises:
             ValueError: the recipe has no such hyper-parameter.
         """
-        given = {name: self.hyper_parameters[name] for name in self.given}
-        return bind(self.recipe, **{**given, **hyper_parameters})
+        given_values = {name: self.hyper_parameters[name] for name in self.given}
+        return bind(self.recipe, **{**given_values, **hyper_parameters})
 
     def __str__(self) -> str:
-        """The recipe as it is called, with the values that are not its defaults."""
-        chosen = ", ".join(
-            f"{name}={_shown(value)}"
-            for name, value in self.hyper_parameters.items()
-            if _shown(value) != _shown(self.defaults[name])
-        )
-        return f"{self.name}({chosen})"
+        """Return the recipe as it is called, with the values that are not its defaults."""
+        arguments = []
+        for name, value in self.hyper_parameters.items():
+            text = _format_value(value)
+            if text != _format_value(self.defaults[name]):
+                arguments.append(f"{name}={text}")
+        return f"{self.name}({', '.join(arguments)})"
 
-    def _refuse_other_betas(self) -> None:
-        value, default = self.hyper_parameters.get("betas"), self.defaults.get("betas")
-        if isinstance(default, tuple) and not (
-            isinstance(value, (tuple, list)) and len(value) == len(default)
-        ):
-            raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
+    def _check_number_of_betas(self) -> None:
+        betas, default = self.hyper_parameters.get("betas"), self.defaults.get("betas")
+        if not isinstance(default, tuple):
+            return
+        if not isinstance(betas, (tuple, list)) or len(betas) != len(default):
+            raise ValueError(f"betas must be {len(default)} numbers, got {betas!r}")
 
 
 def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
@@ -316,14 +392,15 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
         ('sgdp', 0.0, ('momentum',))
     """
     function = find_recipe(recipe)
-    known = defaults_of(function)
+    defaults = defaults_of(function)
     for name in hyper_parameters:
-        if name not in known:
-            lacks = f"recipe {name_of(function)!r} has no hyper-parameter {name!r}"
-            nearest = did_you_mean(name, known, f"it has {', '.join(known)}")
-            raise ValueError(f"{lacks}; {nearest}")
+        if name not in defaults:
+            hint = did_you_mean(name, defaults, f"it has {', '.join(defaults)}")
+            raise ValueError(
+                f"recipe {name_of(function)!r} has no hyper-parameter {name!r}; {hint}"
+            )
     values = {}
-    for name, default in known.items():
+    for name, default in defaults.items():
         if name in hyper_parameters or default is not inspect.Parameter.empty:
             try:
                 values[name] = as_number(hyper_parameters.get(name, default))
@@ -333,71 +410,72 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
 
 
 def name_of(function: Recipe) -> str:
-    """The string that finds a recipe again, whatever recipes others register later.
+    """Return the string that finds a recipe again, whatever recipes others register later.
 
-    The library's recipes have their short names, all others `module:function`.
+    The library's recipes have their short names, wrapped ones "wrapper(inner)", all others
+    `module:function`.
     """
-    if function in _wrapped:
-        wrapper, inner = _wrapped[function]
-        return f"{wrapper}({name_of(inner)})"
-    lasting = is_builtin(function) and function in _registered.values()
-    return function.__name__ if lasting else _location(function)
+    call = wrapper_call(function)
+    if call is not None:
+        return f"{call.wrapper_name}({name_of(call.inner)})"
+    has_stable_name = is_builtin(function) and function in _recipes.values()
+    return function.__name__ if has_stable_name else qualified_name(function)
+
+
+def qualified_name(function: Recipe) -> str:
+    """Return `module:function`."""
+    return f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
 
 
 def defaults_of(function: Recipe) -> Mapping[str, Any]:
-    """A recipe's hyper-parameters with their defaults, in order.
+    """Return a recipe's hyper-parameters with their defaults, in order.
 
     `inspect.Parameter.empty` marks one without a default.
 
     Raises:
         TypeError: the function takes *args or **kwargs, so that its hyper-parameters have no names.
     """
-    # Reading a signature takes longer than stepping a small weight. (torch.compile warns of
-    # `functools.cache`.)
     if function not in _defaults:
         _defaults[function] = _read_defaults(function)
     return _defaults[function]
 
 
-def hints_of(function: Recipe) -> dict[str, Any]:
-    """The types that a recipe's signature declares, by argument; none if one cannot be found."""
+def type_hints_of(function: Recipe) -> dict[str, Any]:
+    """Return the types in a recipe's signature, by argument; none if one cannot be evaluated."""
     try:
         return typing.get_type_hints(function)
-    except NameError:  # of a type that is imported for type checkers alone
+    except NameError:  # a type that is imported for type checkers alone
         return {}
 
 
 def _read_defaults(function: Recipe) -> Mapping[str, Any]:
-    parameters = signature_of(function).parameters
-    for parameter in parameters.values():
+    defaults = {}
+    for name, parameter in signature_of(function).parameters.items():
         if parameter.kind not in (
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
             inspect.Parameter.KEYWORD_ONLY,
         ):
             raise TypeError(
-                f"recipe {_location(function)}: hyper-parameters need names, got {parameter}"
+                f"recipe {qualified_name(function)}: hyper-parameters need names, got {parameter}"
             )
-    return MappingProxyType({name: each.default for name, each in parameters.items()})
+        defaults[name] = parameter.default
+    return MappingProxyType(defaults)
 
 
-def _shown(value: Any) -> str:
-    """A hyper-parameter in a message; a tensor of several values is shown by its shape."""
+def _format_value(value: Any) -> str:
+    """Format a hyper-parameter for a message; a tensor of several values shows its shape."""
     if isinstance(value, tuple):
-        return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
-    if isinstance(value, Tensor):
-        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
-        return f"<tensor of shape {tuple(value.shape)}>" if value.ndim or wrapped else repr(value)
+        return f"({', '.join(map(_format_value, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, Tensor) and (value.ndim or is_functorch_tensor(value)):
+        return f"<tensor of shape {tuple(value.shape)}>"
     return repr(value)
 
 
-def _named(name: str) -> list[Recipe]:
-    """The registered recipes of a short name; the library's own recipe hides all others."""
-    found = [function for function in _registered.values() if function.__name__ == name]
-    return [function for function in found if is_builtin(function)] or found
-
-
-def _location(function: Recipe) -> str:
-    return f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
+def _recipes_with_short_name(name: str) -> list[Recipe]:
+    """Return the registered recipes of a short name; the library's own one hides all others."""
+    candidates = [function for function in _recipes.values() if function.__name__ == name]
+    builtin = [function for function in candidates if is_builtin(function)]
+    return builtin or candidates
 
 
 def _source(function: Recipe) -> tuple[str, str]:

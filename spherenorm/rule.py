@@ -55,7 +55,7 @@ All rules of a chain share it.
 
 @dataclass(frozen=True)
 class Update:
-    """One step of one weight tensor, as rules pass it on. All tensors have the weight's shape.
+    """The step of one weight tensor, as rules pass it on. All tensors have the weight's shape.
 
     Attributes:
         weight: the weight before the step.

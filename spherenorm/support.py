@@ -1,8 +1,7 @@
 """Helpers that the library shares with `spherenorm_theory` and `spherenorm_experiments`.
 
 None of them is about optimization: error messages about unknown names and about a user's code,
-objects by the name `module:attribute`, optional packages, tables of text, and files that are
-written whole.
+objects by the name `module:attribute`, optional packages, tables of text, and atomic writes.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ class MissingExtraError(ImportError, ValueError):
     """An optional package is not installed; the message names what needs it and how to get it."""
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """The end of an error message about an unknown name: the nearest known names.
+def did_you_mean(name: str, valid_names: Iterable[str], otherwise: str | None = None) -> str:
+    """Return the end of an error message about an unknown name: the nearest valid names.
 
     Args:
         name: the unknown name.
-        known: the right names.
-        otherwise: the end of the message if none is near; by default it lists all known names.
+        valid_names: the names that exist.
+        otherwise: the end of the message if none is near; by default it lists all valid names.
 
     Example:
         >>> did_you_mean("sgpd", ["adam", "sgd", "sgdp"])
@@ -43,42 +42,44 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
         >>> did_you_mean("lion", ["adam", "sgd"])
         'known: adam, sgd'
     """
-    known = list(known)
-    if close := difflib.get_close_matches(name, known):
+    valid_names = list(valid_names)
+    close = difflib.get_close_matches(name, valid_names)
+    if close:
         return f"did you mean {' or '.join(close)}?"
-    return otherwise or f"known: {', '.join(sorted(known))}"
+    return otherwise or f"known: {', '.join(sorted(valid_names))}"
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> ValueError:
-    """The error to raise for a name that is not known.
+def unknown_name(kind: str, name: str, valid_names: Iterable[str], hint: str = "") -> ValueError:
+    """Return the error to raise for an unknown name.
 
     Args:
-        kind: of thing that was asked for, such as "schedule".
+        kind: what was asked for, such as "schedule".
         name: the unknown name.
-        known: the right names.
+        valid_names: the names that exist.
         hint: follows the nearest names.
 
     Example:
         >>> unknown_name("schedule", "cosin", ["constant", "cosine"])
         ValueError("no schedule is named 'cosin'; did you mean cosine?")
     """
-    end = f" {hint}" if hint else ""
-    return ValueError(f"no {kind} is named {name!r}; {did_you_mean(name, known)}{end}")
+    hint = f" {hint}" if hint else ""
+    return ValueError(f"no {kind} is named {name!r}; {did_you_mean(name, valid_names)}{hint}")
 
 
 def unknown_attribute(module: str, names: Sequence[str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a public module: an error that names the nearest of its names.
+    """Return the `__getattr__` of a public module, whose error suggests the nearest names.
 
     Example:
-        >>> sn.optim.AdmaP
+        >>> sn.optim.Prodigi
         Traceback (most recent call last):
-        AttributeError: module 'spherenorm.optim' has no attribute 'AdmaP'; did you mean AdamP?
+        AttributeError: module 'spherenorm.optim' has no attribute 'Prodigi'; did you mean Prodigy?
     """
 
     def refuse(name: str) -> Any:
-        near = "" if name.startswith("_") else did_you_mean(name, names, f"see dir({module})")
-        lack = f"module {module!r} has no attribute {name!r}"
-        raise AttributeError(f"{lack}; {near}" if near else lack)
+        hint = ""
+        if not name.startswith("_"):
+            hint = f"; {did_you_mean(name, names, f'see dir({module})')}"
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
     return refuse
 
@@ -87,9 +88,9 @@ def require_module(module: str, otherwise: str) -> Any:
     """Import an optional module.
 
     Args:
-        module: its name.
+        module: the name of the module.
         otherwise: the message if it is missing: what needs it, and how to install it. "{error}"
-            in it stands for the import's own error.
+            in it becomes the import's own error.
 
     Raises:
         MissingExtraError: the module cannot be imported.
@@ -101,15 +102,15 @@ def require_module(module: str, otherwise: str) -> Any:
 
 
 def look_up(kind: str, name: str, what: str, accepts: Callable[[Any], bool]) -> Any:
-    """The object that `module:attribute` stands for.
+    """Return the object that `module:attribute` names.
 
     The module that runs as a script is not imported a second time under its own name.
 
     Args:
-        kind: of object, for the messages: "recipe", "task", ...
+        kind: the kind of object in messages: "recipe", "task", ...
         name: `module:attribute`; the attribute may have dots.
-        what: an accepted object is, for the messages: "function", "class", ...
-        accepts: tells whether an object is of the right type.
+        what: the type of an accepted object in messages: "function", "class", ...
+        accepts: returns whether an object is of the right type.
 
     Raises:
         ValueError: there is no such module, or no such object in it.
@@ -126,19 +127,24 @@ def look_up(kind: str, name: str, what: str, accepts: Callable[[Any], bool]) -> 
         module = load_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and not module_name.startswith(error.name):
-            raise  # the module exists, something that it imports does not
+            raise  # the module exists, but one of its imports does not
         raise ValueError(
             f"{kind} {name!r}: there is no module {module_name!r} on the import path"
         ) from None
-    found = None
+    result = None
     with contextlib.suppress(AttributeError):
-        found = operator.attrgetter(attribute)(module)
-    if found is None or not accepts(found):
-        members = [(n, x) for n, x in vars(module).items() if accepts(x)]
-        own = [n for n, x in members if getattr(x, "__module__", None) == module.__name__]
-        lack = f"module {module_name!r} has no {what} {attribute!r}"
-        raise ValueError(f"{kind} {name!r}: {lack}; {did_you_mean(attribute, own)}")
-    return found
+        result = operator.attrgetter(attribute)(module)
+    if result is None or not accepts(result):
+        defined_here = [
+            member_name
+            for member_name, member in vars(module).items()
+            if accepts(member) and getattr(member, "__module__", None) == module.__name__
+        ]
+        raise ValueError(
+            f"{kind} {name!r}: module {module_name!r} has no {what} {attribute!r}; "
+            f"{did_you_mean(attribute, defined_here)}"
+        )
+    return result
 
 
 def load_module(name: str) -> ModuleType:
@@ -157,13 +163,13 @@ def load_module(name: str) -> ModuleType:
 
 
 def file_of(module_name: str) -> str | None:
-    """The file of an imported module, without symbolic links; None if it is in none."""
+    """Return the file of an imported module, without symbolic links; None if it has no file."""
     file = getattr(sys.modules.get(module_name), "__file__", None)
     return os.path.realpath(file) if file else None
 
 
-OURS = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
-"""Packages whose lines a user did not write."""
+PACKAGES = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
+"""The packages of this project, whose lines a user did not write."""
 
 _PATHS = sysconfig.get_paths()
 FOLDERS = [
@@ -178,49 +184,51 @@ FOLDERS = [
 
 
 def is_installed(path: Path) -> bool:
-    """True of a file of Python or of an installed package; the path has no symbolic links."""
+    """Return True for a file of Python or of an installed package.
+
+    Args:
+        path: a path without symbolic links.
+    """
     return any(path.is_relative_to(folder) for folder in FOLDERS)
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an error's message, with its kind where the message alone says little."""
+    """Return the first line of an error's message, after its type unless it is a ValueError."""
     text = str(error).strip().partition("\n")[0]
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
 
 
 def describe_with_user_line(error: BaseException) -> str:
-    """`one_line`, and after it the last line of a user's own code that led there, if there is one.
+    """Return `one_line`, and the last line of a user's own code that led to the error, if any.
 
     Example:
-        >>> located(KeyError("lr"))
+        >>> describe_with_user_line(KeyError("lr"))
         "KeyError: 'lr'"
     """
-    place = ""
+    source_location = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        file, package = Path(frame.f_code.co_filename), frame.f_globals.get("__package__") or ""
-        ours = package.partition(".")[0] in OURS
-        if not (ours or file.name.startswith("<") or is_installed(file.resolve())):
-            place = f" ({file.name}, line {line})"
-    return f"{one_line(error)}{place}"
+        file = Path(frame.f_code.co_filename)
+        package = (frame.f_globals.get("__package__") or "").partition(".")[0]
+        if package in PACKAGES or file.name.startswith("<") or is_installed(file.resolve()):
+            continue
+        source_location = f" ({file.name}, line {line})"
+    return f"{one_line(error)}{source_location}"
 
 
 def on_interrupt() -> None:
-    """Raise KeyboardInterrupt at Ctrl-C, and at the signal that ends a process.
-
-    The two are one to what a command leaves behind.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    """Raise KeyboardInterrupt at Ctrl-C, and at SIGTERM, so that a command cleans up after both."""
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, signal.default_int_handler)
 
 
 def atomic_write(path: Path, content: bytes | str) -> None:
-    """Write a file in one step: whoever reads it finds the old content or the new, whole.
+    """Write a file in one step: a reader finds either the old content or the new.
 
-    The content is on the disk when this returns. After an error the old file is as it was.
+    The content is on the disk when this returns. After an error the old file is unchanged.
 
     Args:
-        path: in a folder that exists.
-        content: text is encoded as UTF-8.
+        path: a file in a folder that exists.
+        content: the new content; text is encoded as UTF-8.
 
     Raises:
         OSError: the file cannot be written.
@@ -238,7 +246,7 @@ def atomic_write(path: Path, content: bytes | str) -> None:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells, of equal numbers, as lines with aligned columns.
+    """Format rows of equally many cells as lines with aligned columns.
 
     Example:
         >>> print(columns([("name", "view"), ("0.weight", "channel")]))

@@ -51,8 +51,10 @@ class View:
 
     def __post_init__(self) -> None:
         if self.groups is not None and (self.dim is None or self.groups < 1):
-            got = f"dim={self.dim!r}, groups={self.groups!r}"
-            raise ValueError(f"groups must be a positive count beside a dim, got {got}")
+            raise ValueError(
+                "groups must be a positive count beside a dim, got "
+                f"dim={self.dim!r}, groups={self.groups!r}"
+            )
 
     @property
     def name(self) -> str:
@@ -67,33 +69,33 @@ class View:
         return self.name
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
-        """<a, b> of each unit, for two tensors of the weight's shape; broadcasts against it."""
-        return self.total(a * b)
+        """Return <a, b> of each unit, for tensors of the weight's shape; broadcasts against it."""
+        return self.unit_sums(a * b)
 
-    def total(self, x: Tensor) -> Tensor:
-        """The sum of `x` over each unit; the result broadcasts against `x`."""
+    def unit_sums(self, x: Tensor) -> Tensor:
+        """Return the sum of `x` over each unit; the result broadcasts against `x`."""
         if x.ndim == 0:
             return x
         if self.dim is None:
             return x.sum(tuple(range(x.ndim)), keepdim=True)
         dim = _dim(self, x)
-        others = tuple(d for d in range(x.ndim) if d != dim)
+        other_dims = tuple(d for d in range(x.ndim) if d != dim)
         # `sum` over an empty tuple of dimensions would sum over all of them.
-        per_index = x.sum(others, keepdim=True) if others else x
-        if self.groups is None or not x.shape[dim]:  # of no index, DTensor cannot make groups
+        per_index = x.sum(other_dims, keepdim=True) if other_dims else x
+        if self.groups is None or not x.shape[dim]:  # DTensor cannot unflatten an empty dimension
             return per_index
         grouped = torch.unflatten(replicate(per_index), dim, (_groups(self, x), -1))
         return grouped.sum(dim + 1).repeat_interleave(x.shape[dim] // _groups(self, x), dim=dim)
 
     def units(self, per_unit: Tensor) -> Tensor:
-        """One value per unit, shape (units,), of a result of `inner` or `total`."""
+        """Reduce a result of `inner` or `unit_sums` to one value per unit, shape (units,)."""
         values = replicate(per_unit).flatten()
         if self.groups is None:
             return values
         return torch.unflatten(values, 0, (self.groups, -1))[:, 0]
 
     def expand(self, values: Tensor, like: Tensor) -> Tensor:
-        """One value per unit, shape (units,), so that it broadcasts against `like`."""
+        """Reshape one value per unit, shape (units,), so that it broadcasts against `like`."""
         if self.dim is None or like.ndim == 0:
             return values.reshape([1] * like.ndim)
         dim = _dim(self, like)
@@ -102,7 +104,7 @@ class View:
         return values.reshape([-1 if d == dim else 1 for d in range(like.ndim)])
 
     def sums_of_index_groups(self, sums: Tensor) -> Tensor:
-        """Sums over units of sums at each index of `dim`; both lie along the last dimension."""
+        """Add up sums at each index of `dim` to sums over units, along the last dimension."""
         if self.dim is None:
             return sums.sum(-1, keepdim=True)
         if self.groups is None:
@@ -110,7 +112,7 @@ class View:
         return torch.unflatten(sums, -1, (self.groups, -1)).sum(-1)
 
     def rows(self, x: Tensor) -> Tensor:
-        """`x` as a matrix with one unit per row, shape (units, entries of a unit)."""
+        """Return `x` as a matrix with one unit per row, shape (units, entries of a unit)."""
         x = replicate(x)
         if self.dim is None or x.ndim == 0:
             return x.reshape(1, x.numel())
@@ -118,31 +120,32 @@ class View:
         return x.movedim(_dim(self, x), 0).reshape(units, self.size(x))
 
     def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
-        """The inverse of `rows` for a tensor shaped as `like`."""
+        """Invert `rows` for a tensor of the shape of `like`."""
         if self.dim is None or like.ndim == 0:
             return rows.reshape(like.shape)
         dim = _dim(self, like)
         return rows.reshape(like.movedim(dim, 0).shape).movedim(0, dim)
 
     def size(self, x: Tensor) -> int:
-        """The number of entries of one unit of `x`: dim(w) in the paper.
+        """Return the number of entries of one unit of `x`: dim(w) in the paper.
 
         Raises:
             ValueError: `x` has no such units.
         """
         if self.dim is None or x.ndim == 0:
             return x.numel()
-        size = 1
+        dim, size = _dim(self, x), 1
         for d, length in enumerate(x.shape):
-            size *= length if d != _dim(self, x) else 1
-        return size if self.groups is None else size * (x.shape[_dim(self, x)] // _groups(self, x))
+            if d != dim:
+                size *= length
+        return size if self.groups is None else size * (x.shape[dim] // _groups(self, x))
 
     def norm(self, x: Tensor) -> Tensor:
-        """|x| of each unit, broadcastable against `x`."""
+        """Return |x| of each unit, broadcastable against `x`."""
         return safe_sqrt(self.inner(x, x))
 
     def radial_coefficient(self, weight: Tensor, x: Tensor) -> Tensor:
-        """<w, x> / <w, w> of each unit: this multiple of the weight is the radial part of `x`.
+        """Return <w, x> / <w, w> of each unit: the radial part of `x` is this multiple of w.
 
         It is 0 for a zero unit, and broadcasts against the weight.
         """
@@ -150,32 +153,33 @@ class View:
 
 
 ViewLike = Any
-"""A `View`, or its name; a field for a view takes both and holds a View (see `as_view`)."""
+"""A `View` or its name. A field of a rule accepts both and holds a View, which types cannot say."""
 
 
 def replicate(x: Tensor) -> Tensor:
-    """`x`; a DTensor is replicated first, because uneven shards cannot be reshaped."""
+    """Replicate a DTensor, because uneven shards cannot be reshaped; return others as they are."""
     mesh = getattr(x, "device_mesh", None)
     if mesh is None:
         return x
     from torch.distributed.tensor import Replicate
 
-    everywhere = [Replicate()] * mesh.ndim
-    whole: Tensor = x.redistribute(placements=everywhere)  # type: ignore[attr-defined]
-    return whole
+    placements = [Replicate()] * mesh.ndim
+    replicated: Tensor = x.redistribute(placements=placements)  # type: ignore[attr-defined]
+    return replicated
 
 
 def has_zero(x: Tensor) -> bool:
-    """True if an entry of `x` is 0, as far as its values can be read (not under a transform)."""
-    zero = (replicate(x.detach()) == 0).any()
-    return is_concrete(zero) and bool(zero)
+    """Return True if an entry of `x` is 0; False where its values cannot be read, as under vmap."""
+    any_zero = (replicate(x.detach()) == 0).any()
+    return is_concrete(any_zero) and bool(any_zero)
 
 
 def _dim(view: View, x: Tensor) -> int:
     assert view.dim is not None
     if not -x.ndim <= view.dim < x.ndim:
-        need = f"needs a weight with dimension {view.dim}"
-        raise ValueError(f"view {view} {need}, got shape {tuple(x.shape)}")
+        raise ValueError(
+            f"view {view} needs a weight with dimension {view.dim}, got shape {tuple(x.shape)}"
+        )
     return view.dim % x.ndim
 
 
@@ -183,16 +187,18 @@ def _groups(view: View, x: Tensor) -> int:
     assert view.groups is not None
     length = x.shape[_dim(view, x)]
     if length % view.groups:
-        need = f"needs dimension {view.dim} divisible by {view.groups}"
-        raise ValueError(f"view {view} {need}, got shape {tuple(x.shape)}")
+        raise ValueError(
+            f"view {view} needs dimension {view.dim} divisible by {view.groups}, "
+            f"got shape {tuple(x.shape)}"
+        )
     return view.groups
 
 
-_SPELLING = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?(dim),)groups=(?P<groups>\d+))?")
+_NAME = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?(dim),)groups=(?P<groups>\d+))?")
 
 
 def as_view(view: ViewLike) -> View:
-    """The view that a name stands for; a `View` is returned as it is.
+    """Return the view of a name; a `View` is returned as it is.
 
     Names, unlike objects, survive in a state_dict that loads with `weights_only=True`.
 
@@ -212,8 +218,10 @@ def as_view(view: ViewLike) -> View:
         return View(0)
     if view == "layer":
         return View(None)
-    match = _SPELLING.fullmatch(view) if isinstance(view, str) and view else None
+    match = _NAME.fullmatch(view) if isinstance(view, str) and view else None
     if match is None:
-        known = '"channel", "layer", "dim=1", "groups=8", "dim=1,groups=8"'
-        raise ValueError(f"a view is {known} or a View, got {view!r}")
+        raise ValueError(
+            'a view is "channel", "layer", "dim=1", "groups=8", "dim=1,groups=8" or a View, '
+            f"got {view!r}"
+        )
     return View(int(match["dim"] or 0), int(match["groups"]) if match["groups"] else None)

@@ -6,10 +6,10 @@
     tensor([ 2.6833, -1.3416])
     >>> Rotational = sn.torch_optimizer("rotational(lion)", "Rotational")
 
-The recipe that is wrapped steps with a learning rate of 1 and without weight decay where the
-wrapper has an `lr` of its own, which alone scales the step then; its other hyper-parameters are
-those of the result. A name that both have is one where the defaults agree, and else the recipe's is
-called `base_view`.
+A wrapper with an `lr` of its own runs the wrapped recipe with a learning rate of 1 and without
+weight decay. The other hyper-parameters of the recipe are hyper-parameters of the result. A name
+that both have is one hyper-parameter if the defaults agree; otherwise the recipe's is called
+`base_view`, say.
 """
 
 from __future__ import annotations
@@ -26,34 +26,37 @@ from spherenorm.views import ViewLike
 __all__ = ["averaged", "blocks", "hyperball", "low_precision", "radial_brake", "rotational"]
 
 
-def _steps_alone(wrapped_by: str, base: Rule) -> None:
-    """Refuse a rule that keeps a weight of its own, which the wrapper's steps would not reach."""
+def _refuse_eval_weight(wrapper_name: str, base: Rule) -> None:
+    """Refuse a rule that has an evaluation weight, which the wrapper's steps would not change.
+
+    Raises:
+        ValueError: `base` has one.
+    """
     if not base.has_eval_weight:
         return
-    averages = any(isinstance(rule, r.WeightAverage) for rule in base.walk())
-    if wrapped_by == "averaged":
-        instead = "leave averaged(...) out, and evaluate with that one"
-    elif averages:
-        instead = f"write averaged({wrapped_by}(...)), with the average around the steps"
+    if wrapper_name == "averaged":
+        remedy = "leave averaged(...) out, and evaluate with that one"
+    elif any(isinstance(rule, r.WeightAverage) for rule in base.walk()):
+        remedy = f"write averaged({wrapper_name}(...)), with the average around the steps"
     else:
-        instead = "take a recipe without one, such as adamw"
+        remedy = "take a recipe without one, such as adamw"
     raise ValueError(
-        f"{wrapped_by}: its recipe has a weight to evaluate with of its own; {instead}"
+        f"{wrapper_name}: its recipe has a weight to evaluate with of its own; {remedy}"
     )
 
 
 @wrapper
 def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
-    """Any optimizer, and an average of its weights to evaluate with; the steps stay as they are.
+    """Average the weights of any optimizer, to evaluate with; its steps stay as they are.
 
         a_t = decay a_{t-1} + (1 - decay) w_t;    at decay = 1 the mean of all w
 
-    `optimizer.reset_averages()` begins it anew.
+    `optimizer.reset_averages()` restarts it.
 
     Args:
         base: a recipe, or its name.
         decay: in [0, 1].
-        start: steps before the first that counts, in [0, inf).
+        start: number of steps before the average starts, in [0, inf).
 
     Example:
         >>> optimizer = sn.torch_optimizer("averaged(adamw)")([torch.ones(2)], lr=1e-3, decay=0.99)
@@ -62,19 +65,19 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
     Source: see `rules.WeightAverage`.
     """
-    _steps_alone("averaged", base)
+    _refuse_eval_weight("averaged", base)
     return chain(base, r.WeightAverage(decay, start), manifold=base.manifold)
 
 
 @wrapper
 def blocks(base: Rule, shares: tuple[int, ...] | None = None, dims: int = 1) -> Chain:
-    """Any optimizer, for tensors whose blocks of rows are weights of their own.
+    """Step blocks of the rows of a tensor as separate weights, by any optimizer.
 
     Args:
-        base: a recipe, or its name; without averages, or sums over all weights.
-        shares: of the rows that each block has: (4, 1, 1) for fused queries, keys and values with
-            four heads of queries for one of keys. None is (1, 1, 1), or (1,) where `dims` is more
-            than 1.
+        base: a recipe, or its name; without averages and global sums.
+        shares: the relative number of rows of each block: (4, 1, 1) for fused queries, keys and
+            values with four heads of queries for one of keys. None is (1, 1, 1), or (1,) if `dims`
+            is more than 1.
         dims: how many leading dimensions count the rows: 2 for a stack (layers, experts, m, n),
             which `base` takes as (layers experts, m, n), with matrices where its view is "channel".
 
@@ -107,16 +110,16 @@ def hyperball(
     radius: str | Scalar = "initial",
     view: ViewLike = "layer",
 ) -> Chain:
-    """Any optimizer on the hyperball: |w| stays as it was, and a step turns w by about lr:
+    """Keep |w| under any optimizer, so that a step turns w by about lr (the hyperball):
 
         w <- R N(w - lr |w| N(u)),    N(x) = x / |x|,    u the direction of the recipe.
 
-    With <u, w> = 0 the turn is arctan(lr); a weight decay of the recipe would change the rate only.
+    With <u, w> = 0 the turn is arctan(lr). A weight decay of the recipe would change the rate only.
 
     Args:
         base: a recipe, or its name.
-        lr: |w| times this is the length of the step, in [0, inf).
-        tangent: take the radial part out of u first, so that each turn is arctan(lr).
+        lr: the length of the step relative to |w|, in [0, inf).
+        tangent: remove the radial part of u first, so that each turn is arctan(lr).
         radius: R: "initial" is |w_0|, "shape" the norm of entries of variance 1 / fan_in, for
             weights that start at 0; or a number. See `rules.FixedNorm`.
         view: splits a weight into the units whose norm stays; each is one matrix, too, where the
@@ -124,7 +127,7 @@ def hyperball(
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
     """
-    _steps_alone("hyperball", base)
+    _refuse_eval_weight("hyperball", base)
     projected = [r.RadialProjection(view)] if tangent else []
     normalized = r.NormalizedUpdate(view, "weight")
     return chain(base, *projected, normalized, r.StepSize(lr), r.FixedNorm(view, radius))  # type: ignore[arg-type]
@@ -139,24 +142,24 @@ def rotational(
     zero_mean: bool = True,
     view: ViewLike = "channel",
 ) -> Chain:
-    """Any optimizer at the rate of rotational equilibrium from the start: a unit turns by lr a step
-    on average, once the average of its direction's length has settled.
+    """Turn each unit by lr a step on average, in the direction of any optimizer.
 
-    The turn that AdamW comes to by itself, with its learning rate eta and its decay lambda, is
-    sqrt(2 eta lambda (1 - beta1) / (1 + beta1)); `spherenorm_theory.rotational_rate` derives lr
-    from the code of any recipe. For matrices; biases and gains belong elsewhere.
+    This is rotational equilibrium from the start, as soon as the average of the direction's length
+    has settled. The turn that AdamW comes to by itself, with its learning rate eta and its decay
+    lambda, is sqrt(2 eta lambda (1 - beta1) / (1 + beta1)); `spherenorm_theory.rotational_rate`
+    derives lr from the code of any recipe. Give it matrices; biases and gains need another group.
 
     Args:
         base: a recipe, or its name.
         lr: the average turn of a unit in radians, in [0, inf).
-        memory: of the average over steps of the direction's length, in [0, 1).
+        memory: the EMA coefficient of the direction's squared length over steps, in [0, 1).
         eps: added to that length, and the recipe's own if that is as large, in [0, inf).
-        zero_mean: take the mean out of each unit's direction.
+        zero_mean: remove the mean of each unit's direction.
         view: splits a weight into the units that turn.
 
     Source: Kosson et al. 2024 (rotational equilibrium), Algorithm 1.
     """
-    _steps_alone("rotational", base)
+    _refuse_eval_weight("rotational", base)
     return chain(
         base,
         r.RadialProjection(view),
@@ -176,20 +179,20 @@ def radial_brake(
     floor: Scalar = 0.35,
     view: ViewLike = "layer",
 ) -> Chain:
-    """Any optimizer whose steps lengthen a weight by their radial part alone, and that by half.
+    """Let |w| change by the radial part of any optimizer's steps alone, halved where it grows |w|.
 
     The step is at least lr floor |w| long. AdamP removes the radial part, and lets |w| grow.
 
     Args:
         base: a recipe, or its name.
-        lr: in [0, inf).
-        outward, inward: the share that stays of a radial part; see `rules.RadialProjection`.
-        floor: see `rules.UpdateFloor`.
+        lr: the step size, in [0, inf).
+        outward, inward: the share of a radial part that stays; see `rules.RadialProjection`.
+        floor: the least relative length of a step; see `rules.UpdateFloor`.
         view: splits a weight into its units.
 
     Source: modded-nanogpt, track 3, record 29.
     """
-    _steps_alone("radial_brake", base)
+    _refuse_eval_weight("radial_brake", base)
     return chain(
         base,
         r.RadialProjection(view, outward, inward),
@@ -207,21 +210,21 @@ def low_precision(
     seed: Scalar = 0,
     only: tuple[str, ...] | None = None,
 ) -> Chain:
-    """Any optimizer with its states in bfloat16, and steps that do not stall on such weights.
+    """Keep the states of any optimizer in bfloat16, and let such weights move by small steps.
 
     An AdamW of bfloat16 weights takes 6 bytes an entry with this, 10 without it.
 
     Args:
         base: a recipe, or its name.
-        states: how they are rounded to bfloat16: "stochastic" or "nearest"; "full" keeps them in
+        states: how states are rounded to bfloat16: "stochastic" or "nearest"; "full" keeps them in
             float32.
-        weights: "stochastic" ends each step on the grid of bfloat16, by chance, so that the mean is
-            that of the recipe's step: for weights in bfloat16. "nearest" leaves them as they are.
-        seed: a whole number in [0, inf).
-        only: names of the states to keep so, such as ("exp_avg",); None: all.
+        weights: "stochastic" rounds each new weight to bfloat16 at random, so that the mean is the
+            weight after the recipe's step. "nearest" leaves the rounding to the weight's dtype.
+        seed: the seed of the rounding noise, a whole number in [0, inf).
+        only: names of the states to keep in bfloat16, such as ("exp_avg",); None means all.
 
     Raises:
-        ValueError: another word; no such state; a recipe on a manifold.
+        ValueError: an unknown rounding or state, or a recipe on a manifold.
 
     Example:
         >>> weight = torch.ones(3, dtype=torch.bfloat16)
@@ -233,11 +236,13 @@ def low_precision(
 
     Source: see `rules.LowPrecisionState` and `rules.StochasticRounding`.
     """
-    for name, value, others in (("states", states, ("full",)), ("weights", weights, ())):
-        if value not in (known := ("stochastic", "nearest", *others)):
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    if states not in ("stochastic", "nearest", "full"):
+        raise ValueError(f"states must be one of stochastic, nearest, full, got {states!r}")
+    if weights not in ("stochastic", "nearest"):
+        raise ValueError(f"weights must be one of stochastic, nearest, got {weights!r}")
     if base.manifold != EUCLIDEAN:
         raise ValueError(f"low_precision is for flat space, the recipe has {base.manifold!r}")
-    kept = base if states == "full" else r.LowPrecisionState(base, states, seed, only)  # type: ignore[arg-type]
-    ends = [r.StochasticRounding(seed)] if weights == "stochastic" else []
-    return chain(kept, *ends)
+    if states != "full":
+        base = r.LowPrecisionState(base, states, seed, only)  # type: ignore[arg-type]
+    rounding = [r.StochasticRounding(seed)] if weights == "stochastic" else []
+    return chain(base, *rounding)

@@ -18,7 +18,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-from spherenorm.support import OURS, is_installed
+from spherenorm.support import PACKAGES, is_installed
 
 SUFFIXES = (".py", *(f".{name.rpartition('.')[2]}" for name in EXTENSION_SUFFIXES))
 
@@ -59,7 +59,7 @@ def loaded_code() -> dict[str, str]:
 
 def source_texts(names: dict[str, str]) -> dict[str, str]:
     """The sources of the user's own modules among these: ours are those of a version."""
-    own = sorted(name for name in names if name.partition(".")[0] not in OURS)
+    own = sorted(name for name in names if name.partition(".")[0] not in PACKAGES)
     files = [(name, _file(name)) for name in own]
     return {name: path.read_text(errors="replace") for name, path in files if path is not None}
 
@@ -87,7 +87,7 @@ def _counted_file(name: str, file: str) -> Path | None:
     shows = any(name == each or name.startswith(f"{each}.") for each in SHOWS)
     shows |= top == "spherenorm_experiments" and not COMPUTES & {*inner[:1]}
     path = path.resolve()
-    if shows or not path.is_file() or (is_installed(path) and top not in OURS):
+    if shows or not path.is_file() or (is_installed(path) and top not in PACKAGES):
         return None
     return path
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm.audit.precision import MAX_EPS, PreciseMode
+from spherenorm.torch_internals import is_dynamo_imported
 
 _NOISE_PERIOD = 131_071
 """Noise repeats after this many numbers, because drawing a number takes ten times as long as
@@ -131,7 +132,7 @@ class AuditedModel:
         )
         # Importing Dynamo takes seconds. While nothing has imported it, nothing is compiled.
         eager: Any = nullcontext()
-        if "torch._dynamo" in sys.modules:
+        if is_dynamo_imported():
             eager = torch.compiler.set_stance("force_eager")
         try:
             with _seeded(point.seed), eager, _without_reentrant_checkpointing(), mode:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from spherenorm.torch_internals import count_dispatch_modes
+
 SMALL_EPS_FACTOR = 1e-10
 """Factor on every eps that shows what holds in the limit of eps = 0."""
 MAX_EPS = 1e-2
@@ -182,7 +184,7 @@ def _is_slow_convolution(x: Tensor, weight: Tensor, *options: Any) -> bool:
     if not x.is_cpu or x.dtype is not torch.float64:
         return False
     columns_fit = x.numel() * weight[0, 0].numel() <= weight.numel()
-    return columns_fit and torch._C._len_torch_dispatch_stack() == 0
+    return columns_fit and count_dispatch_modes() == 0
 
 
 def _convolve_by_matmul(

@@ -14,12 +14,11 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from spherenorm.audit.audited_model import AuditedModel, Point, find_tensors, unwrap
 from spherenorm.support import columns
+from spherenorm.torch_internals import TorchDispatchMode, pytree
 
 RoleName = Literal[
     "matrix",

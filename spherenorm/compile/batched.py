@@ -21,6 +21,7 @@ from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
 from spherenorm.compile.interface import Array, WeightStep
 from spherenorm.compile.shards import all_reduce_sums
 from spherenorm.numerics import Scalar, compute_dtype, without_autocast
+from spherenorm.torch_internals import copy_tensors
 
 SCALAR, ROW, FULL = Extent
 HOST = -1
@@ -376,7 +377,7 @@ class Program:
                     results.append(_unflatten(part, step.weight))
                 else:
                     results.append(part.view(target.shape))
-        torch._foreach_copy_(targets, results)
+        copy_tensors(targets, results)
 
 
 def _numpy_function(op: str, rounds_to_float32: bool) -> Callable[..., Any]:

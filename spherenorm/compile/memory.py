@@ -13,6 +13,7 @@ from torch import Tensor
 from spherenorm.compile.interface import GroupStep, WeightStep
 from spherenorm.compile.shards import PLAIN_TENSORS
 from spherenorm.rule import State
+from spherenorm.torch_internals import copy_tensors
 
 
 class MemoryLayout:
@@ -227,7 +228,7 @@ class PendingWrites:
             else:
                 target.copy_(value)
         for targets, values in batches.values():
-            torch._foreach_copy_(targets, values)
+            copy_tensors(targets, values)
         for state, name, value in self._replaced_states:
             state[name] = value
 

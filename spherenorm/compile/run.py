@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from spherenorm.compile.interface import BackendError, Batch, Executor, GroupStep, Path, WeightStep
 from spherenorm.compile.kernel import KernelBatch
@@ -27,6 +24,7 @@ from spherenorm.compile.rule_key import ZOO_RULES, RuleKey
 from spherenorm.compile.shards import PLAIN_TENSORS, check_ranks_agree, local_shard
 from spherenorm.rule import InPlaceError, Rule, State
 from spherenorm.rules import Orthogonalize
+from spherenorm.torch_internals import DeviceContext, dispatch_modes, function_modes, write_count
 
 MAX_RECORDED_RULES = 32
 """Rules of different structures that are recorded for each group of an optimizer. A rule with a
@@ -441,11 +439,11 @@ def _largest_difference(a: Tensor, b: Tensor) -> float:
 
 def _versions(step: WeightStep) -> list[int]:
     """Return torch's counts of writes to the arguments of a step."""
-    return [0 if x.is_inference() else x._version for x in step.tensors()]
+    return [write_count(x) for x in step.tensors()]
 
 
 def active_modes() -> list[str]:
     """List the modes that change what torch's functions do; a default device is none of these."""
-    modes = [*_get_current_function_mode_stack()]  # type: ignore[no-untyped-call]
-    modes += _get_current_dispatch_mode_stack()
+    modes = [*function_modes()]  # type: ignore[no-untyped-call]
+    modes += dispatch_modes()
     return [type(mode).__name__ for mode in modes if not isinstance(mode, DeviceContext)]

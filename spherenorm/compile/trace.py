@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from spherenorm.compile.graph import METHODS_OF_ATEN, Extent, GraphBuilder, Node, StepGraph
 from spherenorm.compile.interface import cached
@@ -21,6 +20,7 @@ from spherenorm.numerics import compute_dtype
 from spherenorm.operations import of_overload
 from spherenorm.record import READS_A_VALUE, Call, Recorder, Unsupported, Value
 from spherenorm.rule import Rule
+from spherenorm.torch_internals import OpOverload
 
 IDENTITIES = {"_to_copy", "detach", "alias", "clone", "lift_fresh_copy"}
 """Operations of aten that return the entries of their argument, perhaps in another dtype."""

@@ -24,7 +24,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from spherenorm.export.expressions import (
     Expression,
@@ -36,6 +35,7 @@ from spherenorm.manifolds import Manifold
 from spherenorm.record import Call, Recorder, Value
 from spherenorm.registry import Recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule
+from spherenorm.torch_internals import pytree
 
 MAX_LINE_LENGTH = 96
 """Columns of a line of a function's body, which is then indented by 4."""

@@ -1,4 +1,4 @@
-"""The pure forms: a rule over a dict of parameters, and whole sweeps as one batched computation."""
+"""Pure functions: steps of a dict of parameters, and whole sweeps as one batched computation."""
 
 from spherenorm.functional.parameters import Params, init, step
 from spherenorm.functional.sweep import Sweep, sweep

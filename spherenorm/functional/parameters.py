@@ -1,4 +1,4 @@
-"""One rule for all parameters of a model, by name."""
+"""Step all parameters of a model by one rule, without side effects."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Example:
 
 
 def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
-    """The state of every parameter before the first step, by its name.
+    """Return the state of every parameter before the first step, by its name.
 
     Args:
-        rule: steps each of them.
-        params: as `torch.func.functional_call` takes them.
+        rule: the rule that is to step every parameter.
+        params: the parameters by name, as `torch.func.functional_call` takes them.
 
     Raises:
         TypeError: a parameter is complex or integer.
@@ -35,7 +35,8 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
         >>> init(sn.recipes.sgd(momentum=0.9), {"w": torch.ones(2)})
         {'w': {'momentum_buffer': tensor([0., 0.])}}
     """
-    _refuse_unless_real(params)
+    for name, weight in params.items():
+        refuse_unless_real(weight, f"parameter {name!r}")
     return {name: initial_state(rule, weight) for name, weight in params.items()}
 
 
@@ -45,16 +46,16 @@ def step(
     grads: Mapping[str, Tensor],
     state: Mapping[str, State],
 ) -> tuple[Params, dict[str, State]]:
-    """One step of every parameter.
+    """Take one step of every parameter.
 
-    What rules measure over all weights is summed over these parameters, and a parameter that joins
-    late, with a state that is fresh, shares the estimates of the others.
+    Global sums (`Rule.global_sum_terms`) are taken over these parameters. A parameter that joins
+    late, with an initial state, takes over the shared states of the others.
 
     Args:
-        rule: steps each of them.
-        params: as `torch.func.functional_call` takes them.
-        grads: as `torch.func.grad` returns them.
-        state: as `init` or the last step returned it.
+        rule: the rule that steps every parameter.
+        params: the parameters by name, as `torch.func.functional_call` takes them.
+        grads: the gradients by name, as `torch.func.grad` returns them.
+        state: the result of `init`, or of the last step.
 
     Returns:
         The new parameters and states; the arguments are left alone.
@@ -68,35 +69,26 @@ def step(
         >>> step(sn.recipes.sgd(lr=0.5), params, grads, {"w": {}})
         ({'w': tensor([0.5000, 0.5000])}, {'w': {}})
     """
-    sums, state = _sums(rule, params, grads, state)
-    moved, new = {}, {}
-    for name, weight in params.items():
-        moved[name], new[name] = rule.step(weight, grads[name], state[name], sums)
-    return moved, new
-
-
-def _sums(
-    rule: Rule,
-    params: Mapping[str, Tensor],
-    grads: Mapping[str, Tensor],
-    state: Mapping[str, State],
-) -> tuple[dict[str, Tensor] | None, Mapping[str, State]]:
-    """The sums of what the rule measures of all parameters, or None if it measures nothing; and
-    the states with shared numbers that agree.
-    """
-    _refuse_unless_real(params)
-    if grads.keys() != params.keys():
-        raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
-    if missing := [name for name in params if name not in state]:
-        first = "a first step takes the state that spherenorm.functional.init(rule, params) returns"
-        raise ValueError(f"state has no entry for parameter {missing[0]!r}; {first}")
-    if not rule.needs_global_sums:
-        return None, state
-    begin = {name: first_update(rule, w, grads[name], state[name]) for name, w in params.items()}
-    state = with_shared_states(rule, {name: state[name] for name in params})
-    return sum_over_weights((rule, update, state[name]) for name, update in begin.items()), state
-
-
-def _refuse_unless_real(params: Mapping[str, Tensor]) -> None:
     for name, weight in params.items():
         refuse_unless_real(weight, f"parameter {name!r}")
+    if grads.keys() != params.keys():
+        raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
+    for name in params:
+        if name not in state:
+            raise ValueError(
+                f"state has no entry for parameter {name!r}; a first step takes the state that "
+                "spherenorm.functional.init(rule, params) returns"
+            )
+    global_sums = None
+    if rule.needs_global_sums:
+        updates = {
+            name: first_update(rule, weight, grads[name], state[name])
+            for name, weight in params.items()
+        }
+        state = with_shared_states(rule, {name: state[name] for name in params})
+        global_sums = sum_over_weights((rule, updates[name], state[name]) for name in params)
+    new_params, new_state = {}, {}
+    for name, weight in params.items():
+        new_weight, new_weight_state = rule.step(weight, grads[name], state[name], global_sums)
+        new_params[name], new_state[name] = new_weight, new_weight_state
+    return new_params, new_state

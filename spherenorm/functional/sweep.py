@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_leaves, tree_map
 
 from spherenorm.compile import RuleKey
 from spherenorm.functional.parameters import Params, init, step
 from spherenorm.numerics import as_number, to_accumulation_dtype, without_autocast
 from spherenorm.registry import Bound, Recipe, bind, is_builtin
 from spherenorm.rule import State
+from spherenorm.torch_internals import pytree
 
-TRACED_FROM = 8
-"""Steps from which on a trace, which costs about as much as ten steps, is worth while."""
+MIN_TRACED_STEPS = 8
+"""The number of steps from which a trace pays. Tracing costs about as much as ten steps."""
 
 Points = dict[str, Any]
-"""K values of each swept hyper-parameter: a tensor of shape (K,), or a tuple of such."""
+"""K values of each swept hyper-parameter, by name: a tensor of shape (K,), or a tuple of such."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The result of `sweep`, for K points, S seeds and T steps.
+    """Trained parameters and losses of `sweep`, for K points, S seeds and T steps.
 
     Attributes:
         params: the final parameters, each with leading dimensions (K, S).
@@ -66,8 +66,8 @@ def sweep(
     does a sweep of fewer than 8 steps. `loss` and `record` are traced along: they must be pure
     functions of their arguments. A point that explodes to inf or nan leaves the others alone.
 
-    Memory holds all points and seeds at once. A sweep of some of the points gives them the same
-    results, so a sweep that does not fit can be taken in parts.
+    All points and seeds are in memory at once. A point has the same results in any sweep, so one
+    that does not fit in memory can be split.
 
     Args:
         recipe: a recipe, its registered name, or `module:function`.
@@ -75,14 +75,15 @@ def sweep(
             side effects.
         params: the initial parameters with a leading dimension S, one entry per seed
             (`torch.func.stack_module_state`).
-        hyper_parameters: by name, K values each (tensors on any device, or sequences); points are
-            their rows, not their product. `betas` may be a pair of such, or a list of K pairs.
+        hyper_parameters: K values of each hyper-parameter, by name (tensors on any device, or
+            sequences); a point is one row of them: they are zipped, not multiplied. `betas` may be
+            a pair of such, or a list of K pairs.
         steps: the number of steps T.
-        batches: `batches(t)` gives step t's batch, every tensor in it with a leading dimension S,
-            alike for all t.
-        schedule: `schedule(t)` multiplies the learning rates at step t.
-        record: `record(before, after)`, a pytree of tensors measured on one point's parameters at
-            each step.
+        batches: `batches(t)` returns the batch of step t, every tensor in it with a leading
+            dimension S, of equal shapes for all t.
+        schedule: `schedule(t)` returns the factor of the learning rates at step t.
+        record: `record(before, after)` returns a pytree of tensors, measured on the parameters of
+            one point and seed at each step.
         **fixed: hyper-parameters that all points share.
 
     Raises:
@@ -103,25 +104,27 @@ def sweep(
     device = _device_of(params)
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
-    count = len(tree_leaves(points)[0])
-    weights = {name: w.expand(count, *w.shape).clone() for name, w in params.items()}
-    start = _vmapped(lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None))
-    moved = _points_on(device, points)
-    state: dict[str, State] = start(moved, dict(params))
-    take_step: Callable[..., Any] = _step_of_all(bound, loss, record)
-    if steps >= TRACED_FROM:
-        take_step = _Replayed(take_step, bound, points, device)
+    n_points = len(pytree.tree_leaves(points)[0])
+    weights = {name: w.expand(n_points, *w.shape).clone() for name, w in params.items()}
+    device_points = _points_on(device, points)
+    init_all = _vmap_twice(
+        lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None)
+    )
+    state: dict[str, State] = init_all(device_points, dict(params))
+    take_step: Callable[..., Any] = _make_step(bound, loss, record)
+    if steps >= MIN_TRACED_STEPS:
+        take_step = _TracedStep(take_step, bound, points, device)
     losses, records = [], []
     with torch.no_grad():
         for t in range(steps):
-            now = moved
+            points_now = device_points
             if schedule is not None:
-                now = _points_on(device, _scheduled(bound, points, schedule, t))
+                points_now = _points_on(device, _scaled_points(bound, points, schedule, t))
             batch = (batches(t),) if batches else ()
-            weights, state, value, recorded = take_step(now, weights, state, batch)
+            weights, state, value, recorded = take_step(points_now, weights, state, batch)
             losses.append(value)
             records.append(recorded)
-    stacked = tree_map(lambda *x: torch.stack(x), *records) if record else None
+    stacked = pytree.tree_map(lambda *x: torch.stack(x), *records) if record else None
     return Sweep(weights, torch.stack(losses), stacked)
 
 
@@ -133,8 +136,8 @@ def _device_of(params: Mapping[str, Tensor]) -> torch.device:
     """
     devices = {w.device: name for name, w in params.items()}
     if len(devices) > 1:
-        where = ", ".join(f"{name!r} is on {device}" for device, name in devices.items())
-        raise ValueError(f"params must be on one device, which steps them together; {where}")
+        locations = ", ".join(f"{name!r} is on {device}" for device, name in devices.items())
+        raise ValueError(f"params must be on one device, which steps them together; {locations}")
     return next(iter(devices))
 
 
@@ -142,19 +145,17 @@ def _points_on(device: torch.device, points: Points) -> Points:
     """Return points, which are checked on the CPU, on the device of the weights."""
 
     def move(values: Tensor) -> Tensor:
-        return (
-            to_accumulation_dtype(values, device)
-            if values.dtype is torch.float64
-            else values.to(device)
-        )
+        if values.dtype is torch.float64:
+            return to_accumulation_dtype(values, device)
+        return values.to(device)
 
-    return tree_map(move, points)  # type: ignore[no-any-return]
+    return pytree.tree_map(move, points)  # type: ignore[no-any-return]
 
 
-def _step_of_all(
+def _make_step(
     bound: Bound, loss: Callable[..., Tensor], record: Callable[[Params, Params], Any] | None
 ) -> Callable[..., Any]:
-    """A training step of all points and seeds, of (points, weights, state, batch)."""
+    """Return a training step of all points and seeds, of (points, weights, state, batch)."""
 
     def take_step(
         point: Points, weights: Params, state: dict[str, State], batch: tuple[Any, ...]
@@ -164,32 +165,36 @@ def _step_of_all(
         new_weights, new_state = step(rule, weights, grads, state)
         return new_weights, new_state, value, record(weights, new_weights) if record else ()
 
-    return _vmapped(take_step, (None, 0, 0, 0), (0, 0, 0, None))
+    return _vmap_twice(take_step, (None, 0, 0, 0), (0, 0, 0, None))
 
 
-def _vmapped(
-    function: Callable[..., Any], seeds: tuple[int | None, ...], points: tuple[int | None, ...]
+def _vmap_twice(
+    function: Callable[..., Any],
+    seed_dims: tuple[int | None, ...],
+    point_dims: tuple[int | None, ...],
 ) -> Callable[..., Any]:
-    """`function` of one point and one seed, over all seeds and then over all points."""
-    over_seeds = vmap(function, in_dims=seeds, randomness="different")
-    return vmap(over_seeds, in_dims=points, randomness="different")
+    """Vectorize a function of one point and one seed, over all seeds and then over all points."""
+    over_seeds = vmap(function, in_dims=seed_dims, randomness="different")
+    return vmap(over_seeds, in_dims=point_dims, randomness="different")
 
 
-def _scheduled(bound: Bound, points: Points, schedule: Callable[[int], float], t: int) -> Points:
-    """The points at step t, with all learning rates multiplied by the schedule's factor."""
-    given = schedule(t)
-    factor = given.item() if isinstance(given, Tensor) else as_number(given)
+def _scaled_points(
+    bound: Bound, points: Points, schedule: Callable[[int], float], t: int
+) -> Points:
+    """Return the points at step t, with all learning rates multiplied by the schedule's factor."""
+    result = schedule(t)
+    factor = result.item() if isinstance(result, Tensor) else as_number(result)
     if not isinstance(factor, int | float):
-        raise TypeError(f"schedule({t}) must be a number, got {given!r}")
-    now = {**points, "lr": points["lr"] * factor}
+        raise TypeError(f"schedule({t}) must be a number, got {result!r}")
+    scaled = {**points, "lr": points["lr"] * factor}
     try:
-        _refuse_outside(bound, now)
+        _refuse_outside_intervals(bound, scaled)
     except ValueError as error:
-        raise ValueError(f"schedule({t}) is {given!r}: {error}") from error
-    return now
+        raise ValueError(f"schedule({t}) is {result!r}: {error}") from error
+    return scaled
 
 
-class _Replayed:
+class _TracedStep:
     """A step that is traced once, and again when the recipe makes other rules."""
 
     def __init__(
@@ -198,21 +203,21 @@ class _Replayed:
         self.function, self.bound, self.points = function, bound, points
         self.device = device
         self.replay = function
-        self.traced_for: Any = None
+        self.traced_key: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
-        now = _identity(self.bound, self.points)
-        if now is None:
+        key = _trace_key(self.bound, self.points)
+        if key is None:
             return self.function(*arguments)
-        if now != self.traced_for:
-            self.replay, self.traced_for = make_fx(self.function)(*arguments), now
+        if key != self.traced_key:
+            self.replay, self.traced_key = make_fx(self.function)(*arguments), key
         # The casts of the loss are in the trace; autocast would add others to those of the step.
         with without_autocast(self.device):
             return self.replay(*arguments)
 
 
-def _identity(bound: Bound, points: Points) -> Any:
-    """The recipe's rules at all points, for which a traced step holds.
+def _trace_key(bound: Bound, points: Points) -> Any:
+    """Return a key of the recipe's rules at all points, for which a traced step is valid.
 
     None if a rule may read values that change unnoticed; its step is then not traced.
     """
@@ -220,59 +225,71 @@ def _identity(bound: Bound, points: Points) -> Any:
         return ()  # it reads nothing but its arguments
     keys: list[RuleKey] = []
 
-    def numbers(point: Points) -> list[Tensor]:
+    def read_numbers(point: Points) -> list[Tensor]:
         keys.append(RuleKey.of(bound.replace(**point).rule))
-        return [torch.as_tensor(n, dtype=torch.float64) for n in keys[-1].scalars]
+        return [torch.as_tensor(number, dtype=torch.float64) for number in keys[-1].scalars]
 
-    of_points = vmap(numbers)(points)
+    numbers = vmap(read_numbers)(points)
     (key,) = keys
-    known = not key.foreign and key.unsupported_because is None
-    return (key.structure, [x.numpy(force=True).tobytes() for x in of_points]) if known else None
+    if key.foreign or key.unsupported_because is not None:
+        return None
+    return key.structure, [x.numpy(force=True).tobytes() for x in numbers]
 
 
 def _bind_points(
     recipe: str | Recipe, swept: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> tuple[Bound, Points]:
-    """The recipe with the fixed hyper-parameters, and the points of the others, all checked."""
+    """Bind the fixed hyper-parameters, and check the points of the others.
+
+    Raises:
+        ValueError: see `sweep`.
+    """
     bound = bind(recipe, **{**swept, **fixed})
     for name in fixed.keys() & swept.keys():
-        both = f"both among the hyper_parameters and fixed to {fixed[name]!r}"
-        raise ValueError(f"{name} is {both}")
+        raise ValueError(f"{name} is both among the hyper_parameters and fixed to {fixed[name]!r}")
     points = {name: _as_points(name, value) for name, value in swept.items()}
-    leaves = [(name, leaf) for name, value in points.items() for leaf in tree_leaves(value)]
+    leaves = [(name, leaf) for name, value in points.items() for leaf in pytree.tree_leaves(value)]
     _require_common_length("hyper_parameters", leaves)
-    _refuse_outside(bound, points)
+    _refuse_outside_intervals(bound, points)
     return bound, points
 
 
-def _refuse_outside(bound: Bound, points: Points) -> None:
-    """Raise a ValueError if a hyper-parameter of a point lies outside its interval."""
-    # Intervals are convex, and nan is the extreme of what holds it.
+def _refuse_outside_intervals(bound: Bound, points: Points) -> None:
+    """Refuse points with a hyper-parameter outside its interval.
+
+    Raises:
+        ValueError: a point has one.
+    """
+    # Intervals are convex, so the two extremes stand for all points. nan is an extreme, too.
     for extreme in (torch.amin, torch.amax):
-        point = tree_map(lambda v, extreme=extreme: float(extreme(v)), points)
+        point = pytree.tree_map(lambda values, extreme=extreme: float(extreme(values)), points)
         bound.replace(**point).rule  # noqa: B018  (it raises)
 
 
 def _as_points(name: str, value: Any) -> Any:
-    if isinstance(value, list) and value and all(isinstance(v, tuple) for v in value):
-        value = tuple(map(list, zip(*value, strict=True)))  # K pairs: a pair of K values
+    """Return K values of a hyper-parameter as a tensor on the CPU, or as a tuple of such."""
+    if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
+        value = tuple(map(list, zip(*value, strict=True)))  # K pairs become a pair of K values
     if isinstance(value, tuple):
-        return tuple(_as_points(name, v) for v in value)
-    try:
-        made = (
-            value
-            if isinstance(value, Tensor)
-            else torch.as_tensor(value, dtype=torch.float64, device="cpu")
+        return tuple(_as_points(name, item) for item in value)
+    if not isinstance(value, Tensor):
+        try:
+            value = torch.as_tensor(value, dtype=torch.float64, device="cpu")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} needs one number for each point, got {value!r}") from error
+    if value.ndim > 1:
+        raise ValueError(
+            f"{name} needs one number for each point, got a tensor of shape {tuple(value.shape)}"
         )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} needs one number for each point, got {value!r}") from error
-    if made.ndim > 1:
-        shape = f"a tensor of shape {tuple(made.shape)}"
-        raise ValueError(f"{name} needs one number for each point, got {shape}")
-    return made.detach().cpu()
+    return value.detach().cpu()
 
 
 def _require_common_length(what: str, tensors: Sequence[tuple[str, Tensor]]) -> None:
+    """Require tensors to have one leading length.
+
+    Raises:
+        ValueError: lengths differ, or one is 0 or missing.
+    """
     lengths = {name: len(tensor) if tensor.ndim else None for name, tensor in tensors}
     if not all(lengths.values()) or len(set(lengths.values())) != 1:
         raise ValueError(f"{what} need one common leading length, at least 1, got {lengths}")

@@ -9,13 +9,17 @@ from typing import Any
 
 import torch
 
-from spherenorm.optim.group import checked_group, recipe_of
-from spherenorm.optim.states import reconcile_shared, rule_keeping_states
-from spherenorm.optim.weights import describe, first_state, named
+from spherenorm.optim.param_groups import bind_and_check_group, named_weights, recipe_named
+from spherenorm.optim.states import (
+    dtype_and_shape,
+    named_trial_state,
+    reconcile_shared_states,
+    rule_keeping_states,
+)
 from spherenorm.registry import Bound, Recipe, bind, defaults_of, recipes_named
 from spherenorm.rule import Rule, State
 
-_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+_TORCH_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "adam": {"decoupled_weight_decay": (False,)},
     "adamw": {"decoupled_weight_decay": (True,)},
     "muon": {
@@ -24,15 +28,15 @@ _OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "ns_coefficients": ((3.4445, -4.775, 2.0315),),
     },
 }
-"""Options of torch's optimizers of these names, with the values at which the recipes are theirs."""
+"""Options of torch's optimizer of a recipe's name, and the values at which the two agree."""
 
 
-def fit(
+def adapt_state_dict(
     state_dict: Mapping[str, Any],
     param_groups: Sequence[dict[str, Any]],
-    own_recipe: Recipe,
+    class_recipe: Recipe,
 ) -> dict[str, Any]:
-    """The state and the param_groups of an optimizer that has loaded a checkpoint.
+    """Return the state and the param_groups of an optimizer that loads a checkpoint.
 
     The checkpoint may be of this optimizer's class, of another class whose recipe has the same
     state, or of an optimizer of torch.optim or `adamp` with the same names in its state:
@@ -44,7 +48,10 @@ def fit(
     `backend`. Those that only the saved recipe has are dropped, and so are entries of another
     library's state that this one does not have.
 
-    The optimizer's present `param_groups`, whose class has `own_recipe`, stay as they are.
+    Args:
+        state_dict: the checkpoint.
+        param_groups: the present param_groups of the optimizer, which stay as they are.
+        class_recipe: the recipe of the optimizer's class.
 
     Raises:
         ValueError: the state has other names or shapes, is complex, or was made with an option of
@@ -54,83 +61,127 @@ def fit(
     """
     if not {"state", "param_groups"} <= state_dict.keys():
         raise ValueError(f"a state_dict has state and param_groups, got {sorted(state_dict)}")
-    saved_groups, rest = state_dict["param_groups"], dict(state_dict["state"])
-    saved, own = ([len(g["params"]) for g in each] for each in (saved_groups, param_groups))
-    if saved != own:
-        theirs = f"{len(saved)} param_groups, of {saved} parameters"
-        raise ValueError(f"the state_dict has {theirs}, the optimizer {len(own)}, of {own}")
+    saved_groups = state_dict["param_groups"]
+    saved_states = dict(state_dict["state"])
+    saved_sizes = [len(group["params"]) for group in saved_groups]
+    sizes = [len(group["params"]) for group in param_groups]
+    if saved_sizes != sizes:
+        raise ValueError(
+            f"the state_dict has {len(saved_sizes)} param_groups, of {saved_sizes} parameters, the "
+            f"optimizer {len(sizes)}, of {sizes}"
+        )
     state: defaultdict[Any, Any] = defaultdict(dict)
-    groups, sharing = [], []
-    for group, old, weights in zip(saved_groups, param_groups, named(param_groups), strict=True):
-        held = [rest[key] for key in group["params"] if key in rest]
-        loaded, rule = _fit_group(group, old, recipe_of(old["recipe"], own_recipe), held)
-        groups.append(loaded)
-        for key, (name, weight) in zip(group["params"], weights, strict=True):
-            if key in rest:
-                fresh = first_state(name, weight, rule)
-                state[weight] = _fit_state(name, rest.pop(key), fresh)
-                sharing.append((rule, state[weight]))
-    reconcile_shared(sharing)
-    state.update(rest)  # as torch does with what belongs to no parameter
+    groups, rules_and_states = [], []
+    for saved_group, present_group, weights in zip(
+        saved_groups, param_groups, named_weights(param_groups), strict=True
+    ):
+        recipe = recipe_named(present_group["recipe"], class_recipe)
+        states_of_group = [saved_states[i] for i in saved_group["params"] if i in saved_states]
+        group, rule = _adapt_group(saved_group, present_group, recipe, states_of_group)
+        groups.append(group)
+        for index, (name, weight) in zip(saved_group["params"], weights, strict=True):
+            if index in saved_states:
+                initial = named_trial_state(name, weight, rule)
+                state[weight] = _adapt_state(name, saved_states.pop(index), initial)
+                rules_and_states.append((rule, state[weight]))
+    reconcile_shared_states(rules_and_states)
+    state.update(saved_states)  # what belongs to no parameter is kept, as torch does
     return {"state": state, "param_groups": groups}
 
 
-def _fit_group(
+def _adapt_group(
     saved: Mapping[str, Any], present: dict[str, Any], recipe: Recipe, states: Sequence[State]
 ) -> tuple[dict[str, Any], Rule]:
-    """`present` with the entries of a saved group, and its rule then, which keeps saved states."""
-    own = defaults_of(recipe).keys()
-    _refuse_options(saved, present["recipe"], own)
-    saver = _saver(saved, recipe)
-    left_out = {"params", "recipe", "backend", *(saver.defaults if saver else ())} - own
-    entries = {name: value for name, value in saved.items() if name not in left_out}
+    """Return `present` with the entries of a saved group, and its rule, which keeps saved states.
+
+    Raises:
+        ValueError: the rule of the saved group has other states.
+    """
+    names = defaults_of(recipe).keys()
+    _refuse_torch_options(saved, present["recipe"], names)
+    saved_recipe = _saved_recipe(saved, recipe)
+    ignored = {"params", "recipe", "backend"}
+    if saved_recipe is not None:
+        ignored.update(saved_recipe.defaults)
+    ignored -= names
+    entries = {name: value for name, value in saved.items() if name not in ignored}
     group = {**present, **copy.deepcopy(entries)}
-    states = [{key: x for key, x in state.items() if x is not None} for state in states]
-    rule = rule_keeping_states(checked_group(recipe, group), states)
-    saved_keys = rule_keeping_states(saver, states).keys if saver else rule.state_keys
-    if saver and set(saved_keys) != set(rule.state_keys):
-        both = f"of recipe {saver.name!r}, the param_group of {present['recipe']!r}"
-        differing = f"{sorted(saved_keys)} and {sorted(rule.state_keys)}"
-        raise ValueError(f"the state_dict is {both}: their states are {differing}")
+    states = [_without_none(state) for state in states]
+    rule = rule_keeping_states(bind_and_check_group(recipe, group), states)
+    if saved_recipe is not None:
+        saved_keys = rule_keeping_states(saved_recipe, states).state_keys
+        if set(saved_keys) != set(rule.state_keys):
+            raise ValueError(
+                f"the state_dict is of recipe {saved_recipe.name!r}, the param_group of "
+                f"{present['recipe']!r}: their states are {sorted(saved_keys)} and "
+                f"{sorted(rule.state_keys)}"
+            )
     return group, rule
 
 
-def _refuse_options(saved: Mapping[str, Any], recipe: str, own: Collection[str]) -> None:
-    """Refuse options of torch's that change its steps and that the recipe lacks."""
-    for name, taken in {"amsgrad": (False,), **_OPTIONS.get(recipe, {})}.items():
-        value = saved.get(name, taken[0])
+def _without_none(state: Mapping[str, Any]) -> State:
+    """Leave out states that an optimizer of torch has as None, such as SGD's momentum at 0."""
+    return {key: value for key, value in state.items() if value is not None}
+
+
+def _refuse_torch_options(saved: Mapping[str, Any], recipe: str, names: Collection[str]) -> None:
+    """Refuse options of torch's that change its steps and that the recipe lacks.
+
+    Raises:
+        ValueError: the saved group has one.
+    """
+    for option, accepted in {"amsgrad": (False,), **_TORCH_OPTIONS.get(recipe, {})}.items():
+        value = saved.get(option, accepted[0])
         value = tuple(value) if isinstance(value, list) else value
-        idle = name == "decoupled_weight_decay" and saved.get("weight_decay") == 0
-        if name not in own and value not in taken and not idle:
-            lacks = f"which recipe {recipe!r} does not have"
-            raise ValueError(f"the state_dict was made with {name}={value!r}, {lacks}")
+        irrelevant_without_decay = option == "decoupled_weight_decay"
+        if irrelevant_without_decay and saved.get("weight_decay") == 0:
+            continue
+        if option not in names and value not in accepted:
+            raise ValueError(
+                f"the state_dict was made with {option}={value!r}, which recipe {recipe!r} does "
+                "not have"
+            )
 
 
-def _saver(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
-    """The recipe that a group was saved with, if it is another one than `recipe`.
+def _saved_recipe(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
+    """Return the recipe that a group was saved with, if it is another one than `recipe`.
 
     It must be registered: a checkpoint's text neither imports nor calls anything else.
     """
-    found = recipes_named(str(saved.get("recipe")))
-    if len(found) != 1 or found[0] is recipe:
+    candidates = recipes_named(str(saved.get("recipe")))
+    if len(candidates) != 1 or candidates[0] is recipe:
         return None
-    return bind(found[0], **{n: saved[n] for n in defaults_of(found[0]) if n in saved})
+    (saved_by,) = candidates
+    return bind(saved_by, **{name: saved[name] for name in defaults_of(saved_by) if name in saved})
 
 
-def _fit_state(weight: str, saved: Mapping[str, Any], fresh: State) -> State:
-    """`saved` in the dtypes and on the device of a fresh state; empty if it is.
+def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:
+    """Return a saved state in the dtypes and on the device of an initial state; empty if it is.
 
     Torch would cast it to the weight's dtype: a float32 momentum of a bfloat16 weight stays whole.
+
+    Args:
+        name: the weight, for messages.
+        saved: the state in the checkpoint.
+        initial: the state of this weight before its first step.
+
+    Raises:
+        ValueError: a state is missing, complex, or of another shape.
     """
-    saved = {key: value for key, value in saved.items() if value is not None}
-    if saved and not saved.keys() >= fresh.keys():
-        both = f"{sorted(saved)}, the recipe's state is {sorted(fresh)}"
-        raise ValueError(f"{weight}: the state_dict holds {both}")
+    saved = _without_none(saved)
+    if not saved:
+        return {}
+    if not saved.keys() >= initial.keys():
+        raise ValueError(
+            f"{name}: the state_dict holds {sorted(saved)}, the recipe's state is {sorted(initial)}"
+        )
     state = {}
-    for key, x in fresh.items() if saved else ():
+    for key, initial_value in initial.items():
         value = torch.as_tensor(saved[key])
-        if value.shape != x.shape or value.is_complex():
-            both = f"{describe(value)}; the recipe's state is real, of shape {tuple(x.shape)}"
-            raise ValueError(f"{weight}: {key} is in the state_dict {both}")
-        state[key] = torch.empty_like(x).copy_(value)
+        if value.shape != initial_value.shape or value.is_complex():
+            raise ValueError(
+                f"{name}: {key} is in the state_dict {dtype_and_shape(value)}; the recipe's state "
+                f"is real, of shape {tuple(initial_value.shape)}"
+            )
+        state[key] = torch.empty_like(initial_value).copy_(value)
     return state

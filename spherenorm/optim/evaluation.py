@@ -1,4 +1,4 @@
-"""The weights to evaluate with, in the place of those that are trained, and back."""
+"""Evaluation weights, such as averages: swapped into the parameters, and back."""
 
 from __future__ import annotations
 
@@ -13,56 +13,59 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spherenorm.numerics import to_compute_dtype
-from spherenorm.optim.group import as_saved
+from spherenorm.optim.param_groups import to_plain
 from spherenorm.rule import Rule, State, initial_state
+from spherenorm.torch_internals import write_count
 
 
 @dataclass(frozen=True)
-class Held:
-    """The trained weights, while the parameters are those to evaluate with.
+class TrainedWeights:
+    """The trained weights, while the parameters hold the evaluation weights.
 
     Attributes:
-        trained: a copy of each weight that was exchanged, by its parameter.
-        versions: torch's counts of the writes to these parameters, since the exchange.
+        weights: a copy of each weight that was swapped out, by its parameter.
+        write_counts: torch's counts of the writes to these parameters, at the swap.
     """
 
-    trained: Mapping[Tensor, Tensor]
-    versions: Mapping[Tensor, int]
+    weights: Mapping[Tensor, Tensor]
+    write_counts: Mapping[Tensor, int]
 
     def restore(self) -> int:
         """Write the trained weights back.
 
         Returns:
-            The number of parameters that somebody has written to; what he wrote is gone.
+            The number of parameters that somebody has written to; those values are lost.
         """
-        changed = sum(weight._version != count for weight, count in self.versions.items())
-        _write(self.trained)
-        return changed
+        n_written = sum(write_count(weight) != n for weight, n in self.write_counts.items())
+        _write(self.weights)
+        return n_written
 
 
-def exchanged(
+def swap_in(
     param_groups: Sequence[Mapping[str, Any]],
     rules: Sequence[Rule],
     states: Mapping[Tensor, State],
-) -> Held:
-    """Write `rule.eval_weight` into each weight that has been stepped; all are computed before one is
-    written.
+) -> TrainedWeights:
+    """Write `rule.eval_weight` into each weight that has been stepped.
+
+    All are computed before one is written.
     """
-    read: dict[Tensor, Tensor] = {}
+    eval_weights: dict[Tensor, Tensor] = {}
     for group, rule in zip(param_groups, rules, strict=True):
-        for weight in group["params"] if rule.has_eval_weight else ():
+        if not rule.has_eval_weight:
+            continue
+        for weight in group["params"]:
             state = states.get(weight)
-            if not state:  # it has not been stepped
-                continue
-            if state.keys() != {
-                *rule.state_keys
-            }:  # a schedule has switched a rule, as a step would find
-                fresh = initial_state(rule, weight.detach())
-                state = {key: state.get(key, value) for key, value in fresh.items()}
-            read[weight] = rule.eval_weight(to_compute_dtype(weight.detach()), state)
-    trained = {weight: weight.detach().clone() for weight in read}
-    _write(read)
-    return Held(trained, {weight: weight._version for weight in read})
+            if not state:
+                continue  # the weight has not been stepped
+            if state.keys() != set(rule.state_keys):
+                # A schedule has switched a rule on or off since. The next step would do the same.
+                initial = initial_state(rule, weight.detach())
+                state = {key: state.get(key, value) for key, value in initial.items()}
+            eval_weights[weight] = rule.eval_weight(to_compute_dtype(weight.detach()), state)
+    trained = {weight: weight.detach().clone() for weight in eval_weights}
+    _write(eval_weights)
+    return TrainedWeights(trained, {weight: write_count(weight) for weight in eval_weights})
 
 
 def _write(values: Mapping[Tensor, Tensor]) -> None:
@@ -71,26 +74,31 @@ def _write(values: Mapping[Tensor, Tensor]) -> None:
             weight.copy_(value)
 
 
-class Evaluated(Optimizer):
-    """An optimizer whose parameters can be the weights to evaluate with for a while."""
+class EvalModeMixin(Optimizer):
+    """Evaluation mode of an optimizer: its parameters are the evaluation weights for a while."""
 
-    _held: Held | None = None
+    _trained: TrainedWeights | None = None
     """The trained weights, from `eval` to `train`."""
 
     def rule_of(self, group: Mapping[str, Any]) -> Rule:
-        """The rule of one of `param_groups`, at its present hyper-parameters."""
+        """Return the rule of one of `param_groups`, at its present hyper-parameters."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's, with plain numbers in `param_groups`, whatever a schedule has written there.
+        """Return torch's state_dict, with plain numbers in `param_groups`.
 
-        Refused while the parameters are the weights to evaluate with, since those of the model
-        would be saved beside it.
+        A schedule may have written numbers of numpy's or views there. In evaluation mode this is
+        refused, since the evaluation weights would be saved as the model beside it.
+
+        Raises:
+            RuntimeError: the parameters are the weights to evaluate with.
         """
         self.refuse_in_evaluation("state_dict()")
         state_dict = super().state_dict()
         for group in state_dict["param_groups"]:
-            group.update({n: as_saved(x) for n, x in group.items() if not n.startswith("param")})
+            for name, value in group.items():
+                if not name.startswith("param"):  # neither params nor param_names
+                    group[name] = to_plain(value)
         return state_dict
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,12 +108,13 @@ class Evaluated(Optimizer):
     def eval(self) -> None:
         """Put the weights to evaluate with in the place of those that are trained.
 
-        They are `Rule.eval_weight` of each weight: an average of it, say. `train` puts the trained ones
-        back, bit by bit. Until then a step, a checkpoint and a second `eval` are refused. Without
-        a rule that reads out another weight (`Rule.has_eval_weight`) nothing happens.
+        They are `Rule.eval_weight` of each weight: an average of it, say. `train` puts the trained
+        ones back, bit by bit. Until then a step, a checkpoint and a second `eval` are refused.
+        Without a rule that has another weight to evaluate with (`Rule.has_eval_weight`) nothing
+        happens.
 
         FSDP2 keeps the weights of a forward pass that no backward pass follows: call the model's
-        `reshard()` behind one, before `train`.
+        `reshard()` after such a pass, before `train`.
 
         Raises:
             RuntimeError: the parameters are the weights to evaluate with already.
@@ -125,30 +134,33 @@ class Evaluated(Optimizer):
         self.refuse_in_evaluation("a second eval()")
         rules = [self.rule_of(group) for group in self.param_groups]
         if any(rule.has_eval_weight for rule in rules):
-            self._held = exchanged(self.param_groups, rules, self.state)
+            self._trained = swap_in(self.param_groups, rules, self.state)
 
     def train(self) -> None:
         """Put the trained weights back after `eval`; before one, nothing happens.
 
         Warns:
-            UserWarning: somebody wrote to a weight in between, and what he wrote is gone.
+            UserWarning: somebody wrote to a weight in between; the written values are lost.
         """
-        if self._held is None:
+        if self._trained is None:
             return
-        changed = self._held.restore()
-        self._held = None
-        if changed:
-            lost = f"{changed} weights were written to after eval(), and these values are gone"
-            warnings.warn(f"{type(self).__name__}: {lost}", stacklevel=2)
+        n_written = self._trained.restore()
+        self._trained = None
+        if n_written:
+            warnings.warn(
+                f"{type(self).__name__}: {n_written} weights were written to after eval(), and "
+                "these values are gone",
+                stacklevel=2,
+            )
 
     @torch.no_grad()
     def reset_averages(self) -> None:
-        """Begin all averages of the weights anew, at the weights as they are now.
+        """Restart all averages of the weights at the present weights.
 
         Schedule-free and lookahead optimizers, and `DAdaptSGD`, keep weights in their state,
         `Muown` and `AngularMuown` the norms of rows, and a step goes back to these: call this after
         writing into the parameters (a clamp, a mask, the best weights so far). Moments and the
-        count of steps go on. Other optimizers have nothing to reset; a norm that `FixedNorm` holds
+        step count continue. Other optimizers have nothing to reset; a norm that `FixedNorm` holds
         stays that of the start.
 
         Raises:
@@ -170,10 +182,8 @@ class Evaluated(Optimizer):
             rule = self.rule_of(group)
             for weight in group["params"]:
                 state = self.state.get(weight)
-                if not state or state.keys() != {
-                    *rule.state_keys
-                }:  # it begins anew at its next step
-                    continue
+                if not state or state.keys() != set(rule.state_keys):
+                    continue  # the next step starts its averages anew
                 restarted = rule.restart_averages(to_compute_dtype(weight.detach()), {**state})
                 for key, value in restarted.items():
                     if value is not state[key]:
@@ -181,7 +191,7 @@ class Evaluated(Optimizer):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """`eval` at the start of a block and `train` at its end, however it ends."""
+        """Call `eval` at the start of a block and `train` at its end, however it ends."""
         self.eval()
         try:
             yield
@@ -189,8 +199,13 @@ class Evaluated(Optimizer):
             self.train()
 
     def refuse_in_evaluation(self, what: str) -> None:
-        """Raise an error that names what cannot be done from `eval` to `train`."""
-        if self._held is not None:
-            now = "its parameters are the weights to evaluate with"
-            remedy = "call train() first, or evaluate under `with optimizer.evaluating():`"
-            raise RuntimeError(f"{type(self).__name__}: {what} while {now}; {remedy}")
+        """Refuse what cannot be done from `eval` to `train`.
+
+        Raises:
+            RuntimeError: the parameters are the weights to evaluate with.
+        """
+        if self._trained is not None:
+            raise RuntimeError(
+                f"{type(self).__name__}: {what} while its parameters are the weights to evaluate "
+                "with; call train() first, or evaluate under `with optimizer.evaluating():`"
+            )

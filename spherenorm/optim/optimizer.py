@@ -14,45 +14,43 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from spherenorm.annotations import signature_of
 from spherenorm.compile import Dispatcher
 from spherenorm.numerics import outside_inference_mode
-from spherenorm.optim.checkpoint import fit
-from spherenorm.optim.evaluation import Evaluated
-from spherenorm.optim.group import (
+from spherenorm.optim.checkpoint import adapt_state_dict
+from spherenorm.optim.evaluation import EvalModeMixin
+from spherenorm.optim.param_groups import (
     SHARED,
+    GroupBinder,
     GroupsOfRecipe,
     bind_arguments,
-    bind_group,
     complete_group,
-    recipe_of,
+    named_weights,
     refuse_modules,
-    refuse_taken_names,
+    refuse_reserved_names,
     warn_of_other_recipe,
     warn_of_unused_arguments,
 )
 from spherenorm.optim.states import (
-    check_shared_fields,
-    gather,
-    rule_keeping_states,
-    spread_shared,
-    with_sums,
-)
-from spherenorm.optim.weights import (
     check_gradients,
+    check_shared_fields,
     check_weights,
-    named,
+    collect_groups,
+    copy_shared_states,
     refuse_changed_weights,
+    rule_keeping_states,
+    with_global_sums,
 )
-from spherenorm.registry import Recipe, find_recipe, hints_of, name_of
+from spherenorm.registry import Recipe, find_recipe, name_of, type_hints_of
 from spherenorm.rule import Rule
+from spherenorm.torch_internals import load_state_dict_hooks, request_graph_break
 
-IN_A_GRAPH = (
+GRAPH_BREAK_REASON = (
     "step() runs kernels of its own between the graphs of torch.compile. Compile the loss with "
     "fullgraph=True and call backward() and step() outside, or compile the whole train step with "
     "fullgraph=False; see docs/speed.md."
 )
-"""The reason that torch.compile is given, and shows where it wants the whole graph."""
+"""What torch.compile shows where a user wants one graph that holds a step."""
 
 
-class RecipeOptimizer(Evaluated):
+class RecipeOptimizer(EvalModeMixin):
     """A torch optimizer that steps each weight by its recipe's rule. Made by `torch_optimizer`.
 
     Args:
@@ -62,8 +60,8 @@ class RecipeOptimizer(Evaluated):
         maximize: ascend instead of descend.
         backend: which path a step takes: "auto", "rule" or "compiled", explained in
             `spherenorm.compile`; the numbers are the rule's own on each. See also `explain`.
-        *args, **hyper_parameters: those of the recipe, in its order. Arguments that only
-            torch.optim has (amsgrad, foreach, ...) are taken at False and None.
+        *args, **hyper_parameters: the hyper-parameters of the recipe, in its order. Arguments that
+            only torch.optim has (amsgrad, foreach, ...) are accepted at False and None.
 
     Raises:
         TypeError: an unknown hyper-parameter, an argument of torch.optim that is none here, a
@@ -94,15 +92,15 @@ class RecipeOptimizer(Evaluated):
         **hyper_parameters: Any,
     ) -> None:
         refuse_modules(params)
-        name, recipe = type(self).__name__, name_of(self.recipe)
-        own, given = bind_arguments(name, self.recipe, args, hyper_parameters)
+        class_name, recipe_name = type(self).__name__, name_of(self.recipe)
+        values, given_names = bind_arguments(class_name, self.recipe, args, hyper_parameters)
         if isinstance(params, GroupsOfRecipe):
-            warn_of_other_recipe(name, recipe, params)
-            params = params.without_replaced(given)
-        shared = {"maximize": maximize, "backend": backend, "recipe": recipe}
-        super().__init__(params, {**own, **shared})
-        given |= {key for key, default in SHARED.items() if shared[key] != default}
-        warn_of_unused_arguments(name, self.defaults, given, self.param_groups)
+            warn_of_other_recipe(class_name, recipe_name, params)
+            params = params.without_replaced(given_names)
+        shared = {"maximize": maximize, "backend": backend, "recipe": recipe_name}
+        super().__init__(params, {**values, **shared})
+        given_names |= {key for key, default in SHARED.items() if shared[key] != default}
+        warn_of_unused_arguments(class_name, self.defaults, given_names, self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add `params` and the entries in which they differ from the optimizer.
@@ -111,12 +109,13 @@ class RecipeOptimizer(Evaluated):
             TypeError, ValueError: as the class. Nothing is added then.
         """
         group, rule = complete_group(param_group, self.recipe, self.defaults)
-        others = self.defaults.keys() - group.keys()
+        unwanted = self.defaults.keys() - group.keys()
         super().add_param_group(group)
         try:
-            for name in others:  # hyper-parameters of the class's own recipe, from torch
+            for name in unwanted:
+                # Torch has added the hyper-parameters of the class to a group of another recipe.
                 del group[name]
-            *_, weights = named(self.param_groups)
+            *_, weights = named_weights(self.param_groups)
             check_weights(type(self).__name__, weights, rule)
             if rule.needs_global_sums:
                 check_shared_fields(map(self.rule_of, self.param_groups))
@@ -138,13 +137,13 @@ class RecipeOptimizer(Evaluated):
         if torch.compiler.is_compiling():
             # The kernels are compiled already, so Dynamo must skip this call. (As a decorator, this
             # would import Dynamo with this module.)
-            torch._dynamo.graph_break(msg=IN_A_GRAPH)
-            skipped = torch.compiler.disable(self._step_now)  # type: ignore[no-untyped-call]
-            return skipped(closure)  # type: ignore[no-any-return]
-        return self._step_now(closure)
+            request_graph_break(GRAPH_BREAK_REASON)
+            eager_step = torch.compiler.disable(self._eager_step)  # type: ignore[no-untyped-call]
+            return eager_step(closure)  # type: ignore[no-any-return]
+        return self._eager_step(closure)
 
     @torch.no_grad()
-    def _step_now(self, closure: Callable[[], float] | None) -> float | None:
+    def _eager_step(self, closure: Callable[[], float] | None) -> float | None:
         self.refuse_in_evaluation("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
@@ -152,19 +151,20 @@ class RecipeOptimizer(Evaluated):
         check_gradients(self.param_groups)
         check_shared_fields(rules)
         with outside_inference_mode(), torch.no_grad():
-            groups, new = gather(self.param_groups, rules, self.state)
-        old = {weight: self.state[weight] for weight in new if weight in self.state}
-        self.state.update(new)  # before a weight moves, which an interrupt may stop half-way
+            groups, new_states = collect_groups(self.param_groups, rules, self.state)
+        old_states = {w: self.state[w] for w in new_states if w in self.state}
+        # States enter before a weight moves, since an interrupt may stop a step half-way.
+        self.state.update(new_states)
         self._dispatcher.may_have_written = False
         try:
-            groups = with_sums(groups)
+            groups = with_global_sums(groups)
             self._dispatcher.step(groups)
-            spread_shared(self.param_groups, groups, self.state)
+            copy_shared_states(self.param_groups, groups, self.state)
         except BaseException as error:
             if not self._dispatcher.may_have_written:
-                for weight in new:
+                for weight in new_states:
                     del self.state[weight]
-                self.state.update(old)
+                self.state.update(old_states)
             if isinstance(error, Exception):
                 refuse_changed_weights(self.param_groups, rules, self.state, error)
             raise
@@ -172,37 +172,45 @@ class RecipeOptimizer(Evaluated):
 
     @functools.cached_property
     def _dispatcher(self) -> Dispatcher:
-        """The records of this optimizer's rules; a copy starts anew."""
+        """The recorded steps of this optimizer's rules; a copy of the optimizer starts anew."""
         return Dispatcher()
 
+    @functools.cached_property
+    def _group_binder(self) -> GroupBinder:
+        """The rules of the param_groups; a copy of the optimizer starts anew."""
+        return GroupBinder(self.recipe)
+
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load a checkpoint, bit by bit: of this class, of another one whose recipe has the same
-        state, or of the optimizer that this one replaces (torch.optim, `adamp`). See `fit`.
+        """Load a checkpoint, bit by bit.
+
+        It may be of this class, of another one whose recipe has the same state, or of the optimizer
+        that this one replaces (torch.optim, `adamp`). See `adapt_state_dict`.
 
         Raises:
             ValueError: the checkpoint does not fit. Nothing changes then.
         """
         self.refuse_in_evaluation("load_state_dict()")
         state_dict = dict(state_dict)
-        for before in self._optimizer_load_state_dict_pre_hooks.values():
-            hooked = before(self, state_dict)
-            state_dict = state_dict if hooked is None else hooked
-        self.__setstate__(fit(state_dict, self.param_groups, self.recipe))
-        for after in self._optimizer_load_state_dict_post_hooks.values():
-            after(self)
+        pre_hooks, post_hooks = load_state_dict_hooks(self)
+        for hook in pre_hooks:
+            result = hook(self, state_dict)
+            state_dict = state_dict if result is None else result
+        self.__setstate__(adapt_state_dict(state_dict, self.param_groups, self.recipe))
+        for hook in post_hooks:
+            hook(self)
 
     def rule_of(self, group: Mapping[str, Any]) -> Rule:
-        """The rule of one of `param_groups`, at its present hyper-parameters."""
-        bound = bind_group(recipe_of(group["recipe"], self.recipe), group)
+        """Return the rule of one of `param_groups`, at its present hyper-parameters."""
+        bound = self._group_binder.bind(group)
         return rule_keeping_states(bound, filter(None, map(self.state.get, group["params"])))
 
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
-    """The `torch.optim.Optimizer` class of a recipe.
+    """Return the `torch.optim.Optimizer` class of a recipe.
 
     Its arguments and their defaults are the recipe's; see `RecipeOptimizer` for those that all
     classes share. The class belongs to the module that calls this: it pickles, and so do its
-    optimizers, if that module has it by its name.
+    optimizers, if that module has it by its name. `inspect.getsource(cls)` is the recipe's.
 
     Args:
         recipe: a recipe, a registered name, or `module:function`.
@@ -220,57 +228,86 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
     """
     function = find_recipe(recipe)
     module = sys._getframe(1).f_globals.get("__name__", "__main__")
-    made = _optimizer_class(function, name or _class_name(function), module)
-    if module == "spherenorm.optim":
-        _OWN[function] = made
-    return made
+    return _optimizer_class(function, name or _default_class_name(function), module)
 
 
-_OWN: dict[Recipe, type[RecipeOptimizer]] = {}
-"""The classes of `spherenorm.optim` by their recipes."""
-
-
-def _class_name(recipe: Recipe) -> str:
-    """The name of the library's class of a recipe, or the recipe's in CamelCase."""
-    if recipe in _OWN:
-        return _OWN[recipe].__name__
+def _default_class_name(recipe: Recipe) -> str:
+    """Return the name of the library's class of a recipe, or the recipe's name in CamelCase."""
+    cls = builtin_class(recipe)
+    if cls is not None:
+        return cls.__name__
     return "".join(part.capitalize() for part in recipe.__name__.split("_"))
 
 
-def own_class(recipe: Recipe) -> type[RecipeOptimizer] | None:
-    """The library's class of a recipe; None if it has none."""
-    return _OWN.get(recipe)
+def builtin_class(recipe: Recipe) -> type[RecipeOptimizer] | None:
+    """Return the class of a recipe in `spherenorm.optim`; None if it has none."""
+    for cls in RecipeOptimizer.__subclasses__():
+        if cls.__module__ == "spherenorm.optim" and cls.recipe is recipe:
+            return cls
+    return None
 
 
 @functools.cache
 def _optimizer_class(function: Recipe, name: str, module: str) -> type[RecipeOptimizer]:
-    refuse_taken_names(function)
+    refuse_reserved_names(function)
     doc = inspect.getdoc(function) or f"The optimizer of {function.__name__}."
-    doc += "\n\n`params`, `maximize` and `backend` are as for `RecipeOptimizer`."
-    entries = {"recipe": staticmethod(function), "__doc__": doc, "__module__": module}
-    return type(name, (RecipeOptimizer,), {**entries, "__init__": _init_of(function)})
+    init = _init_with_arguments_of(function)
+    _, *parameters = inspect.signature(init).parameters.values()
+    attributes = {
+        "recipe": staticmethod(function),
+        "__doc__": f"{doc}\n\n`params`, `maximize` and `backend` are as for `RecipeOptimizer`.",
+        "__module__": module,
+        "__init__": init,
+        # `inspect.getsource` follows __wrapped__ to the recipe. `inspect.signature` would follow
+        # it, too, and stops at __signature__.
+        "__wrapped__": _NotInherited(function),
+        "__signature__": _NotInherited(inspect.Signature(parameters)),
+    }
+    return type(name, (RecipeOptimizer,), attributes)
 
 
-def _init_of(function: Recipe) -> Callable[..., None]:
-    """`RecipeOptimizer.__init__` with the arguments of a recipe for all who ask for its signature:
-    editors, and tools that make optimizers of configuration files (jsonargparse, Hydra).
+class _NotInherited:
+    """An attribute of one class that neither its subclasses nor its instances have.
+
+    A user's subclass has a source and a signature of its own.
     """
 
-    def init(self: RecipeOptimizer, params: ParamsT, *args: Any, **others: Any) -> None:
-        RecipeOptimizer.__init__(self, params, *args, **others)
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
-    hints = hints_of(function)
-    theirs = signature_of(function).parameters.values()
-    own = [each.replace(annotation=hints.get(each.name, Any)) for each in theirs]
-    every = inspect.signature(RecipeOptimizer.__init__, eval_str=True).parameters
-    parameters = [every["self"], every["params"], *own, *(every[name] for name in SHARED)]
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is not None or owner is not self.owner:
+            raise AttributeError(f"{owner.__name__!r} has no attribute {self.name!r}")
+        return self.value
+
+
+def _init_with_arguments_of(recipe: Recipe) -> Callable[..., None]:
+    """Return `RecipeOptimizer.__init__` with the arguments of a recipe in its signature.
+
+    Editors ask for it, and tools that make optimizers of configuration files (jsonargparse, Hydra).
+    """
+
+    def init(self: RecipeOptimizer, params: ParamsT, *args: Any, **kwargs: Any) -> None:
+        RecipeOptimizer.__init__(self, params, *args, **kwargs)
+
+    hints = type_hints_of(recipe)
+    recipe_parameters = [
+        parameter.replace(annotation=hints.get(name, Any))
+        for name, parameter in signature_of(recipe).parameters.items()
+    ]
+    base = inspect.signature(RecipeOptimizer.__init__, eval_str=True).parameters
+    shared = [base[name] for name in SHARED]
+    parameters = [base["self"], base["params"], *recipe_parameters, *shared]
     init.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     init.__annotations__ = {p.name: p.annotation for p in parameters[1:]}
     return init
 
 
 def unwrap(optimizer: Any) -> Any:
-    """The innermost `.optimizer`: of Accelerate's and Lightning's wrappers, and of schedulers.
+    """Return the innermost `.optimizer` of a scheduler, or of a wrapper such as Accelerate's.
 
     A wrapper's class may derive from the wrapped one or from `Optimizer` without being made as
     one, so a wrapper is told by what it holds.
@@ -284,6 +321,8 @@ def unwrap(optimizer: Any) -> Any:
         >>> unwrap(scheduler) is optimizer
         True
     """
-    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+    while True:
+        inner = getattr(optimizer, "optimizer", None)
+        if not isinstance(inner, Optimizer):
+            return optimizer
         optimizer = inner
-    return optimizer

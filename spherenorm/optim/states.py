@@ -1,8 +1,10 @@
-"""The states of an optimizer's weights at a step: those that are there stay, late ones join."""
+"""The weights and states that an optimizer steps: what is refused, what joins, what is shared."""
 
 from __future__ import annotations
 
 import itertools
+import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,156 +12,300 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm.compile import GroupStep, RuleKey, WeightStep
+from spherenorm.compile import GroupStep, RuleKey, WeightStep, why_not_steppable
 from spherenorm.global_sums import sum_over_weights
+from spherenorm.numerics import can_never_be_stepped, refuse_unless_real
+from spherenorm.optim.param_groups import NamedWeights, named_weights
 from spherenorm.registry import Bound
-from spherenorm.rule import Rule, State, first_update, initial_state
+from spherenorm.rule import Rule, State, first_update, initial_state, trial_state
+from spherenorm.torch_internals import is_flattened_by_fsdp
 
 States = Mapping[Tensor, State]
+"""The state of each weight that has been stepped: `optimizer.state`."""
+
+
+# Checks of weights and gradients
+
+
+def check_weights(optimizer: str, weights: NamedWeights, rule: Rule) -> None:
+    """Refuse weights that a rule cannot step, and warn of weights that it does not suit.
+
+    Args:
+        optimizer: the name of the class, for the warning.
+        weights: the weights of a param_group.
+        rule: the rule that is to step them.
+
+    Raises:
+        TypeError: a weight is complex, integer or of 8 bits, and not frozen.
+        ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
+            in its shape, or refuses its values.
+
+    Warns:
+        UserWarning: the rule or its manifold suits some weights badly.
+    """
+    names_by_warning: defaultdict[str, list[str]] = defaultdict(list)
+    for name, weight in weights:
+        if can_never_be_stepped(weight):
+            continue
+        refuse_unless_real(weight, name)
+        _refuse_flattened(name, weight)
+        named_trial_state(name, weight, rule)
+        for warning in rule.weight_warnings(weight):
+            names_by_warning[warning].append(name)
+    sentences = []
+    for warning, names in names_by_warning.items():
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        sentences.append(f"{', '.join(names[:5])}{more} {warning}")
+    if sentences:
+        # Show the line that calls the class: three calls of __init__ and add_param_group are
+        # between it and this function.
+        warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=6)
+
+
+def named_trial_state(name: str, weight: Tensor, rule: Rule) -> State:
+    """Return the state of a weight before its first step, without advancing random generators.
+
+    Raises:
+        ValueError: the rule refuses the weight; the message starts with the weight's name.
+    """
+    try:
+        return trial_state(rule, weight.detach())
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse weights and gradients that cannot be stepped now.
+
+    Raises:
+        TypeError: a gradient is sparse.
+        ValueError: a weight is expanded, an inference tensor, or was flattened meanwhile.
+    """
+    # Making the names of weights takes longer than this check of all of them.
+    if all(_is_ordinary(weight) for group in param_groups for weight in group["params"]):
+        return
+    for name, weight in itertools.chain.from_iterable(named_weights(param_groups)):
+        _refuse_flattened(name, weight)
+        if weight.grad is None:
+            continue
+        reason = why_not_steppable(weight, weight.grad)
+        if reason is not None:
+            error_type = TypeError if weight.grad.is_sparse else ValueError
+            raise error_type(f"{name} {reason}")
+
+
+def _is_ordinary(weight: Tensor) -> bool:
+    """Return True for nearly all weights that can be stepped; `why_not_steppable` decides."""
+    grad = weight.grad
+    if grad is not None and (grad.is_sparse or grad.shape != weight.shape):
+        return False
+    return not (weight.is_inference() or 0 in weight.stride() or is_flattened_by_fsdp(weight))
+
+
+def refuse_changed_weights(
+    param_groups: Sequence[Mapping[str, Any]],
+    rules: Sequence[Rule],
+    states: States,
+    error: Exception,
+) -> None:
+    """After an error in a step, refuse a weight that has changed since its state was made.
+
+    Raises:
+        ValueError: the state of a weight has another dtype or shape than the weight needs.
+    """
+    for weights, rule in zip(named_weights(param_groups), rules, strict=True):
+        for name, weight in weights:
+            state = states.get(weight)
+            if weight.grad is None or not state:
+                continue
+            for key, needed in named_trial_state(name, weight, rule).items():
+                old_text = dtype_and_shape(state.get(key, needed))
+                needed_text = dtype_and_shape(needed)
+                if old_text != needed_text:
+                    raise ValueError(
+                        f"{name}: its state {key!r} is {old_text}, and the weight needs "
+                        f"{needed_text}. If it has changed, delete its state or make a new "
+                        f"optimizer ({error})"
+                    ) from error
+
+
+def dtype_and_shape(x: Tensor) -> str:
+    """Describe a tensor for a message."""
+    return f"{x.dtype} of shape {tuple(x.shape)}"
+
+
+def _refuse_flattened(name: str, weight: Tensor) -> None:
+    """Refuse a parameter flattened by FullyShardedDataParallel, which has no rows."""
+    if is_flattened_by_fsdp(weight):
+        raise ValueError(
+            f"{name} was flattened by FullyShardedDataParallel and has no rows any more; use "
+            "torch.distributed.fsdp.fully_shard"
+        )
+
+
+# States that stay when a hyper-parameter becomes 0
 
 
 def rule_keeping_states(bound: Bound, states: Iterable[State]) -> Rule:
-    """Return the rule of `bound`, with the states that are there already.
+    """Return the rule of `bound`, with the states that the weights have already.
 
     A recipe may leave a rule, or a rule a state, out at the Python number 0 (SGD without momentum
     has no buffer). Where a weight has that state from earlier steps, the 0 becomes a 0-dim tensor,
     which leaves nothing out: the state goes on as at any other small number.
     """
     rule = bound.rule
-    known = set(rule.state_keys)
-    richer = {frozenset(state) for state in states if state.keys() - known}
-    if not richer:
+    rule_keys = set(rule.state_keys)
+    key_sets = {frozenset(state) for state in states if not rule_keys.issuperset(state)}
+    if not key_sets:
         return rule
-    zeros = [place for place in _zeros(bound.hyper_parameters) if _adds_states(bound, [place])]
+    zeros = [zero for zero in _zeros(bound.hyper_parameters) if _adds_states(bound, [zero])]
     best = rule
     for count in range(1, len(zeros) + 1):
-        for places in itertools.combinations(zeros, count):
-            other = _with_tensor_zeros(bound, places).rule
-            fits = any(keys >= set(other.state_keys) for keys in richer)
-            if fits and len(other.state_keys) > len(best.state_keys):
-                best = other
+        for some_zeros in itertools.combinations(zeros, count):
+            candidate = _with_tensor_zeros(bound, some_zeros).rule
+            fits = any(keys >= set(candidate.state_keys) for keys in key_sets)
+            if fits and len(candidate.state_keys) > len(best.state_keys):
+                best = candidate
     return best
 
 
-Place = tuple[str, int | None]
-"""A number among hyper-parameters: its name, and its index in a tuple."""
+_Zero = tuple[str, int | None]
+"""A Python number 0 among hyper-parameters: the name, and the index if the value is a tuple."""
 
 
-def _zeros(hyper_parameters: Mapping[str, Any]) -> Iterator[Place]:
-    """The Python numbers 0 among hyper-parameters."""
+def _zeros(hyper_parameters: Mapping[str, Any]) -> Iterator[_Zero]:
+    """Iterate over the Python numbers 0 among hyper-parameters."""
     for name, value in hyper_parameters.items():
         if type(value) in (tuple, list):
-            yield from ((name, i) for i, number in enumerate(value) if _is_zero_number(number))
-        elif _is_zero_number(value):
+            yield from ((name, i) for i, number in enumerate(value) if _is_python_zero(number))
+        elif _is_python_zero(value):
             yield name, None
 
 
-def _is_zero_number(value: Any) -> bool:
+def _is_python_zero(value: Any) -> bool:
     return type(value) in (int, float) and value == 0
 
 
-def _with_tensor_zeros(bound: Bound, places: Iterable[Place]) -> Bound:
+def _with_tensor_zeros(bound: Bound, zeros: Iterable[_Zero]) -> Bound:
+    """Return the recipe with 0-dim tensors in the place of these zeros."""
     values = dict(bound.hyper_parameters)
-    zero = torch.zeros((), dtype=torch.float64, device="cpu")
-    for name, index in places:
+    tensor_zero = torch.zeros((), dtype=torch.float64, device="cpu")
+    for name, index in zeros:
         if index is None:
-            values[name] = zero
+            values[name] = tensor_zero
         else:
             numbers = [*values[name]]
-            numbers[index] = zero
+            numbers[index] = tensor_zero
             values[name] = type(values[name])(numbers)
     return bound.replace(**values)
 
 
-def _adds_states(bound: Bound, places: Iterable[Place]) -> bool:
-    """Tell if the rule has more states with tensors in the place of these zeros."""
+def _adds_states(bound: Bound, zeros: Iterable[_Zero]) -> bool:
+    """Return whether the rule has more states with tensors in the place of these zeros."""
     try:
-        other = _with_tensor_zeros(bound, places).rule
+        rule = _with_tensor_zeros(bound, zeros).rule
     except (TypeError, ValueError):  # the recipe takes no tensor there
         return False
-    return len(other.state_keys) > len(bound.rule.state_keys)
+    return len(rule.state_keys) > len(bound.rule.state_keys)
 
 
-def gather(
+# The groups of a step
+
+
+def collect_groups(
     param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: States
 ) -> tuple[list[GroupStep], dict[Tensor, State]]:
     """Return the weights to step, and new states for some, which are kept if the step succeeds.
 
     A weight that joins late has the states that all weights share from the others.
     """
-    groups, new = [], {}
-    for group, rule in zip(param_groups, rules, strict=True):
+    groups = []
+    new_states: dict[Tensor, State] = {}
+    for param_group, rule in zip(param_groups, rules, strict=True):
         keys = set(rule.state_keys)
-        works = []
-        for weight in group["params"]:
-            if weight.grad is None:
+        steps = []
+        for weight in param_group["params"]:
+            grad = weight.grad
+            if grad is None:
                 continue
-            state = states.get(weight)  # a first step keeps an empty one, too, as checkpoints ask
-            if state is None or state.keys() != keys:  # or a schedule has switched a rule
-                # Fresh values are copied, since a user's `init` may return the weight itself.
-                old, fresh = state or {}, initial_state(rule, weight)
-                state = {key: old[key] if key in old else x.clone() for key, x in fresh.items()}
-                new[weight] = state
-            works.append(
-                WeightStep(weight, -weight.grad if group["maximize"] else weight.grad, state)
-            )
-        groups.append(GroupStep(rule, group["backend"], works))
-    if new and any(rule.needs_global_sums for rule in rules):
-        _join(param_groups, groups, states, new)
-    return groups, new
+            state = states.get(weight)
+            # The keys differ if a schedule has switched a rule on or off. A rule without states
+            # gets an empty dict of its own at the first step, too: checkpoints ask for it.
+            if state is None or state.keys() != keys:
+                state = new_states[weight] = _extended_state(rule, weight, state or {})
+            steps.append(WeightStep(weight, -grad if param_group["maximize"] else grad, state))
+        groups.append(GroupStep(rule, param_group["backend"], steps))
+    if new_states and any(rule.needs_global_sums for rule in rules):
+        _share_with_new_states(param_groups, groups, states, new_states)
+    return groups, new_states
 
 
-def with_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:
-    """Return the groups with the sums over all weights of what their rules measure."""
+def _extended_state(rule: Rule, weight: Tensor, old: State) -> State:
+    """Return the state of a rule: values of the old state where it has them, else initial ones."""
+    # Initial values are copied, since a user's `init` may return the weight itself.
+    return {
+        key: old[key] if key in old else value.clone()
+        for key, value in initial_state(rule, weight).items()
+    }
+
+
+def with_global_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:
+    """Return the groups with the global sums of their rules, taken over all weights."""
     if not any(group.rule.needs_global_sums for group in groups):
         return [*groups]
-    sums = sum_over_weights(
-        (key.rule_on(w.weight.device), first_update(key.rule, w.weight, w.grad, w.state), w.state)
-        for key, g in ((RuleKey.of(g.rule), g) for g in _participants(groups))
-        for w in g.weights
-    )
+    weights = []
+    for group in _participants(groups):
+        key = RuleKey.of(group.rule)
+        for step in group.weights:
+            update = first_update(key.rule, step.weight, step.grad, step.state)
+            weights.append((key.rule_on(step.weight.device), update, step.state))
+    sums = sum_over_weights(weights)
     return [replace(group, global_sums=sums) for group in groups]
 
 
+# States that all weights share, such as Prodigy's estimate of the distance
+
+
 def check_shared_fields(rules: Iterable[Rule]) -> None:
-    """Refuse groups that differ in a number on which a shared state depends, but for 0.
+    """Refuse groups that differ in a number on which a shared state depends, except for 0.
 
     Raises:
         ValueError: they do.
     """
-    first: dict[tuple[type, str], Any] = {}
+    first_values: dict[tuple[type, str], Any] = {}
     for rule in rules:
-        for owner in rule.walk() if rule.needs_global_sums else ():
+        if not rule.needs_global_sums:
+            continue
+        for owner in rule.walk():
             for name in owner.shared_fields:
                 value = getattr(owner, name)
-                other = first.setdefault((type(owner), name), value)
-                if value is other or _is_zero(value):
+                first_value = first_values.setdefault((type(owner), name), value)
+                if value is first_value or _is_zero(value):
                     continue
-                if _is_zero(other):
-                    first[type(owner), name] = value
-                elif value != other:
+                if _is_zero(first_value):
+                    first_values[type(owner), name] = value
+                elif value != first_value:
                     raise ValueError(
-                        f"{type(owner).__name__}: {name} is {_shown(other)} in one param_group "
-                        f"and {_shown(value)} in another, and all weights share one estimate; "
-                        f"give all groups the same {name}, or 0 to those that are to stand still"
+                        f"{type(owner).__name__}: {name} is {_format_number(first_value)} in one "
+                        f"param_group and {_format_number(value)} in another, and all weights "
+                        f"share one estimate; give all groups the same {name}, or 0 to those that "
+                        "are to stand still"
                     )
 
 
-def spread_shared(
+def copy_shared_states(
     param_groups: Sequence[Mapping[str, Any]], groups: Sequence[GroupStep], states: States
 ) -> None:
     """After a step, copy shared states to the weights that took no part in it."""
     for owner in _owners(groups):
-        source = next(
-            (g for g in _participants(groups) if owner in g.rule.shared_keys and g.weights), None
-        )
+        source = _first_group_with(owner, groups)
         if source is None:
             continue
-        stepped = {id(work.state) for work in source.weights}
+        stepped = {id(step.state) for step in source.weights}
         values = [source.weights[0].state[key] for key in source.rule.shared_keys[owner]]
-        for params, group in zip(param_groups, groups, strict=True):
+        for param_group, group in zip(param_groups, groups, strict=True):
             keys = group.rule.shared_keys.get(owner, ())
-            for weight in params["params"] if keys else ():
+            for weight in param_group["params"] if keys else ():
                 state = states.get(weight)
                 if not state or id(state) in stepped:
                     continue
@@ -168,8 +314,16 @@ def spread_shared(
                         state[key].copy_(value)
 
 
-def reconcile_shared(rules_and_states: Sequence[tuple[Rule, State]]) -> None:
-    """Let all weights of a checkpoint have the shared states of the weight that is furthest on."""
+def _first_group_with(owner: str, groups: Sequence[GroupStep]) -> GroupStep | None:
+    """Return the first group that steps and has the shared states of this class of rules."""
+    for group in _participants(groups):
+        if owner in group.rule.shared_keys and group.weights:
+            return group
+    return None
+
+
+def reconcile_shared_states(rules_and_states: Sequence[tuple[Rule, State]]) -> None:
+    """Give all weights of a checkpoint the shared states of the weight that is furthest ahead."""
     furthest: dict[str, list[Tensor]] = {}
     for rule, state in rules_and_states:
         for owner, keys in rule.shared_keys.items() if state else ():
@@ -183,42 +337,58 @@ def reconcile_shared(rules_and_states: Sequence[tuple[Rule, State]]) -> None:
                     state[key].copy_(value)
 
 
-def _join(
+def _share_with_new_states(
     param_groups: Sequence[Mapping[str, Any]],
     groups: Sequence[GroupStep],
     states: States,
-    new: Mapping[Tensor, State],
+    new_states: Mapping[Tensor, State],
 ) -> None:
-    """Give new states the shared values of the others; at a first step, those of the first."""
+    """Copy the shared values of the other weights to new states.
+
+    At the very first step all states are new, and share the values of the first.
+    """
     for owner in _owners(groups):
-        held = [
-            [state[key] for key in keys]
-            for params, group in zip(param_groups, groups, strict=True)
-            if (keys := group.rule.shared_keys.get(owner))
-            for state in map(states.get, params["params"])
-            if state and state.keys() >= {*keys}
-        ]
-        fresh = [
-            [work.state[key] for key in group.rule.shared_keys[owner]]
-            for group in _participants(groups)
-            if owner in group.rule.shared_keys
-            for work in group.weights
-        ]
-        values = next(iter(held or fresh), [])
-        for group in groups if values else ():
-            for work in group.weights if owner in group.rule.shared_keys else ():
-                if work.weight in new:
-                    for key, value in zip(group.rule.shared_keys[owner], values, strict=True):
-                        work.state[key] = value.to(work.state[key], copy=True)
+        values = _shared_values(owner, param_groups, groups, states)
+        if values is None:
+            continue
+        for group in groups:
+            keys = group.rule.shared_keys.get(owner, ())
+            for step in group.weights if keys else ():
+                if step.weight in new_states:
+                    for key, value in zip(keys, values, strict=True):
+                        step.state[key] = value.to(step.state[key], copy=True)
+
+
+def _shared_values(
+    owner: str,
+    param_groups: Sequence[Mapping[str, Any]],
+    groups: Sequence[GroupStep],
+    states: States,
+) -> list[Tensor] | None:
+    """Return the shared values of the first weight that has any, else those of a new state."""
+    for param_group, group in zip(param_groups, groups, strict=True):
+        keys = group.rule.shared_keys.get(owner, ())
+        for weight in param_group["params"] if keys else ():
+            state = states.get(weight)
+            if state and state.keys() >= set(keys):
+                return [state[key] for key in keys]
+    source = _first_group_with(owner, groups)
+    if source is None:
+        return None
+    return [source.weights[0].state[key] for key in source.rule.shared_keys[owner]]
 
 
 def _owners(groups: Sequence[GroupStep]) -> set[str]:
-    """The classes of rules with states that all weights share."""
-    return {owner for g in groups if g.rule.needs_global_sums for owner in g.rule.shared_keys}
+    """Return the classes of rules with states that all weights share."""
+    owners: set[str] = set()
+    for group in groups:
+        if group.rule.needs_global_sums:
+            owners.update(group.rule.shared_keys)
+    return owners
 
 
 def _participants(groups: Sequence[GroupStep]) -> list[GroupStep]:
-    """The groups that shared states depend on: those that step, unless none does."""
+    """Return the groups that shared states depend on: those that step, unless none does."""
     groups = [group for group in groups if group.weights]
     if len(groups) < 2:
         return groups
@@ -226,14 +396,15 @@ def _participants(groups: Sequence[GroupStep]) -> list[GroupStep]:
 
 
 def _takes_part(rule: Rule) -> bool:
-    return not any(
-        _is_zero(getattr(owner, name)) for owner in rule.walk() for name in owner.shared_fields
-    )
+    for owner in rule.walk():
+        if any(_is_zero(getattr(owner, name)) for name in owner.shared_fields):
+            return False
+    return True
 
 
 def _is_zero(value: Any) -> bool:
     return bool(value == 0)
 
 
-def _shown(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return f"{value.item():g}" if isinstance(value, Tensor) else f"{value:g}"

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spherenorm.manifolds import sphere_of
+from spherenorm.metrics import chord, cosine_from_products, norm_and_angle
 from spherenorm.numerics import accumulation_dtype, can_never_be_stepped, compute_dtype
 from spherenorm.optim import RecipeOptimizer
 from spherenorm.probes.measurement import Measurement, Units
@@ -26,7 +27,7 @@ from spherenorm.rules import (
     UnitSums,
 )
 from spherenorm.support import did_you_mean
-from spherenorm.unit_measures import chord, cosine_of, norm_and_angle
+from spherenorm.torch_internals import copy_tensors, write_count
 from spherenorm.views import View, ViewLike, as_view, replicate
 
 MAX_ENTRIES = {"cpu": 2**17, "cuda": 2**21}
@@ -230,7 +231,7 @@ class Meter:
         Args:
             states: the state of each weight in the optimizer.
         """
-        torch._foreach_copy_(
+        copy_tensors(
             self._weights_before.unbind(), [to_full_dense(weight) for weight in self.weights]
         )
         self._states_before = []
@@ -256,7 +257,7 @@ class Meter:
             self._gradients[i] = None
             if grad is not None:
                 saved_grad = grad.clone() if self._copies_gradient[i] else grad
-                self._gradients[i] = grad, grad._version, saved_grad
+                self._gradients[i] = grad, write_count(grad), saved_grad
 
     def measure_step(self) -> None:
         """Compute the inner products of the step that has been taken."""
@@ -274,7 +275,7 @@ class Meter:
         if saved is None:
             return torch.zeros_like(weight)
         grad, version, saved_grad = saved
-        was_written = grad._version != version
+        was_written = write_count(grad) != version
         self._copies_gradient[index] = was_written
         if was_written and saved_grad is grad:
             return torch.zeros_like(weight)
@@ -443,7 +444,7 @@ def _inner_products_of_rows(
     vectors = torch.empty(
         (3, n_weights, *before[0].shape), dtype=accumulation_dtype(device), device=device
     )
-    torch._foreach_copy_(vectors.flatten(0, 1).unbind(), [*before, *after, *grads])
+    copy_tensors(vectors.flatten(0, 1).unbind(), [*before, *after, *grads])
     vectors[1].sub_(vectors[0])
     matrices = vectors.flatten(3).flatten(1, 2).transpose(0, 1)
     ww, wd, wg, _, dd, _, _, _, gg = torch.bmm(matrices, matrices.mT).flatten(1).unbind(1)
@@ -461,4 +462,6 @@ def _numbers_of_units(products: Tensor) -> Tensor:
     """
     ww, wd, wg, dd, gg = products
     norm_after, angle = norm_and_angle(ww, wd, dd)
-    return torch.stack([ww.sqrt(), norm_after, chord(angle), angle, cosine_of(wg, ww, gg)])
+    return torch.stack(
+        [ww.sqrt(), norm_after, chord(angle), angle, cosine_from_products(wg, ww, gg)]
+    )

@@ -157,7 +157,7 @@ class UnitMoments(Rule):
 
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
-        return {**state, "exp_avg_sq": torch.zeros_like(self.view.total(state["exp_avg"]))}
+        return {**state, "exp_avg_sq": torch.zeros_like(self.view.unit_sums(state["exp_avg"]))}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         incoming = update.direction

@@ -99,7 +99,7 @@ class Invariance:
         product = weight * x
         coefficient: Scalar = 0.0
         for active in views:
-            radial = safe_divide(active.view.total(product), active.squared_norm)
+            radial = safe_divide(active.view.unit_sums(product), active.squared_norm)
             if active.flag is None:
                 coefficient = radial
             else:
@@ -197,9 +197,9 @@ def unit_sums(views: Sequence[View], weight: Tensor, grad: Tensor) -> list[UnitS
     squared_weight = weight * weight
     squared_grad = grad * grad
     product = weight * grad
-    weight_sums = [view.total(squared_weight) for view in views]
-    grad_sums = [view.total(squared_grad) for view in views]
-    product_sums = [view.total(product) for view in views]
+    weight_sums = [view.unit_sums(squared_weight) for view in views]
+    grad_sums = [view.unit_sums(squared_grad) for view in views]
+    product_sums = [view.unit_sums(product) for view in views]
     result: list[UnitSums] = []
     for index, view in enumerate(views):
         size = max(view.size(weight), 1)
@@ -399,7 +399,7 @@ class AccumulatedInvarianceTest(InvarianceTest):
         state: State = {}
         for view in self.views:
             for name in _evidence_names(view):
-                state[name] = torch.zeros_like(view.total(zeros[name]))
+                state[name] = torch.zeros_like(view.unit_sums(zeros[name]))
         return state
 
     def per_unit_state(self, state: State) -> State:

@@ -88,7 +88,7 @@ class NormalizedUpdate(Rule):
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
         if state:
-            state["squared_length"] = torch.zeros_like(self.view.total(state["squared_length"]))
+            state["squared_length"] = torch.zeros_like(self.view.unit_sums(state["squared_length"]))
         return state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:

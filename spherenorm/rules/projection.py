@@ -104,5 +104,5 @@ class Centralization(Rule):
         direction = update.direction
         if direction.ndim < 2:
             return update, {}
-        mean = self.view.total(direction) / max(self.view.size(direction), 1)
+        mean = self.view.unit_sums(direction) / max(self.view.size(direction), 1)
         return update.replace(direction=direction - mean), {}

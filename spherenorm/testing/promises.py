@@ -17,14 +17,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from spherenorm.annotations import signature_of
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.recipes import sgdp
-from spherenorm.registry import Recipe
-from spherenorm.registry import _wrapped as wrapped_recipes
+from spherenorm.registry import Recipe, wrapper_call
 from spherenorm.rule import Rule, State, Update, trial_state
 from spherenorm.testing.recipe_under_test import (
     N_STEPS,
@@ -34,6 +32,7 @@ from spherenorm.testing.recipe_under_test import (
     error_context,
     find_difference,
 )
+from spherenorm.torch_internals import pytree
 
 ROUNDING = 1e-10
 """Relative rounding of a float64 step, through the cancellations of a projection."""
@@ -190,8 +189,8 @@ def _unused_by_design(under_test: RecipeUnderTest) -> tuple[str, ...]:
     """Return the names in `UNUSED_BY_DESIGN` of the recipe, and of the recipes that it wraps."""
     recipe = under_test.bound.recipe
     names = UNUSED_BY_DESIGN.get(recipe, ())
-    while recipe in wrapped_recipes:
-        _, recipe = wrapped_recipes[recipe]
+    while call := wrapper_call(recipe):
+        recipe = call.inner
         names += UNUSED_BY_DESIGN.get(recipe, ())
         if "weight_decay" not in under_test.bound.hyper_parameters:
             # The wrapper steps the recipe without weight decay, of which wd_ratio is a factor.
@@ -406,7 +405,7 @@ def _check_batch_of_weights(
         next_weight, next_state = rule.step(weight, grad, state)
         next_grad = under_test.make_grad(next_weight, 3)
         cases = [(weight, grad, state), (next_weight, next_grad, next_state)]
-        batch = tree_map(lambda *tensors: torch.stack(tensors), *cases)
+        batch = pytree.tree_map(lambda *tensors: torch.stack(tensors), *cases)
         new_weights, new_states = torch.vmap(rule.step)(*batch)
         expected_results = [rule.step(*case) for case in cases]
     for i, expected in enumerate(expected_results):
@@ -646,7 +645,7 @@ def _labeled_tensors(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
             values[f"the {name}"] = value
     tensors = {}
     for label, value in values.items():
-        leaves = tree_leaves(value)
+        leaves = pytree.tree_leaves(value)
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
                 tensors[label if len(leaves) == 1 else f"{label}, {i}"] = leaf

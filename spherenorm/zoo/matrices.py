@@ -150,7 +150,7 @@ class RmsLength(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
         target_norm = cast_like(self.rms, direction) * self.view.size(direction) ** 0.5
-        target_norms = target_norm * torch.ones_like(self.view.total(direction))
+        target_norms = target_norm * torch.ones_like(self.view.unit_sums(direction))
         scale = safe_divide(target_norms, self.view.norm(direction))
         return update.replace(direction=scale * direction), {}
 

@@ -85,7 +85,7 @@ class GradientScale(Rule):
         if self.view is None:
             return x
         unit_view: View = self.view
-        return unit_view.total(x) / max(unit_view.size(x), 1)
+        return unit_view.unit_sums(x) / max(unit_view.size(x), 1)
 
 
 @recipe

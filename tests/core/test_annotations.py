@@ -32,7 +32,7 @@ FIRST = "" if sys.version_info >= (3, 14) else "from __future__ import annotatio
 
 
 def test_a_recipe_and_a_rule_step_whose_annotations_name_what_is_not_defined(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setattr(registry, "_recipes", dict(registry._recipes))
     module = types.ModuleType("lazily")
     monkeypatch.setitem(sys.modules, "lazily", module)
     exec(compile(FIRST + SOURCE, "lazily.py", "exec", dont_inherit=True), vars(module))

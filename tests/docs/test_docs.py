@@ -29,7 +29,7 @@ def test_blocks_run(page, monkeypatch, tmp_path):
     """A block that begins with the name of a file is written to it, for later blocks to import."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setattr(registry, "_recipes", dict(registry._recipes))
     text = page.read_text()
     blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     assert blocks

@@ -42,7 +42,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 @pytest.fixture(autouse=True)
 def leave_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setattr(registry, "_recipes", dict(registry._recipes))
     torch.manual_seed(0)
 
 

@@ -43,7 +43,7 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capfd):
     for file in path.parent.glob("*.yaml"):
         (tmp_path / file.name).write_text(file.read_text())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setattr(registry, "_recipes", dict(registry._recipes))
     arguments = TINY.get(name, ("--tiny",))
     if name in IN_TWO_PROCESSES:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import pickle
+import pydoc
 import sys
 from typing import Any, get_type_hints
 
@@ -17,6 +18,7 @@ import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.optim import unwrap
+from spherenorm.optim.optimizer import builtin_class
 from spherenorm.registry import is_builtin
 from tests.harness import refuses
 
@@ -30,44 +32,81 @@ HalvedStep = sn.torch_optimizer(halved_step)
 Renamed = sn.torch_optimizer(halved_step, "Renamed")
 
 
-class Subclass(optim.AdamP):
+class Plain(optim.AdamP):
     pass
+
+
+class Subclass(optim.AdamP):
+    def __init__(self, params, power=1.0, **hyper_parameters):
+        super().__init__(params, **hyper_parameters)
+        self.power = power
 
 
 def weight():
     return torch.ones(3, 2, requires_grad=True)
 
 
-OWN = [getattr(optim, name) for name in optim.__all__ if inspect.isclass(getattr(optim, name))]
-OWN.remove(optim.RecipeOptimizer)
+BUILTIN_CLASSES = [
+    getattr(optim, name)
+    for name in optim.__all__
+    if inspect.isclass(getattr(optim, name)) and name != "RecipeOptimizer"
+]
 
 
 def test_every_recipe_of_the_library_has_a_class():
-    own = {name for name in sn.recipe_names() if ":" not in name}
-    own = {sn.find_recipe(name) for name in own}
-    assert {cls.recipe for cls in OWN} == {f for f in own if is_builtin(f)}
+    recipes = {sn.find_recipe(name) for name in sn.recipe_names() if ":" not in name}
+    assert {cls.recipe for cls in BUILTIN_CLASSES} == set(filter(is_builtin, recipes))
+    for cls in BUILTIN_CLASSES:
+        assert getattr(optim, cls.__name__) is cls is builtin_class(cls.recipe)
 
 
-@pytest.mark.parametrize("cls", [*OWN, HalvedStep], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [*BUILTIN_CLASSES, HalvedStep], ids=lambda cls: cls.__name__)
+def test_the_source_of_a_class_is_its_recipe(cls):
+    assert inspect.getsource(cls) == inspect.getsource(cls.recipe)
+    assert inspect.unwrap(cls) is cls.recipe
+
+
+def test_a_subclass_has_a_source_and_a_signature_of_its_own():
+    assert inspect.getsource(Subclass).startswith("class Subclass")
+    assert "power" in inspect.signature(Subclass).parameters
+    assert inspect.signature(Plain) == inspect.signature(optim.AdamP)
+    for missing in (Subclass, Plain, optim.AdamP([weight()])):
+        assert not hasattr(missing, "__wrapped__")
+
+
+@pytest.mark.parametrize("cls", [optim.AdamP, optim.Muon, HalvedStep], ids=lambda c: c.__name__)
+def test_help_shows_the_arguments_and_the_text_of_the_recipe(cls):
+    text = pydoc.plain(pydoc.render_doc(cls))
+    first_line = inspect.getdoc(cls.recipe).partition("\n")[0]
+    assert f" {cls.__name__}(params: " in text
+    assert first_line in text
+
+
+def test_two_classes_stand_between_object_and_a_rule():
+    assert [cls.__name__ for cls in r.StepSize.__mro__[1:-1]] == ["Rule", "FrozenDataclass"]
+
+
+@pytest.mark.parametrize("cls", [*BUILTIN_CLASSES, HalvedStep], ids=lambda cls: cls.__name__)
 def test_a_class_has_its_recipes_arguments_in_their_order(cls):
-    first, *own, maximize, backend = inspect.signature(cls).parameters.values()
-    assert first.name == "params"
-    theirs = list(inspect.signature(cls.recipe).parameters.values())
-    assert [(p.name, p.kind, p.default) for p in own] == [
-        (p.name, p.kind, p.default) for p in theirs
+    params, *arguments, maximize, backend = inspect.signature(cls).parameters.values()
+    assert params.name == "params"
+    of_recipe = list(inspect.signature(cls.recipe).parameters.values())
+    assert [(p.name, p.kind, p.default) for p in arguments] == [
+        (p.name, p.kind, p.default) for p in of_recipe
     ]
     hints = get_type_hints(cls.recipe)
-    assert [p.annotation for p in own] == [hints.get(p.name, Any) for p in theirs]
-    assert inspect.signature(cls.__init__).parameters.keys() == {"self", "params"} | {
-        p.name for p in (*own, maximize, backend)
-    }
-    assert [(each.name, each.default) for each in (maximize, backend)] == [
+    assert [p.annotation for p in arguments] == [hints.get(p.name, Any) for p in of_recipe]
+    assert list(inspect.signature(cls.__init__).parameters) == [
+        *("self", "params"),
+        *(p.name for p in (*arguments, maximize, backend)),
+    ]
+    assert [(p.name, p.default) for p in (maximize, backend)] == [
         ("maximize", False),
         ("backend", "auto"),
     ]
-    assert {first.kind, *(each.kind for each in own)} == {first.POSITIONAL_OR_KEYWORD}
+    assert {p.kind for p in (params, *arguments)} == {params.POSITIONAL_OR_KEYWORD}
     optimizer = cls([torch.eye(2)])
-    group, values = optimizer.param_groups[0], {each.name: each.default for each in own}
+    group, values = optimizer.param_groups[0], {p.name: p.default for p in arguments}
     assert {name: group[name] for name in values} == values
     assert cls.__name__.lower() == cls.recipe.__name__.replace("_", "")
     assert repr(optimizer).startswith(f"{cls.__name__} (")
@@ -117,7 +156,7 @@ def test_a_class_belongs_to_the_module_that_asks_for_it():
     assert sn.torch_optimizer(f"{__name__}:halved_step") is HalvedStep
 
 
-@pytest.mark.parametrize("cls", [optim.AdamP, HalvedStep, Renamed, Subclass])
+@pytest.mark.parametrize("cls", [optim.AdamP, HalvedStep, Renamed, Plain, Subclass])
 def test_a_class_and_its_optimizers_pickle_by_the_name_in_its_module(cls):
     text = pickle.dumps(cls, protocol=0)
     assert cls.__module__.encode() in text

@@ -11,7 +11,7 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from tests.harness import set_gradients
+from tests.harness import refuses, set_gradients
 from tests.harness.rows import parameters
 from tests.optim.plain import Plain, assert_same, saved, weights_of
 
@@ -203,3 +203,60 @@ def test_a_gradient_may_require_grad():
     expected = 1 - 0.1 * 2 - 0.1 * (0.9 * 2 + 2 * 0.8)
     torch.testing.assert_close(weight.detach(), torch.full((3, 2), expected))
     weight.grad = None
+
+
+def test_a_rule_is_made_again_when_an_entry_changes_and_only_then():
+    optimizer = sn.optim.AdamP([torch.eye(2, requires_grad=True)], lr=0.1)
+    (group,) = optimizer.param_groups
+    rule = optimizer.rule_of(group)
+    assert optimizer.rule_of(group) is rule
+    for name, value in (
+        ("lr", 0.2),
+        ("betas", (0.5, 0.5)),
+        ("nesterov", True),
+        ("recipe", "adamw"),
+        ("lr", 0.1),
+    ):
+        group[name] = value
+        new_rule = optimizer.rule_of(group)
+        expected = sn.bind(group["recipe"]).defaults
+        assert new_rule == sn.bind(group["recipe"], **{n: group[n] for n in expected}).rule
+        assert new_rule is not rule
+        rule = new_rule
+
+
+@pytest.mark.parametrize("mutable", [[0.9, 0.999], (torch.tensor(0.9), 0.999)], ids=["list", "0d"])
+def test_a_rule_of_mutable_entries_is_never_stale(mutable):
+    optimizer = sn.optim.Adam([torch.eye(2, requires_grad=True)], betas=mutable)
+    (group,) = optimizer.param_groups
+    assert optimizer.rule_of(group) is not optimizer.rule_of(group)
+    if isinstance(group["betas"], list):
+        group["betas"][0] = 0.5
+        assert optimizer.rule_of(group) == sn.recipes.adam(betas=(0.5, 0.999))
+
+
+def test_a_recipe_of_the_users_is_called_for_every_step():
+    factor = [1.0]
+
+    def follows_a_global(lr=0.1):
+        return sn.chain(r.StepSize(lr), r.StepSize(factor[0]))
+
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = sn.torch_optimizer(follows_a_global)([weight], lr=1.0)
+    weight.grad = torch.ones(2)
+    for factor[0], expected in ((1.0, 0.0), (0.5, -0.5), (0.25, -0.75)):
+        optimizer.step()
+        assert weight.tolist() == [expected, expected]
+
+
+def test_other_wrong_entries_are_refused_beside_a_rule_that_is_kept():
+    weight = torch.ones(2, requires_grad=True)
+    weight.grad = torch.ones(2)
+    optimizer = sn.optim.SGD([weight], lr=0.1)
+    optimizer.step()
+    for name, value, error in (("maximize", 1, TypeError), ("backend", "cuda", ValueError)):
+        before = optimizer.param_groups[0][name]
+        optimizer.param_groups[0][name] = value
+        with refuses(name, by=error):
+            optimizer.step()
+        optimizer.param_groups[0][name] = before

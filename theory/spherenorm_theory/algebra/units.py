@@ -153,7 +153,7 @@ def refuse_shared_states(
     own = {n: x for n, x in states.items() if x.shape != weight.shape and x.numel() != 1}
     splitting = [each for each in views if count_units(each, tuple(weight.shape))]
     if own and not any(
-        all(x.shape == view.total(weight).shape for x in own.values()) for view in splitting
+        all(x.shape == view.unit_sums(weight).shape for x in own.values()) for view in splitting
     ):
         units = count_units(views[0], tuple(weight.shape))
         name, value = max(own.items(), key=lambda item: item[1].numel() not in (0, units))

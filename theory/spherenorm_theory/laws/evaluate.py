@@ -138,7 +138,7 @@ def read_units(step: Step, view: View, inputs: Inputs) -> Values:
             vectors[letter] = view.rows(value).numpy()
         elif value.numel() == 1:
             scalars[letter] = np.full(len(w), value.item())
-        elif value.shape == view.total(like).shape:
+        elif value.shape == view.unit_sums(like).shape:
             scalars[letter] = view.units(value).reshape(-1).numpy()
         if letter in scalars and letter not in step.scalars:
             vectors[letter] = np.broadcast_to(scalars[letter][:, None], w.shape)

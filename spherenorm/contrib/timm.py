@@ -1,4 +1,4 @@
-"""The library's optimizers by name in timm."""
+"""The library's recipes by name in timm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from spherenorm.optim.optimizer import RecipeOptimizer, own_class, torch_optimizer
+from spherenorm.optim.optimizer import RecipeOptimizer, builtin_class, torch_optimizer
 from spherenorm.registry import Recipe, find_recipe, recipe_names
 
 
@@ -30,7 +30,7 @@ def register_timm(*recipes: str | Recipe) -> list[str]:
 
     Example:
         >>> try:
-        ...     print(sn.optim.register_timm("adamp"))
+        ...     print(sn.contrib.register_timm("adamp"))
         ... except ModuleNotFoundError:
         ...     print(["sn-adamp"])
         ['sn-adamp']
@@ -39,33 +39,38 @@ def register_timm(*recipes: str | Recipe) -> list[str]:
         raise ModuleNotFoundError("register_timm needs timm: pip install timm", name="timm")
     from timm.optim._optim_factory import OptimInfo, default_registry
 
-    registered = []
+    names = []
     for recipe in map(find_recipe, recipes or recipe_names()):
-        cls = own_class(recipe) or torch_optimizer(recipe)
-        takes = inspect.signature(cls).parameters
-        registered.append(f"sn-{recipe.__name__.replace('_', '-').lower()}")
+        cls = builtin_class(recipe) or torch_optimizer(recipe)
+        arguments = inspect.signature(cls).parameters
+        name = f"sn-{recipe.__name__.replace('_', '-').lower()}"
+        names.append(name)
         default_registry.register(
             OptimInfo(
-                name=registered[-1],
-                opt_class=cls if "weight_decay" in takes else _undecayed(cls),
+                name=name,
+                opt_class=cls if "weight_decay" in arguments else _ignoring_zero_decay(cls),
                 description=(inspect.getdoc(recipe) or "").partition("\n")[0],
-                has_eps="eps" in takes,
-                has_momentum="momentum" in takes,
-                has_betas="betas" in takes,
+                has_eps="eps" in arguments,
+                has_momentum="momentum" in arguments,
+                has_betas="betas" in arguments,
             )
         )
-    return registered
+    return names
 
 
-def _undecayed(cls: type[RecipeOptimizer]) -> Any:
-    """The class of a recipe without weight decay, to which timm gives one all the same."""
+def _ignoring_zero_decay(cls: type[RecipeOptimizer]) -> Any:
+    """Return a function that makes optimizers of a class that has no weight decay.
 
-    def make(params: Iterable[Any], **given: Any) -> RecipeOptimizer:
-        each = [*params]
-        groups = [dict(x) for x in (each if isinstance(each[0], dict) else [{"params": each}])]
-        for options in (given, *groups):
+    timm gives every optimizer a `weight_decay`, which may only be 0 here.
+    """
+
+    def make(params: Iterable[Any], **hyper_parameters: Any) -> RecipeOptimizer:
+        params = [*params]
+        is_grouped = isinstance(params[0], dict)
+        groups = [dict(group) for group in (params if is_grouped else [{"params": params}])]
+        for options in (hyper_parameters, *groups):
             if options.pop("weight_decay", 0.0):
                 raise ValueError(f"{cls.__name__} has no weight_decay; pass 0 to timm")
-        return cls(groups, **given)
+        return cls(groups, **hyper_parameters)
 
     return make
