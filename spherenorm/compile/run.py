@@ -439,7 +439,7 @@ def _largest_difference(a: Tensor, b: Tensor) -> float:
 
 def _versions(step: WeightStep) -> list[int]:
     """Return torch's counts of writes to the arguments of a step."""
-    return [*map(write_count, step.tensors())]
+    return [write_count(x) for x in step.tensors()]
 
 
 def active_modes() -> list[str]:

@@ -95,10 +95,7 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _is_ordinary(weight: Tensor) -> bool:
-    """Return True for nearly all weights that can be stepped.
-
-    `why_not_steppable` decides on the others.
-    """
+    """Return True for nearly all weights that can be stepped; `why_not_steppable` decides."""
     grad = weight.grad
     if grad is not None and (grad.is_sparse or grad.shape != weight.shape):
         return False
@@ -226,7 +223,7 @@ def collect_groups(
     new_states: dict[Tensor, State] = {}
     for param_group, rule in zip(param_groups, rules, strict=True):
         keys = set(rule.state_keys)
-        weight_steps = []
+        steps = []
         for weight in param_group["params"]:
             grad = weight.grad
             if grad is None:
@@ -236,10 +233,8 @@ def collect_groups(
             # gets an empty dict of its own at the first step, too: checkpoints ask for it.
             if state is None or state.keys() != keys:
                 state = new_states[weight] = _extended_state(rule, weight, state or {})
-            weight_steps.append(
-                WeightStep(weight, -grad if param_group["maximize"] else grad, state)
-            )
-        groups.append(GroupStep(rule, param_group["backend"], weight_steps))
+            steps.append(WeightStep(weight, -grad if param_group["maximize"] else grad, state))
+        groups.append(GroupStep(rule, param_group["backend"], steps))
     if new_states and any(rule.needs_global_sums for rule in rules):
         _share_with_new_states(param_groups, groups, states, new_states)
     return groups, new_states
