@@ -7,7 +7,7 @@ here, once per step, and passes the sums to each `Rule.step`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,7 +60,8 @@ def sum_over_weights(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str,
 def with_shared_states(rule: Rule, states: Mapping[str, State]) -> dict[str, State]:
     """Return the states of weights, with the shared ones taken from the weight furthest ahead.
 
-    In a weight that joined late, the states that all weights share are still at their start.
+    In a weight that joined late, the states that all weights share are still at their start. The
+    result does not depend on the order of the names.
 
     Args:
         rule: the rule of all these weights.
@@ -74,13 +75,32 @@ def with_shared_states(rule: Rule, states: Mapping[str, State]) -> dict[str, Sta
         copies = {
             key: torch.stack([state[key].to(device) for state in states.values()]) for key in keys
         }
-        furthest = copies[keys[0]].argmax(0, keepdim=True)
+        furthest = index_of_furthest([*copies.values()])
         for key, values in copies.items():
             shared[key] = values.gather(0, furthest).squeeze(0)
     return {
         name: state | {key: value.to(state[key].device) for key, value in shared.items()}
         for name, state in states.items()
     }
+
+
+def index_of_furthest(shared_values: Sequence[Tensor]) -> Tensor:
+    """Return the index of the weight that is furthest ahead, of shape (1,).
+
+    The first shared state decides, since it never decreases. A weight that joined late ties with
+    the others as long as that has not moved, and then has zeros in the other shared states: the
+    weight with the largest magnitude there has taken part.
+
+    Args:
+        shared_values: for each shared state, in the order of `Rule.shared_names`, its values in all
+            weights, of shape (n_weights,).
+    """
+    first, *others = shared_values
+    is_candidate = first == first.amax(0)
+    for values in others:
+        magnitude = torch.where(is_candidate, values.abs(), -1)
+        is_candidate = is_candidate & (magnitude == magnitude.amax(0))
+    return is_candidate.to(torch.uint8).argmax(0, keepdim=True)
 
 
 def check_term(rule: Rule, name: str, term: Any) -> Tensor:

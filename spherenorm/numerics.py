@@ -337,10 +337,12 @@ def power(base: Scalar, exponent: Tensor) -> Tensor:
 
 
 def safe_divide(inner: Tensor, squared_norm: Tensor) -> Tensor:
-    """Return <w, x> / <w, w>, and 0 where w is 0.
+    """Return <w, x> / <w, w>, and the numerator itself where <w, w> is 0.
 
-    Dividing by the exact <w, w>, instead of a norm plus eps, makes a projection exact at any scale
-    of the weight at which <w, w> neither overflows nor underflows.
+    The numerator of a projection is 0 there. A caller whose numerator is not 0, such as a target
+    norm over the norm of a direction, multiplies by that direction, which is 0. The division by the
+    exact <w, w>, instead of a norm plus eps, makes a projection exact at any scale of the weight at
+    which <w, w> neither overflows nor underflows.
     """
     return inner / torch.where(squared_norm > 0, squared_norm, 1)
 

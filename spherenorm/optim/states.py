@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile import GroupStep, RuleKey, WeightStep, why_not_steppable
-from spherenorm.global_sums import sum_over_weights
+from spherenorm.global_sums import index_of_furthest, sum_over_weights
 from spherenorm.numerics import can_never_be_stepped, refuse_unless_real
 from spherenorm.optim.param_groups import NamedWeights, named_weights
 from spherenorm.registry import Bound
@@ -328,7 +328,9 @@ def reconcile_shared_states(rules_and_states: Sequence[tuple[Rule, State]]) -> N
     for rule, state in rules_and_states:
         for owner, keys in rule.shared_keys.items() if state else ():
             values = [state[key] for key in keys]
-            if owner not in furthest or values[0] > furthest[owner][0]:
+            past = furthest.setdefault(owner, values)
+            pairs = [torch.stack([x, y.to(x.device)]) for x, y in zip(past, values, strict=True)]
+            if index_of_furthest(pairs) == 1:
                 furthest[owner] = values
     for rule, state in rules_and_states:
         for owner, keys in rule.shared_keys.items() if state else ():

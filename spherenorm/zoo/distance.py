@@ -84,7 +84,7 @@ class ProdigyStep(Rule):
             "start": state["start"],
             "s": self._next_s(update, state),
             "r": r,
-            "d": torch.maximum(d, safe_divide(r, update.notes["prodigy_size"])),
+            "d": _raise_estimate(d, r, update.notes["prodigy_size"]),
             "exp_avg": m,
             "exp_avg_sq": v,
         }
@@ -193,7 +193,7 @@ class DAdaptation(Rule):
             "s": s,
             "gain": gain,
             "first_norm": first_norm,
-            "d": torch.maximum(d, safe_divide(2 * gain, s_norm)),
+            "d": _raise_estimate(d, 2 * gain, s_norm),
         }
         return update.replace(direction=direction), new_state
 
@@ -235,3 +235,14 @@ def dadapt_sgd(lr: Scalar = 1.0, momentum: Scalar = 0.9, d0: Scalar = 1e-6) -> C
 def _zero_scalar(weight: Tensor) -> Tensor:
     """Return a 0-dim zero of the accumulation dtype, on the device of the weight."""
     return torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
+
+
+def _raise_estimate(d: Tensor, numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Return max(d, numerator / denominator), and d where the denominator is 0.
+
+    The sum of |s| is 0 without any gradient so far in the weights that step, such as a fresh head
+    on a frozen body at a step size of 0. The numerator, which the body has left, says nothing then.
+    """
+    is_zero = denominator == 0
+    estimate = numerator / torch.where(is_zero, 1, denominator)
+    return torch.where(is_zero, d, torch.maximum(d, estimate))

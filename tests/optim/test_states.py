@@ -13,6 +13,8 @@ import torch
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 import spherenorm as sn
+from spherenorm.global_sums import with_shared_states
+from spherenorm.optim.states import reconcile_shared_states
 from tests.harness import ANY_WEIGHTS, ROWS, ZOO, refuses
 
 pytestmark = ANY_WEIGHTS
@@ -284,6 +286,26 @@ def test_a_second_rate_is_refused(recipe):
     torch.testing.assert_close(optimizer.state_dict()["state"], state["state"], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("backend", ["auto", "rule"])
+@pytest.mark.parametrize("silent", ["lr", "grad"])
+@pytest.mark.parametrize("recipe", SHARING)
+def test_a_step_in_which_nothing_is_measured_leaves_the_estimate(recipe, silent, backend):
+    """A frozen body, and a head that begins with a step size of 0 or a gradient of 0."""
+    body, head = torch.full((400,), 100.0, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    groups = [{"params": [body]}, {"params": [head]}]
+    optimizer = sn.torch_optimizer(recipe)(groups, backend=backend)
+    for _ in range(30):
+        body.grad = 10 * body.sign()
+        optimizer.step()
+    (before,) = distances(optimizer, [body])
+    body.grad = None
+    head.grad = torch.zeros_like(head) if silent == "grad" else torch.full_like(head, 0.1)
+    for group in optimizer.param_groups if silent == "lr" else ():
+        group["lr"] = 0.0
+    optimizer.step()
+    assert distances(optimizer, [body, head]) == [before] * 2
+
+
 @pytest.mark.parametrize("recipe", SHARING)
 def test_a_checkpoint_whose_copies_lag_is_read_at_the_furthest(recipe):
     """Earlier versions left the copies of weights without a gradient behind."""
@@ -312,6 +334,25 @@ def test_a_pure_step_shares_with_a_state_that_is_fresh(recipe):
     grads = {name: w - GOAL for name, w in now.items()}
     _, joined = f.step(rule, now, grads, joined)
     assert joined["late"]["d"] == joined["first"]["d"] > 1e-3
+
+
+@pytest.mark.parametrize("late", ["a", "z"])
+@pytest.mark.parametrize("recipe", SHARING)
+def test_the_order_of_names_does_not_decide_who_has_taken_part(recipe, late):
+    """After one step the estimate is still d0, in the late weight too."""
+    f, rule = sn.functional, sn.bind(recipe, d0=1e-3).rule
+    params = {"m": torch.ones(3)}
+    params, state = f.step(rule, params, {"m": 100 * torch.ones(3)}, f.init(rule, params))
+    new = {late: torch.ones(2)}
+    params, state = dict(sorted((params | new).items())), state | f.init(rule, new)
+    before = {key: state["m"][key] for keys in rule.shared_keys.values() for key in keys}
+    shared = with_shared_states(rule, {name: state[name] for name in params})
+    for weight in shared.values():
+        assert all(torch.equal(weight[key], value) for key, value in before.items())
+    sharing = [(rule, dict(state[name])) for name in params]
+    reconcile_shared_states(sharing)
+    for _, weight in sharing:
+        assert all(torch.equal(weight[key], value) for key, value in before.items())
 
 
 @pytest.mark.parametrize("recipe", SHARING)
