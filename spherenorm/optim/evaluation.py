@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from spherenorm.numerics import to_compute_dtype
 from spherenorm.optim.param_groups import to_plain
+from spherenorm.optim.states import extended_state
 from spherenorm.rule import Rule, State, initial_state
 from spherenorm.torch_internals import write_count
 
@@ -163,8 +164,13 @@ class EvalModeMixin(Optimizer):
         step count continue. Other optimizers have nothing to reset; a norm that `FixedNorm` holds
         stays that of the start.
 
+        The mean of all weights (`averaged` with a decay of 1) takes the present weight in the place
+        of all earlier ones: its count of steps, which other rules share, continues.
+
         Raises:
             RuntimeError: the parameters are the weights to evaluate with.
+            ValueError: a rule cannot start at a weight, such as `Muown` at a row of zeros. Nothing
+                changes then.
 
         Example:
             >>> weight = torch.tensor([3.0], requires_grad=True)
@@ -178,16 +184,23 @@ class EvalModeMixin(Optimizer):
             tensor([1.])
         """
         self.refuse_in_evaluation("reset_averages()")
+        restarted_states: list[tuple[Tensor, State, State]] = []
         for group in self.param_groups:
             rule = self.rule_of(group)
             for weight in group["params"]:
                 state = self.state.get(weight)
-                if not state or state.keys() != set(rule.state_keys):
-                    continue  # the next step starts its averages anew
+                if not state:
+                    continue
+                if state.keys() != set(rule.state_keys):
+                    # A number that was 0 at the last step has switched a rule on.
+                    state = extended_state(rule, weight.detach(), state)
                 restarted = rule.restart_averages(to_compute_dtype(weight.detach()), {**state})
-                for key, value in restarted.items():
-                    if value is not state[key]:
-                        state[key].copy_(value)
+                restarted_states.append((weight, state, restarted))
+        for weight, state, restarted in restarted_states:
+            self.state[weight] = state
+            for key, value in restarted.items():
+                if value is not state[key]:
+                    state[key].copy_(value)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -232,7 +232,7 @@ def collect_groups(
             # The keys differ if a schedule has switched a rule on or off. A rule without states
             # gets an empty dict of its own at the first step, too: checkpoints ask for it.
             if state is None or state.keys() != keys:
-                state = new_states[weight] = _extended_state(rule, weight, state or {})
+                state = new_states[weight] = extended_state(rule, weight, state or {})
             steps.append(WeightStep(weight, -grad if param_group["maximize"] else grad, state))
         groups.append(GroupStep(rule, param_group["backend"], steps))
     if new_states and any(rule.needs_global_sums for rule in rules):
@@ -240,13 +240,33 @@ def collect_groups(
     return groups, new_states
 
 
-def _extended_state(rule: Rule, weight: Tensor, old: State) -> State:
-    """Return the state of a rule: values of the old state where it has them, else initial ones."""
+def extended_state(rule: Rule, weight: Tensor, old: State) -> State:
+    """Return the state of a rule: values of the old state where it has them, else initial ones.
+
+    Raises:
+        ValueError: several rules without a name of their own have states of one name, and not as
+            many as before, so that it is unknown whose the old values are.
+    """
+    changed_keys = _numbered_keys(old) ^ _numbered_keys(rule.state_keys)
+    if old and changed_keys:
+        raise ValueError(
+            f"{type(rule).__name__}: several rules have a state of one name "
+            f"({', '.join(sorted(changed_keys))}), and a number that was 0, or is 0 now, changes "
+            "how many of them have one; give the rules a name each, as in "
+            'NormalizedUpdate(..., name="first"), so that each keeps its own state'
+        )
     # Initial values are copied, since a user's `init` may return the weight itself.
     return {
         key: old[key] if key in old else value.clone()
         for key, value in initial_state(rule, weight).items()
     }
+
+
+def _numbered_keys(keys: Iterable[str]) -> set[str]:
+    """Return the keys with a number behind another key, such as exp_avg_2 beside exp_avg."""
+    names = set(keys)
+    parts = ((key, key.rpartition("_")) for key in names)
+    return {key for key, (base, _, number) in parts if number.isdigit() and base in names}
 
 
 def with_global_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:

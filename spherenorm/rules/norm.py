@@ -407,11 +407,7 @@ class Gain(Rule):
     def init(self, weight: Tensor) -> State:
         weight = to_compute_dtype(weight)
         norm = self.view.norm(weight)
-        if self.start == "norm" and weight.numel() and has_zero(norm):
-            raise ValueError(
-                f"Gain: a unit of view {self.view} is 0, without direction; start from other "
-                "values, or give the weight another recipe"
-            )
+        self._refuse_zero_unit(weight, norm)
         if self.start == "norm":
             gain = norm.clone()
         else:
@@ -443,10 +439,19 @@ class Gain(Rule):
         state = dict(state)
         if self.start == "norm":
             norm = self.view.norm(weight)
-            state[self.buffer] = torch.where(norm > 0, norm, state[self.buffer])
+            self._refuse_zero_unit(weight, norm)
+            state[self.buffer] = norm
         v = weight / _nonzero(self._scale(state))
         state |= self.restart_child(_DIRECTION, v, state)
         return state | self.restart_child(_GAIN, state[self.buffer], state)
+
+    def _refuse_zero_unit(self, weight: Tensor, norm: Tensor) -> None:
+        """Raise ValueError if a gain that starts at the norm of a unit would start at 0."""
+        if self.start == "norm" and weight.numel() and has_zero(norm):
+            raise ValueError(
+                f"Gain: a unit of view {self.view} is 0, without direction; start from other "
+                "values, or give the weight another recipe"
+            )
 
     def _step_factor(
         self, child: int, update: Update, factor: Tensor, grad: Tensor, state: State

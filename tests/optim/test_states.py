@@ -487,3 +487,60 @@ def test_param_groups_hold_plain_numbers_in_tuples_or_lists(sequence):
     loaded = torch.load(file, weights_only=True)
     assert [group["lr"] for group in loaded["param_groups"]] == [0.0005, 0.25]
     optimizer.load_state_dict(loaded)
+
+
+@pytest.mark.parametrize("backend", ["auto", "rule"])
+def test_averages_are_reset_of_a_rule_that_a_number_has_just_switched_on(backend):
+    """Momentum leaves 0 before the reset, so that the state has no buffer yet."""
+    weight = torch.zeros(3, dtype=torch.float64)
+    optimizer = sn.torch_optimizer("averaged(sgd)")([weight], lr=0.5, backend=backend)
+    for _ in range(20):
+        weight.grad = -torch.ones_like(weight)
+        optimizer.step()
+    optimizer.param_groups[0]["momentum"] = 0.9
+    weight.clamp_(max=1)
+    optimizer.reset_averages()
+    with optimizer.evaluating():
+        assert weight.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("recipe", ["muown", "angularmuown"])
+def test_a_row_of_zeros_has_no_gain_to_restart(recipe):
+    weight = torch.randn(4, 3, dtype=torch.float64)
+    optimizer = sn.torch_optimizer(recipe)([weight], lr=0.02)
+    weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    before = {key: value.clone() for key, value in optimizer.state[weight].items()}
+    weight[1] = 0
+    with refuses("Gain", "is 0"):
+        optimizer.reset_averages()
+    torch.testing.assert_close(optimizer.state[weight], before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("backend", ["auto", "rule"])
+def test_a_rule_that_is_switched_on_does_not_take_the_state_of_another(backend):
+    """With a name each, both keep their own; without, whose a state is cannot be told."""
+
+    def steps(memory, names):
+        def two(lr=0.1, first=0.0, second=0.9):
+            units = {"first": first, "second": second}
+            rules = [
+                sn.rules.NormalizedUpdate("channel", "one", memory, name=name and key)
+                for (key, memory), name in zip(units.items(), names, strict=True)
+            ]
+            return sn.chain(rules[0], sn.rules.HeavyBall(0.5), rules[1], sn.rules.StepSize(lr))
+
+        weight = torch.ones(2, 3, dtype=torch.float64)
+        generator = torch.Generator().manual_seed(0)
+        optimizer = sn.torch_optimizer(two)([weight], first=memory, backend=backend)
+        for step in range(12):
+            if step == 6:
+                optimizer.param_groups[0]["first"] = 0.5
+            weight.grad = torch.randn(2, 3, dtype=torch.float64, generator=generator)
+            optimizer.step()
+        return optimizer.state[weight]
+
+    with refuses("squared_length", "name="):
+        steps(0.0, (None, None))
+    named, tiny = steps(0.0, ("a", "b")), steps(1e-300, ("a", "b"))
+    assert named.keys() == tiny.keys()
