@@ -51,8 +51,8 @@ def averaged(base: Rule, decay: Scalar = 0.999, start: Scalar = 0) -> Chain:
 
         a_t = decay a_{t-1} + (1 - decay) w_t;    at decay = 1 the mean of all w
 
-    `optimizer.reset_averages()` restarts it; with a decay of 1 the present weight then counts in the
-    place of all earlier ones.
+    `optimizer.reset_averages()` restarts it; with a decay of 1 the present weight then counts in
+    the place of all earlier ones.
 
     Args:
         base: a recipe, or its name.
