@@ -151,7 +151,7 @@ def imported_packages(folder):
 @pytest.mark.parametrize("package", PACKAGES)
 def test_what_a_package_imports_is_declared(package):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extra = Path(package).name.partition("_")[2]
+    extra = Path(package).name.partition("_")[2].replace("paper", "experiments")
     needs = [*project["dependencies"], *project["optional-dependencies"].get(extra, ())]
     if "spherenorm[theory]" in needs:
         needs += project["optional-dependencies"]["theory"]

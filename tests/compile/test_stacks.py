@@ -7,8 +7,12 @@ import spherenorm as sn
 from tests.harness import ROWS, gradient
 
 MATRICES = [row for row in ROWS if row.fewest == 2]
-SUMMED = "mdmuon"
-"""Its gains are sums over columns, which a stack adds in another order; all others equal bits."""
+ROUNDED = ("mdmuon", "muonsphere", "spel")
+"""Recipes whose stacks differ from single matrices by rounding; all others equal bits.
+
+The gains of `mdmuon` are sums over columns, which a stack adds in another order. Products of the
+others are batched, and on some processors torch's library rounds these otherwise than single ones.
+"""
 
 
 def steps_of(optimizer, weights, count=4):
@@ -35,7 +39,7 @@ def test_equal_matrices_step_as_each_alone(row, dtype):
     one, other = row.optimizer(together), row.optimizer(alone, backend="rule")
     steps_of(one, together)
     steps_of(other, alone)
-    off = torch.finfo(dtype).eps if str(row).startswith(SUMMED) else 0
+    off = torch.finfo(dtype).eps if str(row).startswith(ROUNDED) else 0
     for ours, theirs in zip(together, alone, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=8 * off, atol=8 * off)
         for name, value in one.state[ours].items():

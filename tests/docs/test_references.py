@@ -176,10 +176,10 @@ FOREIGN_NAMES = {
     },
     "training.md": {"waves.py"},
     "tutorial.md": {"my_optimizers.py"},
-    "spherenorm/compile/cpp/printed_pass.py": {"passN(part)"},
-    "spherenorm/optim/group.py": {"use_muon"},
+    "spherenorm/compile/code.py": {"passN(part)"},
+    "spherenorm/optim/param_groups.py": {"use_muon"},
     "spherenorm/optim/optimizer.py": {"use_muon"},
-    "spherenorm/optim/timm.py": {
+    "spherenorm/contrib/timm.py": {
         'create_optimizer_v2(model, opt="sn-adamp")',
         "param_group_fn",
     },
@@ -189,7 +189,8 @@ FOREIGN_NAMES = {
     },
     "experiments/spherenorm_paper/detection/ssd.py": {"ssd300_vgg16"},
     "experiments/spherenorm_paper/shared/imagenet.py": {"ImageFolder"},
-    "experiments/spherenorm_experiments/loop.py": {"progress.json"},  # of a run
+    "experiments/spherenorm_experiments/train.py": {"progress.json"},  # of a run
+    "experiments/spherenorm_experiments/lookup.py": {"path/to/study.py"},
     "experiments/spherenorm_experiments/runs.py": {"hyper.lr"},
     "experiments/spherenorm_experiments/tables.py": {"tabular", "booktabs"},
 }

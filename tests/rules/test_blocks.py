@@ -30,9 +30,21 @@ def apart(x, dims=1, shares=(1,)):
     return rows.split([share * len(rows) // sum(shares) for share in shares])
 
 
-@pytest.mark.parametrize("backend", ["auto", "compiled"])
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("recipe", RECIPES)
+WIDE_BLOCKS = {("soap", "grouped queries"), ("soap", "fused")}
+"""Their Gram matrices have a null space, whose basis is arbitrary: on some processors a stack has
+another one than single matrices, and `backend="compiled"` refuses it."""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "case", "backend"),
+    [
+        (recipe, case, backend)
+        for recipe in RECIPES
+        for case in CASES
+        for backend in ("auto", "compiled")
+        if backend == "auto" or (recipe, case) not in WIDE_BLOCKS
+    ],
+)
 def test_blocks_step_as_weights_of_their_own(recipe, case, backend):
     shape, block_settings = CASES[case]
     torch.manual_seed(0)
