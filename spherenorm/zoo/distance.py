@@ -243,6 +243,6 @@ def _raise_estimate(d: Tensor, numerator: Tensor, denominator: Tensor) -> Tensor
     The sum of |s| is 0 without any gradient so far in the weights that step, such as a fresh head
     on a frozen body at a step size of 0. The numerator, which the body has left, says nothing then.
     """
-    is_zero = denominator == 0
-    estimate = numerator / torch.where(is_zero, 1, denominator)
-    return torch.where(is_zero, d, torch.maximum(d, estimate))
+    is_positive = denominator > 0  # False of nan, too
+    estimate = numerator / torch.where(is_positive, denominator, 1)
+    return torch.where(is_positive, torch.maximum(d, estimate), d)
