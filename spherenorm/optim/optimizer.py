@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
@@ -34,6 +35,7 @@ from spherenorm.optim.states import (
     check_weights,
     collect_groups,
     copy_shared_states,
+    has_newcomers,
     refuse_changed_weights,
     rule_keeping_states,
     with_global_sums,
@@ -147,18 +149,24 @@ class RecipeOptimizer(EvalModeMixin):
         self.refuse_in_evaluation("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
-        rules = [self.rule_of(group) for group in self.param_groups]
-        check_gradients(self.param_groups)
-        check_shared_fields(rules)
-        with outside_inference_mode(), torch.no_grad():
-            groups, new_states = collect_groups(self.param_groups, rules, self.state)
+        self._find_sharded_weights()
+        try:
+            rules = [self.rule_of(group) for group in self.param_groups]
+            check_gradients(self.param_groups)
+            check_shared_fields(rules)
+            if has_newcomers(self.param_groups, rules, self.state):
+                self._dispatcher.agreement.check_gradients()
+            with outside_inference_mode(), torch.no_grad():
+                groups, new_states = collect_groups(self.param_groups, rules, self.state)
+        except Exception as error:
+            self._dispatcher.agreement.tell_failure(error)
         old_states = {w: self.state[w] for w in new_states if w in self.state}
         # States enter before a weight moves, since an interrupt may stop a step half-way.
         self.state.update(new_states)
         self._dispatcher.may_have_written = False
         try:
-            groups = with_global_sums(groups)
-            self._dispatcher.step(groups)
+            has_sums = any(rule.needs_global_sums for rule in rules)
+            self._dispatcher.step(groups, with_global_sums if has_sums else None)
             copy_shared_states(self.param_groups, groups, self.state)
         except BaseException as error:
             if not self._dispatcher.may_have_written:
@@ -169,6 +177,16 @@ class RecipeOptimizer(EvalModeMixin):
                 refuse_changed_weights(self.param_groups, rules, self.state, error)
             raise
         return loss
+
+    def _find_sharded_weights(self) -> None:
+        """Tell the agreement with other processes which weights it is about."""
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+
+        def names() -> dict[Any, str]:
+            named = itertools.chain.from_iterable(named_weights(self.param_groups))
+            return {weight: name for name, weight in named}
+
+        self._dispatcher.agreement.find_weights(weights, names)
 
     @functools.cached_property
     def _dispatcher(self) -> Dispatcher:

@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm.compile import GroupStep, RuleKey, WeightStep, why_not_steppable
+from spherenorm.compile import (
+    GroupStep,
+    RuleKey,
+    WeightStep,
+    is_distributed,
+    needs_whole_states,
+    shard_state,
+    why_not_steppable,
+)
 from spherenorm.global_sums import index_of_furthest, sum_over_weights
 from spherenorm.numerics import can_never_be_stepped, refuse_unless_real
 from spherenorm.optim.param_groups import NamedWeights, named_weights
@@ -69,9 +77,34 @@ def named_trial_state(name: str, weight: Tensor, rule: Rule) -> State:
         ValueError: the rule refuses the weight; the message starts with the weight's name.
     """
     try:
-        return trial_state(rule, weight.detach())
+        return trial_state_of(weight, rule)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+def trial_state_of(weight: Tensor, rule: Rule) -> State:
+    """Return the state before the first step, for a check; no other process is asked.
+
+    If it is made from a whole weight of which this process holds a part, it is zeros.
+    """
+    if not needs_whole_states(rule, weight):
+        return trial_state(rule, weight.detach())
+    whole = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+    try:
+        state = trial_state(rule, whole)
+    except (NotImplementedError, RuntimeError):  # `init` reads values
+        with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
+            whole = torch.randn(weight.shape, dtype=weight.dtype, device=weight.device)
+        state = trial_state(rule, whole)
+    return shard_state(state, weight)
+
+
+def initial_state_of(weight: Tensor, rule: Rule) -> State:
+    """Return the state before the first step; sharded weights take all processes of their mesh."""
+    if not needs_whole_states(rule, weight):
+        return initial_state(rule, weight)
+    whole = weight.detach().full_tensor()  # type: ignore[attr-defined]
+    return shard_state(initial_state(rule, whole), weight)
 
 
 def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
@@ -212,6 +245,21 @@ def _adds_states(bound: Bound, zeros: Iterable[_Zero]) -> bool:
 # The groups of a step
 
 
+def has_newcomers(
+    param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: States
+) -> bool:
+    """Return whether a sharded weight is to get new states, which takes all its processes."""
+    for param_group, rule in zip(param_groups, rules, strict=True):
+        keys = set(rule.state_keys)
+        for weight in param_group["params"]:
+            if not is_distributed(weight) or weight.grad is None:
+                continue
+            state = states.get(weight)
+            if state is None or state.keys() != keys:
+                return True
+    return False
+
+
 def collect_groups(
     param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: States
 ) -> tuple[list[GroupStep], dict[Tensor, State]]:
@@ -258,7 +306,7 @@ def extended_state(rule: Rule, weight: Tensor, old: State) -> State:
     # Initial values are copied, since a user's `init` may return the weight itself.
     return {
         key: old[key] if key in old else value.clone()
-        for key, value in initial_state(rule, weight).items()
+        for key, value in initial_state_of(weight, rule).items()
     }
 
 

@@ -311,6 +311,7 @@ class FixedSpectralNorm(Rule):
     radius: Scalar = hyper("(0, inf)", 1.0)
 
     vectors = "refuse"
+    whole = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         matrix = replicate(update.weight).flatten(1)

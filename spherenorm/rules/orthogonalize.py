@@ -162,6 +162,7 @@ class Orthogonalize(Rule):
             raise ValueError(f"Orthogonalize: steps must be a positive int, got {self.steps!r}")
 
     vectors = "refuse"
+    whole = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
@@ -231,6 +232,7 @@ class StiefelProjection(Rule):
     """
 
     vectors = "refuse"
+    whole = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         w, d = update.weight.flatten(1), update.direction.flatten(1)
