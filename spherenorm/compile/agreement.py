@@ -206,8 +206,7 @@ class MeshAgreement:
         agreed_length = len(self._agreed_weights)
         has_grad = (*has_grad, *[False] * agreed_length)[:agreed_length]
         if failure is not None:
-            text = f"{type(failure).__name__}: {failure}"
-            return Header(Status.FAILED, 0, has_grad, text)
+            return Header.of_failure(failure, has_grad)
         if list(map(id, self.weights)) != list(map(id, self._agreed_weights)):
             kinds = [(tuple(w.shape), w.dtype, w.placements) for w in self.weights]
             return Header(Status.OTHER_WEIGHTS, digest_of(kinds), has_grad)
@@ -239,7 +238,7 @@ class MeshAgreement:
     ) -> list[Tensor]:
         header = Header(Status.READY)
         if failure is not None:
-            header = Header(Status.FAILED, text=f"{type(failure).__name__}: {failure}")
+            header = Header.of_failure(failure)
         sizes_out = sizes_in = [0] * len(self.members.ranks)
         fill = None
         if route is not None:

@@ -58,6 +58,11 @@ class Header:
     has_grad: tuple[bool, ...] = ()
     text: str = ""
 
+    @classmethod
+    def of_failure(cls, error: Exception, has_grad: tuple[bool, ...] = ()) -> Header:
+        """Return the header of a process with an error."""
+        return cls(Status.FAILED, 0, has_grad, f"{type(error).__name__}: {error}")
+
     def to_bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Return the header in as many bytes as `size_of` says."""
         result = np.zeros(self.size_of(len(self.has_grad)), dtype=np.uint8)
@@ -152,6 +157,9 @@ class Members:
 
         Returns:
             The headers of all processes, and the parts that they have sent here.
+
+        Raises:
+            Exception: what `fill` has raised, once all processes have been told.
         """
         if not any(sizes_out) and not any(sizes_in):
             device = self._device_of_small_messages(device)
@@ -161,13 +169,18 @@ class Members:
         splits_out = [is_other * (head + n) for is_other, n in zip(others, sizes_out, strict=True)]
         splits_in = [is_other * (head + n) for is_other, n in zip(others, sizes_in, strict=True)]
         sent = torch.empty(sum(splits_out), dtype=torch.uint8, device=device)
-        header_bytes = torch.from_numpy(header.to_bytes()).to(device)
         messages = sent.split(splits_out)
+        failure: Exception | None = None
+        if fill is not None:
+            try:
+                fill([message[head:] for message in messages])
+            except Exception as error:  # the other processes wait for the message
+                failure = error
+                header = Header.of_failure(error, header.has_grad)
+        header_bytes = torch.from_numpy(header.to_bytes()).to(device)
         for message in messages:
             if len(message):
                 message[:head].copy_(header_bytes)
-        if fill is not None:
-            fill([message[head:] for message in messages])
         received = torch.empty(sum(splits_in), dtype=torch.uint8, device=device)
         dist.all_to_all_single(received, sent, splits_in, splits_out, group=self.group)
         messages = received.split(splits_in)
@@ -175,6 +188,8 @@ class Members:
         rows = torch.stack(heads).cpu().numpy()  # one transfer, for which a GPU waits
         headers = [Header.from_bytes(row, n_weights) for row in rows]
         headers.insert(self.index, header)
+        if failure is not None:
+            raise failure
         return headers, [message[head:] for message in messages]
 
     def _device_of_small_messages(self, device: torch.device) -> torch.device:
@@ -185,4 +200,4 @@ class Members:
 
 def view_as(part: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Return the beginning of a part of a message as a tensor."""
-    return part[: math.prod(shape) * dtype.itemsize].view(dtype).view(*shape)
+    return part[: math.prod(shape) * dtype.itemsize].view(dtype).view(tuple(shape))
