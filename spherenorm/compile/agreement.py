@@ -139,20 +139,20 @@ class MeshAgreement:
             self._raise_failures(headers, failure)
             statuses = {header.status for header in headers}
             if Status.OTHER_WEIGHTS in statuses:
-                self._require_equal(headers, "hold other sharded weights")
+                self._require_equal(headers, "holds other sharded weights than")
                 self._agreed_weights = [*self.weights]
                 self._agreed_digest = header.digest
                 self._plan, self._routes = StepPlan(), []
                 continue
             self._require_equal_gradients(headers, names)
             if Status.JOINING in statuses:
-                self._require_equal(headers, "lack the states of some weights, which others have")
+                self._require_equal(headers, "has states of other weights than")
                 return parts
             if Status.CHANGED in statuses:
                 self._require_equal(
                     headers,
-                    "step sharded weights by other paths, or with other dtypes, placements or "
-                    "states (see spherenorm.explain)",
+                    "steps sharded weights by other paths (see spherenorm.explain), or with other "
+                    "dtypes, placements or states than",
                 )
                 assert plan is not None
                 self._adopt(self._plan.joined_with(plan))
@@ -262,17 +262,14 @@ class MeshAgreement:
                 )
 
     def _require_equal(self, headers: Sequence[Header], difference: str) -> None:
-        first = headers[0]
-        others = [
-            rank
-            for rank, header in zip(self.members.ranks, headers, strict=True)
-            if (header.status, header.digest) != (first.status, first.digest)
-        ]
-        if others:
-            raise DisagreementError(
-                f"processes {', '.join(map(str, others))} {difference} than process "
-                f"{self.members.ranks[0]}; no process has moved a weight"
-            )
+        first, first_rank = headers[0], self.members.ranks[0]
+        for rank, header in zip(self.members.ranks, headers, strict=True):
+            if (header.status, header.digest) != (first.status, first.digest):
+                raise DisagreementError(
+                    f"process {rank} {difference} process {first_rank}; all processes must hold "
+                    "and step the same sharded weights by the same rules; no process has moved a "
+                    "weight"
+                )
 
     def _require_equal_gradients(self, headers: Sequence[Header], names: NamesOfWeights) -> None:
         if len({header.has_grad for header in headers}) == 1:
