@@ -20,6 +20,7 @@ from spherenorm import metrics
 from spherenorm.audit.audit import Audit, audit
 from spherenorm.audit.audited_model import unwrap
 from spherenorm.audit.roles import MATRIX_ROLES, ROLES, Role, RoleName, format_shape
+from spherenorm.audit.transfer import Factor, Growth, Policy, growths, transfer_rate
 from spherenorm.audit.verdict import Verdict
 from spherenorm.manifolds import Sphere, sphere_of
 from spherenorm.numerics import can_never_be_stepped
@@ -69,6 +70,8 @@ class Assignment:
         view: the view in which it counts as scale-invariant; None if in none.
         role: its role in the model; see `roles`.
         reason: the reason for the role and the treatment, in words.
+        growth: how it grows from the base model; None without a `transfer`.
+        factor: the factor of its learning rate from the base model to this one.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -85,6 +88,8 @@ class Assignment:
     view: str | None
     role: RoleName
     reason: str
+    growth: Growth | None = None
+    factor: float = 1.0
 
 
 class ParamGroups(GroupsOfRecipe):
@@ -97,6 +102,7 @@ class ParamGroups(GroupsOfRecipe):
         assignments: one `Assignment` for each parameter, in the model's order.
         audit: the audit from which the groups were made.
         recipe: the recipe of the groups that name none, which is the optimizer's.
+        doubts: sentences that say why the groups may be wrong.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -113,8 +119,10 @@ class ParamGroups(GroupsOfRecipe):
         audit: Audit,
         recipe: str,
         defaults: Mapping[str, Mapping[str, Any]],
+        doubts: Sequence[str] = (),
     ) -> None:
         super().__init__(groups, recipe)
+        self.doubts = (*audit.doubts, *doubts)
         self.assignments = tuple(assignments)
         self.audit = audit
         self._defaults = defaults
@@ -131,8 +139,11 @@ class ParamGroups(GroupsOfRecipe):
         return torch_optimizer(self.recipe)(self)
 
     def __str__(self) -> str:
-        rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
+        transfers = any(assignment.growth is not None for assignment in self.assignments)
+        growth_titles = ("grows", "factor") if transfers else ()
+        rows = [("parameter", "shape", "group", "role", "treatment", "view", *growth_titles, "why")]
         for assignment in self.assignments:
+            growth_cells = (str(assignment.growth or ""), f"{assignment.factor:.4g}")
             row = (
                 assignment.name,
                 format_shape(assignment.shape),
@@ -140,6 +151,7 @@ class ParamGroups(GroupsOfRecipe):
                 assignment.role,
                 assignment.treatment,
                 assignment.view or "",
+                *(growth_cells if transfers else ()),
                 assignment.reason,
             )
             rows.append(row)
@@ -149,7 +161,7 @@ class ParamGroups(GroupsOfRecipe):
             entries = {"recipe": recipe, **self._defaults.get(recipe, {}), **group}
             settings = ", ".join(f"{key}={x!r}" for key, x in entries.items() if key != "params")
             lines.append(f"group {index}: {len(group['params'])} parameters, {settings}")
-        lines.extend(f"doubtful: {doubt}" for doubt in self.audit.doubts)
+        lines.extend(f"doubtful: {doubt}" for doubt in self.doubts)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -164,6 +176,8 @@ def param_groups(
     decay: float | Mapping[Kind, float] | None = None,
     overrides: Mapping[str, Override] | None = None,
     smallest_norm: float = 0.1,
+    base: nn.Module | None = None,
+    transfer: Policy | None = None,
     **hyper_parameters: Any,
 ) -> ParamGroups:
     """Make the param_groups of a model for a recipe, from an audit of which weights are invariant.
@@ -209,6 +223,12 @@ def param_groups(
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
             are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
             tenth of it is put on a sphere.
+        base: a narrower model of the same code, at which the learning rates were tuned; its
+            parameters have the same names.
+        transfer: how a rate goes from `base` to `model`: `sn.transfer.mup("adam")`,
+            `sn.transfer.spectral()` or `sn.transfer.turn()`. Weight decay follows, so that
+            lr weight_decay stays. The printed groups show how each parameter grows and its factor.
+            A rate in `overrides` stays as it is.
         **hyper_parameters: hyper-parameters of `recipe`. Those that are not given are left open:
             the optimizer's call may give them, `sn.optim.Muon(groups, lr=1e-2)`, a preset's rate
             too.
@@ -221,7 +241,8 @@ def param_groups(
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
             override that matches nothing or does not fit; a recipe that tests for invariance and
             has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; or an
-            error of `audit`. Nothing changes then.
+            error of `audit`; `base` without `transfer`, or `transfer` without `base`; a base with other
+        parameters; a policy that refuses a recipe. Nothing changes then.
 
     Example:
         >>> layers = nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1)
@@ -239,10 +260,13 @@ def param_groups(
     parameters = dict(model.named_parameters())
     model_audit = batch if isinstance(batch, Audit) else audit(model, batch)
     decisions = make_decisions(parameters, model_audit, overrides or {})
+    growth_by_name = _growth_by_name(model, base, transfer, model_audit)
+    grows = any(str(growth) for growth in growth_by_name.values())
 
     groups: dict[Hashable, dict[str, Any]] = {}
     preset_names_by_group: dict[Hashable, frozenset[str]] = {}
     defaults = {main.name: main.defaults}
+    doubts = []
     assignments = []
     weights_on_sphere = []
     for name, weight in parameters.items():
@@ -257,6 +281,12 @@ def param_groups(
             bound, treatment, view, why = assigner.assign(weight, decision)
             given_entries = {**_decay_entry(decay, weight, view, bound), **decision.entries}
             bound = _bind_checked(bound, given_entries)
+            growth, factor = growth_by_name.get(name), Factor(1.0, "")
+            if growth is not None and transfer is not None and grows:
+                has_own_rate = "lr" in decision.entries
+                bound, factor = transfer_rate(bound, growth, transfer, has_own_rate)
+                why = f"{why}; {factor.reason}"
+                doubts += [f"{name}: {factor.doubt}"] if factor.doubt else []
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from error
         entries = {
@@ -266,7 +296,8 @@ def param_groups(
         if bound.recipe is not main.recipe:
             entries = {"recipe": bound.name, **entries}
         elif decision.recipe is None:
-            group_preset_names = preset_names.difference(given_entries)
+            fixed_names = {*given_entries, "lr"} if grows else given_entries
+            group_preset_names = preset_names.difference(fixed_names)
         defaults[bound.name] = bound.defaults
         group_key = (treatment, group_preset_names, *map(_entry_key, entries.items()))
         groups.setdefault(group_key, {"params": [], **entries})["params"].append(weight)
@@ -274,7 +305,11 @@ def param_groups(
         index = list(groups).index(group_key)
         view_name = None if view is None else str(view)
         reason = why if why.startswith(role.reason) else f"{role.reason}; {why}"
-        assignments.append(Assignment(name, shape, index, treatment, view_name, role.role, reason))
+        assignments.append(
+            Assignment(
+                name, shape, index, treatment, view_name, role.role, reason, growth, factor.value
+            )
+        )
         if treatment == "sphere" and view is not None:
             weights_on_sphere.append((weight, view))
 
@@ -282,7 +317,23 @@ def param_groups(
         _put_on_sphere(weights_on_sphere)
         _warn_of_running_statistics(model)
     groups_with_presets = [(group, preset_names_by_group[key]) for key, group in groups.items()]
-    return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults)
+    return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults, doubts)
+
+
+def _growth_by_name(
+    model: nn.Module, base: nn.Module | None, transfer: Policy | None, model_audit: Audit
+) -> dict[str, Growth]:
+    """Return how each parameter grows from the base; empty without one.
+
+    Raises:
+        ValueError: `base` or `transfer` is given alone, or the base has other parameters.
+    """
+    if (base is None) != (transfer is None):
+        given, missing = ("base", "transfer") if transfer is None else ("transfer", "base")
+        raise ValueError(f"param_groups: {given} needs {missing}, such as transfer=sn.transfer.mup")
+    if base is None:
+        return {}
+    return {x.name: x for x in growths(model, unwrap(base), model_audit.roles)}
 
 
 def _bind_recipes(
