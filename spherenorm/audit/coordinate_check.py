@@ -25,7 +25,7 @@ steps are less aligned than at a large width.
 
 @dataclass(frozen=True)
 class ModuleSlopes:
-    """How the output of one module depends on the width.
+    """Slopes that say how the output of one module depends on the width.
 
     Attributes:
         name: the module's name; "(output)" is the whole model.
@@ -48,7 +48,7 @@ class ModuleSlopes:
 
 
 class CoordinateCheck(tuple[ModuleSlopes, ...]):
-    """One `ModuleSlopes` for each module; prints as a table with a verdict.
+    """A table of `ModuleSlopes`, one for each module, with a verdict.
 
     Example:
         >>> check = CoordinateCheck([ModuleSlopes("0", 0.0, 0.0, 0.9, {32: 0.1, 64: 0.19})])
@@ -65,7 +65,7 @@ class CoordinateCheck(tuple[ModuleSlopes, ...]):
 
     @property
     def verdict(self) -> str:
-        """What the slopes say, in one sentence."""
+        """The verdict in one sentence."""
         worst = max(self, key=lambda slopes: max(abs(x) for x in _changes(slopes)))
         slope = max(_changes(worst), key=abs)
         if self.holds:
@@ -92,7 +92,8 @@ class CoordinateCheck(tuple[ModuleSlopes, ...]):
     _repr_svg_ = svg
 
     def __str__(self) -> str:
-        rows = [("module", "output, start", "change, first step", "change, last step", "")]
+        rows: list[tuple[str, ...]] = []
+        rows.append(("module", "output, start", "change, first step", "change, last step", ""))
         for slopes in self:
             cells = (slopes.start, slopes.first_change, slopes.last_change)
             note = "" if slopes.holds else "depends on the width"
@@ -180,17 +181,18 @@ def _run(
     steps: int,
 ) -> _Run:
     """Train a model for some steps on one batch, and measure the outputs of its modules."""
-    made = groups(model)
-    optimizer = made.optimizer() if isinstance(made, ParamGroups) else made
-    first, _ = _outputs(model, batch)
-    run = _Run({name: _rms(x) for name, x in first.items()}, {name: [] for name in first})
+    optimizer = groups(model)
+    if isinstance(optimizer, ParamGroups):
+        optimizer = optimizer.optimizer()
+    initial, _ = _outputs(model, batch)
+    run = _Run({name: _rms(x) for name, x in initial.items()}, {name: [] for name in initial})
     for _ in range(steps):
         optimizer.zero_grad()
         _, result = _outputs(model, batch, grad=True)
-        loss(result).backward()
+        torch.autograd.backward(loss(result))
         optimizer.step()
         now, _ = _outputs(model, batch)
-        for name, start in first.items():
+        for name, start in initial.items():
             run.changes[name].append(_rms(now[name] - start))
     for name, changes in run.changes.items():
         if not all(map(math.isfinite, changes)):
@@ -265,7 +267,7 @@ def _changes(slopes: ModuleSlopes) -> tuple[float, float]:
 
 def _draw(check: Sequence[ModuleSlopes]) -> str:
     """Draw the last changes over the width; modules whose change depends on it are orange."""
-    width, height, left, right, bottom = 520, 300, 60, 130, 36
+    width, height, margin, label_width, bottom = 520, 300, 60, 130, 36
     curves = {x.name: x.changes for x in check if min(x.changes.values()) > 0}
     logs = [math.log10(y) for curve in curves.values() for y in curve.values()] or [0.0]
     low, high = min(logs) - 0.1, max(logs) + 0.1
@@ -273,7 +275,7 @@ def _draw(check: Sequence[ModuleSlopes]) -> str:
 
     def x_of(value: int) -> float:
         share = math.log(value / widths[0]) / math.log(widths[-1] / widths[0])
-        return left + share * (width - left - right)
+        return margin + share * (width - margin - label_width)
 
     def y_of(value: float) -> float:
         share = (high - math.log10(value)) / (high - low)
@@ -281,7 +283,7 @@ def _draw(check: Sequence[ModuleSlopes]) -> str:
 
     text = 'font-family="sans-serif" font-size="11" fill="currentColor"'
     parts = [
-        f'<text x="{left - 6}" y="{y_of(10**y):.0f}" text-anchor="end" {text}>{10**y:.1e}</text>'
+        f'<text x="{margin - 6}" y="{y_of(10**y):.0f}" text-anchor="end" {text}>{10**y:.1e}</text>'
         for y in (low + 0.1, high - 0.1)
     ]
     parts += [
@@ -289,7 +291,7 @@ def _draw(check: Sequence[ModuleSlopes]) -> str:
         for w in widths
     ]
     parts.append(
-        f'<text x="{left}" y="{height - 3}" {text}>width; change of the output (rms)</text>'
+        f'<text x="{margin}" y="{height - 3}" {text}>width; change of the output (rms)</text>'
     )
     for slopes in check:
         if slopes.name not in curves:

@@ -241,8 +241,8 @@ def param_groups(
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
             override that matches nothing or does not fit; a recipe that tests for invariance and
             has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; or an
-            error of `audit`; `base` without `transfer`, or `transfer` without `base`; a base with other
-        parameters; a policy that refuses a recipe. Nothing changes then.
+            error of `audit`; `base` without `transfer`, or the reverse; a base with other
+            parameters; a policy that refuses a recipe. Nothing changes then.
 
     Example:
         >>> layers = nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1)
@@ -260,13 +260,11 @@ def param_groups(
     parameters = dict(model.named_parameters())
     model_audit = batch if isinstance(batch, Audit) else audit(model, batch)
     decisions = make_decisions(parameters, model_audit, overrides or {})
-    growth_by_name = _growth_by_name(model, base, transfer, model_audit)
-    grows = any(str(growth) for growth in growth_by_name.values())
+    transferrer = _Transferrer.between(model, base, transfer, model_audit)
 
     groups: dict[Hashable, dict[str, Any]] = {}
     preset_names_by_group: dict[Hashable, frozenset[str]] = {}
     defaults = {main.name: main.defaults}
-    doubts = []
     assignments = []
     weights_on_sphere = []
     for name, weight in parameters.items():
@@ -281,23 +279,13 @@ def param_groups(
             bound, treatment, view, why = assigner.assign(weight, decision)
             given_entries = {**_decay_entry(decay, weight, view, bound), **decision.entries}
             bound = _bind_checked(bound, given_entries)
-            growth, factor = growth_by_name.get(name), Factor(1.0, "")
-            if growth is not None and transfer is not None and grows:
-                has_own_rate = "lr" in decision.entries
-                bound, factor = transfer_rate(bound, growth, transfer, has_own_rate)
-                why = f"{why}; {factor.reason}"
-                doubts += [f"{name}: {factor.doubt}"] if factor.doubt else []
+            bound, factor = transferrer.transfer_rate(name, bound, decision)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name}: {error}") from error
-        entries = {
-            key: x for key, x in bound.hyper_parameters.items() if key in bound.explicit_names
-        }
+        entries = _explicit_entries(bound, main)
         group_preset_names = frozenset[str]()
-        if bound.recipe is not main.recipe:
-            entries = {"recipe": bound.name, **entries}
-        elif decision.recipe is None:
-            fixed_names = {*given_entries, "lr"} if grows else given_entries
-            group_preset_names = preset_names.difference(fixed_names)
+        if bound.recipe is main.recipe and decision.recipe is None:
+            group_preset_names = preset_names.difference(given_entries, transferrer.fixed_names)
         defaults[bound.name] = bound.defaults
         group_key = (treatment, group_preset_names, *map(_entry_key, entries.items()))
         groups.setdefault(group_key, {"params": [], **entries})["params"].append(weight)
@@ -305,6 +293,7 @@ def param_groups(
         index = list(groups).index(group_key)
         view_name = None if view is None else str(view)
         reason = why if why.startswith(role.reason) else f"{role.reason}; {why}"
+        growth = transferrer.growth_by_name.get(name)
         assignments.append(
             Assignment(
                 name, shape, index, treatment, view_name, role.role, reason, growth, factor.value
@@ -317,23 +306,74 @@ def param_groups(
         _put_on_sphere(weights_on_sphere)
         _warn_of_running_statistics(model)
     groups_with_presets = [(group, preset_names_by_group[key]) for key, group in groups.items()]
+    doubts = transferrer.doubts
     return ParamGroups(groups_with_presets, assignments, model_audit, main.name, defaults, doubts)
 
 
-def _growth_by_name(
-    model: nn.Module, base: nn.Module | None, transfer: Policy | None, model_audit: Audit
-) -> dict[str, Growth]:
-    """Return how each parameter grows from the base; empty without one.
+def _explicit_entries(bound: Bound, main: Bound) -> dict[str, Any]:
+    """Return the entries of a group: its recipe, unless it is the main one, and what was given."""
+    recipe_entry = {} if bound.recipe is main.recipe else {"recipe": bound.name}
+    explicit = {key: x for key, x in bound.hyper_parameters.items() if key in bound.explicit_names}
+    return {**recipe_entry, **explicit}
 
-    Raises:
-        ValueError: `base` or `transfer` is given alone, or the base has other parameters.
+
+@dataclass
+class _Transferrer:
+    """Rates from a base model to the model; without a base, or of equal widths, it changes none.
+
+    Attributes:
+        growth_by_name: how each parameter grows from the base; empty without one.
+        policy: the policy; None without a base.
+        doubts: sentences that say why rates may be wrong.
     """
-    if (base is None) != (transfer is None):
-        given, missing = ("base", "transfer") if transfer is None else ("transfer", "base")
-        raise ValueError(f"param_groups: {given} needs {missing}, such as transfer=sn.transfer.mup")
-    if base is None:
-        return {}
-    return {x.name: x for x in growths(model, unwrap(base), model_audit.roles)}
+
+    growth_by_name: Mapping[str, Growth]
+    policy: Policy | None
+    doubts: list[str] = field(default_factory=list)
+
+    @classmethod
+    def between(
+        cls, model: nn.Module, base: nn.Module | None, policy: Policy | None, model_audit: Audit
+    ) -> _Transferrer:
+        """Return the transferrer from a base to a model.
+
+        Raises:
+            ValueError: a base or a policy is given alone, or the base has other parameters.
+        """
+        if base is None and policy is None:
+            return cls({}, None)
+        if base is None or policy is None:
+            present, missing = ("transfer", "base") if base is None else ("base", "transfer")
+            raise ValueError(
+                f"param_groups: {present} needs {missing}, as in base=make_model(width=64), "
+                "transfer=sn.transfer.spectral()"
+            )
+        all_growths = growths(model, unwrap(base), model_audit.roles)
+        return cls({growth.name: growth for growth in all_growths}, policy)
+
+    @property
+    def grows(self) -> bool:
+        """True if any parameter is larger or smaller than the base's."""
+        return any(str(growth) for growth in self.growth_by_name.values())
+
+    @property
+    def fixed_names(self) -> tuple[str, ...]:
+        """The hyper-parameters that an optimizer's call cannot set for all groups at once."""
+        return ("lr",) if self.grows else ()
+
+    def transfer_rate(self, name: str, bound: Bound, decision: Decision) -> tuple[Bound, Factor]:
+        """Return a parameter's recipe at the rate of this width, and the factor of the rate.
+
+        Raises:
+            ValueError: the policy refuses the recipe.
+        """
+        if self.policy is None or not self.grows:
+            return bound, Factor(1.0, "")
+        growth = self.growth_by_name[name]
+        bound, factor = transfer_rate(bound, growth, self.policy, "lr" in decision.entries)
+        if factor.doubt:
+            self.doubts.append(f"{name}: {factor.doubt}")
+        return bound, factor
 
 
 def _bind_recipes(

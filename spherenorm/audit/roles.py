@@ -492,10 +492,11 @@ def _contracted_dims(
         return None
     if x.untyped_storage()._cdata != weight.untyped_storage()._cdata:
         return None
-    indices = _FACTOR_INDICES.get(name.removesuffix("_"), ())
-    is_left = bool(indices) and args[indices[0]] is x
-    summed = x.ndim - 1 if is_left else x.ndim - 2
-    if not indices or summed < 0:
+    indices = _FACTOR_INDICES.get(name.removesuffix("_"))
+    if indices is None:
+        return None
+    summed = x.ndim - 1 if args[indices[0]] is x else x.ndim - 2
+    if summed < 0:
         return None
     stride, extent = x.stride(summed), x.shape[summed] * x.stride(summed)
     dims = tuple(

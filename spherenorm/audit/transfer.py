@@ -14,7 +14,7 @@ Weight decay is divided by the same factor, so that lr weight_decay stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -42,7 +42,7 @@ _EXPONENT_TOLERANCE = 0.2
 
 @dataclass(frozen=True)
 class Growth:
-    """How one parameter grows from the base model to the model.
+    """Growth of one parameter from the base model to the model.
 
     Attributes:
         name, role: name of the parameter, and its role in the model; see `roles`.
@@ -85,7 +85,7 @@ class Factor(NamedTuple):
 
 
 class Policy(Protocol):
-    """What `sn.param_groups(..., transfer=)` takes: a factor for each parameter and its recipe."""
+    """A policy for `sn.param_groups(..., transfer=)`: a factor for each parameter."""
 
     def factor(self, growth: Growth, bound: Bound) -> Factor:
         """Return the factor by which the parameter's learning rate is multiplied."""
@@ -106,8 +106,8 @@ def growths(model: nn.Module, base: nn.Module, model_roles: Roles) -> list[Growt
     base_shapes = {name: tuple(weight.shape) for name, weight in base.named_parameters()}
     names = {role.name for role in model_roles}
     if names != base_shapes.keys():
-        other = sorted(names ^ base_shapes.keys())
-        raise ValueError(f"base has other parameters than the model, such as {other[0]!r}")
+        unmatched = sorted(names ^ base_shapes.keys())
+        raise ValueError(f"base has other parameters than the model, such as {unmatched[0]!r}")
     return [_growth(role, base_shapes[role.name]) for role in model_roles]
 
 
@@ -124,8 +124,8 @@ def _growth(role: Role, base_shape: tuple[int, ...]) -> Growth:
     grows = any(ratio != 1 for ratio in ratios)
     if role.role == "tied" and grows:
         raise ValueError(
-            f"{name} is an embedding and a head, whose rates grow differently: no one rate is right;"
-            " untie them, or set its rate by overrides={name: {'lr': ...}}"
+            f"{name} is an embedding and a head, whose rates grow differently: no one rate is"
+            " right; untie them, or set its rate by overrides={name: {'lr': ...}}"
         )
     if role.role == "vector":
         return Growth(name, role.role, shape, base_shape, 1.0, math.prod(ratios))
@@ -211,7 +211,7 @@ class _MeasuredPolicy:
         """Return the ratio of the sizes of a step at the base's shape and at the model's.
 
         Raises:
-            ValueError: the step is proportional to the gradient, whose size at another width is not known.
+            ValueError: the step is proportional to the gradient.
         """
         if growth.kind == "vector" or growth.role == "embedding":
             return Factor(1.0, f"{growth.kind}: entries step alike at every width", growth.doubt)
@@ -267,9 +267,10 @@ def spectral() -> Spectral:
     """Return the policy that keeps the spectral norm of a step in proportion, for any recipe.
 
     The recipe's own rule steps a matrix of the base's shape, and one of the model's, on a gradient
-    of rank one; the factor is the ratio of |dW|_2 sqrt(fan-in / fan-out). That is 1 / r_in for Adam,
-    1 for Muon, 1 / sqrt(r) for Muon scaled as AdamW's RMS. Where another measurement disagrees (a
-    norm that is held, a step that depends on earlier gradients) the groups say "doubtful".
+    of rank one; the factor is the ratio of |dW|_2 sqrt(fan-in / fan-out). That is 1 / r_in for
+    Adam, 1 for Muon, 1 / sqrt(r) for Muon scaled as AdamW's RMS. Where another measurement
+    disagrees (a norm that is held, a step that depends on earlier gradients) the groups say
+    "doubtful".
 
     Raises:
         ValueError: in `param_groups`, a recipe's step is proportional to the gradient.
@@ -493,7 +494,7 @@ def start(model: nn.Module, base: nn.Module, batch: Any) -> StartChanges:
         ValueError: see `growths`.
 
     Example:
-        >>> make = lambda width: nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 200))
+        >>> make = lambda width: nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 99))
         >>> base, model, batch = make(64), make(1024), torch.randn(8, 4)
         >>> [(x.name, x.factor) for x in start(model, base, batch)]
         [('0.weight', 1.0), ('0.bias', 1.0), ('2.weight', 0.25), ('2.bias', 4.0)]
@@ -502,48 +503,96 @@ def start(model: nn.Module, base: nn.Module, batch: Any) -> StartChanges:
 
     Source: Yang et al. 2022 (Tensor Programs V), Table 8.
     """
-    found = {growth.name: growth for growth in growths(model, base, roles(model, batch))}
-    fan_in_of_vectors = dict(_fan_in_beside_vectors(model, found))
+    growth_by_name = {growth.name: growth for growth in growths(model, base, roles(model, batch))}
     base_values = dict(base.named_parameters())
+    spreads = {
+        name: _Spread.measure(growth_by_name[name], base_values[name], weight)
+        for name, weight in model.named_parameters()
+    }
+    _pool_biases(model, spreads)
     changes = []
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            growth = found[name]
-            ratio = fan_in_of_vectors.get(name, 1.0) if growth.kind == "vector" else growth.fan_in
-            change = _start_change(growth, ratio, base_values[name], weight)
+            change = spreads[name].change()
             if change.factor != 1:
                 weight.mul_(change.factor)
             changes.append(change)
     return StartChanges(changes)
 
 
-def _fan_in_beside_vectors(
-    model: nn.Module, found: Mapping[str, Growth]
-) -> Iterator[tuple[str, float]]:
-    """Yield the names of biases, and the fan-in's ratio of the matrix in the same module."""
+@dataclass
+class _Spread:
+    """The spread of a parameter's initial values in the base and in the model.
+
+    Attributes:
+        growth: how the parameter grows.
+        base, model: standard deviations of its entries.
+        n_entries: the smaller number of entries.
+        fan_in: the ratio of the fan-in that its initialization knows; of a bias, that of the matrix
+            in its module.
+        exponent: p where its spread goes as (fan-in)^-p; nan where the fan-in does not grow.
+    """
+
+    growth: Growth
+    base: float
+    model: float
+    n_entries: int
+    fan_in: float
+    exponent: float = math.nan
+
+    @classmethod
+    def measure(cls, growth: Growth, base: Tensor, model: Tensor) -> _Spread:
+        """Return the spread of a parameter."""
+        base_spread, spread = (float(x.detach().double().std(correction=0)) for x in (base, model))
+        n_entries = min(base.numel(), model.numel())
+        measured = cls(growth, base_spread, spread, n_entries, growth.fan_in)
+        measured.estimate_exponent()
+        return measured
+
+    def estimate_exponent(self) -> None:
+        """Set the exponent from the two spreads, if the fan-in grows."""
+        if self.fan_in != 1 and self.base > 0 and self.model > 0:
+            self.exponent = math.log(self.base / self.model) / math.log(self.fan_in)
+
+    def change(self) -> StartChange:
+        """Return the factor that gives the parameter the spread that the base's implies."""
+        growth = self.growth
+        if growth.doubt:
+            return StartChange(growth.name, 1.0, f"doubtful: {growth.doubt}")
+        if self.base == 0 or self.model == 0:
+            return StartChange(growth.name, 1.0, "all entries are equal")
+        if self.fan_in == 1:
+            return StartChange(growth.name, 1.0, f"{growth.kind}: its fan-in does not grow")
+        target = {"hidden": 0.5, "output": 1.0}.get(growth.kind, 0.0)
+        nearest = min((0.0, 0.5, 1.0), key=lambda x: abs(x - self.exponent))
+        if abs(nearest - self.exponent) > _EXPONENT_TOLERANCE:
+            reason = f"doubtful: its spread goes as (fan-in)^{-self.exponent:.2f}"
+            return StartChange(growth.name, 1.0, reason)
+        reason = f"{growth.kind}: from (fan-in)^{-nearest:g} to (fan-in)^{-target:g}"
+        return StartChange(growth.name, self.fan_in ** (nearest - target), reason)
+
+
+def _pool_biases(model: nn.Module, spreads: Mapping[str, _Spread]) -> None:
+    """Give biases the fan-in of their modules' matrices, and one exponent for each class.
+
+    A bias of ten entries tells little about its own spread, but layers of one class draw theirs in
+    one way.
+    """
+    biases_by_class: dict[type[nn.Module], list[_Spread]] = {}
     for prefix, module in model.named_modules():
         names = [f"{prefix}.{name}" if prefix else name for name in module._parameters]
-        known = [found[name] for name in names if name in found]
-        ratios = {growth.fan_in for growth in known if growth.kind != "vector"}
-        if len(ratios) == 1:
-            ratio = ratios.pop()
-            yield from ((growth.name, ratio) for growth in known if growth.kind == "vector")
-
-
-def _start_change(growth: Growth, ratio: float, base: Tensor, weight: Tensor) -> StartChange:
-    """Return the factor that gives a parameter the spread that the base's implies."""
-    if growth.doubt:
-        return StartChange(growth.name, 1.0, f"doubtful: {growth.doubt}")
-    base_spread, spread = (float(x.double().std(correction=0)) for x in (base, weight))
-    if base_spread == 0 or spread == 0:
-        return StartChange(growth.name, 1.0, "all entries are equal")
-    if ratio == 1:
-        return StartChange(growth.name, 1.0, f"{growth.kind}: its fan-in does not grow")
-    target = {"hidden": 0.5, "output": 1.0}.get(growth.kind, 0.0)
-    exponent = math.log(base_spread / spread) / math.log(ratio)
-    nearest = min((0.0, 0.5, 1.0), key=lambda x: abs(x - exponent))
-    if abs(nearest - exponent) > _EXPONENT_TOLERANCE:
-        reason = f"doubtful: its spread goes as (fan-in)^{-exponent:.2f}"
-        return StartChange(growth.name, 1.0, reason)
-    reason = f"{growth.kind}: from (fan-in)^{-nearest:g} to (fan-in)^{-target:g}"
-    return StartChange(growth.name, ratio ** (nearest - target), reason)
+        members = [spreads[name] for name in names if name in spreads]
+        ratios = {x.growth.fan_in for x in members if x.growth.kind != "vector"}
+        if len(ratios) != 1:
+            continue
+        for spread in members:
+            if spread.growth.kind == "vector":
+                spread.fan_in = next(iter(ratios))
+                spread.estimate_exponent()
+                if math.isfinite(spread.exponent):
+                    biases_by_class.setdefault(type(module), []).append(spread)
+    for biases in biases_by_class.values():
+        weights = [x.n_entries * math.log(x.fan_in) ** 2 for x in biases]
+        pooled = sum(w * x.exponent for w, x in zip(weights, biases, strict=True)) / sum(weights)
+        for spread in biases:
+            spread.exponent = pooled
