@@ -92,7 +92,8 @@ class View:
         values = replicate(per_unit).flatten()
         if self.groups is None:
             return values
-        return torch.unflatten(values, 0, (self.groups, -1))[:, 0]
+        # After some steps, torch 2.9 gives the unflattened DTensor the shape of `values`.
+        return values.reshape(self.groups, -1)[:, 0]
 
     def expand(self, values: Tensor, like: Tensor) -> Tensor:
         """Reshape one value per unit, shape (units,), so that it broadcasts against `like`."""
