@@ -17,6 +17,7 @@ from spherenorm.numerics import (
     eigh,
     ema,
     ema_of_square,
+    mean,
     safe_sqrt,
     when,
 )
@@ -83,7 +84,7 @@ class RmsLimit(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
-        excess = safe_sqrt((direction * direction).mean()) / cast_like(self.longest, direction)
+        excess = safe_sqrt(mean(direction * direction)) / cast_like(self.longest, direction)
         direction = direction / torch.where(excess > 1, excess, 1)
         return update.replace(direction=direction), {}
 
@@ -105,7 +106,7 @@ class WeightRms(Rule):
     min_rms: Scalar = hyper("(0, inf)", 1e-3)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        rms = safe_sqrt((update.weight * update.weight).mean())
+        rms = safe_sqrt(mean(update.weight * update.weight))
         rms = torch.maximum(rms, cast_like(self.min_rms, rms) * torch.ones_like(rms))
         return update.replace(direction=rms * update.direction), {}
 
