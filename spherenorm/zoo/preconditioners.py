@@ -261,11 +261,11 @@ def _initial_moment(zero: Tensor, name: str) -> State:
     empty = zero.new_full((0,), 0.0)
     state = {name: empty, f"{name}_row": empty, f"{name}_col": empty}
     for key, sums in _row_and_column_sums(zero, name).items():
-        state[key] = _without_partial_sums(sums)
+        state[key] = _replicate_partial_sums(sums)
     return state
 
 
-def _without_partial_sums(x: Tensor) -> Tensor:
+def _replicate_partial_sums(x: Tensor) -> Tensor:
     """Return a sharded tensor whole if each process has only a term of a sum."""
     placements: tuple[Any, ...] = getattr(x, "placements", ())
     return replicate(x) if any(placement.is_partial() for placement in placements) else x
@@ -354,7 +354,7 @@ class EigenbasisMoments(Rule):
         return {**state, "exp_avg": x, "exp_avg_sq": x.clone(), **sides, **bases}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        x, step = _bounded_matrix(update), state[STEP_KEY]
+        x, step = _matrix_without_overflow(update), state[STEP_KEY]
         left_basis, right_basis = state["left_basis"], state["right_basis"]
         has_bases = step > 1  # The first step only computes them.
         average = torch.where(has_bases, ema(state["exp_avg"], x, self.beta1), 0)
@@ -492,7 +492,7 @@ class KroneckerRoots(Rule):
         return super().init(weight) | {"left": left_sum, "right": right_sum, **roots}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        x = _bounded_matrix(update)
+        x = _matrix_without_overflow(update)
         left_sum = _add_if_finite(state["left"], x @ x.mT)
         right_sum = _add_if_finite(state["right"], x.mT @ x)
         left_root, right_root = when(
@@ -555,7 +555,7 @@ def shampoo(
     )
 
 
-def _bounded_matrix(update: Update) -> Tensor:
+def _matrix_without_overflow(update: Update) -> Tensor:
     """Return the direction as a matrix whose Gram matrices are finite.
 
     If a product of rows would overflow, all entries are scaled by one factor: in float32, if an
