@@ -336,7 +336,7 @@ class Rule(FrozenDataclass):
             if self.needs_global_sums:
                 if global_sums is None:
                     global_sums = sum_over_weights([(self, update, state)])
-                update = update.replace(notes=_on_device(global_sums, weight.device))
+                update = update.replace(notes=_copy_sums_to(global_sums, weight.device))
             if STEP_KEY in state:
                 state = {**state, STEP_KEY: state[STEP_KEY] + 1}
             update, changes = _run_update(self, update, dict(state))
@@ -568,7 +568,7 @@ def first_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Upda
     return Update(weight, grad, grad)
 
 
-def _on_device(global_sums: Mapping[str, Tensor], device: torch.device) -> State:
+def _copy_sums_to(global_sums: Mapping[str, Tensor], device: torch.device) -> State:
     """Return a copy of the sums on the device of a weight; they may lie on another weight's."""
     return {
         name: total if total.device == device else to_accumulation_dtype(total, device)

@@ -287,7 +287,7 @@ def param_groups(
         if bound.recipe is main.recipe and decision.recipe is None:
             group_preset_names = preset_names.difference(given_entries, transferrer.fixed_names)
         defaults[bound.name] = bound.defaults
-        group_key = (treatment, group_preset_names, *map(_entry_key, entries.items()))
+        group_key = (treatment, group_preset_names, *map(_key_of_entry, entries.items()))
         groups.setdefault(group_key, {"params": [], **entries})["params"].append(weight)
         preset_names_by_group[group_key] = group_preset_names
         index = list(groups).index(group_key)
@@ -412,7 +412,7 @@ def _find_preset(name: str) -> tuple[Bound, Bound | None]:
         raise ValueError(f"{error}, nor a preset: {presets}") from None
 
 
-def _entry_key(entry: tuple[str, Any]) -> Hashable:
+def _key_of_entry(entry: tuple[str, Any]) -> Hashable:
     """Return a key of a group's entry; tensors are keyed by id, since each may change by itself."""
     name, value = entry
     return name, id(value) if isinstance(value, Tensor) else repr(value)
@@ -487,7 +487,7 @@ class Decision:
         recipe = entries.pop("recipe", None)
         decision = replace(self, entries={**self.entries, **entries})
         if recipe is not None:
-            decision = replace(decision, recipe=_without_test(_bind_checked(recipe, {})))
+            decision = replace(decision, recipe=_remove_test(_bind_checked(recipe, {})))
         if view_or_role is None:
             return decision
         if view_or_role in ROLES:
@@ -564,7 +564,7 @@ class RecipeAssigner:
     def __init__(self, main: Bound, fallback: Bound | None, smallest_norm: float) -> None:
         if not smallest_norm >= 0:
             raise ValueError(f"smallest_norm must be in [0, ∞), got {smallest_norm!r}")
-        _without_test(main)  # Raises if the test's views cannot be set.
+        _remove_test(main)  # Raises if the test's views cannot be set.
         self._main = main
         self._smallest_norm = smallest_norm
         self._is_for_matrices = _is_for_matrices(main.rule)
@@ -581,7 +581,7 @@ class RecipeAssigner:
             fallback = main
             if self._fixed_view is not None:
                 fallback = bind("sgd", lr=0.01, momentum=0.9, nesterov=True)
-        self._fallback = None if fallback is None else _without_test(fallback)
+        self._fallback = None if fallback is None else _remove_test(fallback)
         # Units that outnumber their entries cannot be orthogonal, and a term that asks for it would
         # compete with the loss for good. So an `alpha` that the user did not choose is 0 there.
         regularizes = any(isinstance(rule, OrthogonalityRegularization) for rule in rules)
@@ -712,7 +712,7 @@ def _is_for_matrices(rule: Rule) -> bool:
     return False
 
 
-def _without_test(bound: Bound) -> Bound:
+def _remove_test(bound: Bound) -> Bound:
     """Return the recipe without its test for invariance, so that it projects nothing.
 
     Raises:

@@ -419,7 +419,7 @@ def _changes_a_step(
         return False
     trajectory = _trajectory(under_test, settings)
     for value in values:
-        new_value = value if index is None else _with_entry(default, index, value)
+        new_value = value if index is None else _replace_entry(default, index, value)
         new_settings = {**settings, name: new_value}
         if new_value == default or not _is_accepted(under_test, new_settings):
             continue
@@ -430,7 +430,7 @@ def _changes_a_step(
     return False
 
 
-def _with_entry(values: Any, index: int, value: Any) -> Any:
+def _replace_entry(values: Any, index: int, value: Any) -> Any:
     """Return a tuple or list with one entry replaced."""
     return type(values)((*values[:index], value, *values[index + 1 :]))
 
@@ -488,7 +488,7 @@ def check_vmap(under_test: RecipeUnderTest) -> str:
     for weight, grad, state in cases:
         _check_batch_of_weights(under_test, weight, grad, state)
     labels = ["weights"]
-    for scalar in _scalars(under_test):
+    for scalar in _float_hyper_parameters(under_test):
         for weight, grad, state in cases:
             _check_batch_of_values(under_test, scalar, weight, grad, state)
         labels.append(scalar.label)
@@ -509,7 +509,7 @@ class _Scalar(NamedTuple):
     settings_with: Callable[[Any], dict[str, Any]]
 
 
-def _scalars(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
+def _float_hyper_parameters(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
     """Yield each float among the hyper-parameters."""
     for name, default in under_test.bound.hyper_parameters.items():
         is_sequence = isinstance(default, tuple | list)
@@ -521,7 +521,7 @@ def _scalars(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
                 value: Any, name: str = name, index: int = index, default: Any = default
             ) -> dict[str, Any]:
                 if isinstance(default, tuple | list):
-                    value = _with_entry(default, index, value)
+                    value = _replace_entry(default, index, value)
                 return {name: value}
 
             values = [0.9 * entry, 0.95 * entry, entry] if entry else [0.0, 0.01, 0.02]
