@@ -108,7 +108,7 @@ def _summary(law: NormLaw) -> Phrase:
 
 def _drift(law: NormLaw) -> sp.Expr:
     """Return 2 (1 - kappa) <w, s>, in these factors."""
-    factors = [x for x in (law.retention, Inner("w", "s")) if x != 1]
+    factors = [x for x in (*sp.Mul.make_args(law.retention), Inner("w", "s")) if x != 1]
     return sp.Mul(2, *factors, evaluate=False)
 
 

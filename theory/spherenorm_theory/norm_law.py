@@ -94,8 +94,8 @@ class NormLaw:
 
     @property
     def retention(self) -> sp.Expr:
-        """The factor 1 - kappa by which decay multiplies the weight."""
-        return 1 - self.kappa
+        """The factor 1 - kappa by which decay multiplies the weight, in its shorter form."""
+        return min(1 - self.kappa, normalize_signs(1 - self.kappa), key=sp.count_ops)
 
     @property
     def constant(self) -> bool:
@@ -476,7 +476,9 @@ def _claims_of_constant_norm(law: NormLaw) -> Iterator[Claim]:
 
 def _claims_of_drive(law: NormLaw) -> Iterator[Claim]:
     is_open, retention = bool(law.open_because), law.retention
-    drift = 0 if law.cross == 0 else sp.Mul(2, retention, cross_term[t], evaluate=False)
+    drift = sp.S.Zero
+    if law.cross != 0:
+        drift = sp.Mul(2, *sp.Mul.make_args(retention), cross_term[t], evaluate=False)
     new_norm = retention**2 * w_norm[t] ** 2 + s_norm[t] ** 2 + drift
     norm = _derived_claim(law, "the norm", w_norm[t + 1] ** 2, new_norm)
     yield replace(norm, kind=Kind.IDENTITY) if is_open else norm

@@ -89,7 +89,7 @@ def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
         if isinstance(x, tuple):
             new = tuple(map(exchange, x))
             return x if all(a is b for a, b in zip(x, new, strict=True)) else new
-        if isinstance(x, types):
+        if type(x) in types:  # a subclass may do something else
             replaced.append(x)
             return OpaqueRule(x, len(replaced) - 1)
         if not isinstance(x, Rule):

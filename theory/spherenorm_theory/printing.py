@@ -260,6 +260,9 @@ class _Text(_Formulas, StrPrinter):  # type: ignore[misc]
         function, variable, point, _ = x.args
         return f"Limit_{{{self.print(variable)}->{self.print(point)}}} ({self.print(function)})"
 
+    def _print_Mod(self, x: sp.Mod) -> str:  # noqa: N802
+        return f"({self.print(x.args[0])} mod {self.print(x.args[1])})"
+
     def _print_Abs(self, x: sp.Abs) -> str:  # noqa: N802
         return f"abs({self.print(x.args[0])})"
 
