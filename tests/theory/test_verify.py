@@ -62,10 +62,10 @@ def test_a_decision_by_the_length_of_all_units_is_no_law_of_one():
 
 
 def test_a_decay_at_some_steps_is_a_branch():
-    """Few samples of the step count hit a step with decay, and no law assumes that there is none."""
+    """Few samples of the step count hit a step with decay: no law assumes that there is none."""
     law = norm_growth(adversaries.decays_each_seventh)
-    assert "mod 7" in str(law)
-    assert law.cross != 0
+    assert "mod 7 = 0" in str(law)
+    assert law.kappa != 0
     assert law.closed_form() is None
 
 

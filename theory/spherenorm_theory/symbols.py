@@ -74,7 +74,17 @@ class Inner(sp.Symbol):  # type: ignore[misc]
         return (self.a, self.b), {}
 
 
-class Indicator(sp.Symbol):  # type: ignore[misc]
+class StepValue(sp.Symbol):  # type: ignore[misc]
+    """A number that each step decides anew: a branch of its code, or the value of a schedule.
+
+    Example:
+        >>> from spherenorm_theory import show
+        >>> show(StepValue("lr", positive=True))
+        'lr_t'
+    """
+
+
+class Indicator(StepValue):
     """A number that is 1 where a condition holds, and else 0, so that it is its own square.
 
     Example:
