@@ -150,10 +150,9 @@ def verify_against_code(law: NormLaw, claims: Sequence[Claim]) -> VerifiedDomain
     if not _agrees_at_shapes(step, views[0], [traced.shape, *other_shapes]):
         splitting = [view for view in traced.views if count_units(view, (6, 6)) > 1]
         if len(splitting) > 1:
-            raise DifferenceError(
-                f"{traced.name}: units interact: the views {' and '.join(map(str, splitting))} "
-                "split a matrix into units that cross, so that no unit moves by itself, and the "
-                "step depends on the shape of the weight"
+            raise TraceError(
+                f"{traced.name}: units interact: the rule steps rows and columns by turns (its "
+                f"views {' and '.join(map(str, splitting))} cross), so that no unit moves by itself"
             )
         raise DifferenceError(
             f"{traced.name}: the step depends on the shape of the weight: the law is that of "
