@@ -52,7 +52,7 @@ class Facts:
     hypotheses: dict[sp.Rel, str] = field(default_factory=dict)
     tests_assumed_false: list[sp.Rel] = field(default_factory=list)
     open_branches: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
-    scheduled: set[sp.Symbol] = field(default_factory=set)
+    scheduled: list[sp.Symbol] = field(default_factory=list)
 
     # Hypotheses
 
@@ -197,6 +197,8 @@ class Facts:
         """
         sign = "positive" if self.is_positive(value) else "real"
         symbol = StepValue(name, **{sign: True})
-        self.open_branches[symbol] = value
-        self.scheduled.add(symbol)
+        if self.open_branches.setdefault(symbol, value) != value:
+            raise NotImplementedError(f"the schedule of {name} has two values in one step")
+        if symbol not in self.scheduled:
+            self.scheduled.append(symbol)
         return symbol

@@ -140,7 +140,8 @@ def resolve_hyper_parameters(recipe: Recipe, hyper_parameters: Mapping[str, Any]
             raise ValueError(
                 f"{bound.name}: hyper-parameter {name!r} has no default, give a value: {name}=..."
             )
-        if are_numbers(default) and len(value if are_numbers(value) else ()) != len(default):
+        n_entries = len(value) if isinstance(value, tuple | list) else 0
+        if are_numbers(default) and n_entries != len(default):
             raise ValueError(
                 f"{bound.name}: {name} takes {len(default)} numbers, such as {default}; "
                 f"got {value!r}"

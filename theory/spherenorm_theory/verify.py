@@ -512,7 +512,7 @@ def _agrees_at_shapes(step: Step, view: View, shapes: Iterable[Shape]) -> bool:
         dims_at_defaults.add(len(shape))
         for spread in (False, True):
             with contextlib.suppress(Exception):
-                options = {"plain": True, "numbers": defaults, "spread": spread}
+                options: dict[str, Any] = {"plain": True, "numbers": defaults, "spread": spread}
                 if _differs(step, view, draw_case(step, view, shape, "any", 2, **options)):
                     return False
     return bool(dims_compared - {1})
