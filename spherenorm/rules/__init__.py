@@ -6,6 +6,7 @@ See `spherenorm.Rule` to write your own.
 from typing import TYPE_CHECKING
 
 from spherenorm.rules.adaptive import AdaptiveMoments, RootMeanSquare, UnitMoments
+from spherenorm.rules.averages import Lookahead, ScheduleFree, TrendLookahead, WeightAverage
 from spherenorm.rules.basic import CautiousMask, Sign, StepSize, UnitClip, UpdateFloor
 from spherenorm.rules.decay import (
     CoupledDecay,
@@ -24,9 +25,15 @@ from spherenorm.rules.momentum import (
     FeedbackMomentum,
     HeavyBall,
     InterpolatedAverage,
-    WeightAverage,
 )
-from spherenorm.rules.norm import FixedNorm, FixedSpectralNorm, Gain, Graft, NormalizedUpdate
+from spherenorm.rules.norm import (
+    FixedNorm,
+    FixedSpectralNorm,
+    Gain,
+    Graft,
+    GraftNorm,
+    NormalizedUpdate,
+)
 from spherenorm.rules.orthogonalize import Orthogonalize, StiefelProjection
 from spherenorm.rules.precision import LowPrecisionState, StochasticRounding
 from spherenorm.rules.projection import Centralization, RadialProjection
@@ -47,9 +54,11 @@ __all__ = [
     "FixedSpectralNorm",
     "Gain",
     "Graft",
+    "GraftNorm",
     "HeavyBall",
     "InterpolatedAverage",
     "InvarianceTest",
+    "Lookahead",
     "LowPrecisionState",
     "NormalizedUpdate",
     "OrthogonalityRegularization",
@@ -58,11 +67,13 @@ __all__ = [
     "Retraction",
     "RootMeanSquare",
     "ScaleInvarianceTest",
+    "ScheduleFree",
     "Sign",
     "StepSize",
     "StiefelProjection",
     "StochasticRounding",
     "TargetNormDecay",
+    "TrendLookahead",
     "UnitClip",
     "UnitMoments",
     "UnitSums",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from spherenorm.fields import hyper, state_name
 from spherenorm.numerics import Scalar, add_scaled, bias_correction, cast_like, ema, is_zero
@@ -182,55 +181,3 @@ class InterpolatedAverage(Rule):
         direction = ema(past_average, update.direction, self.beta1)
         average = ema(past_average, update.direction, self.beta2)
         return update.replace(direction=direction), {self.buffer: average}
-
-
-@dataclass(frozen=True)
-class WeightAverage(Rule):
-    """Average of the weights to evaluate with: a_1 = w_1, a_t = d_t a_{t-1} + (1 - d_t) w_t.
-
-    d_t is `decay`; with a decay of 1 it is (t - 1) / t, and a is the mean of all weights. The
-    average leaves out the weights of the first `start` steps, so that a decay of 1 averages the
-    tail of a run. The direction does not change.
-
-    The state holds the average up to the weight before the last step, since a rule runs before the
-    manifold moves the weight. `eval_weight` adds the present weight.
-
-    Args:
-        decay: d, in [0, 1].
-        start: the number of steps to leave out, in [0, inf).
-
-    Example:
-        >>> rule = sn.chain(sn.rules.StepSize(1.0), WeightAverage(decay=1))
-        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
-        >>> for _ in range(3):
-        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
-        >>> weight, rule.eval_weight(weight, state)
-        (tensor([3.]), tensor([2.]))
-
-    Source: Polyak & Juditsky 1992; Izmailov et al. 2018 (SWA), arXiv:1803.05407.
-    """
-
-    decay: Scalar = hyper("[0, 1]", 0.999)
-    start: Scalar = hyper("[0, inf)", 0)
-
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        return (STEP_KEY, "average")
-
-    def update(self, update: Update, state: State) -> tuple[Update, State]:
-        previous_step = state[STEP_KEY] - 1
-        return update, {"average": self._add(state["average"], update.weight, previous_step)}
-
-    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
-        return self._add(state["average"], weight, state[STEP_KEY])
-
-    def restart_averages(self, weight: Tensor, state: State) -> State:
-        return {**state, "average": weight}
-
-    def _add(self, average: Tensor, weight: Tensor, step: Tensor) -> Tensor:
-        """Return the average with the weight after a step; up to `start`, the weight itself."""
-        n_averaged = (step - self.start).clamp(min=1)
-        mean_decay = (n_averaged - 1) / n_averaged
-        decay = 0 * n_averaged + self.decay
-        ema_decay = torch.where(n_averaged > 1, decay, 0 * decay)
-        return ema(average, weight, torch.where(decay == 1, mean_decay, ema_decay))

@@ -185,17 +185,24 @@ def check_acts(under_test: RecipeUnderTest) -> str:
     return ", ".join(labels) or "no numbers"
 
 
-def _unused_by_design(under_test: RecipeUnderTest) -> tuple[str, ...]:
-    """Return the names in `UNUSED_BY_DESIGN` of the recipe, and of the recipes that it wraps."""
-    recipe = under_test.bound.recipe
-    names = UNUSED_BY_DESIGN.get(recipe, ())
-    while call := wrapper_call(recipe):
-        recipe = call.inner
-        names += UNUSED_BY_DESIGN.get(recipe, ())
-        if "weight_decay" not in under_test.bound.hyper_parameters:
-            # The wrapper steps the recipe without weight decay, of which wd_ratio is a factor.
-            names += ("wd_ratio",)
-    return names
+def _unused_by_design(under_test: RecipeUnderTest) -> set[str]:
+    """Return the hyper-parameters without effect in a recipe, and in the recipes that it wraps."""
+    unused: set[str] = set()
+    recipes = [under_test.bound.recipe]
+    for recipe in recipes:
+        unused.update(UNUSED_BY_DESIGN.get(recipe, ()))
+        call = wrapper_call(recipe)
+        if call is not None:
+            recipes.extend(call.inners)
+            if "weight_decay" in call.fixed_names:
+                # The wrapper steps a recipe without weight decay, of which wd_ratio is a factor.
+                unused.add("wd_ratio")
+    # A wrapped recipe has them with a prefix: base_eps, length_eps.
+    return {
+        name
+        for name in under_test.bound.hyper_parameters
+        if any(name == x or name.endswith(f"_{x}") for x in unused)
+    }
 
 
 def _other_values(default: Any) -> list[Any]:

@@ -411,6 +411,8 @@ class PostStepDecay(Rule):
     rule: Rule
     share: Scalar = hyper("[0, inf)")
 
+    ends = True
+
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         shrinks = update.weight * update.direction > 0
         child_update, new_state = self.update_child(0, update, state)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from spherenorm import rules as r
+from spherenorm import wrappers
 from spherenorm.fields import Interval, check_number, hyper, view
 from spherenorm.numerics import (
     Scalar,
@@ -20,6 +21,7 @@ from spherenorm.numerics import (
     safe_sqrt,
     without_overflow,
 )
+from spherenorm.recipes import adamw, lion
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
 from spherenorm.views import View, ViewLike
@@ -597,12 +599,7 @@ def cautious_adamw(
 
     `spherenorm code cautious_adamw` prints it as plain torch.
     """
-    return chain(
-        r.AdaptiveMoments(*betas, eps=eps),
-        r.CautiousMask(),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
+    return wrappers.cautious(adamw)(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
 @recipe
@@ -630,13 +627,7 @@ def cautious_lion(
 
     `spherenorm code cautious_lion` prints it as plain torch.
     """
-    return chain(
-        r.InterpolatedAverage(*betas),
-        r.Sign(),
-        r.CautiousMask(),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
-    )
+    return wrappers.cautious(lion)(lr=lr, betas=betas, weight_decay=weight_decay)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from spherenorm.rules.averages import Lookahead, ScheduleFree, TrendLookahead
 from spherenorm.support import unknown_attribute
-from spherenorm.zoo.averages import (
-    Lookahead,
-    ScheduleFree,
-    SlowGradient,
-    TrendLookahead,
-    WeightedSum,
-)
+from spherenorm.zoo.averages import SlowGradient, WeightedSum
 from spherenorm.zoo.distance import DAdaptation, ProdigyStep
 from spherenorm.zoo.matrices import Alternate, NuclearNorm, PostStepDecay, RmsLength
 from spherenorm.zoo.moments import (
