@@ -6,7 +6,6 @@ See `spherenorm.Rule` to write your own.
 from typing import TYPE_CHECKING
 
 from spherenorm.rules.adaptive import AdaptiveMoments, RootMeanSquare, UnitMoments
-from spherenorm.rules.averages import Lookahead, ScheduleFree, TrendLookahead, WeightAverage
 from spherenorm.rules.basic import CautiousMask, Sign, StepSize, UnitClip, UpdateFloor
 from spherenorm.rules.decay import (
     CoupledDecay,
@@ -25,6 +24,10 @@ from spherenorm.rules.momentum import (
     FeedbackMomentum,
     HeavyBall,
     InterpolatedAverage,
+    Lookahead,
+    ScheduleFree,
+    TrendLookahead,
+    WeightAverage,
 )
 from spherenorm.rules.norm import (
     FixedNorm,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from spherenorm.rules.averages import Lookahead, ScheduleFree, TrendLookahead
+from spherenorm.rules.momentum import Lookahead, ScheduleFree, TrendLookahead
 from spherenorm.support import unknown_attribute
 from spherenorm.zoo.averages import SlowGradient, WeightedSum
 from spherenorm.zoo.distance import DAdaptation, ProdigyStep

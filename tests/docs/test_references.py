@@ -179,7 +179,7 @@ FOREIGN_NAMES = {
     "spherenorm/compile/code.py": {"passN(part)"},
     "spherenorm/optim/param_groups.py": {"use_muon"},
     "spherenorm/optim/optimizer.py": {"use_muon"},
-    "spherenorm/contrib/timm.py": {
+    "spherenorm/contrib/__init__.py": {
         'create_optimizer_v2(model, opt="sn-adamp")',
         "param_group_fn",
     },
