@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from spherenorm.fields import hyper, state_name
 from spherenorm.numerics import (
