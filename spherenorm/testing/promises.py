@@ -8,6 +8,7 @@ and gradients of several kinds to step a recipe with.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import multiprocessing
 import socket
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
@@ -47,6 +49,8 @@ FLOAT32_ROUNDING = 1e-4
 """Relative rounding of a float32 step."""
 N_STEPS_TO_ACT = 2 * N_STEPS
 """Steps that show a number which acts from the second step on, or every few steps."""
+MIN_ENTRIES_OF_ENDS = 12
+"""Entries of a weight at which no other result has the values of w - d by chance."""
 MIN_ACTION = 1e-9
 """Smallest change that counts, relative to a weight's largest entry: less is rounding."""
 UNUSED_BY_DESIGN: dict[Recipe, tuple[str, ...]] = {sgdp: ("eps",)}
@@ -478,6 +482,82 @@ def _check_moves_nothing(under_test: RecipeUnderTest, settings: dict[str, Any]) 
         assert difference is None, f"lr = 0{suffix} moves a weight: {difference}"
 
 
+def check_ends(under_test: RecipeUnderTest) -> str:
+    """Check that each rule which computes where the step ends, w - d, declares it."""
+    for weight, grad, state in under_test.after_one_step():
+        if weight.numel() < MIN_ENTRIES_OF_ENDS:
+            continue
+        rule = under_test.make_rule()
+        with (
+            _record_updates(rule) as records,
+            error_context(f"a step of shape {tuple(weight.shape)}"),
+        ):
+            rule.step(weight, grad, state)
+        for record in records:
+            is_declared = any(part.ends for part in record.rule.walk())
+            assert is_declared or not record.computes_end(), (
+                f"{type(record.rule).__name__} computes where the step ends, w - d, which a rule "
+                "behind it may change; declare ends = True in the class"
+            )
+    names = {type(part).__name__ for part in under_test.make_rule().walk() if part.ends}
+    return f"{', '.join(sorted(names)) or 'no rule'} sets or reads where the step ends"
+
+
+class _UpdateRecord(NamedTuple):
+    """A call of `update`, with the results of its operations that have the weight's size."""
+
+    rule: Rule
+    before: Update
+    after: Update
+    results: list[Tensor]
+
+    def computes_end(self) -> bool:
+        """Return True if a result is w - d, d the direction before or after the rule."""
+        weight = self.before.weight.flatten()
+        for update in (self.before, self.after):
+            end = weight - update.direction.flatten()
+            tolerance = ROUNDING * end.abs().max()
+            if (weight - end).abs().max() <= tolerance:
+                continue  # The weight itself has the values of such an end.
+            if any((x.flatten() - end).abs().max() <= tolerance for x in self.results):
+                return True
+        return False
+
+
+@contextlib.contextmanager
+def _record_updates(rule: Rule) -> Iterator[list[_UpdateRecord]]:
+    """Record the updates of a rule and of its children, inner ones first."""
+    records: list[_UpdateRecord] = []
+
+    def wrap(update_method: Callable[..., Any]) -> Callable[..., Any]:
+        def recording(part: Rule, update: Update, state: State) -> Any:
+            with _ResultsMode(update.weight.numel()) as mode:
+                new_update, new_state = update_method(part, update, state)
+            records.append(_UpdateRecord(part, update, new_update, mode.results))
+            return new_update, new_state
+
+        return recording
+
+    with _patched({(type(part), "update"): wrap for part in rule.walk()}):
+        yield records
+
+
+class _ResultsMode(TorchDispatchMode):
+    """Keeps copies of the floating results of operations that have some number of entries."""
+
+    def __init__(self, n_entries: int) -> None:
+        super().__init__()
+        self.n_entries = n_entries
+        self.results: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        is_float = isinstance(result, Tensor) and result.is_floating_point()
+        if is_float and result.numel() == self.n_entries:
+            self.results.append(result.clone())
+        return result
+
+
 def _is_accepted(under_test: RecipeUnderTest, settings: dict[str, Any]) -> bool:
     try:
         under_test.make_rule(**settings)
@@ -754,13 +834,31 @@ def record_writes(rule: Rule) -> Iterator[list[str]]:
     methods: set[tuple[type, str]] = {(type(rule.manifold), "move")}
     for part in rule.walk():
         methods |= {(type(part), name) for name in RECORDED_ARGUMENTS if name != "move"}
-    originals = [(cls, name, vars(cls).get(name)) for cls, name in methods]
-    for cls, name, _ in originals:
-        setattr(cls, name, _wrap_method(getattr(cls, name), name, writes))
-    try:
+    wraps = {
+        (cls, name): functools.partial(_wrap_method, name=name, writes=writes)
+        for cls, name in methods
+    }
+    with _patched(wraps):
         yield writes
+
+
+@contextlib.contextmanager
+def _patched(
+    wraps: Mapping[tuple[type, str], Callable[[Callable[..., Any]], Callable[..., Any]]],
+) -> Iterator[None]:
+    """Replace methods of classes while the context is open.
+
+    Args:
+        wraps: functions from a method to its replacement, by the class and the method's name.
+    """
+    originals = {(cls, name): vars(cls).get(name) for cls, name in wraps}
+    methods = {(cls, name): getattr(cls, name) for cls, name in wraps}
+    for (cls, name), wrap in wraps.items():
+        setattr(cls, name, wrap(methods[cls, name]))
+    try:
+        yield
     finally:
-        for cls, name, original in originals:
+        for (cls, name), original in originals.items():
             if original is None:  # The class inherits the method.
                 delattr(cls, name)
             else:
