@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -109,11 +109,21 @@ def _refuse_nothing(rule: Rule) -> None:
     """Return None: a wrapper takes every rule by default."""
 
 
+@overload
+def wrapper(function: Callable[..., Rule]) -> Callable[..., Recipe]: ...
+
+
+@overload
+def wrapper(
+    *, refuses: Callable[[Rule], str | None]
+) -> Callable[[Callable[..., Rule]], Callable[..., Recipe]]: ...
+
+
 def wrapper(
     function: Callable[..., Rule] | None = None,
     *,
     refuses: Callable[[Rule], str | None] = _refuse_nothing,
-) -> Any:
+) -> Callable[..., Any]:
     """Turn a function of a rule into a function of recipes, and register it.
 
         @wrapper
@@ -129,7 +139,7 @@ def wrapper(
     without a default is the inner recipe's hyper-parameter of that name, and both get its value.
 
     Further parameters that are annotated as `Rule` take further recipes: "graft(muon, adamw)". The
-    names of their hyper-parameters then start with that of the parameter, as in `length_betas`.
+    names of their hyper-parameters then start with that of the parameter: length_betas, say.
 
     Args:
         function: takes the inner recipe's rule, rules of further recipes, and hyper-parameters by

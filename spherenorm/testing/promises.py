@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
@@ -29,7 +28,7 @@ from spherenorm.recipes import sgdp
 from spherenorm.registry import Bound, Recipe, wrapper_call
 from spherenorm.rule import Chain, InPlaceError, Rule, State, Update, trial_state
 from spherenorm.support import signature_of
-from spherenorm.torch_internals import pytree
+from spherenorm.torch_internals import TorchDispatchMode, pytree
 from spherenorm.views import View
 
 SHAPES = ((4, 3), (3, 5), (3, 2, 2, 2), (5,), (), (1, 4), (0, 3))
@@ -542,11 +541,11 @@ def _record_updates(rule: Rule) -> Iterator[list[_UpdateRecord]]:
         yield records
 
 
-class _ResultsMode(TorchDispatchMode):
+class _ResultsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps copies of the floating results of operations that have some number of entries."""
 
     def __init__(self, n_entries: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.n_entries = n_entries
         self.results: list[Tensor] = []
 

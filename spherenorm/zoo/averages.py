@@ -249,7 +249,7 @@ def grokfast(
 @recipe
 def schedulefree_sgd(
     lr: Scalar = 1.0, momentum: Scalar = 0.9, weight_decay: Scalar = 0.0, power: Scalar = 0.0
-) -> Chain:
+) -> Rule:
     """Schedule-free SGD: an average x of the iterates z takes the place of a schedule.
 
         z <- z - lr (g + weight_decay y),
@@ -342,7 +342,7 @@ def schedulefree_adamc(
     weight_decay: Scalar = 0.0,
     momentum: Scalar = 0.9,
     power: Scalar = 0.0,
-) -> Chain:
+) -> Rule:
     """Schedule-free AdamC: Adam with momentum, decay by lr^2, and an average x of the iterates z.
 
         m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
@@ -391,7 +391,7 @@ def lookahead_adamw(
     weight_decay: Scalar = 1e-2,
     alpha: Scalar = 0.5,
     every: int = 5,
-) -> Chain:
+) -> Rule:
     """Lookahead around AdamW: after every k-th step, go back a part of the way.
 
         m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
@@ -435,7 +435,7 @@ def emanesterov_adamw(
     weight_decay: Scalar = 1e-2,
     lookahead: Scalar = 0.5,
     memory: Scalar = 0.9,
-) -> Chain:
+) -> Rule:
     """EMA-Nesterov around AdamW: gradients are taken ahead of the weight, along its trend.
 
         m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,

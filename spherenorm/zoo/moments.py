@@ -575,7 +575,7 @@ def cautious_adamw(
     betas: tuple[Scalar, Scalar] = (0.9, 0.999),
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 0.0,
-) -> Chain:
+) -> Rule:
     """Cautious AdamW: entries whose step and gradient disagree do not move, the others move more.
 
         m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
@@ -605,7 +605,7 @@ def cautious_adamw(
 @recipe
 def cautious_lion(
     lr: Scalar = 1e-4, betas: tuple[Scalar, Scalar] = (0.9, 0.99), weight_decay: Scalar = 0.0
-) -> Chain:
+) -> Rule:
     """Cautious Lion: entries whose step and gradient disagree do not move, the others move more.
 
         u = sign(beta1 m + (1 - beta1) g),    m <- beta2 m + (1 - beta2) g,
