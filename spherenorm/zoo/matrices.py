@@ -16,7 +16,7 @@ from spherenorm.numerics import (
 from spherenorm.recipes.matrix import muonh, orthogonal_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
-from spherenorm.rules.orthogonalize import ADAMW_STEP_RMS
+from spherenorm.rules.orthogonalize import ADAMW_STEP_RMS, Coefficients
 from spherenorm.views import ViewLike
 
 POSITIVE = Interval.parse("(0, inf)")
@@ -36,7 +36,7 @@ def muoneq(
     momentum: Scalar = 0.95,
     weight_decay: Scalar = 0.1,
     nesterov: bool = False,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
     view: ViewLike = "channel",
 ) -> Chain:
@@ -53,7 +53,7 @@ def muoneq(
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         nesterov: take (1 - momentum) G + momentum M for M in O.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
         view: "channel" equilibrates rows (R, the paper's default), "dim=1" columns (C).
 
@@ -84,7 +84,7 @@ def muon2(
     eps: Scalar = 1e-10,
     weight_decay: Scalar = 0.0,
     nesterov: bool = True,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     scale: str = "original",
     precision: str = "weight",
 ) -> Chain:
@@ -104,7 +104,7 @@ def muon2(
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         nesterov: take (1 - beta1) G + beta1 M for M, as in modded-nanogpt.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         scale: factor by the shape of the matrix: "original" is sqrt(max(1, m / n)),
             "match_rms_adamw" 0.2 sqrt(max(m, n)), "spectral" sqrt(m / n); or "aspect" or
             "none". The paper's scale is "spectral".
@@ -162,7 +162,7 @@ def adamuon(
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 1e-2,
     nesterov: bool = True,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """AdaMuon: Muon of signs, divided by a second moment, at the length of AdamW's steps.
@@ -180,7 +180,7 @@ def adamuon(
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         nesterov: take (1 - momentum) G + momentum M for M in O.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
@@ -236,7 +236,7 @@ def polargrad(
     lr: Scalar = 1e-3,
     momentum: Scalar = 0.95,
     weight_decay: Scalar = 0.0,
-    coefficients: str = "plain",
+    coefficients: Coefficients = "plain",
     precision: str = "weight",
 ) -> Chain:
     """PolarGrad: Muon whose step is scaled by the nuclear norm of the momentum.
@@ -251,7 +251,7 @@ def polargrad(
         momentum: decay rate of the average M, in [0, 1).
         weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
@@ -428,7 +428,7 @@ def rowfloor_muon(
     weight_decay: Scalar = 0.025,
     floor: Scalar = 0.3825,
     outward: Scalar = 0.5,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """Muon with a radial brake, a floor for each row, and cautious decay after the norm is set.
@@ -449,7 +449,7 @@ def rowfloor_muon(
         floor: the smallest |D_i| / |W_i|, in (0, inf).
         outward: the share of a radial part that lengthens the weight to keep, in [0, 1].
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Example:
@@ -480,7 +480,7 @@ def hyperp(
     batch: Scalar = 2.0**21,
     momentum: Scalar = 0.95,
     nesterov: bool = True,
-    coefficients: str = "original",
+    coefficients: Coefficients = "original",
     precision: str = "weight",
 ) -> Chain:
     """MuonH with HyperP's rate for a model's depth, a run's tokens and its batch.
@@ -501,7 +501,7 @@ def hyperp(
         momentum: decay rate of the average M, in [0, 1).
         nesterov: orthogonalize (1 - momentum) G + momentum M; False takes M.
         coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
-            "polar_express", "cans", "deepseek" or "plain"; see `rules.Orthogonalize`.
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
         precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
 
     Raises:
