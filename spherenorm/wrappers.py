@@ -11,8 +11,9 @@ weight decay. The other hyper-parameters of the recipe are hyper-parameters of t
 that both have is one hyper-parameter if the defaults agree; otherwise the recipe's is called
 `base_view`, say.
 
-`cautious`, `schedulefree`, `lookahead`, `emanesterov` and `graft` need a recipe whose rules leave
-open where the step ends (`Rule.ends`), and so go inside a hyperball: "hyperball(cautious(adamw))".
+`cautious`, `schedulefree`, `gpa`, `lookahead`, `emanesterov` and `graft` need a recipe whose rules
+leave open where the step ends (`Rule.ends`), and so go inside a hyperball:
+"hyperball(cautious(adamw))".
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
     "blocks",
     "cautious",
     "emanesterov",
+    "gpa",
     "graft",
     "hyperball",
     "lookahead",
@@ -338,6 +340,33 @@ def schedulefree(base: Rule, lr: Scalar, interpolation: Scalar = 0.9, power: Sca
     Source: Defazio et al. 2024, arXiv:2405.15682.
     """
     return chain(base, r.ScheduleFree(interpolation, lr, power))
+
+
+@wrapper(refuses=_why_ended)
+def gpa(base: Rule, interpolation: Scalar = 0.7, memory: Scalar = 0.9967) -> Chain:
+    """Step z by any optimizer with gradients at y, and evaluate at an exponential average x of z:
+
+        z <- z - d(y),    x <- memory x + (1 - memory) z,
+        y <- (1 - interpolation) z + interpolation x,
+
+    d the step of the recipe, with its rate and decay. This is generalized primal averaging, which
+    makes each step smooth that DiLoCo of one worker takes every k steps: memory = 0.9967 stands for
+    k = 32, 0.9869 for k = 8. Evaluate with `eval_weight`, and call `optimizer.reset_averages()`
+    after writing into the parameters.
+
+    Args:
+        base: a recipe, or its name.
+        interpolation: where y lies between z and x, in [0, 1].
+        memory: decay rate of x, in [0, 1).
+
+    Example:
+        >>> rule, weight = gpa("sgd")(lr=1.0, interpolation=0.5, memory=0.5), torch.zeros(1)
+        >>> rule.step(weight, torch.tensor([-1.0]), rule.init(weight))[0]  # z = 1, x = 0.5
+        tensor([0.7500])
+
+    Source: Defazio et al. 2025, arXiv:2512.17131, with the decay of the release.
+    """
+    return chain(base, r.PrimalAverage(interpolation, memory))
 
 
 @wrapper(refuses=_why_ended)

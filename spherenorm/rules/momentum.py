@@ -1,7 +1,8 @@
 """Momentum and averages: rules that remember directions or weights of earlier steps.
 
-`WeightAverage` averages weights beside the steps. `ScheduleFree`, `Lookahead` and `TrendLookahead`
-also set where a step ends: they stand last in a chain, after the step size, and need flat space.
+`WeightAverage` averages weights beside the steps. `ScheduleFree`, `PrimalAverage`, `Lookahead` and
+`TrendLookahead` also set where a step ends: they stand last in a chain, after the step size, and
+need flat space.
 """
 
 from __future__ import annotations
@@ -305,6 +306,55 @@ class ScheduleFree(Rule):
     def restart_averages(self, weight: Tensor, state: State) -> State:
         zeros = {key: torch.zeros_like(state[key]) for key in ("largest_lr", "share_sum")}
         return {**state, "z": weight, "x": weight, **zeros}
+
+
+@dataclass(frozen=True)
+class PrimalAverage(Rule):
+    """Step z, take gradients at y, and evaluate at an exponential average x of the iterates z:
+
+        z_t = z_{t-1} - d_t,    x_t = gamma x_{t-1} + (1 - gamma) z_t,
+        y_t = (1 - beta) z_t + beta x_t.
+
+    The model holds y. With beta = gamma this is Nesterov's momentum in its primal form;
+    `ScheduleFree` has a plain mean in place of the exponential one.
+
+    Args:
+        beta: where y lies between z and x, in [0, 1].
+        gamma: decay rate of x, in [0, 1).
+
+    Example:
+        >>> rule = sn.chain(sn.rules.StepSize(1.0), PrimalAverage(0.5, 0.5))
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(2):
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> weight, state["z"], state["x"]
+        (tensor([1.6250]), tensor([2.]), tensor([1.2500]))
+
+    Source: Defazio et al. 2025 (Generalized Primal Averaging), arXiv:2512.17131.
+    """
+
+    beta: Scalar = hyper("[0, 1]")
+    gamma: Scalar = hyper("[0, 1)")
+
+    ends = True
+
+    state_names = ("z", "x")
+
+    def init(self, weight: Tensor) -> State:
+        return super().init(weight) | {"z": weight, "x": weight}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        z = state["z"] - update.direction
+        x = ema(state["x"], z, self.gamma)
+        y = ema(z, x, 1 - self.beta)
+        return update.replace(direction=update.weight - y), {"z": z, "x": x}
+
+    def eval_weight(self, weight: Tensor, state: State) -> Tensor:
+        """Return x."""
+        return state["x"]
+
+    def restart_averages(self, weight: Tensor, state: State) -> State:
+        return {**state, "z": weight, "x": weight}
 
 
 @dataclass(frozen=True)

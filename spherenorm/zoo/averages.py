@@ -384,6 +384,52 @@ def schedulefree_adamc(
 
 
 @recipe
+def gpa_adamw(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+    interpolation: Scalar = 0.7,
+    memory: Scalar = 0.9967,
+) -> Rule:
+    """Generalized primal averaging of AdamW: an exponential average x of the iterates z.
+
+        m <- beta1 m + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2,
+        u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps),
+        z <- z - lr (u + weight_decay y),    x <- memory x + (1 - memory) z,
+        y <- (1 - interpolation) z + interpolation x.
+
+    The model holds y, at which the gradient is taken; evaluate with `eval_weight`, which is x.
+    Call `optimizer.reset_averages()` after writing into the parameters. `"gpa(muon)"` does the same
+    to Muon.
+
+    Start with lr = 0.01, betas (0.9, 0.999) (measured).
+
+    Args:
+        lr: learning rate, in [0, inf).
+        betas: decay rates of m and v, each in [0, 1).
+        eps: added to the root of v, in [0, inf).
+        weight_decay: factor of y in the step, in [0, inf).
+        interpolation: mu_y of the paper, where y lies between z and x, in [0, 1].
+        memory: mu_x of the paper, the decay rate of x, in [0, 1).
+
+    Example:
+        >>> rule, weight = gpa_adamw(lr=1.0, memory=0.5), torch.zeros(1)
+        >>> state = rule.init(weight)
+        >>> for _ in range(2):  # z is 1, then 2
+        ...     weight, state = rule.step(weight, torch.tensor([-1.0]), state)
+        >>> rule.eval_weight(weight, state)
+        tensor([1.2500])
+
+    Source: Defazio et al. 2025, arXiv:2512.17131; facebookresearch/optimizers, gpa_adamw.py.
+
+    `spherenorm code gpa_adamw` prints it as plain torch.
+    """
+    adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    return wrappers.gpa(adamw)(**adam, interpolation=interpolation, memory=memory)
+
+
+@recipe
 def lookahead_adamw(
     lr: Scalar = 1e-3,
     betas: tuple[Scalar, Scalar] = (0.9, 0.999),

@@ -17,9 +17,10 @@ from spherenorm.recipes.matrix import muonh, orthogonal_momentum
 from spherenorm.registry import recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule, State, Update, chain
 from spherenorm.rules.orthogonalize import ADAMW_STEP_RMS, Coefficients
-from spherenorm.views import ViewLike
+from spherenorm.views import View, ViewLike
 
 POSITIVE = Interval.parse("(0, inf)")
+ROWS = View(0)
 REFERENCE_DEPTH = 8
 """The number of layers for which the `lr` of `hyperp` is best."""
 REFERENCE_TOKENS = 9.5e9
@@ -200,6 +201,109 @@ def adamuon(
         r.Orthogonalize(coefficients, precision=precision),
         r.RootMeanSquare(momentum, eps),
         RmsLength(ADAMW_STEP_RMS),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@dataclass(frozen=True)
+class SelectedMomentum(Rule):
+    """Let only the largest rows of the momentum pass, and let these alone decay:
+
+        M <- M + D,    direction = M in the k rows of the largest sums of |M_ij|, 0 elsewhere,
+        M <- decay M in these rows.
+
+    k = ceil(fraction m). A matrix with more rows than columns is selected by columns. A
+    convolution is a matrix of shape (out, rest).
+
+    Args:
+        fraction: the share of rows that pass, in (0, 1].
+        decay: the factor of a momentum that has passed, in [0, 1).
+
+    Raises:
+        ValueError: on `init`, if the weight has fewer than two dimensions.
+
+    Example:
+        >>> rule = SelectedMomentum(fraction=0.5, decay=0.5)
+        >>> weight, grad = torch.zeros(2, 2), torch.tensor([[1.0, -1.0], [3.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))
+        (tensor([[ 0.,  0.],
+                [-3.,  0.]]), {'momentum': tensor([[ 1.0000, -1.0000],
+                [ 1.5000,  0.0000]])})
+
+    Source: Ahn et al. 2025 (Dion2), arXiv:2512.16928; microsoft/dion.
+    """
+
+    fraction: Scalar = hyper("(0, 1]", 0.25)
+    decay: Scalar = hyper("[0, 1)", 0.95)
+
+    state_names = ("momentum",)
+
+    vectors = "refuse"
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        momentum = state["momentum"] + update.direction
+        rows = ROWS.rows(momentum)
+        along_rows = rows.shape[0] <= rows.shape[1]
+        sums = rows.abs().sum(1 if along_rows else 0, keepdim=True)
+        size = sums.numel()
+        # The rank of a sum among all, 0 for the largest.
+        rank = sums.flatten().argsort(descending=True).argsort().reshape(sums.shape)
+        passes = rank < self.fraction * size  # The number of ranks below x is ceil(x).
+        selected = torch.where(passes, rows, 0)
+        decayed = torch.where(passes, cast_like(self.decay, rows) * rows, rows)
+        direction = ROWS.from_rows(selected, update.weight)
+        return update.replace(direction=direction), {"momentum": ROWS.from_rows(decayed, momentum)}
+
+
+@recipe
+def dion2(
+    lr: Scalar = 0.01,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.01,
+    fraction: Scalar = 0.25,
+    coefficients: Coefficients = "polar_express",
+    scale: str = "spectral",
+    precision: str = "weight",
+) -> Chain:
+    """Dion2: Muon of the largest rows of the momentum, while the other rows wait and grow.
+
+        M <- M + G,    S = the ceil(fraction m) rows of M with the largest sums of |M_ij|,
+        W <- W - lr (scale NS(M_S) in the rows S + weight_decay W),    M_S <- momentum M_S,
+
+    NS a Newton-Schulz iteration. A matrix with more rows than columns is selected by columns. The
+    step is the release's for a matrix that lies in one process. It saves no time here, since
+    NS runs on the whole matrix, whose other rows are 0.
+
+    Start with lr = 0.02, momentum 0.95 (measured).
+
+    Args:
+        lr: learning rate, in [0, inf).
+        momentum: factor of the rows of M that have stepped, in [0, 1).
+        weight_decay: decoupled decay, in [0, inf); w loses lr weight_decay w per step.
+        fraction: the share of rows that step, in (0, 1].
+        coefficients: table of the Newton-Schulz iteration: "original" (Muon's), "quintic",
+            "polar_express", "cans", "deepseek", "plain", or triples; see `rules.Orthogonalize`.
+        scale: factor by the shape of the matrix: "spectral" is sqrt(m / n), "original"
+            sqrt(max(1, m / n)), "match_rms_adamw" 0.2 sqrt(max(m, n)); or "aspect" or "none".
+        precision: dtype of the iteration: "weight" (that of the step), "float32" or "bfloat16".
+
+    Example:
+        >>> rule, weight = dion2(lr=0.1, weight_decay=0.0, fraction=0.5), torch.zeros(2, 2)
+        >>> state, grad = rule.init(weight), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> for _ in range(2):  # the momentum of the second row is 4, that of the first 5.85
+        ...     weight, state = rule.step(weight, grad, state)
+        >>> weight.round(decimals=3)
+        tensor([[ 0.0000, -0.2000],
+                [ 0.0000,  0.0000]])
+
+    Source: Ahn et al. 2025, arXiv:2512.16928; microsoft/dion, dion2.py, of whole matrices.
+
+    `spherenorm code dion2` prints it as plain torch.
+    """
+    return chain(
+        SelectedMomentum(fraction, momentum),
+        r.Orthogonalize(coefficients, scale=scale, precision=precision),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )

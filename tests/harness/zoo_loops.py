@@ -7,6 +7,7 @@ import math
 import torch
 
 from tests.harness.loops import (
+    SCALES,
     adam,
     heavy_ball,
     hyperball,
@@ -96,6 +97,19 @@ def schedulefree_adamc(
         return z - lr * lr * weight_decay * y - lr * direction(g)
 
     return schedule_free(w, None, step, momentum, power)
+
+
+def gpa_adamw(
+    w, *, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, interpolation=0.7, memory=0.9967
+):
+    """As released, which knows x from y and z."""
+    y, z, direction = w, w, adam(betas, eps)
+    while True:
+        g, lr = yield y
+        u = direction(g) + weight_decay * y
+        y = memory * y + (1 - memory) * z + lr * (interpolation * memory - 1) * u
+        z = z - lr * u
+        x = (y - (1 - interpolation) * z) / interpolation  # noqa: F841  (read by tests)
 
 
 def lookahead_adamw(w, *, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, alpha=0.5, every=5):
@@ -366,6 +380,32 @@ def soap(w, *, weight_decay=1e-2, **settings):
     while True:
         g, lr = yield w
         w = w - lr * (direction(g) + weight_decay * w)
+
+
+def dion2(
+    w,
+    *,
+    momentum=0.95,
+    weight_decay=0.01,
+    fraction=0.25,
+    coefficients="polar_express",
+    scale="spectral",
+):
+    """As released, of one matrix: the selected rows alone are orthogonalized."""
+    m, n = w.flatten(1).shape
+    M = torch.zeros(m, n).double()
+    while True:
+        g, lr = yield w
+        M = M + g.flatten(1)
+        side = M if m <= n else M.T
+        indices = side.abs().sum(1).topk(math.ceil(fraction * len(side))).indices
+        rows = side[indices]
+        factor = torch.zeros_like(side)
+        factor[indices] = SCALES[scale](m, n) * orthogonal(rows, coefficients)
+        side = side.clone()
+        side[indices] = momentum * rows
+        M, factor = (side, factor) if m <= n else (side.T, factor.T)
+        w = w - lr * (factor.reshape(w.shape) + weight_decay * w)
 
 
 def power(x, exponent):

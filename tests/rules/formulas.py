@@ -132,6 +132,12 @@ def schedule_free(h, beta, lr, power=0.0):
     return h.w - (1 - beta) * z - beta * x
 
 
+def primal_average(h, beta, gamma):
+    zs = h.ws[0] - np.cumsum(h.ds, axis=0)
+    x = gamma ** len(zs) * h.ws[0] + average(zs, gamma)
+    return h.w - (1 - beta) * zs[-1] - beta * x
+
+
 def gone_back(h, alpha, every):
     slow = end = h.ws[0]
     for t, (w, d) in enumerate(zip(h.ws, h.ds, strict=True)):
@@ -204,6 +210,7 @@ FORMS = {
     "ScheduleFree": whole(
         r.ScheduleFree, schedule_free, {"beta": 0.7, "lr": 0.3},
         {"beta": 0.7, "lr": 0.3, "power": 1.5}, ends=True),
+    "PrimalAverage": whole(r.PrimalAverage, primal_average, {"beta": 0.7, "gamma": 0.8}, ends=True),
     "Lookahead": whole(r.Lookahead, gone_back, {"alpha": 0.3, "every": 2}, ends=True),
     "TrendLookahead": whole(r.TrendLookahead, ahead, {"beta": 0.5, "gamma": 0.8}, ends=True),
     "RadialProjection": unit(
