@@ -164,6 +164,7 @@ def has_word(path, name):
 
 
 FOREIGN_NAMES = {
+    "README.md": {"my_sgdp().step(weight, grad, state)"},
     "architecture.md": {"spherenorm.commands"},
     "divergences.md": {
         *("HyperBallAdamW", "RadialBrakeHook", "emerging_optimizers"),
