@@ -158,6 +158,14 @@ def outside_inference_mode() -> AbstractContextManager[Any]:
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NO_CHANGE
 
 
+def default_device() -> torch.device:
+    """Return the device on which torch makes tensors that name none."""
+    try:
+        return torch.get_default_device()
+    except AttributeError:  # torch 2.9 raises it after `torch.set_default_device(None)`
+        return torch.device("cpu")
+
+
 def to_accumulation_dtype(x: Tensor, device: torch.device) -> Tensor:
     """Return `x` on `device`, in the `accumulation_dtype` of that device."""
     dtype = accumulation_dtype(device)
