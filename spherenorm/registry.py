@@ -338,11 +338,16 @@ def _order_remedy(call: WrapperCall, index: int) -> str:
         for outer_name in reversed(outer_names):
             candidate = candidate and _build_if_accepted(outer_name, candidate)
         if candidate:
-            names = " and ".join(outer_names)
-            return f"put {names} around {call.wrapper_name}: {name_of(candidate)}"
+            names = [*outer_names, call.wrapper_name]
+            order = f"{'('.join(names)}(...{')' * len(names)}"
+            return f"put {' and '.join(outer_names)} around {call.wrapper_name}: {order}"
     outermost = wrapper_call(call.inners[index])
-    other = outermost.wrapper_name if outermost else name_of(call.inners[index])
-    return f"{call.wrapper_name} and {other} do not combine"
+    if outermost is not None:
+        return f"{call.wrapper_name} and {outermost.wrapper_name} do not combine"
+    other = name_of(call.inners[index])
+    return (
+        f"{call.wrapper_name} and {other} do not combine: take a recipe without one, such as adamw"
+    )
 
 
 def _build_if_accepted(wrapper_name: str, *inners: Recipe) -> Recipe | None:

@@ -378,15 +378,15 @@ def test_a_changed_recipe_keeps_the_promises(name, promise):
 @pytest.mark.parametrize(
     ("name", "ending", "remedy"),
     [
-        ("cautious(hyperball(adamw))", "FixedNorm", "hyperball(cautious(adamw))"),
-        ("graft(hyperball(muon), adamw)", "FixedNorm", "hyperball(graft(muon, adamw))"),
-        ("graft(muon, hyperball(adamw))", "FixedNorm", "hyperball(graft(muon, adamw))"),
+        ("cautious(hyperball(adamw))", "FixedNorm", "hyperball(cautious(...))"),
+        ("graft(hyperball(muon), adamw)", "FixedNorm", "hyperball(graft(...))"),
+        ("graft(muon, hyperball(adamw))", "FixedNorm", "hyperball(graft(...))"),
         ("schedulefree(hyperball(adamw))", "FixedNorm", "do not combine"),
         ("lookahead(hyperball(adamw))", "FixedNorm", "do not combine"),
         ("emanesterov(hyperball(adamw))", "FixedNorm", "do not combine"),
-        ("cautious(schedulefree(adamw))", "ScheduleFree", "schedulefree(cautious(adamw))"),
+        ("cautious(schedulefree(adamw))", "ScheduleFree", "schedulefree(cautious(...))"),
         ("cautious(averaged(hyperball(adamw)))", "FixedNorm",
-         "averaged(hyperball(cautious(adamw)))"),
+         "averaged(hyperball(cautious(...)))"),
         ("lookahead(averaged(adamw))", "WeightAverage", "lookahead and averaged do not combine"),
         ("lookahead(schedulefree(adamw))", "ScheduleFree", "do not combine"),
         ("hyperball(lookahead(adamw))", "Lookahead", "hyperball and lookahead do not combine"),
@@ -399,7 +399,8 @@ def test_what_a_wrapper_would_undo_is_refused_with_the_order_that_works(name, en
     with refuses(name, ending, remedy):
         sn.bind(name).rule  # noqa: B018
     if remedy.endswith(")"):
-        assert sn.bind(remedy).rule
+        inner = "muon, adamw" if "graft" in remedy else "adamw"
+        assert sn.bind(remedy.replace("...", inner)).rule
 
 
 def test_a_rule_that_ends_a_step_declares_it():
