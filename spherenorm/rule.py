@@ -174,6 +174,9 @@ class Rule(FrozenDataclass):
     """Step weights of fewer than two dimensions, skip them, or refuse them."""
     needs_flat_space: ClassVar[bool] = False
     """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
+    ends: ClassVar[bool] = False
+    """True if the rule sets or reads where the step ends, w - d, so that it is wrong before a rule
+    that changes the direction."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -183,6 +183,7 @@ class StochasticRounding(Rule):
     """
 
     needs_flat_space = True
+    ends = True
 
     seed: Scalar = hyper("[0, inf)", 0)
 
