@@ -13,14 +13,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
 from spherenorm.annotations import annotated_names
-from spherenorm.fields import FrozenDataclass, cached_property, views_of
+from spherenorm.fields import FrozenDataclass, cached_property, check_fields, views_of
 from spherenorm.global_sums import check_term, sum_over_weights
 from spherenorm.manifolds import EUCLIDEAN, Manifold, check_shape, weight_warnings
 from spherenorm.numerics import (
@@ -34,6 +34,7 @@ from spherenorm.numerics import (
     to_compute_dtype,
     without_autocast,
 )
+from spherenorm.schedule import is_scheduled, value_at
 from spherenorm.support import did_you_mean
 
 if TYPE_CHECKING:
@@ -236,8 +237,7 @@ class Rule(FrozenDataclass):
         for index in range(len(self.children)):
             state |= self.init_child(index, weight)
         if STEP_KEY in self.state_keys:
-            count = torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
-            state = {STEP_KEY: count, **state}
+            state = {STEP_KEY: _zero_count(weight), **state}
         return state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -281,8 +281,9 @@ class Rule(FrozenDataclass):
             >>> weight, rule.eval_weight(weight, state)  # the mean of 0.5 and 0
             (tensor([0.]), tensor([0.2500]))
         """
-        for index, child in enumerate(self.children):
-            weight = child.eval_weight(weight, self.child_state(index, state, weight))
+        rule = self.at_last_step(state)
+        for index, child in enumerate(rule.children):
+            weight = child.eval_weight(weight, rule.child_state(index, state, weight))
         return weight
 
     def restart_averages(self, weight: Tensor, state: State) -> State:
@@ -297,9 +298,10 @@ class Rule(FrozenDataclass):
             >>> rule.restart_averages(torch.tensor([5.0]), state)["z"]
             tensor([5.])
         """
+        rule = self.at_last_step(state)
         new_state = dict(state)
-        for index in range(len(self.children)):
-            new_state |= self.restart_child(index, weight, state)
+        for index in range(len(rule.children)):
+            new_state |= rule.restart_child(index, weight, state)
         return new_state
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
@@ -334,16 +336,17 @@ class Rule(FrozenDataclass):
         """
         update = first_update(self, weight, grad, state)
         with without_autocast(weight.device):
-            if self.needs_global_sums:
+            rule = self.at_next_step(state)
+            if rule.needs_global_sums:
                 if global_sums is None:
-                    global_sums = sum_over_weights([(self, update, state)])
+                    global_sums = sum_over_weights([(rule, update, state)])
                 update = update.replace(notes=_on_device(global_sums, weight.device))
             if STEP_KEY in state:
                 state = {**state, STEP_KEY: state[STEP_KEY] + 1}
-            update, changes = _run_update(self, update, dict(state))
+            update, changes = _run_update(rule, update, dict(state))
             new_state = {**state, **changes}
-            tangents = {key: new_state[key] for key in self.tangent_keys}
-            new_weight, new_tangents = self.manifold.move(update.weight, update.direction, tangents)
+            tangents = {key: new_state[key] for key in rule.tangent_keys}
+            new_weight, new_tangents = rule.manifold.move(update.weight, update.direction, tangents)
             for key, value in new_tangents.items():
                 new_state[key] = cast_like_checked(new_state[key], value, "a tangent vector", key)
             for key, value in new_state.items():
@@ -353,6 +356,57 @@ class Rule(FrozenDataclass):
             if new_weight.dtype is not weight.dtype:
                 new_weight = new_weight.to(weight.dtype)
         return new_weight, new_state
+
+    # Schedules among the hyper-parameters
+
+    @cached_property
+    def is_scheduled(self) -> bool:
+        """True if a hyper-parameter of this rule or of a rule inside it is a schedule."""
+        if any(is_scheduled(getattr(self, item.name)) for item in fields(self)):
+            return True
+        return any(child.is_scheduled for child in self.children)
+
+    def at(self, t: Scalar) -> Self:
+        """Return the rule of step t, with numbers in the place of schedules.
+
+        `step` does so at the step count of the weight, and an optimizer at the one of the
+        param_group.
+
+        Args:
+            t: the step, from 1: a number, or a tensor, whose values are not checked.
+
+        Raises:
+            ValueError: a hyper-parameter is outside its interval at step t.
+
+        Example:
+            >>> rule = sn.chain(sn.rules.StepSize(sn.schedule.cosine(1.0, steps=4)))
+            >>> rule.at(3).rules
+            (StepSize(lr=0.5),)
+        """
+        if not self.is_scheduled:
+            return self
+        values = {}
+        for item in fields(self):
+            is_ordinary = item.metadata.get("zero_is_ordinary", False)
+            values[item.name] = _field_at(getattr(self, item.name), t, is_ordinary)
+        if is_compiling():
+            return dataclasses.replace(self, **values)
+        copy = object.__new__(type(self))
+        for name, value in self.__dict__.items():
+            if not isinstance(getattr(type(self), name, None), cached_property):
+                copy.__dict__[name] = value
+        copy.__dict__.update(values)
+        if not isinstance(t, Tensor):
+            check_fields(copy)
+        return copy
+
+    def at_next_step(self, state: State) -> Self:
+        """Return the rule of the step that follows a state; see `at`."""
+        return self.at(state[STEP_KEY] + 1) if self.is_scheduled else self
+
+    def at_last_step(self, state: State) -> Self:
+        """Return the rule of the step that led to a state; see `at`."""
+        return self.at(state[STEP_KEY].clamp(min=1)) if self.is_scheduled else self
 
     # Children, numbered in the order of the fields
 
@@ -417,6 +471,8 @@ class Rule(FrozenDataclass):
         keys = [*names]
         for child_keys in self.child_keys:
             keys.extend(child_keys.values())
+        if self.is_scheduled:
+            keys.append(STEP_KEY)
         unique = dict.fromkeys(keys)  # children share "step"
         return tuple(sorted(unique, key=lambda key: key != STEP_KEY))
 
@@ -549,6 +605,25 @@ def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
 # Parts of a step
 
 
+def _zero_count(weight: Tensor) -> Tensor:
+    """Return the step count before the first step of a weight."""
+    return torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
+
+
+def _field_at(value: Any, t: Scalar, zero_is_ordinary: bool) -> Any:
+    """Return the value of a field at step t: numbers for schedules, rules at t for rules."""
+    if isinstance(value, Rule):
+        return value.at(t)
+    if type(value) in (tuple, list):
+        return type(value)(_field_at(item, t, zero_is_ordinary) for item in value)
+    number = value_at(value, t)
+    if number is not value and not isinstance(number, Tensor) and not zero_is_ordinary:
+        if number == 0:
+            # At a Python number 0 the rule may lack a state that it has at all other steps.
+            return torch.zeros((), dtype=torch.float64, device="cpu")
+    return number
+
+
 def first_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:
     """Check the arguments of `Rule.step`, and return the update that the first rule receives."""
     refuse_unless_real(weight, "weight")
@@ -632,6 +707,8 @@ def initial_state(rule: Rule, weight: Tensor) -> State:
     weight = to_compute_dtype(weight)
     with without_autocast(weight.device):
         state = rule.init(weight)
+    if rule.is_scheduled and STEP_KEY not in state:
+        state = {STEP_KEY: _zero_count(weight), **state}  # an `init` of a user knows of no schedule
     if state.keys() != set(rule.state_keys):
         keys = sorted(rule.state_keys)
         raise TypeError(f"{type(rule).__name__}: init returns {sorted(state)} instead of {keys}")

@@ -86,7 +86,9 @@ def step(
             for name, weight in params.items()
         }
         state = with_shared_states(rule, {name: state[name] for name in params})
-        global_sums = sum_over_weights((rule, updates[name], state[name]) for name in params)
+        global_sums = sum_over_weights(
+            (rule.at_next_step(state[name]), updates[name], state[name]) for name in params
+        )
     new_params, new_state = {}, {}
     for name, weight in params.items():
         new_weight, new_weight_state = rule.step(weight, grads[name], state[name], global_sums)
