@@ -129,6 +129,18 @@ class Schedule:
 
     def __call__(self, t: Scalar) -> Scalar:
         """Return the value at step t: a number if t and the numbers of the schedule are such."""
+        if isinstance(t, Tensor):
+            return self.evaluate(t)
+        # A step asks for a number several times: to check it, to use it, to show it.
+        last_t, last_value = self.__dict__.get("_last", (None, None))
+        if t != last_t:
+            last_value = self.evaluate(float(t))
+            if not isinstance(last_value, Tensor):
+                object.__setattr__(self, "_last", (t, last_value))
+        return last_value  # type: ignore[return-value]
+
+    def evaluate(self, t: Scalar) -> Scalar:
+        """Return the value at step t; see `__call__`."""
         raise NotImplementedError
 
     def extreme_times(self) -> Times:
@@ -229,7 +241,7 @@ class Knots(Schedule):
                     f"in {self.times}; do its parts take more steps than there are?"
                 )
 
-    def __call__(self, t: Scalar) -> Scalar:
+    def evaluate(self, t: Scalar) -> Scalar:
         value = self.values[0] + 0 * t
         for i, shape in enumerate(self.shapes):
             share = _SHAPES[shape](_progress(t, self.times[i], self.times[i + 1]))
@@ -261,7 +273,7 @@ class Combination(Schedule):
             if not isinstance(value, Schedule):
                 object.__setattr__(self, name, _check_number(value, "factors"))
 
-    def __call__(self, t: Scalar) -> Scalar:
+    def evaluate(self, t: Scalar) -> Scalar:
         left, right = (
             side(t) if isinstance(side, Schedule) else side for side in (self.left, self.right)
         )
@@ -284,7 +296,7 @@ class OfFunction(Schedule):
 
     function: Callable[[Tensor], Any]
 
-    def __call__(self, t: Scalar) -> Scalar:
+    def evaluate(self, t: Scalar) -> Scalar:
         if isinstance(t, Tensor):
             return self._evaluate(t)
         value = self._evaluate(torch.tensor(t, dtype=torch.float64, device="cpu"))

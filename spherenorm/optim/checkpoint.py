@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from spherenorm.optim.param_groups import bind_and_check_group, named_weights, recipe_named
+from spherenorm.optim.schedules import load_schedules, next_step
 from spherenorm.optim.states import (
     dtype_and_shape,
     named_trial_state,
@@ -107,7 +108,9 @@ def _adapt_group(
     entries = {name: value for name, value in saved.items() if name not in ignored}
     group = {**present, **copy.deepcopy(entries)}
     states = [_without_none(state) for state in states]
-    rule = rule_keeping_states(bind_and_check_group(recipe, group), states)
+    load_schedules(group, saved, present, states, names)
+    bound = bind_and_check_group(recipe, group)
+    rule = rule_keeping_states(bound, states, next_step(group))
     if saved_recipe is not None:
         saved_keys = rule_keeping_states(saved_recipe, states).state_keys
         if set(saved_keys) != set(rule.state_keys):

@@ -146,14 +146,14 @@ def _refuse_flattened(name: str, weight: Tensor) -> None:
 # States that stay when a hyper-parameter becomes 0
 
 
-def rule_keeping_states(bound: Bound, states: Iterable[State]) -> Rule:
-    """Return the rule of `bound`, with the states that the weights have already.
+def rule_keeping_states(bound: Bound, states: Iterable[State], t: int = 1) -> Rule:
+    """Return the rule of `bound` at step t, with the states that the weights have already.
 
     A recipe may leave a rule, or a rule a state, out at the Python number 0 (SGD without momentum
     has no buffer). Where a weight has that state from earlier steps, the 0 becomes a 0-dim tensor,
     which leaves nothing out: the state goes on as at any other small number.
     """
-    rule = bound.rule
+    rule = bound.rule.at(t)
     rule_keys = set(rule.state_keys)
     key_sets = {frozenset(state) for state in states if not rule_keys.issuperset(state)}
     if not key_sets:
@@ -162,7 +162,7 @@ def rule_keeping_states(bound: Bound, states: Iterable[State]) -> Rule:
     best = rule
     for count in range(1, len(zeros) + 1):
         for some_zeros in itertools.combinations(zeros, count):
-            candidate = _with_tensor_zeros(bound, some_zeros).rule
+            candidate = _with_tensor_zeros(bound, some_zeros).rule.at(t)
             fits = any(keys >= set(candidate.state_keys) for keys in key_sets)
             if fits and len(candidate.state_keys) > len(best.state_keys):
                 best = candidate
