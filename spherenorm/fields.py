@@ -17,7 +17,7 @@ import functools
 import math
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Real
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -376,14 +376,20 @@ def _has_generated_init(cls: type) -> bool:
     return code is not None and code.co_filename == "<string>"
 
 
-def check_fields(instance: Any) -> None:
+def check_fields(instance: Any, names: Collection[str] | None = None) -> None:
     """Check the fields of a frozen dataclass, and convert numbers and views.
+
+    Args:
+        instance: the dataclass.
+        names: the fields to check; None for all.
 
     Raises:
         TypeError, ValueError: with the class, the field, the value and what the field allows.
     """
     cls = type(instance)
     for name, kind, allowed, allows_none in _field_checks(cls):
+        if names is not None and name not in names:
+            continue
         value = getattr(instance, name)
         if value is None and allows_none:
             continue

@@ -34,7 +34,7 @@ from spherenorm.numerics import (
     to_compute_dtype,
     without_autocast,
 )
-from spherenorm.schedule import is_scheduled, value_at
+from spherenorm.schedule import Schedule, is_scheduled
 from spherenorm.support import did_you_mean
 
 if TYPE_CHECKING:
@@ -385,20 +385,50 @@ class Rule(FrozenDataclass):
         """
         if not self.is_scheduled:
             return self
-        values = {}
-        for item in fields(self):
-            is_ordinary = item.metadata.get("zero_is_ordinary", False)
-            values[item.name] = _field_at(getattr(self, item.name), t, is_ordinary)
         if is_compiling():
+            values = {item.name: _value_at(getattr(self, item.name), t) for item in fields(self)}
             return dataclasses.replace(self, **values)
         copy = object.__new__(type(self))
-        for name, value in self.__dict__.items():
-            if not isinstance(getattr(type(self), name, None), cached_property):
-                copy.__dict__[name] = value
-        copy.__dict__.update(values)
+        copy.__dict__.update(self._unscheduled_attributes)
+        for name, zero_is_ordinary in self._scheduled_fields.items():
+            copy.__dict__[name] = _value_at(getattr(self, name), t, zero_is_ordinary)
         if not isinstance(t, Tensor):
-            check_fields(copy)
+            check_fields(copy, self._scheduled_fields)
+        if not self._keys_at_a_step:
+            self._keys_at_a_step.update({name: getattr(copy, name) for name in _KEY_PROPERTIES})
+        copy.__dict__.update(self._keys_at_a_step)
         return copy
+
+    @cached_property
+    def _scheduled_fields(self) -> dict[str, bool]:
+        """For each field with a schedule inside, whether a rule computes with 0 as with others."""
+        result = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            parts = value if type(value) is tuple else (value,)
+            has_scheduled_rule = any(isinstance(x, Rule) and x.is_scheduled for x in parts)
+            if has_scheduled_rule or is_scheduled(value):
+                result[item.name] = item.metadata.get("zero_is_ordinary", False)
+        return result
+
+    @cached_property
+    def _unscheduled_attributes(self) -> dict[str, Any]:
+        """The attributes that are the same at all steps."""
+        scheduled_names = self._scheduled_fields
+        attributes = {name: x for name, x in vars(self).items() if name not in scheduled_names}
+        for name in list(attributes):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del attributes[name]
+        return {**attributes, "is_scheduled": False}
+
+    @cached_property
+    def _keys_at_a_step(self) -> dict[str, Any]:
+        """The keys of the rule at a step, by property; `at` computes them once.
+
+        They are the same at all steps: `state_names` cannot depend on the numbers of a schedule,
+        which refuses comparisons, and a 0 is a tensor.
+        """
+        return {}
 
     def at_next_step(self, state: State) -> Self:
         """Return the rule of the step that follows a state; see `at`."""
@@ -610,18 +640,26 @@ def _zero_count(weight: Tensor) -> Tensor:
     return torch.zeros((), dtype=accumulation_dtype(weight.device), device=weight.device)
 
 
-def _field_at(value: Any, t: Scalar, zero_is_ordinary: bool) -> Any:
+_KEY_PROPERTIES = (
+    *("state_keys", "tangent_keys", "shared_keys", "child_keys"),
+    *("needs_global_sums", "has_eval_weight"),
+)
+"""The cached properties of a rule that depend on its structure alone."""
+
+
+def _value_at(value: Any, t: Scalar, zero_is_ordinary: bool = True) -> Any:
     """Return the value of a field at step t: numbers for schedules, rules at t for rules."""
     if isinstance(value, Rule):
         return value.at(t)
     if type(value) in (tuple, list):
-        return type(value)(_field_at(item, t, zero_is_ordinary) for item in value)
-    number = value_at(value, t)
-    if number is not value and not isinstance(number, Tensor) and not zero_is_ordinary:
-        if number == 0:
-            # At a Python number 0 the rule may lack a state that it has at all other steps.
-            return torch.zeros((), dtype=torch.float64, device="cpu")
-    return number
+        return type(value)([_value_at(item, t, zero_is_ordinary) for item in value])
+    if not isinstance(value, Schedule):
+        return value
+    number = value(t)
+    if zero_is_ordinary or isinstance(number, Tensor) or number != 0:
+        return number
+    # At a Python number 0 the rule may lack a state that it has at all other steps.
+    return torch.zeros((), dtype=torch.float64, device="cpu")
 
 
 def first_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Update:

@@ -244,7 +244,10 @@ class Knots(Schedule):
     def evaluate(self, t: Scalar) -> Scalar:
         value = self.values[0] + 0 * t
         for i, shape in enumerate(self.shapes):
-            share = _SHAPES[shape](_progress(t, self.times[i], self.times[i + 1]))
+            start = self.times[i]
+            if _is_number(t) and _is_number(start) and t < start:
+                break
+            share = _SHAPES[shape](_progress(t, start, self.times[i + 1]))
             value = value + (self.values[i + 1] - self.values[i]) * share
         return value
 
