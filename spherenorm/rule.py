@@ -419,7 +419,8 @@ class Rule(FrozenDataclass):
         for name in list(attributes):
             if isinstance(getattr(type(self), name, None), cached_property):
                 del attributes[name]
-        return {**attributes, "is_scheduled": False}
+        attributes["is_scheduled"] = False
+        return attributes if self.children else {**attributes, "children": ()}
 
     @cached_property
     def _keys_at_a_step(self) -> dict[str, Any]:
@@ -592,6 +593,10 @@ class Chain(Rule):
                 if rule.needs_flat_space:
                     name = type(rule).__name__
                     raise ValueError(f"chain: {name} needs flat space, got {self.manifold!r}")
+
+    @cached_property
+    def children(self) -> tuple[Rule, ...]:
+        return self.rules
 
     def init(self, weight: Tensor) -> State:
         check_shape(self.manifold, weight)

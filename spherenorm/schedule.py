@@ -515,7 +515,7 @@ def is_scheduled(value: Any) -> bool:
 def value_at(value: Any, t: Scalar) -> Any:
     """Return a hyper-parameter with its values at step t in the place of schedules."""
     if type(value) in (tuple, list):
-        return type(value)(value_at(item, t) for item in value)
+        return type(value)([value_at(item, t) for item in value])
     return value(t) if isinstance(value, Schedule) else value
 
 

@@ -22,6 +22,8 @@ SCHEDULES = "schedules"
 """The entry of a param_group that holds its schedules, by hyper-parameter."""
 CLOCK = "clock"
 """The entry of a param_group that counts its steps; groups without schedules have none."""
+_PLAIN = {float, int, bool, str, list, dict, type(None)}
+"""Types of entries that are no schedules; to ask this takes less time than to look inside."""
 _NO_SCHEDULES: Mapping[str, Any] = {}
 
 
@@ -66,13 +68,13 @@ def set_schedules(group: dict[str, Any], steps_taken: int) -> None:
 
 def has_new_schedules(group: Mapping[str, Any]) -> bool:
     """Return True if somebody has set an entry of a group to a schedule."""
-    return any(map(_holds_schedule, group.values()))
+    return any(_holds_schedule(value) for value in group.values() if type(value) not in _PLAIN)
 
 
 def _holds_schedule(value: Any) -> bool:
-    if isinstance(value, Schedule):
-        return True
-    return type(value) is tuple and any(isinstance(item, Schedule) for item in value)
+    if type(value) is tuple:
+        return any(isinstance(item, Schedule) for item in value)
+    return isinstance(value, Schedule)
 
 
 def steps_taken(states: Iterable[State]) -> int:
