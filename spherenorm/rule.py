@@ -34,7 +34,7 @@ from spherenorm.numerics import (
     to_compute_dtype,
     without_autocast,
 )
-from spherenorm.schedule import Schedule, is_scheduled
+from spherenorm.schedule import Schedule, has_known_range, is_scheduled
 from spherenorm.support import did_you_mean
 
 if TYPE_CHECKING:
@@ -389,14 +389,16 @@ class Rule(FrozenDataclass):
             values = {item.name: _value_at(getattr(self, item.name), t) for item in fields(self)}
             return dataclasses.replace(self, **values)
         copy = object.__new__(type(self))
-        copy.__dict__.update(self._unscheduled_attributes)
+        attributes = copy.__dict__
+        attributes.update(self._unscheduled_attributes)
         for name, zero_is_ordinary in self._scheduled_fields.items():
-            copy.__dict__[name] = _value_at(getattr(self, name), t, zero_is_ordinary)
-        if not isinstance(t, Tensor):
-            check_fields(copy, self._scheduled_fields)
-        if not self._keys_at_a_step:
-            self._keys_at_a_step.update({name: getattr(copy, name) for name in _KEY_PROPERTIES})
-        copy.__dict__.update(self._keys_at_a_step)
+            attributes[name] = _value_at(getattr(self, name), t, zero_is_ordinary)
+        if self._unchecked_fields and not isinstance(t, Tensor):
+            check_fields(copy, self._unchecked_fields)
+        if "state_keys" not in attributes:
+            self._unscheduled_attributes.update(
+                (name, getattr(copy, name)) for name in _KEY_PROPERTIES
+            )
         return copy
 
     @cached_property
@@ -412,8 +414,17 @@ class Rule(FrozenDataclass):
         return result
 
     @cached_property
+    def _unchecked_fields(self) -> list[str]:
+        """The fields whose schedules can be checked at a step alone."""
+        return [name for name in self._scheduled_fields if not has_known_range(getattr(self, name))]
+
+    @cached_property
     def _unscheduled_attributes(self) -> dict[str, Any]:
-        """The attributes that are the same at all steps."""
+        """The attributes that are the same at all steps; `at` adds the keys of the state.
+
+        `state_names` cannot depend on the numbers of a schedule, which refuses comparisons, and
+        which at 0 is a tensor.
+        """
         scheduled_names = self._scheduled_fields
         attributes = {name: x for name, x in vars(self).items() if name not in scheduled_names}
         for name in list(attributes):
@@ -421,15 +432,6 @@ class Rule(FrozenDataclass):
                 del attributes[name]
         attributes["is_scheduled"] = False
         return attributes if self.children else {**attributes, "children": ()}
-
-    @cached_property
-    def _keys_at_a_step(self) -> dict[str, Any]:
-        """The keys of the rule at a step, by property; `at` computes them once.
-
-        They are the same at all steps: `state_names` cannot depend on the numbers of a schedule,
-        which refuses comparisons, and a 0 is a tensor.
-        """
-        return {}
 
     def at_next_step(self, state: State) -> Self:
         """Return the rule of the step that follows a state; see `at`."""

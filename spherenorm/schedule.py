@@ -16,6 +16,8 @@ The convention of the ends: a warmup reaches its peak at step `warmup`, and a de
 
 from __future__ import annotations
 
+import bisect
+import functools
 import itertools
 import math
 import operator
@@ -242,17 +244,29 @@ class Knots(Schedule):
                 )
 
     def evaluate(self, t: Scalar) -> Scalar:
+        segments = range(len(self.shapes))
         value = self.values[0] + 0 * t
-        for i, shape in enumerate(self.shapes):
-            start = self.times[i]
-            if _is_number(t) and _is_number(start) and t < start:
-                break
-            share = _SHAPES[shape](_progress(t, start, self.times[i + 1]))
+        if self._has_numbers and not isinstance(t, Tensor):
+            # All segments but one add nothing, or all that they have.
+            reached = max(bisect.bisect_right(self.times, t) - 1, 0)
+            segments, value = segments[reached : reached + 1], self._starts[reached]
+        for i in segments:
+            share = _SHAPES[self.shapes[i]](_progress(t, self.times[i], self.times[i + 1]))
             value = value + (self.values[i + 1] - self.values[i]) * share
         return value
 
+    @functools.cached_property
+    def _has_numbers(self) -> bool:
+        return all(map(_is_number, (*self.times, *self.values)))
+
+    @functools.cached_property
+    def _starts(self) -> list[Scalar]:
+        """The sums of `evaluate` at the start of each segment, which rounding may have changed."""
+        differences = (b - a for a, b in itertools.pairwise(self.values))
+        return list(itertools.accumulate(differences, initial=self.values[0]))
+
     def extreme_times(self) -> Times:
-        if not all(map(_is_number, (*self.times, *self.values))):
+        if not self._has_numbers:
             return None
         return [1.0, *(float(t) for t in self.times if t > 1)]
 
@@ -510,6 +524,18 @@ def is_scheduled(value: Any) -> bool:
     if type(value) in (tuple, list):
         return any(map(is_scheduled, value))
     return isinstance(value, Schedule)
+
+
+def has_known_range(value: Any) -> bool:
+    """Return True if the knots of all schedules in a hyper-parameter bound all their values.
+
+    Those of a sum or product may be larger between two knots.
+    """
+    if type(value) in (tuple, list):
+        return all(map(has_known_range, value))
+    if isinstance(value, Knots):
+        return value.extreme_times() is not None
+    return not isinstance(value, Schedule)
 
 
 def value_at(value: Any, t: Scalar) -> Any:
