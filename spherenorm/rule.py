@@ -47,6 +47,8 @@ Example:
     {'momentum': tensor([0., 0.])}
 """
 
+REST = "*"
+"""The label of parameters without another one; see `spherenorm.partition`."""
 STEP_KEY = "step"
 """The state that counts steps: t = 1 in the first step, 0-dim, float64 where the device has it.
 
@@ -176,6 +178,9 @@ class Rule(FrozenDataclass):
     needs_flat_space: ClassVar[bool] = False
     """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
 
+    steps_by_name: ClassVar[bool] = False
+    """True for a partition, which has a rule for each parameter and no step of one weight."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in annotated_names(cls):
@@ -184,6 +189,11 @@ class Rule(FrozenDataclass):
     def __post_init__(self) -> None:
         super().__post_init__()
         for child in self.children:
+            if child.steps_by_name:
+                raise ValueError(
+                    f"{type(self).__name__}: a partition has no step of one weight, so no rule can "
+                    "hold it; put the other rules into the parts of the partition"
+                )
             if child.manifold not in (EUCLIDEAN, self.manifold):
                 raise ValueError(
                     f"{type(self).__name__}: an inner chain has manifold={child.manifold!r}, which "
@@ -247,6 +257,15 @@ class Rule(FrozenDataclass):
             state: the states of this rule and its children.
         """
         raise TypeError(f"{type(self).__name__} does not define update(update, state)")
+
+    def rule_for(self, name: str, weight: Tensor) -> Rule:
+        """Return the rule that steps a parameter: this one, or that of a partition's label.
+
+        Args:
+            name: the name of the parameter in its model.
+            weight: the parameter.
+        """
+        return self
 
     def global_sum_terms(self, update: Update, state: State) -> Mapping[str, Tensor]:
         """Return this weight's terms of sums over all weights: 0-dim tensors, by name.

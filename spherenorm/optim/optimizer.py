@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 import torch
@@ -26,6 +26,7 @@ from spherenorm.optim.param_groups import (
     refuse_changed_weights,
     refuse_modules,
     refuse_reserved_names,
+    split_by_label,
     warn_of_other_recipe,
     warn_of_unused_arguments,
 )
@@ -118,6 +119,9 @@ class RecipeOptimizer(EvalModeMixin):
         """
         groups = getattr(self, "param_groups", ())
         group, rule = complete_group(param_group, self.recipe, self.defaults, groups)
+        if rule.steps_by_name:
+            self._add_parts(split_by_label(group, rule, param_group))
+            return
         unwanted = self.defaults.keys() - group.keys()
         super().add_param_group(group)
         try:
@@ -130,6 +134,16 @@ class RecipeOptimizer(EvalModeMixin):
                 check_shared_fields(map(self.rule_of, self.param_groups))
         except BaseException:
             self.param_groups.pop()
+            raise
+
+    def _add_parts(self, param_groups: Sequence[dict[str, Any]]) -> None:
+        """Add the groups of a partition, or none of them."""
+        n_groups = len(self.param_groups)
+        try:
+            for param_group in param_groups:
+                self.add_param_group(param_group)
+        except BaseException:
+            del self.param_groups[n_groups:]
             raise
 
     @overload

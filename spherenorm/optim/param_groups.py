@@ -13,6 +13,7 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -45,9 +46,11 @@ from spherenorm.support import signature_of
 from spherenorm.torch_internals import is_flattened_by_fsdp
 from spherenorm.views import View
 
+PART = "part"
+"""The entry of a param_group that names its part, if its recipe returns a partition."""
 SHARED = {"maximize": False, "backend": "auto"}
 """The arguments of every optimizer beside its hyper-parameters, with their defaults."""
-_RESERVED = ("self", "params", "param_names", "recipe", SCHEDULES, CLOCK, *SHARED)
+_RESERVED = ("self", "params", "param_names", "recipe", PART, SCHEDULES, CLOCK, *SHARED)
 """Entries of a param_group, and arguments of a class, that are no hyper-parameters."""
 _SYNONYMS = ("learning_rate", "wd", "decay")
 """Names that other libraries have for hyper-parameters."""
@@ -276,9 +279,40 @@ def complete_group(
     rule = bind_and_check_group(recipe, group).rule
     clock = latest_clock(param_groups)
     set_schedules(group, clock)
-    if rule.is_scheduled:
+    if rule.is_scheduled and not rule.steps_by_name:
         group.setdefault(CLOCK, clock)
     return group, rule.at(next_step(group))
+
+
+def split_by_label(
+    group: Mapping[str, Any], partition: Rule, given: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a param_group for each label of the partition that a group's recipe returns.
+
+    Args:
+        group: the complete group, for its names of parameters.
+        partition: the rule of its recipe.
+        given: the entries that were given; the new groups have these.
+
+    Raises:
+        ValueError: the parameters have no names, or one has no label.
+    """
+    params = list(given["params"])
+    if "param_names" in group:
+        params = list(zip(group["param_names"], params, strict=True))
+    groups: dict[str, list[Any]] = {label: [] for label in partition.labels}  # type: ignore[attr-defined]
+    for pair in params:
+        if not isinstance(pair, tuple):
+            raise ValueError(
+                f"recipe {group['recipe']!r} returns a partition, which needs the names of "
+                "parameters: pass model.named_parameters()"
+            )
+        label = partition.label(*pair)  # type: ignore[attr-defined]
+        groups[label].append(pair)
+    entries = {name: value for name, value in given.items() if name != "param_names"}
+    return [
+        {**entries, PART: label, "params": pairs} for label, pairs in groups.items() if pairs
+    ]
 
 
 def recipe_named(name: str, class_recipe: Recipe) -> Recipe:
@@ -298,6 +332,8 @@ def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
     _check_shared(group)
     entries = with_schedules(group)
     bound = bind(recipe, **{name: entries[name] for name in defaults_of(recipe)})
+    if PART in group:
+        bound = replace(bound, part=group[PART])
     bound.rule  # noqa: B018  (it raises)
     return bound
 
@@ -355,7 +391,7 @@ class GroupBinder:
             return cached.bound
         recipe = recipe_named(group["recipe"], self._class_recipe)
         bound = bind_group(recipe, group)
-        names = ("recipe", *bound.hyper_parameters)
+        names = ("recipe", *bound.hyper_parameters, *([PART] if PART in group else []))
         values = tuple(entries[name] for name in names)
         if is_builtin(recipe) and all(map(_is_immutable, values)):
             self._cache[id(group)] = _BoundGroup(bound, names, values)

@@ -15,6 +15,7 @@ from torch import Tensor
 from spherenorm.compile import GroupStep, RuleKey, WeightStep
 from spherenorm.global_sums import index_of_furthest, sum_over_weights
 from spherenorm.optim.param_groups import (
+    PART,
     States,
     bind_and_check_group,
     dtype_and_shape,
@@ -453,7 +454,8 @@ def _saved_recipe(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
     if len(candidates) != 1 or candidates[0] is recipe:
         return None
     (saved_by,) = candidates
-    return bind(saved_by, **{name: saved[name] for name in defaults_of(saved_by) if name in saved})
+    values = {name: saved[name] for name in defaults_of(saved_by) if name in saved}
+    return replace(bind(saved_by, **values), part=saved.get(PART))
 
 
 def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:
