@@ -94,7 +94,9 @@ def hyper(interval: str, default: Any = MISSING, *, zero_is_ordinary: bool = Fal
     """Declare a hyper-parameter: a number in an interval, a 0-dim tensor, or a schedule.
 
     Tensors may have any value. The numbers of a schedule (`spherenorm.schedule`) must be in the
-    interval; a step puts one of them in the place of the schedule before the rule runs. The field stores a number of any type as a Python int or float, so that rules compute with it in
+    interval; a step puts one of them in its place before the rule runs.
+
+    The field stores a number of any type as a Python int or float, so that rules compute with it in
     double precision.
 
     Args:
@@ -106,7 +108,7 @@ def hyper(interval: str, default: Any = MISSING, *, zero_is_ordinary: bool = Fal
 
     Raises:
         TypeError: at construction, if the value is neither a number nor a tensor.
-        ValueError: at construction, if a number, or a value of a schedule, lies outside the interval
+        ValueError: at construction, if a number or a value of a schedule lies outside the interval,
             or a tensor is not 0-dim.
 
     Example:
@@ -204,7 +206,7 @@ def check_number(value: Any, interval: Interval, must_be: str) -> float | Tensor
         return value
     if isinstance(value, Schedule):
         _check_schedule(value, interval, must_be)
-        return value  # type: ignore[return-value]  # a step replaces it before the rule runs
+        return value
     try:
         number = as_number(value)
     except ValueError as error:
@@ -219,7 +221,7 @@ def check_number(value: Any, interval: Interval, must_be: str) -> float | Tensor
 def _check_schedule(schedule: Schedule, interval: Interval, must_be: str) -> None:
     """Check the extreme values of a schedule, if they are known before its steps."""
     for t in schedule.extreme_times() or ():
-        number = schedule(t)
+        number: Any = schedule(t)
         if number not in interval:
             raise ValueError(
                 f"{must_be} in {interval}, got {number!r} from a schedule at step {t:g}"

@@ -54,8 +54,7 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
     for name, weight in params.items():
         refuse_unless_real(weight, f"parameter {name!r}")
     return {
-        name: initial_state(rule.rule_for(name, weight), weight)
-        for name, weight in params.items()
+        name: initial_state(rule.rule_for(name, weight), weight) for name, weight in params.items()
     }
 
 
@@ -118,9 +117,7 @@ def step(
     return new_params, new_state
 
 
-def eval_weight(
-    rule: Rule, params: Mapping[str, Tensor], state: Mapping[str, State]
-) -> Params:
+def eval_weight(rule: Rule, params: Mapping[str, Tensor], state: Mapping[str, State]) -> Params:
     """Return the weights to evaluate with; see `Rule.eval_weight`.
 
     Args:

@@ -57,9 +57,7 @@ def sum_over_weights(weights: Iterable[tuple[Rule, Update, State]]) -> dict[str,
     return sums
 
 
-def with_shared_states(
-    rules: Mapping[str, Rule], states: Mapping[str, State]
-) -> dict[str, State]:
+def with_shared_states(rules: Mapping[str, Rule], states: Mapping[str, State]) -> dict[str, State]:
     """Return the states of weights, with the shared ones taken from the weight furthest ahead.
 
     In a weight that joined late, the states that all weights share are still at their start. The

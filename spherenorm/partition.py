@@ -18,7 +18,8 @@ from torch import Tensor
 
 from spherenorm.fields import FrozenDataclass, cached_property
 from spherenorm.optim import RecipeOptimizer, torch_optimizer
-from spherenorm.registry import Bound, Recipe, bind
+from spherenorm.optim.optimizer import builtin_class
+from spherenorm.registry import Bound, Recipe, bind, find_recipe
 from spherenorm.rule import REST, Rule, State
 from spherenorm.support import did_you_mean
 
@@ -34,7 +35,7 @@ class _RoleOfParameter(Protocol):
 
     @property
     def role(self) -> str:
-        """Its role, which is its label."""
+        """The role of the parameter, which is its label."""
 
 
 Labels = Mapping[str, str] | Iterable[_RoleOfParameter] | LabelFunction
@@ -166,8 +167,9 @@ class Partition(Rule):
             ['muon', 'adamw']
         """
         groups = self.groups(named_parameters)
-        recipes = [bound.recipe for bound in self.bounds if bound is not None]
-        return torch_optimizer(recipes[-1])(groups)
+        recipe = find_recipe(groups[-1]["recipe"])
+        cls = builtin_class(recipe) or torch_optimizer(recipe)
+        return cls(groups)
 
 
 def label_parameters(
@@ -185,9 +187,7 @@ def label_parameters(
     return result
 
 
-def partition(
-    rules: Mapping[str, Rule | str | Recipe | Bound], labels: Labels
-) -> Partition:
+def partition(rules: Mapping[str, Rule | str | Recipe | Bound], labels: Labels) -> Partition:
     """Return a rule for a model, which steps each parameter by the rule of its label.
 
     Args:
@@ -215,15 +215,16 @@ def partition(
         >>> params["layer.bias"], list(state["layer.weight"])
         (tensor([0.9000, 0.9000]), ['momentum_buffer'])
     """
-    bounds = []
-    parts = []
+    bounds: list[Bound | None] = []
+    parts: list[Rule] = []
     for rule in rules.values():
-        bound = None
-        if not isinstance(rule, Rule):
+        if isinstance(rule, Rule):
+            bounds.append(None)
+            parts.append(rule)
+        else:
             bound = rule if isinstance(rule, Bound) else bind(rule)
-            rule = bound.rule
-        bounds.append(bound)
-        parts.append(rule)
+            bounds.append(bound)
+            parts.append(bound.rule)
     label_of = _label_function(labels, tuple(rules))
     return Partition(tuple(rules), tuple(parts), label_of, tuple(bounds))
 
@@ -270,9 +271,7 @@ def _label_function(labels: Labels, keys: tuple[str, ...]) -> LabelFunction:
             )
     if REST not in keys:
         _check_labels(set(roles.values()), keys)
-    patterns = (
-        (re.escape(name), role if role in keys else REST) for name, role in roles.items()
-    )
+    patterns = ((re.escape(name), role if role in keys else REST) for name, role in roles.items())
     return _PatternLabels(tuple(patterns))
 
 

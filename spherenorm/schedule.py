@@ -5,10 +5,10 @@
         sn.rules.StepSize(sn.schedule.warmup_cosine(3e-3, warmup=100, steps=3000)),
     )
 
-A schedule stands wherever a hyper-parameter does, in a rule, a recipe or an optimizer. It is checked
-against the interval of its field at once, a recipe may compute with it (`lr * weight_decay`), and
-its own numbers may be tensors, to sweep or differentiate them. A rule has it replaced by the number
-of the present step before it runs, so no rule knows of schedules.
+A schedule stands wherever a hyper-parameter does, in a rule, a recipe or an optimizer. It is
+checked against the interval of its field at once, a recipe may compute with it (`lr *
+weight_decay`), and its own numbers may be tensors, to sweep or differentiate them. `Rule.at` puts
+the number of a step in its place before a rule runs, so no rule knows of schedules.
 
 The convention of the ends: a warmup reaches its peak at step `warmup`, and a decay would reach
 `final` at step `steps + 1`, one after the last, so that no step has a learning rate of 0.
@@ -24,7 +24,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -115,7 +115,13 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Schedule:
+if TYPE_CHECKING:
+    _Number = float  # for type checkers, a schedule may stand wherever a hyper-parameter does
+else:
+    _Number = object
+
+
+class Schedule(_Number):
     """A hyper-parameter that is a function of the step count t = 1, 2, ...
 
     It adds, subtracts, multiplies, divides and takes powers like a number, and the result is a
@@ -134,12 +140,13 @@ class Schedule:
         if isinstance(t, Tensor):
             return self.evaluate(t)
         # A step asks for a number several times: to check it, to use it, to show it.
-        last_t, last_value = self.__dict__.get("_last", (None, None))
+        last_t, value = self.__dict__.get("_last", (None, 0.0))
         if t != last_t:
-            last_value = self.evaluate(float(t))
-            if not isinstance(last_value, Tensor):
-                object.__setattr__(self, "_last", (t, last_value))
-        return last_value  # type: ignore[return-value]
+            value = self.evaluate(float(t))
+            if not isinstance(value, Tensor):
+                object.__setattr__(self, "_last", (t, value))
+        result: Scalar = value
+        return result
 
     def evaluate(self, t: Scalar) -> Scalar:
         """Return the value at step t; see `__call__`."""
@@ -173,10 +180,10 @@ class Schedule:
     def __rtruediv__(self, other: Any) -> Schedule:
         return Combination("div", other, self)
 
-    def __pow__(self, other: Any) -> Schedule:
+    def __pow__(self, other: Any, modulo: None = None) -> Schedule:
         return Combination("pow", self, other)
 
-    def __rpow__(self, other: Any) -> Schedule:
+    def __rpow__(self, other: Any, modulo: None = None) -> Schedule:
         return Combination("pow", other, self)
 
     def __neg__(self) -> Schedule:

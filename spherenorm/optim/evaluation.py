@@ -89,8 +89,9 @@ class EvalModeMixin(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return torch's state_dict, with plain numbers in `param_groups`.
 
-        A scheduler may have written numbers of numpy's or views there, and schedules are objects. In evaluation mode this is
-        refused, since the evaluation weights would be saved as the model beside it.
+        A scheduler may have written numbers of numpy's or views there, and schedules become words
+        and numbers. In evaluation mode this is refused, since the evaluation weights would be saved
+        as the model beside it.
 
         Raises:
             RuntimeError: the parameters are the weights to evaluate with.

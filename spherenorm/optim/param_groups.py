@@ -285,19 +285,19 @@ def complete_group(
 
 
 def split_by_label(
-    group: Mapping[str, Any], partition: Rule, given: Mapping[str, Any]
+    group: Mapping[str, Any], partition: Rule, param_group: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return a param_group for each label of the partition that a group's recipe returns.
 
     Args:
         group: the complete group, for its names of parameters.
         partition: the rule of its recipe.
-        given: the entries that were given; the new groups have these.
+        param_group: the entries that the user gave; the new groups have these.
 
     Raises:
         ValueError: the parameters have no names, or one has no label.
     """
-    params = list(given["params"])
+    params = list(param_group["params"])
     if "param_names" in group:
         params = list(zip(group["param_names"], params, strict=True))
     groups: dict[str, list[Any]] = {label: [] for label in partition.labels}  # type: ignore[attr-defined]
@@ -309,10 +309,8 @@ def split_by_label(
             )
         label = partition.label(*pair)  # type: ignore[attr-defined]
         groups[label].append(pair)
-    entries = {name: value for name, value in given.items() if name != "param_names"}
-    return [
-        {**entries, PART: label, "params": pairs} for label, pairs in groups.items() if pairs
-    ]
+    entries = {name: value for name, value in param_group.items() if name != "param_names"}
+    return [{**entries, PART: label, "params": pairs} for label, pairs in groups.items() if pairs]
 
 
 def recipe_named(name: str, class_recipe: Recipe) -> Recipe:

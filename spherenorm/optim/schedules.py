@@ -95,10 +95,10 @@ def refuse_written_numbers(group: Mapping[str, Any]) -> None:
         if is_driven or not _is_same(group[name], number):
             writer = "a torch scheduler drives" if is_driven else "something else has set"
             raise ValueError(
-                f"{name} of the param_group has a schedule, and {writer} {name}, too (it is "
-                f"{group[name]!r}, the schedule's number is {number!r}); to set it by hand, "
-                f'del group["schedules"][{name!r}] first; for another schedule, set group[{name!r}]'
-                " to that"
+                f"{name} of the param_group has a schedule, and {writer} {name}, too: it is "
+                f"{group[name]!r}, and the schedule's number {number!r}. To set it by hand, del "
+                f"group['schedules'][{name!r}] first; for another schedule, set group[{name!r}] "
+                "to that"
             )
 
 
