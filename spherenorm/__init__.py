@@ -10,6 +10,7 @@ from spherenorm import (
     probes,
     recipes,
     rules,
+    schedule,
     support,
     testing,
     wrappers,
@@ -23,6 +24,7 @@ from spherenorm.fields import Interval, choice, hyper, view, views
 from spherenorm.manifolds import Euclidean, Manifold, Sphere, sphere_of
 from spherenorm.numerics import Scalar, when
 from spherenorm.optim import torch_optimizer
+from spherenorm.partition import Partition, partition
 from spherenorm.probes import probe
 from spherenorm.registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
 from spherenorm.rule import Chain, Rule, State, Update, chain
@@ -39,6 +41,7 @@ __all__ = [
     "Interval",
     "Invariance",
     "Manifold",
+    "Partition",
     "Recipe",
     "Rule",
     "Scalar",
@@ -62,6 +65,7 @@ __all__ = [
     "metrics",
     "optim",
     "param_groups",
+    "partition",
     "probe",
     "probes",
     "recipe",
@@ -69,6 +73,7 @@ __all__ = [
     "recipes",
     "roles",
     "rules",
+    "schedule",
     "sphere_of",
     "support",
     "testing",

@@ -17,13 +17,14 @@ from spherenorm.numerics import (
     as_number,
     refuse_unless_real,
     to_accumulation_dtype,
+    to_compute_dtype,
     without_autocast,
 )
 from spherenorm.registry import Bound, Recipe, bind, is_builtin
 from spherenorm.rule import Rule, State, first_update, initial_state
 from spherenorm.torch_internals import pytree
 
-__all__ = ["Params", "Sweep", "init", "step", "sweep"]
+__all__ = ["Params", "Sweep", "eval_weight", "init", "step", "sweep"]
 
 Params = dict[str, Tensor]
 """The parameters of a model, by name.
@@ -40,7 +41,7 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
     """Return the state of every parameter before the first step, by its name.
 
     Args:
-        rule: the rule that is to step every parameter.
+        rule: the rule that is to step every parameter, or a `partition`.
         params: the parameters by name, as `torch.func.functional_call` takes them.
 
     Raises:
@@ -52,7 +53,9 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
     """
     for name, weight in params.items():
         refuse_unless_real(weight, f"parameter {name!r}")
-    return {name: initial_state(rule, weight) for name, weight in params.items()}
+    return {
+        name: initial_state(rule.rule_for(name, weight), weight) for name, weight in params.items()
+    }
 
 
 def step(
@@ -67,7 +70,7 @@ def step(
     late, with an initial state, takes over the shared states of the others.
 
     Args:
-        rule: the rule that steps every parameter.
+        rule: the rule that steps every parameter, or a `partition`.
         params: the parameters by name, as `torch.func.functional_call` takes them.
         grads: the gradients by name, as `torch.func.grad` returns them.
         state: the result of `init`, or of the last step.
@@ -94,19 +97,48 @@ def step(
                 f"state has no entry for parameter {name!r}; a first step takes the state that "
                 "spherenorm.functional.init(rule, params) returns"
             )
+    rules = {name: rule.rule_for(name, weight) for name, weight in params.items()}
     global_sums = None
     if rule.needs_global_sums:
         updates = {
-            name: first_update(rule, weight, grads[name], state[name])
+            name: first_update(rules[name], weight, grads[name], state[name])
             for name, weight in params.items()
         }
-        state = with_shared_states(rule, {name: state[name] for name in params})
-        global_sums = sum_over_weights((rule, updates[name], state[name]) for name in params)
+        state = with_shared_states(rules, {name: state[name] for name in params})
+        global_sums = sum_over_weights(
+            (rules[name].at_next_step(state[name]), updates[name], state[name]) for name in params
+        )
     new_params, new_state = {}, {}
     for name, weight in params.items():
-        new_weight, new_weight_state = rule.step(weight, grads[name], state[name], global_sums)
+        new_weight, new_weight_state = rules[name].step(
+            weight, grads[name], state[name], global_sums
+        )
         new_params[name], new_state[name] = new_weight, new_weight_state
     return new_params, new_state
+
+
+def eval_weight(rule: Rule, params: Mapping[str, Tensor], state: Mapping[str, State]) -> Params:
+    """Return the weights to evaluate with; see `Rule.eval_weight`.
+
+    Args:
+        rule: the rule that steps every parameter, or a `partition`.
+        params: the parameters by name.
+        state: the result of the last step.
+
+    Example:
+        >>> rule, params = sn.zoo.schedulefree_sgd(lr=1.0), {"w": torch.tensor([0.0])}
+        >>> state = init(rule, params)
+        >>> for _ in range(2):
+        ...     params, state = step(rule, params, {"w": torch.tensor([-1.0])}, state)
+        >>> eval_weight(rule, params, state)  # the mean of 1 and 2
+        {'w': tensor([1.5000])}
+    """
+    result = {}
+    for name, weight in params.items():
+        rule_of_weight = rule.rule_for(name, weight).at_last_step(state[name])
+        value = rule_of_weight.eval_weight(to_compute_dtype(weight), state[name])
+        result[name] = value.to(weight.dtype)
+    return result
 
 
 MIN_TRACED_STEPS = 8
@@ -317,14 +349,15 @@ def _trace_key(bound: Bound, points: Points) -> Any:
     keys: list[RuleKey] = []
 
     def read_numbers(point: Points) -> list[Tensor]:
-        keys.append(RuleKey.of(bound.replace(**point).rule))
-        return [torch.as_tensor(number, dtype=torch.float64) for number in keys[-1].scalars]
+        rule = bound.replace(**point).rule
+        keys[:] = map(RuleKey.of, rule.children if rule.steps_by_name else (rule,))
+        scalars = [number for key in keys for number in key.scalars]
+        return [torch.as_tensor(number, dtype=torch.float64) for number in scalars]
 
     numbers = vmap(read_numbers)(points)
-    (key,) = keys
-    if key.foreign or key.unsupported_because is not None:
+    if any(key.foreign or key.unsupported_because is not None for key in keys):
         return None
-    return key.structure, [x.numpy(force=True).tobytes() for x in numbers]
+    return [key.structure for key in keys], [x.numpy(force=True).tobytes() for x in numbers]
 
 
 def _bind_points(

@@ -8,6 +8,7 @@ and entries share a group.
 from __future__ import annotations
 
 import fnmatch
+import re
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,8 @@ from spherenorm.audit.verdict import Verdict
 from spherenorm.manifolds import Sphere, sphere_of
 from spherenorm.numerics import can_never_be_stepped
 from spherenorm.optim import GroupsOfRecipe, RecipeOptimizer, torch_optimizer
-from spherenorm.registry import Bound, Recipe, bind
+from spherenorm.partition import Partition, partition
+from spherenorm.registry import Bound, Recipe, bind, defaults_of, find_recipe
 from spherenorm.rule import Rule
 from spherenorm.rules import (
     FixedNorm,
@@ -137,6 +139,34 @@ class ParamGroups(GroupsOfRecipe):
             ['muon', 'adamw']
         """
         return torch_optimizer(self.recipe)(self)
+
+    @property
+    def partition(self) -> Partition:
+        """The partition of these groups, for `spherenorm.functional` and sweeps.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+            >>> both = param_groups(model, torch.randn(8, 4), "muon+adamw").partition
+            >>> params = dict(model.named_parameters())
+            >>> {name: both.label(name, weight) for name, weight in params.items()}
+            {'0.weight': 'muon', '0.bias': 'adamw', '2.weight': 'adamw', '2.bias': 'adamw'}
+        """
+        rules: dict[str, Bound] = {}
+        labels: list[str] = []
+        for group in self:
+            recipe = find_recipe(group.get("recipe", self.recipe))
+            entries = {name: group[name] for name in defaults_of(recipe) if name in group}
+            bound = bind(recipe, **entries)
+            n_before = sum(label.partition(" ")[0] == bound.name for label in labels)
+            label = f"{bound.name} {n_before + 1}" if n_before else bound.name
+            labels.append(label)
+            rules[label] = bound
+        patterns = {
+            re.escape(assignment.name): labels[assignment.group]
+            for assignment in self.assignments
+            if assignment.group is not None
+        }
+        return partition(rules, patterns)
 
     def __str__(self) -> str:
         transfers = any(assignment.growth is not None for assignment in self.assignments)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +85,9 @@ class Roles(tuple[Role, ...]):
         >>> [parameter.role for parameter in result]
         ['matrix', 'vector', 'head', 'vector']
     """
+
+    role_names: ClassVar[tuple[RoleName, ...]] = ROLES
+    """The roles that a parameter may have."""
 
     def groups(
         self,
