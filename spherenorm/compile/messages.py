@@ -169,7 +169,7 @@ class Members:
         splits_out = [is_other * (head + n) for is_other, n in zip(others, sizes_out, strict=True)]
         splits_in = [is_other * (head + n) for is_other, n in zip(others, sizes_in, strict=True)]
         sent = torch.empty(sum(splits_out), dtype=torch.uint8, device=device)
-        messages = sent.split(splits_out)
+        messages = torch.split(sent, splits_out)
         failure: Exception | None = None
         if fill is not None:
             try:
@@ -183,7 +183,7 @@ class Members:
                 message[:head].copy_(header_bytes)
         received = torch.empty(sum(splits_in), dtype=torch.uint8, device=device)
         dist.all_to_all_single(received, sent, splits_in, splits_out, group=self.group)
-        messages = received.split(splits_in)
+        messages = torch.split(received, splits_in)
         heads = [message[:head] for message in messages if len(message)]
         rows = torch.stack(heads).cpu().numpy()  # one transfer, for which a GPU waits
         headers = [Header.from_bytes(row, n_weights) for row in rows]

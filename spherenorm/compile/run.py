@@ -154,8 +154,9 @@ class Dispatcher:
         ):
             for position, tensors in new_values.items():
                 group, step, _ = mesh_step.sources[position]
-                weight, state = tensors[WEIGHT], state_of(tensors)
-                results[group].add(step, weight, state, replace_states=plan.overlaps[group])
+                results[group].add(
+                    step, tensors[WEIGHT], state_of(tensors), replace_states=plan.overlaps[group]
+                )
         if failure is not None:
             raise failure
         self.may_have_written = True
