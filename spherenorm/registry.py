@@ -7,7 +7,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
@@ -487,6 +487,7 @@ class Bound:
             numpy's numbers as Python's), or the default. One that has no default and was not given
             is absent.
         explicit_names: the names of those that were given; the others have their defaults.
+        part: the label whose rule is meant, if the recipe returns a partition; else None.
 
     Example:
         >>> bound = bind("sgdp", momentum=0.9)
@@ -501,6 +502,7 @@ class Bound:
     recipe: Recipe
     hyper_parameters: Mapping[str, Any]
     explicit_names: frozenset[str] = frozenset()
+    part: str | None = None
 
     @property
     def name(self) -> str:
@@ -536,6 +538,11 @@ class Bound:
             raise type(error)(f"{self}: {error}") from error
         if not isinstance(rule, Rule):
             raise TypeError(f"recipe {self.name!r} must return a rule, it returned {rule!r}")
+        if self.part is not None:
+            if not rule.steps_by_name:
+                raise ValueError(f"{self}: the recipe returns no partition with {self.part!r}")
+            part: Rule = rule.rules[self.part]  # type: ignore[attr-defined]
+            return part
         return rule
 
     def replace(self, **hyper_parameters: Any) -> Bound:
@@ -545,7 +552,7 @@ class Bound:
             ValueError: the recipe has no such hyper-parameter.
         """
         given_values = {name: self.hyper_parameters[name] for name in self.explicit_names}
-        return bind(self.recipe, **{**given_values, **hyper_parameters})
+        return replace(bind(self.recipe, **{**given_values, **hyper_parameters}), part=self.part)
 
     def __str__(self) -> str:
         """Return the recipe as it is called, with the values that are not its defaults."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import multiprocessing
 import socket
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,8 @@ from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.recipes import sgdp
 from spherenorm.registry import Bound, Recipe, wrapper_call
-from spherenorm.rule import Chain, InPlaceError, Rule, State, Update, trial_state
+from spherenorm.rule import STEP_KEY, Chain, InPlaceError, Rule, State, Update, trial_state
+from spherenorm.schedule import Schedule
 from spherenorm.support import signature_of
 from spherenorm.torch_internals import TorchDispatchMode, pytree
 from spherenorm.views import View
@@ -107,6 +109,11 @@ class RecipeUnderTest:
     def from_bound(cls, bound: Bound) -> RecipeUnderTest:
         """Return the recipe with those of `SHAPES` that its rule takes."""
         refused_shapes: dict[tuple[int, ...], str] = {}
+        if bound.rule.steps_by_name:
+            raise TypeError(
+                f"recipe {bound.name!r} returns a partition, which has no step of one weight; "
+                "check the recipes of its parts"
+            )
         for shape in SHAPES:
             try:
                 trial_state(bound.rule, torch.ones(shape))
@@ -429,7 +436,7 @@ def _changes_a_step(
         return False
     trajectory = _trajectory(under_test, settings)
     for value in values:
-        new_value = value if index is None else _with_entry(default, index, value)
+        new_value = value if index is None else _replace_entry(default, index, value)
         new_settings = {**settings, name: new_value}
         if new_value == default or not _is_accepted(under_test, new_settings):
             continue
@@ -440,7 +447,7 @@ def _changes_a_step(
     return False
 
 
-def _with_entry(values: Any, index: int, value: Any) -> Any:
+def _replace_entry(values: Any, index: int, value: Any) -> Any:
     """Return a tuple or list with one entry replaced."""
     return type(values)((*values[:index], value, *values[index + 1 :]))
 
@@ -451,7 +458,8 @@ def _trajectory(under_test: RecipeUnderTest, settings: dict[str, Any]) -> list[T
     They are zeros for a shape that the rule refuses at these settings.
     """
     weights = []
-    for shape in under_test.shapes:
+    first_counts = _first_counts(under_test.make_rule())
+    for shape, count in itertools.product(under_test.shapes, first_counts):
         rule = under_test.make_rule(**settings)
         weight = under_test.make_weight(shape)
         try:
@@ -459,12 +467,25 @@ def _trajectory(under_test: RecipeUnderTest, settings: dict[str, Any]) -> list[T
         except (TypeError, ValueError):
             weights += [torch.zeros_like(weight)] * 4
             continue
+        if count:
+            state = {**state, STEP_KEY: torch.full_like(state[STEP_KEY], count)}
         with error_context(f"steps of shape {shape} at {settings}"):
             for step in range(N_STEPS_TO_ACT):
                 weight, state = rule.step(weight, under_test.make_grad(weight, step), state)
                 if step in (1, N_STEPS_TO_ACT - 1):
                     weights += [weight, rule.eval_weight(weight, state)]
     return weights
+
+
+def _first_counts(rule: Rule) -> list[float]:
+    """Return step counts to start at: 0, and the middle of each segment of a schedule."""
+    counts = [0.0]
+    for part in rule.walk():
+        for item in fields(part):
+            value = getattr(part, item.name)
+            times = value.extreme_times() if isinstance(value, Schedule) else None
+            counts += [(start + end) // 2 for start, end in itertools.pairwise(times or [])]
+    return list(dict.fromkeys(counts))
 
 
 def _check_moves_nothing(under_test: RecipeUnderTest, settings: dict[str, Any]) -> None:
@@ -574,7 +595,7 @@ def check_vmap(under_test: RecipeUnderTest) -> str:
     for weight, grad, state in cases:
         _check_batch_of_weights(under_test, weight, grad, state)
     labels = ["weights"]
-    for scalar in _scalars(under_test):
+    for scalar in _float_hyper_parameters(under_test):
         for weight, grad, state in cases:
             _check_batch_of_values(under_test, scalar, weight, grad, state)
         labels.append(scalar.label)
@@ -595,7 +616,7 @@ class _Scalar(NamedTuple):
     settings_with: Callable[[Any], dict[str, Any]]
 
 
-def _scalars(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
+def _float_hyper_parameters(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
     """Yield each float among the hyper-parameters."""
     for name, default in under_test.bound.hyper_parameters.items():
         is_sequence = isinstance(default, tuple | list)
@@ -607,7 +628,7 @@ def _scalars(under_test: RecipeUnderTest) -> Iterator[_Scalar]:
                 value: Any, name: str = name, index: int = index, default: Any = default
             ) -> dict[str, Any]:
                 if isinstance(default, tuple | list):
-                    value = _with_entry(default, index, value)
+                    value = _replace_entry(default, index, value)
                 return {name: value}
 
             values = [0.9 * entry, 0.95 * entry, entry] if entry else [0.0, 0.01, 0.02]

@@ -18,6 +18,7 @@ from spherenorm.numerics import (
     cast_like,
     ema,
     ema_of_square,
+    mean,
     safe_sqrt,
     without_overflow,
 )
@@ -721,7 +722,7 @@ class SurpriseClip(Rule):
         square = update.notes["second_moment"]
         expected = square / cast_like(bias_correction(self.beta, state[STEP_KEY]), square)
         min_square = cast_like(self.eps, square) ** 2 * torch.ones_like(square)
-        surprise = safe_sqrt((update.grad**2 / torch.maximum(expected, min_square)).mean())
+        surprise = safe_sqrt(mean(update.grad**2 / torch.maximum(expected, min_square)))
         direction = update.direction / torch.where(surprise > 1, surprise, 1)
         return update.replace(direction=direction), {}
 
