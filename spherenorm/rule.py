@@ -33,7 +33,7 @@ from spherenorm.numerics import (
     to_compute_dtype,
     without_autocast,
 )
-from spherenorm.schedule import Schedule, has_known_range, is_scheduled
+from spherenorm.schedule import Schedule, is_checked_at_once, is_scheduled
 from spherenorm.support import annotated_names, did_you_mean
 
 if TYPE_CHECKING:
@@ -434,7 +434,9 @@ class Rule(FrozenDataclass):
     @cached_property
     def _unchecked_fields(self) -> list[str]:
         """The fields whose schedules can be checked at a step alone."""
-        return [name for name in self._scheduled_fields if not has_known_range(getattr(self, name))]
+        return [
+            name for name in self._scheduled_fields if not is_checked_at_once(getattr(self, name))
+        ]
 
     @cached_property
     def _unscheduled_attributes(self) -> dict[str, Any]:
