@@ -16,7 +16,7 @@ from spherenorm import (
     wrappers,
     zoo,
 )
-from spherenorm.audit import audit, param_groups, roles
+from spherenorm.audit import audit, coordinate_check, param_groups, roles, transfer
 from spherenorm.compile import BackendError
 from spherenorm.explain import compare_paths, explain
 from spherenorm.export import ExportError, export
@@ -56,6 +56,7 @@ __all__ = [
     "choice",
     "compare_paths",
     "contrib",
+    "coordinate_check",
     "explain",
     "export",
     "find_recipe",
@@ -77,6 +78,7 @@ __all__ = [
     "support",
     "testing",
     "torch_optimizer",
+    "transfer",
     "view",
     "views",
     "when",

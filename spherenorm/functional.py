@@ -229,8 +229,8 @@ def sweep(
         raise ValueError(f"steps must be at least 1, got {steps}")
     n_points = len(pytree.tree_leaves(points)[0])
     weights = {name: w.expand(n_points, *w.shape).clone() for name, w in params.items()}
-    device_points = _points_on(device, points)
-    init_all = _vmap_twice(
+    device_points = _move_points(device, points)
+    init_all = _vmap_seeds_and_points(
         lambda point, w: init(bound.replace(**point).rule, w), (None, 0), (0, None)
     )
     state: dict[str, State] = init_all(device_points, dict(params))
@@ -242,7 +242,7 @@ def sweep(
         for t in range(steps):
             points_now = device_points
             if schedule is not None:
-                points_now = _points_on(device, _scaled_points(bound, points, schedule, t))
+                points_now = _move_points(device, _schedule_points(bound, points, schedule, t))
             batch = (batches(t),) if batches else ()
             weights, state, value, recorded = take_step(points_now, weights, state, batch)
             losses.append(value)
@@ -264,7 +264,7 @@ def _device_of(params: Mapping[str, Tensor]) -> torch.device:
     return next(iter(devices))
 
 
-def _points_on(device: torch.device, points: Points) -> Points:
+def _move_points(device: torch.device, points: Points) -> Points:
     """Return points, which are checked on the CPU, on the device of the weights."""
 
     def move(values: Tensor) -> Tensor:
@@ -288,10 +288,10 @@ def _make_step(
         new_weights, new_state = step(rule, weights, grads, state)
         return new_weights, new_state, value, record(weights, new_weights) if record else ()
 
-    return _vmap_twice(take_step, (None, 0, 0, 0), (0, 0, 0, None))
+    return _vmap_seeds_and_points(take_step, (None, 0, 0, 0), (0, 0, 0, None))
 
 
-def _vmap_twice(
+def _vmap_seeds_and_points(
     function: Callable[..., Any],
     seed_dims: tuple[int | None, ...],
     point_dims: tuple[int | None, ...],
@@ -301,7 +301,7 @@ def _vmap_twice(
     return vmap(over_seeds, in_dims=point_dims, randomness="different")
 
 
-def _scaled_points(
+def _schedule_points(
     bound: Bound, points: Points, schedule: Callable[[int], float], t: int
 ) -> Points:
     """Return the points at step t, with all learning rates multiplied by the schedule's factor."""

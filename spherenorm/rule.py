@@ -177,6 +177,9 @@ class Rule(FrozenDataclass):
     """Step weights of fewer than two dimensions, skip them, or refuse them."""
     needs_flat_space: ClassVar[bool] = False
     """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
+    ends: ClassVar[bool] = False
+    """True if the rule sets or reads where the step ends, w - d, so that it is wrong before a rule
+    that changes the direction."""
 
     steps_by_name: ClassVar[bool] = False
     """True for a partition, which has a rule for each parameter and no step of one weight."""
@@ -358,7 +361,7 @@ class Rule(FrozenDataclass):
             if rule.needs_global_sums:
                 if global_sums is None:
                     global_sums = sum_over_weights([(rule, update, state)])
-                update = update.replace(notes=_on_device(global_sums, weight.device))
+                update = update.replace(notes=_copy_sums_to(global_sums, weight.device))
             if STEP_KEY in state:
                 state = {**state, STEP_KEY: state[STEP_KEY] + 1}
             update, changes = _run_update(rule, update, dict(state))
@@ -709,7 +712,7 @@ def first_update(rule: Rule, weight: Tensor, grad: Tensor, state: State) -> Upda
     return Update(weight, grad, grad)
 
 
-def _on_device(global_sums: Mapping[str, Tensor], device: torch.device) -> State:
+def _copy_sums_to(global_sums: Mapping[str, Tensor], device: torch.device) -> State:
     """Return a copy of the sums on the device of a weight; they may lie on another weight's."""
     return {
         name: total if total.device == device else to_accumulation_dtype(total, device)

@@ -54,7 +54,7 @@ def rule_keeping_states(bound: Bound, states: Iterable[State], t: int = 1) -> Ru
     key_sets = {frozenset(state) for state in states if not rule_keys.issuperset(state)}
     if not key_sets:
         return rule
-    zeros = [zero for zero in _zeros(bound.hyper_parameters) if _adds_states(bound, [zero])]
+    zeros = [zero for zero in _find_zeros(bound.hyper_parameters) if _adds_states(bound, [zero])]
     best = rule
     for count in range(1, len(zeros) + 1):
         for some_zeros in itertools.combinations(zeros, count):
@@ -69,7 +69,7 @@ _Zero = tuple[str, int | None]
 """A Python number 0 among hyper-parameters: the name, and the index if the value is a tuple."""
 
 
-def _zeros(hyper_parameters: Mapping[str, Any]) -> Iterator[_Zero]:
+def _find_zeros(hyper_parameters: Mapping[str, Any]) -> Iterator[_Zero]:
     """Iterate over the Python numbers 0 among hyper-parameters."""
     for name, value in hyper_parameters.items():
         if type(value) in (tuple, list):
@@ -170,7 +170,7 @@ def with_global_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:
     if not any(group.rule.needs_global_sums for group in groups):
         return [*groups]
     weights = []
-    for group in _participants(groups):
+    for group in _groups_taking_part(groups):
         key = RuleKey.of(group.rule)
         for step in group.weights:
             update = first_update(key.rule, step.weight, step.grad, step.state)
@@ -232,7 +232,7 @@ def copy_shared_states(
 
 def _first_group_with(owner: str, groups: Sequence[GroupStep]) -> GroupStep | None:
     """Return the first group that steps and has the shared states of this class of rules."""
-    for group in _participants(groups):
+    for group in _groups_taking_part(groups):
         if owner in group.rule.shared_keys and group.weights:
             return group
     return None
@@ -305,7 +305,7 @@ def _owners(groups: Sequence[GroupStep]) -> set[str]:
     return owners
 
 
-def _participants(groups: Sequence[GroupStep]) -> list[GroupStep]:
+def _groups_taking_part(groups: Sequence[GroupStep]) -> list[GroupStep]:
     """Return the groups that shared states depend on: those that step, unless none does."""
     groups = [group for group in groups if group.weights]
     if len(groups) < 2:
