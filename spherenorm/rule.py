@@ -774,7 +774,7 @@ def initial_state(rule: Rule, weight: Tensor) -> State:
     """
     weight = to_compute_dtype(weight)
     with without_autocast(weight.device):
-        state = rule.init(weight)
+        state = rule.at(1).init(weight)
     if rule.is_scheduled and STEP_KEY not in state:
         state = {STEP_KEY: _zero_count(weight), **state}  # an `init` of a user knows of no schedule
     if state.keys() != set(rule.state_keys):

@@ -33,8 +33,9 @@ import sympy as sp
 import torch
 from torch import Tensor
 
-from spherenorm import Rule, State, Update
+from spherenorm import Rule, Scalar, State, Update
 from spherenorm import rules as r
+from spherenorm.schedule import Schedule
 
 SCALE, SHARE, RANK = (sp.Symbol(name, positive=True) for name in ("c", "q", "rank"))
 """Numbers of an orthogonal factor: c, the rule's scale; q, the mean square of its singular values
@@ -77,6 +78,21 @@ def mark_schedule(value: Tensor, name: str) -> Tensor:
     return marked
 
 
+@dataclasses.dataclass(frozen=True)
+class MarkedSchedule(Schedule):
+    """A schedule whose values are marked in a record; `name` is that of its hyper-parameter."""
+
+    schedule: Schedule
+    name: str
+
+    def evaluate(self, t: Scalar) -> Scalar:
+        value = self.schedule(t)
+        return mark_schedule(value, self.name) if isinstance(value, Tensor) else value
+
+    def extreme_times(self) -> list[float] | None:
+        return self.schedule.extreme_times()
+
+
 class OpaqueRule(Rule):
     """Takes the place of `rule`, with its states; `rule_index` is its position among these."""
 
@@ -92,6 +108,8 @@ class OpaqueRule(Rule):
 def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
     """Return a rule with an `OpaqueRule` for each opaque one in it, and the replaced rules.
 
+    Schedules in it become `MarkedSchedule`s; two of one name get a number.
+
     Example:
         >>> import spherenorm as sn
         >>> replace_opaque_rules(sn.recipes.muon())[1]
@@ -101,21 +119,31 @@ def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
     if any(isinstance(part, r.Orthogonalize) for part in rule.walk()):
         types = (*types, r.Graft)
     replaced: list[Rule] = []
+    schedules: dict[str, Schedule] = {}
 
-    def exchange(x: Any) -> Any:
+    def mark(schedule: Schedule, field_name: str) -> MarkedSchedule:
+        name, number = field_name, 1
+        while schedules.setdefault(name, schedule) is not schedule:
+            number += 1
+            name = f"{field_name}{number}"
+        return MarkedSchedule(schedule, name)
+
+    def exchange(x: Any, name: str = "schedule") -> Any:
         if isinstance(x, tuple):
-            new = tuple(map(exchange, x))
+            new = tuple(exchange(item, name) for item in x)
             return x if all(a is b for a, b in zip(x, new, strict=True)) else new
         if type(x) in types:  # a subclass may do something else
             replaced.append(x)
             return OpaqueRule(x, len(replaced) - 1)
+        if isinstance(x, Schedule):
+            return mark(x, name)
         if not isinstance(x, Rule):
             return x
         changes = {}
         for field in dataclasses.fields(x):
             if field.init:
                 old = getattr(x, field.name)
-                new = exchange(old)
+                new = exchange(old, field.name)
                 if new is not old:
                     changes[field.name] = new
         return replace(x, **changes) if changes else x
