@@ -4,8 +4,9 @@
     spherenorm results --from rows     # makes the pages of it, without any store
 
 A row has the study and the setting that it belongs to, the condition and the arm, the spec, the
-numbers of the run, and the release and the commit of the code that trained it. Records of single
-steps and arrays are not kept: pictures of them, and tables that read them, need the store.
+numbers of the run to eight digits, and the release and the commit of the code that trained it.
+Records of single steps and arrays are not kept, but for each `RecordedNumber` of them that the
+pages show: pictures of curves need the store.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ NO_FOLDER = Path("no-store")
 """Stands for the folder of a run whose files are not here; it has no records."""
 
 
+DIGITS = 8
+"""Significant digits of the numbers in a file of rows; pages show at most five."""
+
+
 def write_rows(sections: Sequence[Section], path: Path) -> int:
     """Write the runs of these sections to a file, and return how many rows it has.
 
@@ -48,6 +53,7 @@ def write_rows(sections: Sequence[Section], path: Path) -> int:
 
 def _records(section: Section) -> Iterator[dict[str, Any]]:
     results = section.results
+    _ = section.decisions, section.study.all_tables(results)  # they ask for recorded numbers
     looks = [sorted(look) for look in results.looks]
     shared = {
         "study": name_of(section.study),
@@ -61,9 +67,11 @@ def _records(section: Section) -> Iterator[dict[str, Any]]:
             **shared,
             "condition": item.place.condition,
             "arm": item.place.arm,
+            "seed": item.spec.seed,
             "run": item.name,
             "spec": json.dumps(item.spec.to_json(), sort_keys=True),
-            "summary": json.dumps(summary),
+            "summary": json.dumps(_rounded(summary)),
+            "recorded": json.dumps(_rounded(item.recorded_numbers)),
             "about": json.dumps(dict(item.about)),
             "release": item.about.get("spherenorm", ""),
             "commit": item.about.get("commit", ""),
@@ -100,4 +108,16 @@ def _result(row: pd.Series) -> Result:
         folder=RunFolder(NO_FOLDER / row.run),
         about=json.loads(row.about),
         place=Place(row.condition, row.arm),
+        recorded_numbers=json.loads(row.recorded),
     )
+
+
+def _rounded(content: Any) -> Any:
+    """Return JSON content whose floats have `DIGITS` significant digits."""
+    if isinstance(content, float):
+        return float(f"{content:.{DIGITS}g}")
+    if isinstance(content, dict):
+        return {name: _rounded(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_rounded(value) for value in content]
+    return content

@@ -20,10 +20,10 @@ from norm_controls import (
     arm_of,
     late_turn,
     law_of,
-    law_with_momentum,
     norm_growth,
     spread_over_layers,
     turn_over_law,
+    turn_over_law_with_momentum,
 )
 
 from spherenorm_experiments.plan import Plan
@@ -51,15 +51,11 @@ def _predicted(item: Result) -> float | None:
     return None if law is None else law(item.spec.hyper_parameters["lr"])
 
 
-def _over_momentum(item: Result) -> float | None:
-    return turn_over_law(item, law_with_momentum)
-
-
 COLUMNS: dict[str, tuple[Key, str]] = {
     "turn (rad)": (late_turn, ".4f"),
     "law": (_predicted, ".4f"),
     "turn / law": (turn_over_law, ".3f"),
-    "turn / law with momentum": (_over_momentum, ".3f"),
+    "turn / law with momentum": (turn_over_law_with_momentum, ".3f"),
     "spread over layers": (spread_over_layers, ".3f"),
     "norm growth": (norm_growth, ".3f"),
 }
@@ -81,7 +77,7 @@ def _claims(task: str, base: str, control: str) -> Iterator[Claim]:
     if (base, control) != ("Muon", "decay"):
         yield turns("turn", turn_over_law)
     if control == "Hyperball":
-        yield turns("momentum", _over_momentum, ", with momentum")
+        yield turns("momentum", turn_over_law_with_momentum, ", with momentum")
     if control != "decay":
         yield Claim(
             f"spread.{end}", "< 1",

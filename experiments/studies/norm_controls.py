@@ -19,7 +19,7 @@ from spherenorm import rules as r
 from spherenorm.recipes import adamh
 from spherenorm_experiments.comparison import Arm
 from spherenorm_experiments.probes import MeasuredStep
-from spherenorm_experiments.runs import Result
+from spherenorm_experiments.runs import RecordedNumber, Result
 from spherenorm_experiments.spec import Spec
 
 BASES = ("Adam", "Muon")
@@ -219,32 +219,44 @@ def _turn_under_decay(others: str, rate: float) -> float:
     return math.nan if found is None else found.step
 
 
-def turn_over_law(item: Result, law_of: Callable[[Spec], Law | None] = law_of) -> float | None:
-    """The turn over that of the law at the rate of each step: the mean over late steps and weights.
+def compare_turn(run: Result, law_of: Callable[[Spec], Law | None]) -> float | None:
+    """Return the turn over that of the law at the rate of each step.
 
-    None if the recipe has no law, or nothing was measured.
+    It is the mean over late steps and weights; None if the recipe has no law, or nothing was
+    measured.
     """
-    law, found = law_of(item.spec), Rotations.of(item)
-    if law is None or found is None:
+    law, rotations = law_of(run.spec), Rotations.of(run)
+    if law is None or rotations is None:
         return None
-    rates = found.rates[found.within(LATE, 1.0)].tolist()
-    return float((found.late_turns / np.array([[law(rate)] for rate in rates])).mean())
+    rates = rotations.rates[rotations.within(LATE, 1.0)].tolist()
+    return float((rotations.late_turns / np.array([[law(rate)] for rate in rates])).mean())
 
 
-def late_turn(item: Result) -> float | None:
-    """The root mean square turn per step over the hidden weights, late in the run."""
-    found = Rotations.of(item)
-    return found and float(np.sqrt((found.late_turns**2).mean()))
+def _late_turn(run: Result) -> float | None:
+    """Return the root mean square turn per step over the hidden weights, late in the run."""
+    rotations = Rotations.of(run)
+    return rotations and float(np.sqrt((rotations.late_turns**2).mean()))
 
 
-def spread_over_layers(item: Result) -> float | None:
-    """The standard deviation of the late mean turns of hidden weights over their mean."""
-    found = Rotations.of(item)
-    means = found and found.late_turns.mean(0)
-    return None if means is None else float(means.std(ddof=1) / means.mean())
+def _spread_over_layers(run: Result) -> float | None:
+    """Return the standard deviation of the late mean turns of hidden weights over their mean."""
+    rotations = Rotations.of(run)
+    if rotations is None:
+        return None
+    means = rotations.late_turns.mean(0)
+    return float(means.std(ddof=1) / means.mean())
 
 
-def norm_growth(item: Result) -> float | None:
-    """The last norm over the first one measured: the geometric mean over hidden weights."""
-    found = Rotations.of(item)
-    return found and float(np.exp(np.log(found.norms[-1] / found.norms[0]).mean()))
+def _norm_growth(run: Result) -> float | None:
+    """Return the last norm over the first: the geometric mean over hidden weights."""
+    rotations = Rotations.of(run)
+    return rotations and float(np.exp(np.log(rotations.norms[-1] / rotations.norms[0]).mean()))
+
+
+late_turn = RecordedNumber("late turn", _late_turn)
+spread_over_layers = RecordedNumber("spread over layers", _spread_over_layers)
+norm_growth = RecordedNumber("norm growth", _norm_growth)
+turn_over_law = RecordedNumber("turn over law", lambda run: compare_turn(run, law_of))
+turn_over_law_with_momentum = RecordedNumber(
+    "turn over law with momentum", lambda run: compare_turn(run, law_with_momentum)
+)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.comparison import Condition
-from spherenorm_experiments.runs import Result, Runs, across, number
+from spherenorm_experiments.runs import RecordedNumber, Result, Runs, across, number
 from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, parse_table
 from spherenorm_experiments.verdict import Claim, slug
 from spherenorm_paper.norms import grid
@@ -64,18 +64,29 @@ def _right(item: Result, kind: str) -> float | None:
     return share if kind == "invariant" else 100 - share
 
 
-def _cosines(item: Result, kind: str) -> np.ndarray:
-    """|cos(w, g)| at the end of training: of whole variant weights, of an invariant's rows."""
-    kept: np.ndarray | None = item.arrays.get(f"cosines_{kind}")
-    if kept is not None:
-        return kept
-    found = []
-    for each in statistics_of(item, invariant=kind == "invariant"):
-        shape = item.summary["shapes"][each.name]
-        rows, size = (each.layer, shape) if kind == "variant" else (each.channels, shape[1:])
-        found.append(rows[-COSINE_BATCHES:].max(axis=1) / math.sqrt(math.prod(size)))
-    cosines: np.ndarray = np.nan_to_num(np.array(found))
-    return cosines
+def _cosines(run: Result, kind: str) -> list[float]:
+    """Return |cos(w, g)| at the end of training: of whole variant weights, of an invariant's rows.
+
+    Six digits are kept.
+    """
+    cosines: np.ndarray | None = run.arrays.get(f"cosines_{kind}")
+    if cosines is None:
+        by_weight = []
+        for weight in statistics_of(run, invariant=kind == "invariant"):
+            shape = run.summary["shapes"][weight.name]
+            statistic, size = weight.channels, shape[1:]
+            if kind == "variant":
+                statistic, size = weight.layer, shape
+            largest = statistic[-COSINE_BATCHES:].max(axis=1)
+            by_weight.append(largest / math.sqrt(math.prod(size)))
+        cosines = np.nan_to_num(np.array(by_weight))
+    return [float(f"{cosine:.6g}") for cosine in cosines.flat]
+
+
+COSINES = {
+    kind: RecordedNumber(f"cosines of {kind} weights", partial(_cosines, kind=kind))
+    for kind in PAPER_COSINES
+}
 
 
 def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
@@ -88,7 +99,7 @@ def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
     own = runs.complete_grid(network, _name(USUAL))
     found: dict[str, tuple[float, float]] = {}
     for kind in PAPER_COSINES if len(own) else ():
-        cosines = [_cosines(item, kind) for item in own.run[own.lr == own.lr.min()]]
+        cosines = [COSINES[kind](item) for item in own.run[own.lr == own.lr.min()]]
         low, high = np.quantile(cosines, (0.005, 0.995))
         found[kind] = float(low), float(high)
     return found

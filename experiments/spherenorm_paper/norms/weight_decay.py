@@ -12,6 +12,7 @@ import pandas as pd
 from spherenorm_experiments.comparison import Arm, Condition, Setup
 from spherenorm_experiments.runs import (
     Key,
+    RecordedNumber,
     Result,
     Runs,
     across,
@@ -71,9 +72,9 @@ def _of(
     return number(runs.selected(_place(optimizer, part), name, by=reference), key, worst=0.0)
 
 
-def late_over_early(item: Result) -> float | None:
-    """The effective step just before the first drop of the rate, over that half-way there."""
-    curve = item.curve("effective_step")
+def _late_over_early(run: Result) -> float | None:
+    """Return the effective step just before the rate first drops, over that half-way there."""
+    curve = run.curve("effective_step")
     last = max(curve, default=0) or 1
     late, early = (
         [size for step, size in curve.items() if low <= step / last < high]
@@ -82,6 +83,9 @@ def late_over_early(item: Result) -> float | None:
     if not (late and early):  # of a run of few steps
         return None
     return statistics.fmean(late) / statistics.fmean(early)
+
+
+late_over_early = RecordedNumber("late effective step over early", _late_over_early)
 
 
 def _best(runs: Runs, optimizer: str) -> pd.Series:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from spherenorm_experiments.runs import Key, Result
+from spherenorm_experiments.runs import Key, RecordedNumber, Result
 from spherenorm_experiments.store import RunFolder
 
 
@@ -51,21 +50,24 @@ def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
     ]
 
 
-def percent_right(delta: float, *, invariant: bool) -> Callable[[Result], float | None]:
-    """The percentage of weights and steps that the single-step test gets right, as a key.
+def percent_right(delta: float, *, invariant: bool) -> RecordedNumber:
+    """Return the percentage of weights and steps that the single-step test gets right, as a key.
 
     Args:
-        invariant: of the scale-invariant weights, or of the others. None where there are none.
+        delta: threshold of the test.
+        invariant: True for the scale-invariant weights, False for the others. A run without such
+            weights has no number.
     """
 
-    def key(result: Result) -> float | None:
+    def percentage(result: Result) -> float | None:
         if "detection" not in result.spec.probes:
             return None
         chosen = statistics_of(result, invariant=invariant)
         rates = [(single_step(each, delta) == invariant).mean() for each in chosen]
         return 100 * float(np.mean(rates)) if rates else None
 
-    return key
+    kind = "invariant" if invariant else "variant"
+    return RecordedNumber(f"percent of {kind} weights right at {delta:g}", percentage)
 
 
 DETECTED: dict[str, tuple[Key, str]] = {
