@@ -4,7 +4,7 @@
     spherenorm results --from rows     # makes the pages of it, without any store
 
 A row has the study and the setting that it belongs to, the condition and the arm, the spec, the
-numbers of the run to eight digits, and the release and the commit of the code that trained it.
+numbers of the run, and the release and the commit of the code that trained it.
 Records of single steps and arrays are not kept, but for each `RecordedNumber` of them that the
 pages show: pictures of curves need the store.
 """
@@ -33,10 +33,6 @@ NO_FOLDER = Path("no-store")
 """Stands for the folder of a run whose files are not here; it has no records."""
 
 
-DIGITS = 8
-"""Significant digits of the numbers in a file of rows; pages show at most five."""
-
-
 def write_rows(sections: Sequence[Section], path: Path) -> int:
     """Write the runs of these sections to a file, and return how many rows it has.
 
@@ -46,7 +42,7 @@ def write_rows(sections: Sequence[Section], path: Path) -> int:
     """
     require_extra("pyarrow", "a file of rows")
     records = [record for section in sections for record in _records(section)]
-    content = pd.DataFrame(records).to_parquet(compression="zstd", index=False)
+    content = pd.DataFrame(records).to_parquet(compression="zstd", compression_level=19, index=False)
     write_file(path, content)
     return len(records)
 
@@ -70,8 +66,8 @@ def _records(section: Section) -> Iterator[dict[str, Any]]:
             "seed": item.spec.seed,
             "run": item.name,
             "spec": json.dumps(item.spec.to_json(), sort_keys=True),
-            "summary": json.dumps(_rounded(summary)),
-            "recorded": json.dumps(_rounded(item.recorded_numbers)),
+            "summary": json.dumps(summary),
+            "recorded": json.dumps(item.recorded_numbers),
             "about": json.dumps(dict(item.about)),
             "release": item.about.get("spherenorm", ""),
             "commit": item.about.get("commit", ""),
@@ -110,14 +106,3 @@ def _result(row: pd.Series) -> Result:
         place=Place(row.condition, row.arm),
         recorded_numbers=json.loads(row.recorded),
     )
-
-
-def _rounded(content: Any) -> Any:
-    """Return JSON content whose floats have `DIGITS` significant digits."""
-    if isinstance(content, float):
-        return float(f"{content:.{DIGITS}g}")
-    if isinstance(content, dict):
-        return {name: _rounded(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_rounded(value) for value in content]
-    return content
