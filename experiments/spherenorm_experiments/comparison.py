@@ -192,6 +192,12 @@ class Comparison(Study):
             for trial in _trials(self, plan, condition, arm, point)
         ]
 
+    def exclusions(self, plan: Plan) -> Mapping[str, str]:
+        """Return the conditions whose scores the evidence tier cannot decide, with the reasons."""
+        if plan.tier != "evidence" or plan.real:
+            return {}
+        return {place: f"{where}: {why}" for place, _, where, why in _excluded_conditions(self)}
+
     @property
     def claims(self) -> Sequence[Claim]:
         """The scores of each condition and pair, then the others."""

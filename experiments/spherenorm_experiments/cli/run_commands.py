@@ -17,6 +17,7 @@ from spherenorm_experiments.cli.look import show_page
 from spherenorm_experiments.cli.options import (
     DEFAULT_OUT,
     FAILED,
+    NOTE,
     Data,
     Execution,
     Request,
@@ -65,6 +66,9 @@ def run(
         chosen = [study for study in chosen if study.uses_paper_data]
         use_folder(data)
     campaign = _campaign(chosen, _plan(asked, real=data is not None), asked)
+    for study in chosen:
+        for part, reason in study.exclusions(campaign.plan).items():
+            say_error(f"{study.name} leaves out {part}, {reason}", NOTE)
     if asked.dry_run:
         return _show_dry_run(campaign, asked.as_json)
     failed = _ran([campaign], asked.as_json)
