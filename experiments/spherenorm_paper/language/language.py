@@ -226,11 +226,6 @@ class Language(Task):
     def audit_inputs(self) -> tuple[Any, ...]:
         return tuple(self.first_batch(self.data().train, 4))
 
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The layers; the vocabulary, whose methods the model calls, is sharded with the model."""
-        assert isinstance(model, TransformerXL)
-        return list(model.layers)
-
     @property
     def _corpus(self) -> Corpus:
         return corpus() if self.data_set == "wikitext-103" else source_corpus()
