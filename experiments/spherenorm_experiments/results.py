@@ -141,12 +141,20 @@ def _versions(sections: Sequence[Section]) -> str:
     """The software and hardware of the runs, which need not be those that write the page."""
     origins = [item.about for section in sections for item in section.results]
     versions = dict.fromkeys(
-        f"spherenorm {origin['spherenorm']}, torch {origin['torch'].partition('+')[0]}, "
-        f"Python {origin['python']}, {origin['gpu'] or origin['cpu']}"
+        f"spherenorm {origin['spherenorm']}{_commit_in_words(origin)}, "
+        f"torch {origin['torch'].partition('+')[0]}, Python {origin['python']}, "
+        f"{origin['gpu'] or origin['cpu']}"
         for origin in origins
         if "spherenorm" in origin
     )
     return f"{'; '.join(versions)}." if versions else "The origin of the runs is not known."
+
+
+def _commit_in_words(origin: Mapping[str, Any]) -> str:
+    """Return the commit of a run's code in brackets; nothing for an installed release."""
+    commit = origin.get("commit", "")
+    edited = ", edited" if commit.endswith("+") else ""
+    return f" (commit {commit[:10]}{edited})" if commit else ""
 
 
 def _digest(results: Runs) -> str:

@@ -80,18 +80,7 @@ def _lines(folder: Path, part: str) -> Iterator[list[str]]:
             yield line.split()
 
 
-def _length(part: str, folder: Path) -> int:
-    """The tokens of a part, with the ends of its lines."""
-    return sum(len(line) + 1 for line in _lines(folder, part))
-
-
-LAYOUT = layout(
-    "wikitext-103",
-    {
-        "vocabulary": lambda folder: len(_vocabulary(_lines(folder, "train"), END)),
-        **{f"{part} tokens": functools.partial(_length, part) for part in PARTS},
-    },
-)
+LAYOUT = layout("wikitext-103")
 
 
 @LAYOUT.reader
