@@ -17,7 +17,7 @@ from spherenorm_experiments.report import Section, groups, labeled, overviews, t
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.store import BULKY, write_file
 from spherenorm_experiments.tables import Row, Table, to_markdown
-from spherenorm_experiments.verdict import AGAINST, FOR, P_HEADING, rules
+from spherenorm_experiments.verdict import P_HEADING, VERDICTS, rules
 
 INDEX = "index.md"
 
@@ -93,11 +93,11 @@ def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, An
     rows: list[Row] = []
     for section in sections:
         verdicts = [claim["verdict"] for claim in claims[section.label] if claim["numbers"]]
-        held, denied = (sum(v in known for v in verdicts) for known in (FOR, AGAINST))
-        counts = f"{held} for, {denied} against, {len(verdicts) - held - denied} not decided"
+        counts = {verdict: verdicts.count(verdict) for verdict in map(str, VERDICTS)}
+        counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         link = f"[{section.label}]({_file(section)})"
         digest = _digest(section.results)
-        rows.append((link, section.study.title(), counts, str(len(section.results)), digest))
+        rows.append((link, section.study.title(), counted, str(len(section.results)), digest))
     return Table("Studies", ("study", "about", "claims", "runs", "hash of the runs"), rows)
 
 
