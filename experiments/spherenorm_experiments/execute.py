@@ -15,7 +15,7 @@ of them see:
         -m spherenorm_experiments.execute request.json
 
 The request is a JSON document: "spec" (`Spec.to_json`), "root" of the store, and flags of `Runner`,
-such as "parallel". Without torchrun around it, this module starts torchrun here.
+such as "workers". Without torchrun around it, this module starts torchrun here.
 """
 
 from __future__ import annotations
@@ -65,11 +65,6 @@ RESTARTS = 3
 """Of these processes, after one of them is killed."""
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "triton")
-
-SHARDED = (
-    "; with fsdp a weight is whole only while its module runs: where another one uses it, as in "
-    "`self.pos.weight[i]`, let `shards` of the task leave its module out"
-)
 
 
 class Resolver:
@@ -138,7 +133,7 @@ def execute(
     """
     job = run if isinstance(run, Job) else Job([run])
     with one_thread():
-        if runner.distributed and ranks.parallel is None and isinstance(job.first.task, Task):
+        if runner.processes > 1 and not ranks.distributed and isinstance(job.first.task, Task):
             return _launched(job, runner, wait)
         if not ranks.first:
             state = ranks.broadcast(None)
@@ -278,8 +273,6 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
         raise
     except Exception as error:  # a user's code may raise anything
         text = describe_with_user_line(error)
-        if ranks.parallel == "fsdp" and "DTensor" in text:
-            text += SHARDED
         note("failed", error=text, traceback=traceback.format_exc())
         return Outcome(job.name, "failed", error=text)
     state = job.state()
@@ -330,7 +323,7 @@ def main(path: str) -> None:
         torchrun(["--standalone", count, *often, "-m", WORKER, path])
         return
     spec, root = Spec.from_json(request.pop("spec")), request.pop("root")
-    with joined(request.get("parallel", "ddp"), spec.device) as ranks:
+    with joined(spec.device) as ranks:
         execute_spec(spec, root, ranks=ranks, **request)
 
 

@@ -1,4 +1,4 @@
-"""Layouts: where a data set's files lie on disk, and how many items it has (Table E.1).
+"""Layouts: where a data set's files lie on disk.
 
     DIR/imagenet/train/n01440764/n01440764_10026.JPEG
 
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from spherenorm_experiments.lookup import load_registered, registered
 from spherenorm_experiments.task import FOLDER
-
-Count = str | Callable[[Path], int]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,8 +31,6 @@ class Layout:
         tree: the expected tree, as an error shows it.
         paths: files and folders that must be there, relative to the data set's folder; of "a or b"
             one of the two.
-        statistics: the numbers of Table E.1, or of the data set's own description, by name; each
-            with the pattern of the files that it counts, or a function that reads it off a folder.
         source: where the data set comes from.
     """
 
@@ -42,7 +38,6 @@ class Layout:
     title: str
     tree: str
     paths: tuple[str, ...]
-    statistics: Mapping[str, tuple[int, Count]]
     source: str
 
     def error(self, folder: Path, wrong: str) -> ValueError:
@@ -106,21 +101,3 @@ def data_folder(wanted: str = "this task") -> Path:
 def layouts() -> dict[str, Layout]:
     """Return every registered layout, by name."""
     return {name: load_registered("LAYOUTS", name) for name in registered("LAYOUTS")}
-
-
-def checked(layout: Layout, folder: Path) -> dict[str, tuple[int, int]]:
-    """The expected numbers, each beside the one that is in the data set's folder.
-
-    Raises:
-        ValueError: the folder has another layout.
-    """
-    layout.require(folder)
-    return {
-        name: (expected, count_files(folder, ("",), of) if isinstance(of, str) else of(folder))
-        for name, (expected, of) in layout.statistics.items()
-    }
-
-
-def count_files(folder: Path, parts: Iterable[str], pattern: str) -> int:
-    """The number of files in these parts of a data set whose name matches."""
-    return sum(1 for part in parts for _ in (folder / part).glob(pattern))

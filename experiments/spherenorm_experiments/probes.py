@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from spherenorm import as_view, audit, metrics
 from spherenorm.support import look_up, unknown_name
 from spherenorm_experiments.lookup import users_code
-from spherenorm_experiments.ranks import whole
 from spherenorm_experiments.task import Task
 
 RECORDED = {"step", "loss", "grad_norm", "validation"}
@@ -176,7 +175,7 @@ class Watched:
 
     @classmethod
     def of(cls, module: nn.Module, task: Task, device: str) -> Watched:
-        """The weights of a model that is not sharded yet."""
+        """Watch the weights of a model."""
         weights = dict(module.named_parameters())
         inputs = [x.to(device) if isinstance(x, Tensor) else x for x in task.audit_inputs()]
         learned = [name for name, x in weights.items() if x.ndim > 1 and x.requires_grad]
@@ -195,16 +194,16 @@ class Watched:
         return {name: x.clone() for name, x in self.now(module).items()}
 
     def now(self, module: nn.Module) -> dict[str, Tensor]:
-        """The weights, whole but not copied."""
+        """The weights, which are not copied."""
         weights = dict(module.named_parameters())
-        return {name: whole(weights[name].detach()) for name in self.views}
+        return {name: weights[name].detach() for name in self.views}
 
     def gradients(self, module: nn.Module) -> dict[str, Tensor]:
         """The gradients; zero for a weight without."""
         found, weights = {}, dict(module.named_parameters())
         for name in self.views:
             grad = weights[name].grad
-            found[name] = whole(torch.zeros_like(weights[name]) if grad is None else grad).detach()
+            found[name] = (torch.zeros_like(weights[name]) if grad is None else grad).detach()
         return found
 
     def mean_norm(self, module: nn.Module) -> float | None:

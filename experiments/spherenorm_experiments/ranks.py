@@ -1,7 +1,7 @@
 """`Ranks`: the processes that train one run together; in an ordinary run this process alone.
 
-What they tell each other in the course of a run goes through here, on the CPU (gloo); gradients and
-shards go through DDP, where each process has all weights, and FSDP2, where it has a part of them.
+What they tell each other in the course of a run goes through here, on the CPU (gloo); gradients go
+through DDP.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spherenorm_experiments.task import Task
-
 PR_SET_PDEATHSIG = 1
 SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -34,12 +32,12 @@ class Ranks:
     Attributes:
         rank: this process; rank 0 holds the run's folder and writes it.
         world: how many there are.
-        parallel: "ddp", "fsdp", or None in a process alone.
+        distributed: False in a process alone, which has no process group.
     """
 
     rank: int = 0
     world: int = 1
-    parallel: str | None = None
+    distributed: bool = False
 
     @property
     def first(self) -> bool:
@@ -48,11 +46,11 @@ class Ranks:
     def device(self, name: str) -> str:
         """This process's own device: with "cuda", the GPU of its local rank."""
         local = os.environ.get("LOCAL_RANK", "0")
-        return f"cuda:{local}" if self.parallel and name == "cuda" else name
+        return f"cuda:{local}" if self.distributed and name == "cuda" else name
 
     def broadcast(self, value: Any) -> Any:
         """Rank 0's value."""
-        if self.parallel is None:
+        if not self.distributed:
             return value
         box = [value]
         torch.distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
@@ -60,7 +58,7 @@ class Ranks:
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, in the order of the ranks."""
-        if self.parallel is None:
+        if not self.distributed:
             return [value]
         found: list[Any] = [None] * self.world
         torch.distributed.all_gather_object(found, value)
@@ -68,7 +66,7 @@ class Ranks:
 
     def totals(self, numbers: Sequence[float]) -> list[float]:
         """The sums over ranks."""
-        if self.parallel is None:
+        if not self.distributed:
             return list(numbers)
         sums = torch.tensor(numbers, dtype=torch.float64)
         torch.distributed.all_reduce(sums)
@@ -76,7 +74,7 @@ class Ranks:
 
     def share(self, tensors: Iterable[Tensor]) -> None:
         """Overwrite the tensors by rank 0's."""
-        if self.parallel is not None:
+        if self.distributed:
             for tensor in tensors:
                 torch.distributed.broadcast(tensor, src=0)
 
@@ -89,11 +87,10 @@ ALONE = Ranks()
 
 
 @contextmanager
-def joined(parallel: str, device: str) -> Iterator[Ranks]:
+def joined(device: str) -> Iterator[Ranks]:
     """Join the processes that torchrun started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
 
     Args:
-        parallel: "ddp" or "fsdp".
         device: of the run.
     """
     cuda = device.startswith("cuda")
@@ -101,7 +98,7 @@ def joined(parallel: str, device: str) -> Iterator[Ranks]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
     try:
-        yield Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), parallel)
+        yield Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), True)
     finally:
         torch.distributed.destroy_process_group()
 
@@ -127,54 +124,28 @@ def _watch(parent: int) -> None:
     os._exit(1)
 
 
-def parallelize(module: nn.Module, task: Task, ranks: Ranks, device: str) -> nn.Module:
-    """The model that the loss calls; with FSDP2 the module itself, whose weights are now sharded.
+def parallelize(module: nn.Module, ranks: Ranks, device: str) -> nn.Module:
+    """Wrap a model in DDP if several processes train it; return the model that the loss calls.
 
-    Neither shares buffers in training: BatchNorm's statistics are those of rank 0, which the engine
+    DDP shares no buffers in training: BatchNorm's statistics are those of rank 0, which the engine
     broadcasts before they are evaluated or saved. (DDP's own broadcast in each forward pass would
     break losses that call the model twice.)
     """
-    if ranks.parallel is None:
+    if not ranks.distributed:
         return module
-    if ranks.parallel == "ddp":
-        from torch.nn.parallel import DistributedDataParallel
+    from torch.nn.parallel import DistributedDataParallel
 
-        here = torch.device(device)
-        devices = [here] if here.type == "cuda" else None
-        known = inspect.signature(DistributedDataParallel).parameters
-        new, old = "forward_sync_buffers", "broadcast_buffers"  # torch has renamed it
-        off: dict[str, Any] = {new if new in known else old: False}
-        return DistributedDataParallel(module, device_ids=devices, **off)
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(torch.device(device).type, (ranks.world,))
-    for part in [*task.shards(module), module]:
-        fully_shard(part, mesh=mesh)
-    return module
+    place = torch.device(device)
+    devices = [place] if place.type == "cuda" else None
+    parameters = inspect.signature(DistributedDataParallel).parameters
+    new, old = "forward_sync_buffers", "broadcast_buffers"  # torch has renamed it
+    off: dict[str, Any] = {new if new in parameters else old: False}
+    return DistributedDataParallel(module, device_ids=devices, **off)
 
 
 def synchronized(model: nn.Module, last: bool) -> AbstractContextManager[Any]:
-    """The block of a micro-batch: gradients are reduced over ranks only in the last of a step."""
+    """Return the block of a micro-batch: gradients are reduced over ranks in the last one alone."""
     wrapped: Any = model
-    if hasattr(model, "set_requires_gradient_sync"):
-        wrapped.set_requires_gradient_sync(last)
-    elif not last and hasattr(model, "no_sync"):
-        return wrapped.no_sync()  # type: ignore[no-any-return]
-    return nullcontext()
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """The whole of a tensor that may be sharded; all ranks must ask."""
-    gathered: Any = getattr(tensor, "full_tensor", None)
-    return tensor if gathered is None else gathered()
-
-
-def placed(whole: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `whole`: a tensor where another one lies, sharded as that is."""
-    if not hasattr(like, "placements"):
-        return whole.to(like.device)
-    from torch.distributed.tensor import DTensor, distribute_tensor
-
-    assert isinstance(like, DTensor)
-    return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements)
+    if last or not hasattr(model, "no_sync"):
+        return nullcontext()
+    return wrapped.no_sync()  # type: ignore[no-any-return]

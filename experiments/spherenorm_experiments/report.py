@@ -58,7 +58,7 @@ class Section:
 
     Attributes:
         plan: the setting: a plan without a choice of seeds.
-        older: of each run of other code than is here, the modules that have changed since.
+        older: of each run of other code than is here, what has changed since.
     """
 
     study: Study
@@ -146,8 +146,7 @@ def sections(
 def _gathered(study: Study, asked: Sequence[Request], store: Store) -> Runs:
     """The stored results of several requests for a study as one: seeds and arms add up.
 
-    They know which seeds there were at the end of each request, since a claim that grew has to pay
-    for that.
+    They know how many seeds each request has added, since a claim says if its number has grown.
     """
     parts = [_trials(study, request.plan, store) for request in asked]
     trials = {(each.place, spec_name(each.spec)): each.spec for part in parts for each in part}
@@ -157,11 +156,12 @@ def _gathered(study: Study, asked: Sequence[Request], store: Store) -> Runs:
     errors, places = _errors(store) if missing else {}, [place for place, _ in missing]
     failed = [f"{place}: {errors[name]}" for place, name in missing if name in errors]
     every = dict.fromkeys([*(item.place for item in items), *places])
-    seen, looks = frozenset[int](), []
-    for _, part in sorted(zip(asked, parts, strict=True), key=lambda pair: pair[0].ended):
-        seen |= {trial.spec.seed for trial in part if spec_name(trial.spec) in rows}
-        looks.append(seen)
-    return Runs(items, failed, {place: places.count(place) for place in every}, looks)
+    seeds, counts = set[int](), []
+    for part in parts:
+        seeds |= {trial.spec.seed for trial in part if spec_name(trial.spec) in rows}
+        counts.append(len(seeds))
+    lacking = {place: places.count(place) for place in every}
+    return Runs(items, failed, lacking, counts)
 
 
 def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:

@@ -17,7 +17,7 @@ from spherenorm_experiments.report import Section, groups, labeled, overviews, t
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.store import BULKY, write_file
 from spherenorm_experiments.tables import Row, Table, to_markdown
-from spherenorm_experiments.verdict import AGAINST, FOR, P_HEADING, rules
+from spherenorm_experiments.verdict import P_HEADING, VERDICTS, rules
 
 INDEX = "index.md"
 
@@ -93,11 +93,11 @@ def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, An
     rows: list[Row] = []
     for section in sections:
         verdicts = [claim["verdict"] for claim in claims[section.label] if claim["numbers"]]
-        held, denied = (sum(v in known for v in verdicts) for known in (FOR, AGAINST))
-        counts = f"{held} for, {denied} against, {len(verdicts) - held - denied} not decided"
+        counts = {verdict: verdicts.count(verdict) for verdict in map(str, VERDICTS)}
+        counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         link = f"[{section.label}]({_file(section)})"
         digest = _digest(section.results)
-        rows.append((link, section.study.title(), counts, str(len(section.results)), digest))
+        rows.append((link, section.study.title(), counted, str(len(section.results)), digest))
     return Table("Studies", ("study", "about", "claims", "runs", "hash of the runs"), rows)
 
 
@@ -141,12 +141,20 @@ def _versions(sections: Sequence[Section]) -> str:
     """The software and hardware of the runs, which need not be those that write the page."""
     origins = [item.about for section in sections for item in section.results]
     versions = dict.fromkeys(
-        f"spherenorm {origin['spherenorm']}, torch {origin['torch'].partition('+')[0]}, "
-        f"Python {origin['python']}, {origin['gpu'] or origin['cpu']}"
+        f"spherenorm {origin['spherenorm']}{_commit_in_words(origin)}, "
+        f"torch {origin['torch'].partition('+')[0]}, Python {origin['python']}, "
+        f"{origin['gpu'] or origin['cpu']}"
         for origin in origins
         if "spherenorm" in origin
     )
     return f"{'; '.join(versions)}." if versions else "The origin of the runs is not known."
+
+
+def _commit_in_words(origin: Mapping[str, Any]) -> str:
+    """Return the commit of a run's code in brackets; nothing for an installed release."""
+    commit = origin.get("commit", "")
+    edited = ", edited" if commit.endswith("+") else ""
+    return f" (commit {commit[:10]}{edited})" if commit else ""
 
 
 def _digest(results: Runs) -> str:

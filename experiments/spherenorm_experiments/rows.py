@@ -49,12 +49,12 @@ def write_rows(sections: Sequence[Section], path: Path) -> int:
 
 def _records(section: Section) -> Iterator[dict[str, Any]]:
     results = section.results
-    _ = section.decisions, section.study.all_tables(results)  # they ask for recorded numbers
-    looks = [sorted(look) for look in results.looks]
+    # The pages ask the runs for their recorded numbers, which are then kept.
+    _ = section.decisions, section.study.all_tables(results)
     shared = {
         "study": name_of(section.study),
         "plan": json.dumps(section.plan.to_json(), sort_keys=True),
-        "looks": json.dumps(looks),
+        "seed_counts": json.dumps(results.seed_counts),
         "lacking": json.dumps([[*place, count] for place, count in results.lacking.items()]),
     }
     for item in results:
@@ -88,10 +88,9 @@ def read_rows(path: Path) -> list[Section]:
     sections = []
     for (study, plan), rows in frame.groupby(["study", "plan"], sort=False):
         first = rows.iloc[0]
-        looks = [frozenset(look) for look in json.loads(first.looks)]
         lacking = {Place(*names): count for *names, count in json.loads(first.lacking)}
         items = [_result(row) for _, row in rows.iterrows()]
-        results = Runs(items, (), lacking, looks)
+        results = Runs(items, (), lacking, json.loads(first.seed_counts))
         sections.append(Section(find_study(study), Plan.from_json(json.loads(plan)), results))
     return sections
 

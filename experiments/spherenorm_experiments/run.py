@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -111,7 +111,6 @@ class Runner:
             every step.
         workers: processes that load the items of map-style data sets; 0 loads them in line.
         processes: that train one run together, on as many GPUs if the device is "cuda".
-        parallel: ddp (each process has all weights) or fsdp (weights and states are sharded).
         tensorboard: write event files while a run trains, under `<root>/tensorboard`.
         time_limit: seconds after which a run that has not ended is stopped, on any backend; it
             fails, and goes on from its checkpoint if it is asked for again.
@@ -125,7 +124,6 @@ class Runner:
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
     workers: Annotated[int, Field(ge=0)] = 0
     processes: Annotated[int, Field(ge=1)] = 1
-    parallel: Literal["ddp", "fsdp"] = "ddp"
     tensorboard: bool = False
     time_limit: Annotated[float, Field(gt=0)] | None = None
     partition: str | None = None
@@ -136,11 +134,6 @@ class Runner:
     def __post_init__(self) -> None:
         if self.tensorboard:
             require_extra("torch.utils.tensorboard", "--tensorboard")
-
-    @property
-    def distributed(self) -> bool:
-        """True if runs need a process group: sharding needs one even for one process."""
-        return self.processes > 1 or self.parallel == "fsdp"
 
 
 USUAL = Runner()

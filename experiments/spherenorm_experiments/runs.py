@@ -156,7 +156,7 @@ class Runs:
     Args:
         failed: places and errors of runs that failed.
         lacking: the number of runs without a result, by place.
-        looks: the seeds that could be looked at, request by request, if a store has kept these.
+        seed_counts: how many seeds there were after each request, if a store has kept these.
     """
 
     def __init__(
@@ -164,10 +164,10 @@ class Runs:
         items: Iterable[Result] = (),
         failed: Sequence[str] = (),
         lacking: Mapping[Place, int] | None = None,
-        looks: Sequence[frozenset[int]] = (),
+        seed_counts: Sequence[int] = (),
     ) -> None:
         self.items, self.failed = list(items), list(failed)
-        self.lacking, self.looks = dict(lacking or {}), tuple(looks)
+        self.lacking, self.seed_counts = dict(lacking or {}), tuple(seed_counts)
         self._made: dict[Any, Any] = {}
 
     @classmethod
@@ -193,7 +193,9 @@ class Runs:
 
     def where(self, condition: Callable[[Result], bool]) -> Runs:
         """The runs for which the condition is true."""
-        return Runs([item for item in self.items if condition(item)], (), self.lacking, self.looks)
+        return Runs(
+            [item for item in self.items if condition(item)], (), self.lacking, self.seed_counts
+        )
 
     def on(self, condition: str) -> Runs:
         """The runs on a condition."""

@@ -9,7 +9,7 @@
     <root>/batches/<task>-<recipe>-<rows>/
         rows.json       runs of a pure task that have trained as one computation: a row for each
         arrays.npz      their curves
-    <root>/code/<digest>.json     the modules that were loaded, and the sources of a user's own
+    <root>/code/<digest>.json     the release, and the user's own files that were loaded
     <root>/plans/<digest>.json    what was asked for
 
 A file is written whole or not at all, and nothing runs twice. Nothing here imports torch before it
@@ -34,6 +34,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spherenorm import __version__
 from spherenorm.support import PACKAGES, atomic_write, is_installed
 from spherenorm_experiments.spec import Spec, spec_name
 
@@ -42,47 +43,38 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".py", *(f".{name.rpartition('.')[2]}" for name in EXTENSION_SUFFIXES))
 
-COMPUTES = {
-    *("data", "execute", "layouts", "lookup", "probes", "ranks"),
-    *("run", "spec", "streams", "task", "train"),
-}
-"""Parts of `spherenorm_experiments` that decide numbers; the others ask for runs or show them."""
-
-SHOWS = ("spherenorm.cli", "spherenorm.__main__", "spherenorm_theory")
-"""Other modules of ours that change no number. A package of studies names its own in `SHOWS`."""
-
 
 def digest(content: Any) -> str:
     """The SHA-256 of JSON content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def loaded_code() -> dict[str, str]:
-    """The name and the digest of each module that counts, of those that are loaded here."""
-    found = {}
-    for given, module in list(sys.modules.items()):
-        file, name = getattr(module, "__file__", None) or "", given
-        if given in ("__main__", "__mp_main__"):  # by its own name: a worker imports it as that
+def user_files() -> dict[str, Path]:
+    """Return the file of each loaded module that is a user's own, by the module's name.
+
+    Modules of this project are those of a release, and installed packages have versions.
+    """
+    files: dict[str, Path] = {}
+    for key, module in list(sys.modules.items()):
+        file, name = getattr(module, "__file__", None) or "", key
+        if key in ("__main__", "__mp_main__"):  # by its own name: a worker imports it as that
             spec = getattr(module, "__spec__", None)
             name = Path(file).stem if spec is None else spec.name
-        path = _counted_file(name, file)
+        path = _user_file(name, file)
         if path is not None:
-            found[name] = file_digest(path)
-    return found
+            files[name] = path
+    return files
 
 
-def source_texts(names: dict[str, str]) -> dict[str, str]:
-    """The sources of the user's own modules among these: ours are those of a version."""
-    own = sorted(name for name in names if name.partition(".")[0] not in PACKAGES)
-    files = [(name, _file(name)) for name in own]
-    return {name: path.read_text(errors="replace") for name, path in files if path is not None}
+def changed_modules(digests: Mapping[str, str]) -> list[str]:
+    """Return those of these modules that have other bytes here, or are not here.
 
-
-def changed_modules(code: dict[str, str]) -> list[str]:
-    """Those of these modules that have other bytes here, or are not here."""
-    files = {name: _file(name) for name in code}
+    Args:
+        digests: the SHA-256 of each module's file, by the module's name.
+    """
+    files = {name: _file_of(name) for name in digests}
     return sorted(
-        name for name, path in files.items() if path is None or file_digest(path) != code[name]
+        name for name, path in files.items() if path is None or file_digest(path) != digests[name]
     )
 
 
@@ -93,22 +85,17 @@ def file_digest(path: Path) -> str:
 
 
 @functools.cache
-def _counted_file(name: str, file: str) -> Path | None:
-    """The file of a loaded module; None of one that does not count."""
-    path, (top, *inner) = Path(file), name.split(".")
+def _user_file(name: str, file: str) -> Path | None:
+    """Return the file of a loaded module if it is a user's own, else None."""
+    path = Path(file)
     if not path.is_absolute() or path.suffix not in SUFFIXES:  # (`torch.ops` says "_ops.py")
         return None
-    own = getattr(sys.modules.get(top), "SHOWS", ())
-    presentation = (*SHOWS, *(f"{top}.{module}" for module in own))
-    shows = any(name == each or name.startswith(f"{each}.") for each in presentation)
-    shows |= top == "spherenorm_experiments" and not COMPUTES & {*inner[:1]}
     path = path.resolve()
-    if shows or not path.is_file() or (is_installed(path) and top not in PACKAGES):
-        return None
-    return path
+    is_ours = name.partition(".")[0] in PACKAGES
+    return None if is_ours or is_installed(path) or not path.is_file() else path
 
 
-def _file(name: str) -> Path | None:
+def _file_of(name: str) -> Path | None:
     """The file of a module, loaded or not; None if there is no such module here."""
     if name in sys.modules:
         file = getattr(sys.modules[name], "__file__", None)
@@ -146,7 +133,7 @@ class Row:
         summary: its numbers, and "diverged_at".
         folder: its files.
         index: its place in the folder's arrays; None for a run that trained alone.
-        code: the names of the code that it was trained with, in the store; several if it was
+        code: hashes of the release and the user's own files, in the store; several if it was
             resumed after an edit, under `--accept-code`.
         about: the versions, the hardware and the executor of its steps, and the seconds it took.
         written: when, in seconds since 1970.
@@ -233,24 +220,32 @@ class Store:
         return self.accept_code or self.is_current(code)
 
     def is_current(self, code: Sequence[str]) -> bool:
-        """True if all modules that a run had loaded have the same bytes here."""
+        """True if a run's code is of this release, and the user's files have the same bytes."""
         return not self.changed(code)
 
-    def changed(self, names: Sequence[str]) -> Sequence[str]:
-        """The modules of a run's code that have other bytes here; one without a name if unknown."""
-        for name in names:
+    def changed(self, code: Sequence[str]) -> list[str]:
+        """Return what differs here from a run's code: the user's modules, and the release."""
+        for name in code:
             if name not in self._changed:
-                code = (read_json(self.root / "code" / f"{name}.json") or {}).get("modules")
-                self._changed[name] = [""] if code is None else changed_modules(code)
-        return sorted({each for name in names for each in self._changed[name]}) if names else [""]
+                content = read_json(self.root / "code" / f"{name}.json") or {}
+                release = content.get("release", "of unknown release")
+                changed = changed_modules(content.get("files", {}))
+                changed += [f"spherenorm {release}"] if release != __version__ else []
+                self._changed[name] = changed
+        if not code:
+            return ["unknown code"]
+        return sorted({module for name in code for module in self._changed[name]})
 
     def write_code(self) -> str:
-        """The name of the code that is loaded here, which the store then has."""
-        modules = loaded_code()
-        name = digest(modules)[:16]
+        """Write the release and the user's own files; return the name by which rows have them."""
+        files = user_files()
+        digests = {name: file_digest(path) for name, path in files.items()}
+        identity = {"release": __version__, "files": digests}
+        name = digest(identity)[:16]
         path = self.root / "code" / f"{name}.json"
         if not path.exists():
-            write_json(path, {"modules": modules, "sources": source_texts(modules)})
+            sources = {name: file.read_text(errors="replace") for name, file in files.items()}
+            write_json(path, {**identity, "sources": sources})
         return name
 
     def _rows_of(self, names: Set[str]) -> list[Row]:

@@ -291,13 +291,6 @@ class Task(_Named):
 
         return default_collate(items)
 
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The modules that fully sharded training shards one by one; the model is last."""
-        found: list[nn.Module] = []
-        for child in model.children():
-            found += list(child) if isinstance(child, nn.ModuleList) else [child]
-        return [module for module in found if any(True for _ in module.parameters())]
-
     def around_step(self, training: Any, step: int) -> AbstractContextManager[Any]:
         """A block around the optimizer's step, for what few tasks do there.
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map
 
 from spherenorm import Bound, explain, sphere_of, torch_optimizer
 from spherenorm.functional import Sweep, sweep
@@ -23,7 +23,7 @@ from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.data import TrainingBatches, evaluation_batches
 from spherenorm_experiments.lookup import require_extra, written
 from spherenorm_experiments.probes import MeasuredStep, Watched, is_finite, measure
-from spherenorm_experiments.ranks import ALONE, Ranks, parallelize, placed, synchronized, whole
+from spherenorm_experiments.ranks import ALONE, Ranks, parallelize, synchronized
 from spherenorm_experiments.run import Job, Run, Runner
 from spherenorm_experiments.spec import SCHEDULES, Spec, is_number
 from spherenorm_experiments.store import RunFolder, write_file
@@ -49,7 +49,7 @@ class Training:
         seed_everything(stream(self.spec.seed, "init"), self.device)
         self.module = _new_model(task).to(self.device)
         self.watched = Watched.of(self.module, task, self.device)
-        self.model = parallelize(self.module, task, ranks, self.device)
+        self.model = parallelize(self.module, ranks, self.device)
         self.batches = TrainingBatches(run, task, ranks, workers, self.device)
         self.optimizer = make_optimizer(run, task, self.module, self.watched.channels)
         self.backend = self.optimizer.param_groups[0]["backend"]
@@ -89,10 +89,10 @@ class Training:
     def survived(self) -> bool:
         """True if the norms of the weights are finite: no loss is computed after the last step."""
         norms = map(torch.linalg.vector_norm, (x.detach() for x in self.module.parameters()))
-        return all(bool(whole(norm).isfinite()) for norm in norms)
+        return all(bool(norm.isfinite()) for norm in norms)
 
     def state(self) -> dict[str, Any]:
-        """The content of a checkpoint, tensors whole; all ranks must ask. Buffers are rank 0's."""
+        """The content of a checkpoint; all ranks must ask. Buffers are rank 0's."""
         self.ranks.share(self.module.buffers())
         own = {
             name: dict(self.optimizer.state[weight])
@@ -103,7 +103,7 @@ class Training:
         tensors = {**dict(self.module.named_buffers()), **self.module.state_dict()}
         content = {"model": tensors, "optimizer": {"state": own}}
         scaler = self.scaler.state_dict() if self.scaler.is_enabled() else {}
-        return {**tree_map_only(Tensor, whole, content), "scaler": scaler}
+        return {**content, "scaler": scaler}
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, whatever number of processes has written it."""
@@ -128,7 +128,7 @@ class Training:
             with synchronized(self.model, last=number == last):
                 with self.autocast():
                     loss = self.task.loss(self.model, batch)
-                # DDP and FSDP2 take the mean over ranks of what is a sum.
+                # DDP takes the mean over ranks of what is a sum.
                 share = weight * self.ranks.world
                 scaled = loss if share == 1 else share * loss
                 self.scaler.scale(scaled).backward()  # type: ignore[no-untyped-call]
@@ -144,7 +144,7 @@ class Training:
         if self.regime.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             clipped = nn.utils.clip_grad_norm_(self.module.parameters(), self.regime.clip_norm)
-            norm = float(whole(clipped))
+            norm = float(clipped)
             if math.isfinite(norm) or not self.scaler.is_enabled():
                 measured["grad_norm"] = norm
         self.scaler.step(self.optimizer)
@@ -271,7 +271,7 @@ def _new_model(task: Task) -> nn.Module:
 def _load_model(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load weights and buffers; a buffer may have grown since the model was made."""
     state = module.state_dict()
-    module.load_state_dict({name: placed(tensors[name], like) for name, like in state.items()})
+    module.load_state_dict({name: tensors[name] for name in state})
     device = next(module.parameters()).device
     for name in tensors.keys() - state.keys():
         owner, _, own = name.rpartition(".")
@@ -286,10 +286,12 @@ def _load_states(
     for group in optimizer.param_groups:
         rule = optimizer.rule_of(group)
         for weight in group["params"]:
-            kept = states.get(names[weight], {})
-            fresh = rule.init(weight.detach()) if kept else {}
-            if kept:
-                optimizer.state[weight] = {name: placed(kept[name], fresh[name]) for name in kept}
+            saved = states.get(names[weight], {})
+            fresh = rule.init(weight.detach()) if saved else {}
+            if saved:
+                optimizer.state[weight] = {
+                    name: value.to(fresh[name].device) for name, value in saved.items()
+                }
 
 
 SECONDS_BETWEEN = 1.0
@@ -467,8 +469,8 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
     summary["metric"] = training.task.metric or summary["score"]
     if better_of(training.task, summary["score"]) == "lower":
         summary["better"] = "lower"
-    if training.ranks.parallel is not None:
-        summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
+    if training.ranks.distributed:
+        summary["processes"] = training.ranks.world
     if not training.ranks.first:
         return summary
     return summary | _norms(run.folder, run.steps_per_epoch, loop.start_norm)

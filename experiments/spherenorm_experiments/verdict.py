@@ -525,7 +525,7 @@ def evaluate_claim(claim: Claim, runs: Runs, compared: Sequence[Place] | None = 
         places = runs.places if compared is None else compared
         scale = rounding_scale(*(runs.selected(*place).test for place in places))
     series = value.astype(float).dropna()
-    return decision if series.empty else _test_series(decision, series, runs.looks, scale)
+    return decision if series.empty else _test_series(decision, series, runs.seed_counts, scale)
 
 
 def adjust_for_multiplicity(decisions: Sequence[Decision]) -> list[Decision]:
@@ -636,12 +636,12 @@ def _decide_without_randomness(decision: Decision, value: float) -> Decision:
 
 
 def _test_series(
-    decision: Decision, series: pd.Series, looks: Sequence[frozenset[int]], scale: float
+    decision: Decision, series: pd.Series, seed_counts: Sequence[int], scale: float
 ) -> Decision:
     """Test a number by seed; a ratio by its logarithm, so that a ratio and its inverse are alike.
 
     Args:
-        looks: the seeds that there were at the end of each request.
+        seed_counts: how many seeds there were after each request.
         scale: see `rounding_scale`.
     """
     claim = decision.claim
@@ -672,7 +672,7 @@ def _test_series(
         numbers=[number],
         ours=str(number),
         seeds=len(values),
-        detail=joined(decision.detail, few, _raised({*series.index}, looks, least)),
+        detail=joined(decision.detail, few, _raised(len(values), seed_counts, least)),
         detectable=scale * detectable(deviation(known), len(known)) if has_one_scale else None,
         supported=supported,
         p=None if few else p,
@@ -680,9 +680,9 @@ def _test_series(
     )
 
 
-def _raised(seeds: set[int], looks: Sequence[frozenset[int]], least: int) -> str:
-    """Say how the number of seeds grew, if there was more than one to look at."""
-    counts = sorted({len(look & seeds) for look in looks})
+def _raised(count: int, seed_counts: Sequence[int], least: int) -> str:
+    """Say how the number of seeds grew, if a verdict was possible before."""
+    counts = sorted({min(number, count) for number in seed_counts})
     counts = [count for count in counts if count >= least]
     if len(counts) < 2:
         return ""

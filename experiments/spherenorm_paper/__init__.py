@@ -11,6 +11,3 @@ ORDER = (
 
 OVERVIEW = "overview:overview"
 """What all of them say together; see `spherenorm_experiments.report.Overview`."""
-
-SHOWS = ("statements", "findings", "overview", "thirteen", "shared.detection")
-"""Modules that change no number of a run: an edit of them makes no row old."""

@@ -34,7 +34,7 @@ ARTIFACTS = (
     ("Table H.6", "h6"),
     ("Table H.7", "h7"),
 )
-"""Every one with results, and its study. Table E.1 counts data sets: `spherenorm data check`."""
+"""Every one with results, and its study."""
 
 
 def artifacts_table() -> Table:

@@ -73,7 +73,7 @@ show = _added("show", look.show)
 
 
 def data(words: Sequence[str]) -> None:
-    """The paper's data sets on disk, held against their official layouts and counts."""
+    """The paper's data sets on disk, held against their official layouts."""
     _run_app("data", words)
 
 

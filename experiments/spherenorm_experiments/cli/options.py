@@ -64,7 +64,6 @@ class Execution:
     backend: Annotated[str, flag("local (processes), slurm or ray.")] = "local"
     workers: Annotated[int, flag("Processes that load the items of a run's data set.")] = 0
     processes: Annotated[int, flag("Processes that train one run together, by torchrun.")] = 1
-    parallel: Annotated[str, flag("ddp (all weights in each) or fsdp (sharded).")] = "ddp"
     tensorboard: Annotated[bool, flag("Event files while a run trains.", "--tensorboard")] = False
     time_limit: Annotated[
         float | None, flag("Seconds after which a run that has not ended is stopped.")

@@ -8,9 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress, ProgressColumn, Task
-from rich.progress_bar import ProgressBar
-from rich.table import Table as RichTable
+from rich.progress import (
+    BarColumn,
+    Progress,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from spherenorm.support import one_line
 from spherenorm_experiments.cli.look import show_page
@@ -35,12 +40,15 @@ from spherenorm_experiments.cli.options import (
 from spherenorm_experiments.store import Store, StoreError
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.campaign import Campaign, ProgressEstimate
+    from spherenorm_experiments.campaign import Campaign
     from spherenorm_experiments.plan import Plan
     from spherenorm_experiments.run import Job, Outcome
     from spherenorm_experiments.study import Study
 
 TOTAL = "total, shared runs once"
+
+SPEED_PERIOD_S = 1e9
+"""The time that is left comes from the pace of the whole round: a run may take hours."""
 
 
 @with_fields
@@ -225,7 +233,7 @@ def _ran(campaigns: Sequence[Campaign], as_json: bool) -> bool:
     raised = False
     for campaign in campaigns:
         try:
-            with _shown(as_json) as progress:
+            with _progress_shown(as_json) as progress:
                 found |= campaign.run(progress)
             for study in campaign.studies:
                 ended = {item.name for item in campaign.trials(study)[1]}
@@ -245,63 +253,46 @@ def _ran(campaigns: Sequence[Campaign], as_json: bool) -> bool:
     return bool(failed) or raised
 
 
-class _Line(ProgressColumn):
-    """The runs that have ended, a bar, and the time that is left."""
-
-    max_refresh = 1.0
-
-    def render(self, task: Task) -> RichTable:
-        pace: ProgressEstimate | None = task.fields["pace"]
-        line = RichTable.grid(padding=(0, 1))
-        if pace is not None:
-            share, seconds = pace.now()
-            words = f"{pace.ended} of {pace.total} runs"
-            bar = ProgressBar(1.0, share, width=40)
-            line.add_row(words, bar, f"{share:4.0%}", _time_left(seconds))
-        return line
-
-
-def _time_left(seconds: float | None) -> str:
-    """Return the time that is left in words; nothing if it is not known."""
-    if seconds is None:
-        return ""
-    return f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
-
-
-class _Lines:
-    """A line on the standard error for every tenth of a round's runs, where no bar is shown."""
-
-    def __init__(self) -> None:
-        self.pace: ProgressEstimate | None = None
-        self.tenths = 0
-
-    def show(self, pace: ProgressEstimate) -> None:
-        """Print a line if another tenth of the runs has ended."""
-        if pace is not self.pace:
-            self.pace, self.tenths = pace, 0
-        tenths = 10 * pace.ended // max(1, pace.total)
-        if tenths > self.tenths:
-            self.tenths = tenths
-            left = _time_left(pace.now()[1]) if pace.ended < pace.total else ""
-            say_error(", ".join(filter(None, [f"{pace.ended} of {pace.total} runs", left])), "")
-
-
 @contextmanager
-def _shown(as_json: bool) -> Iterator[Any]:
-    """A bar on a terminal while runs train, lines elsewhere; a failed run is named at once."""
+def _progress_shown(as_json: bool) -> Iterator[Any]:
+    """Show a bar on a terminal while runs train, lines elsewhere; name a failed run at once."""
+    columns = TextColumn("{task.completed:.0f} of {task.total:.0f} runs"), BarColumn(40)
     visible = errors.is_terminal and not as_json
-    lines = _Lines()
-    with Progress(_Line(), console=errors, disable=not visible, transient=True) as bar:
-        line = bar.add_task("", total=None, pace=None)
+    bar = Progress(
+        *columns, TaskProgressColumn(), TimeRemainingColumn(), console=errors,
+        disable=not visible, transient=True, speed_estimate_period=SPEED_PERIOD_S,
+    )  # fmt: skip
+    with bar:
+        line = bar.add_task("", total=0, visible=False)
+        task = bar.tasks[0]
 
-        def progress(outcome: Outcome | None, job: Job | None, pace: ProgressEstimate) -> None:
-            bar.update(line, pace=pace)
-            if not (errors.is_terminal or as_json):
-                lines.show(pace)
-            if outcome is not None and job is not None and outcome.state == "failed":
+        def progress(total: int, job: Job | None, outcome: Outcome | None) -> None:
+            if job is None or outcome is None:
+                bar.reset(line, total=total, visible=True)
+                return
+            tenths = _tenths(task)
+            bar.advance(line, len(job.runs))
+            if _tenths(task) > tenths and not (errors.is_terminal or as_json):
+                say_error(_runs_in_words(task), "")
+            if outcome.state == "failed":
                 say_error(f" {_place(job)}: {outcome.error}", "[red]failed[/red]")
 
         yield progress
+
+
+def _tenths(task: Task) -> int:
+    """Return how many tenths of a round's runs have ended."""
+    return int(10 * task.completed / max(1, task.total or 0))
+
+
+def _runs_in_words(task: Task) -> str:
+    """Return the runs that have ended, and the time that is left if it is known."""
+    counts = f"{task.completed:.0f} of {task.total:.0f} runs"
+    seconds = task.time_remaining
+    if not seconds:
+        return counts
+    left = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"{counts}, {left} left"
 
 
 def _place(job: Job) -> str:

@@ -22,7 +22,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm_experiments.task import Batch, Budget, Mean, Splits, Statistic, Task
 from spherenorm_paper.shared import glyphs
-from spherenorm_paper.shared.facts import layout, of_labels
+from spherenorm_paper.shared.facts import layout
 from spherenorm_paper.shared.items import Items
 
 CHARACTERS, SIZE, COUNTS = "ABEHKRSXZ3", 12, (640, 200, 400)
@@ -203,7 +203,7 @@ def read_cifar10(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long()
 
 
-LAYOUT = layout("cifar10", of_labels(read_cifar10))
+LAYOUT = layout("cifar10")
 
 
 @LAYOUT.reader

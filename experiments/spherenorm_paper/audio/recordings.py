@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.layouts import Layout, count_files
+from spherenorm_experiments.layouts import Layout
 from spherenorm_experiments.lookup import require_extra
 from spherenorm_experiments.task import Splits
 from spherenorm_paper.shared.facts import layout
@@ -116,14 +116,7 @@ def _music(folder: Path) -> Iterator[Part]:
         yield [*own.index], torch.tensor(own.to_numpy(dtype=np.float32))
 
 
-MAGNATAGATUNE = layout(
-    "magnatagatune",
-    {
-        "clips": lambda folder: len(_annotations(folder)),  # of which 21k have one of the tags
-        "audio files": "[0-9a-f]/*.mp3",
-        "tags": lambda folder: _annotations(folder).shape[1],
-    },
-)
+MAGNATAGATUNE = layout("magnatagatune")
 
 WORDS = (
     *("backward", "bed", "bird", "cat", "dog", "down", "eight", "five", "follow", "forward"),
@@ -148,16 +141,7 @@ def _words(folder: Path) -> Iterator[Part]:
         yield names, torch.tensor([WORDS.index(name.split("/")[0]) for name in names])
 
 
-SPEECH_COMMANDS = layout(
-    "speech_commands",
-    {
-        "words": lambda folder: sum((folder / word).is_dir() for word in WORDS),
-        "clips": lambda folder: count_files(folder, WORDS, "*.wav"),
-        "validation clips": lambda folder: len(_listed(folder, LISTS[0])),
-        "test clips": lambda folder: len(_listed(folder, LISTS[1])),
-    },
-    paths=(*LISTS, *WORDS),
-)
+SPEECH_COMMANDS = layout("speech_commands", paths=(*LISTS, *WORDS))
 
 EVENTS = (
     *("Train horn", "Air horn, truck horn", "Car alarm", "Reversing beeps", "Ambulance (siren)"),
@@ -198,16 +182,7 @@ def _sounds(folder: Path) -> Iterator[Part]:
         yield [*part.index], torch.tensor(part.to_numpy(dtype=np.float32))
 
 
-DCASE = layout(
-    "dcase2017",
-    {
-        "training clips": lambda folder: len(_heard(folder, "training")),
-        "testing clips": lambda folder: len(_heard(folder, "testing")),
-        "evaluation clips": lambda folder: len(_heard(folder, "evaluation")),
-        "audio files": lambda folder: count_files(folder, PARTS.values(), "*.wav"),
-        "events": lambda folder: int(_heard(folder, *PARTS).any().sum()),
-    },
-)
+DCASE = layout("dcase2017")
 
 SOURCES: dict[str, tuple[Layout, Callable[[Path], Iterator[Part]], int, int]] = {
     "magnatagatune": (MAGNATAGATUNE, _music, 80_000, 16),

@@ -30,7 +30,7 @@ from torch.utils.data import ConcatDataset
 from spherenorm_experiments.task import Split, Splits
 from spherenorm_paper.shared import imagenet
 from spherenorm_paper.shared.augmentation import central, varied
-from spherenorm_paper.shared.facts import layout, of_labels
+from spherenorm_paper.shared.facts import layout
 from spherenorm_paper.shared.imagenet import JPEG, Pictures, jpeg_files
 
 COLOURS = (
@@ -170,7 +170,7 @@ def _read_idx(path: Path) -> Tensor:
     return torch.from_numpy(data.reshape(sizes).copy())
 
 
-MNIST = layout("mnist", of_labels(read_mnist))
+MNIST = layout("mnist")
 
 HELD_OUT = 1000
 """Training images of MNIST, at most half, on which hyper-parameters are chosen."""
@@ -225,14 +225,7 @@ def _hard(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in paths if path.suffix.lower() in JPEG]
 
 
-NINE_CLASS = layout(
-    "nine-class",
-    {
-        "classes": lambda _: len(SYNSETS),
-        "validation images": lambda folder: len(_clustered(folder)),
-        "ImageNet-A images": lambda folder: len(_hard(folder)),
-    },
-)
+NINE_CLASS = layout("nine-class")
 
 
 @NINE_CLASS.reader

@@ -80,18 +80,7 @@ def _lines(folder: Path, part: str) -> Iterator[list[str]]:
             yield line.split()
 
 
-def _length(part: str, folder: Path) -> int:
-    """The tokens of a part, with the ends of its lines."""
-    return sum(len(line) + 1 for line in _lines(folder, part))
-
-
-LAYOUT = layout(
-    "wikitext-103",
-    {
-        "vocabulary": lambda folder: len(_vocabulary(_lines(folder, "train"), END)),
-        **{f"{part} tokens": functools.partial(_length, part) for part in PARTS},
-    },
-)
+LAYOUT = layout("wikitext-103")
 
 
 @LAYOUT.reader
@@ -225,11 +214,6 @@ class Language(Task):
 
     def audit_inputs(self) -> tuple[Any, ...]:
         return tuple(self.first_batch(self.data().train, 4))
-
-    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The layers; the vocabulary, whose methods the model calls, is sharded with the model."""
-        assert isinstance(model, TransformerXL)
-        return list(model.layers)
 
     @property
     def _corpus(self) -> Corpus:

@@ -10,7 +10,7 @@ et al., *Deep Metric Learning via Lifted Structured Feature Embedding*, 2016.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from spherenorm_experiments.layouts import Count, Layout
 from spherenorm_experiments.task import Splits
 from spherenorm_paper.shared.augmentation import central, varied
 from spherenorm_paper.shared.facts import layout
@@ -174,19 +173,8 @@ def _products(folder: Path) -> Iterator[Row]:
             yield path, int(label) - 1, role
 
 
-def _layout(name: str, read: Callable[[Path], Iterator[Row]]) -> Layout:
-    """Its counts are of the images and classes that have some roles in the lists."""
-
-    def count(column: int, *roles: int) -> Count:
-        return lambda folder: len({row[column] for row in read(folder) if row[2] in roles})
-
-    images = {f"{part} images": count(0, role) for part, role in {**ROLES, "test": BOTH}.items()}
-    classes = {"train classes": count(1, TRAIN), "test classes": count(1, QUERY, GALLERY, BOTH)}
-    return layout(name, {**classes, **images})
-
-
-CUB, CARS = _layout("cub", _cub), _layout("cars-196", _cars)
-IN_SHOP, PRODUCTS = _layout("in-shop", _in_shop), _layout("sop", _products)
+CUB, CARS = layout("cub"), layout("cars-196")
+IN_SHOP, PRODUCTS = layout("in-shop"), layout("sop")
 SOURCES = {
     "cub": (CUB, _cub),
     "cars-196": (CARS, _cars),

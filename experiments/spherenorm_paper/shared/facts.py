@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from spherenorm_experiments.layouts import Count, Layout
+from spherenorm_experiments.layouts import Layout
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -35,37 +33,17 @@ def departures(study: str) -> list[tuple[str, str, str, str]]:
     return [tuple(row) for row in whole]  # type: ignore[misc]
 
 
-def layout(name: str, counted: Mapping[str, Count], paths: Sequence[str] | None = None) -> Layout:
-    """The official layout of a data set, with its counts; see `layouts.json`.
+def layout(name: str, paths: Sequence[str] | None = None) -> Layout:
+    """Return the official layout of a data set; see `layouts.json`.
 
     Args:
         name: of its folder.
-        counted: of each count the pattern of the files, or a function that reads it off a folder.
         paths: files and folders that must be there, if the file does not list them.
 
     Example:
-        >>> counts = dict.fromkeys(["classes", "training images", "test images"], "*")
-        >>> layout("cifar10", counts).statistics["test images"]
-        (10000, '*')
+        >>> layout("cifar10").title
+        'CIFAR-10'
     """
     facts = _read("layouts.json")[name]
-    statistics = {each: (count, counted[each]) for each, count in facts["counts"].items()}
     tree, needed = "\n".join(facts["tree"]), tuple(facts["paths"] if paths is None else paths)
-    return Layout(name, facts["title"], tree, needed, statistics, facts["source"])
-
-
-def of_labels(read: Callable[[Path, bool], tuple[Tensor, Tensor]]) -> dict[str, Count]:
-    """The counts of images in classes.
-
-    Args:
-        read: images and labels of a folder, True for those of training.
-    """
-
-    def classes(folder: Path) -> int:
-        return len({label for part in (True, False) for label in read(folder, part)[1].tolist()})
-
-    return {
-        "training images": lambda folder: len(read(folder, True)[1]),
-        "test images": lambda folder: len(read(folder, False)[1]),
-        "classes": classes,
-    }
+    return Layout(name, facts["title"], tree, needed, facts["source"])

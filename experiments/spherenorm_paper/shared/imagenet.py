@@ -26,14 +26,7 @@ CLASSES, HELD_OUT = 1000, 10
 
 JPEG = (".jpeg", ".jpg")
 
-LAYOUT = layout(
-    "imagenet",
-    {
-        "classes": lambda folder: sum(path.is_dir() for path in folder.glob("train/*")),
-        "training images": "train/*/*",
-        "validation images": "val/*/*",
-    },
-)
+LAYOUT = layout("imagenet")
 
 
 class Pictures(Items):

@@ -250,19 +250,14 @@ def test_a_region_is_open_and_knows_its_ends():
     assert Region(-1.0, 1.0).ends == [-1.0, 1.0]
 
 
-def seen(*counts):
-    """The seeds that could be looked at, request by request."""
-    return tuple(frozenset(range(count)) for count in counts)
-
-
 def test_a_comparison_that_grew_says_so_and_pays_nothing():
     """What counts is the seeds that both arms had; three are too few for a look."""
     values = np.random.default_rng(0).normal(1, 0.4, size=12)
-    grown = scores(values, np.zeros(12), looks=seen(3, 6, 6, 9, 12))
+    grown = scores(values, np.zeros(12), seed_counts=(3, 6, 6, 9, 12))
     assert "n was raised from 6 to 9 to 12; p is not adjusted for it" in grown.detail
     p = stats.ttest_1samp(values, 0.0).pvalue
     assert adjust_for_multiplicity([grown])[0].p == pytest.approx(p, rel=1e-9)
-    assert "raised" not in scores(values, np.zeros(12), looks=seen(3, 12)).detail
+    assert "raised" not in scores(values, np.zeros(12), seed_counts=(3, 12)).detail
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-9, 1e-14])

@@ -19,7 +19,7 @@ FILES = {
         from spherenorm_experiments.layouts import Layout
 
         LAYOUT = Layout("strange-set", "A Strange Set", "strange-set/numbers.txt",
-                        ("numbers.txt",), {}, "a stranger")
+                        ("numbers.txt",), "a stranger")
 
         class Strange(Tiny):
             "A task that needs its numbers on disk."

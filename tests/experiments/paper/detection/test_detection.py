@@ -139,19 +139,6 @@ def test_published_weights_are_those_of_the_trunk_and_others_are_refused(tmp_pat
         Detection("centernet", "coco", "pretrained").model()
 
 
-@pytest.mark.parametrize("detector", ["centernet", "ssd"])
-def test_every_shard_is_called_as_a_module(detector):
-    """Fully sharded training gathers a shard's weights when the shard is called."""
-    task = Detection(detector)
-    model = task.model()
-    called = []
-    for shard in task.shards(model):
-        assert any(True for _ in shard.parameters())
-        shard.register_forward_hook(lambda module, *_: called.append(module))
-    model(torch.zeros(2, 3, 32, 32))
-    assert {*called} == {*task.shards(model)}
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
