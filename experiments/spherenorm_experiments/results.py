@@ -113,7 +113,8 @@ def _not_run(sections: Sequence[Section]) -> list[str]:
     partial = [
         section.label for section in sections if len(section.results) < section.results.planned
     ]
-    lines = [f"Not run: {', '.join(missing)}."] if missing else []
+    command = "`spherenorm run NAME --tier evidence` runs one, `spherenorm results` adds its page"
+    lines = [f"Not run, and without a page: {', '.join(missing)}; {command}."] if missing else []
     return lines + ([f"In part: {', '.join(partial)}."] if partial else [])
 
 
