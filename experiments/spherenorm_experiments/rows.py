@@ -89,13 +89,13 @@ def read_rows(path: Path) -> list[Section]:
     for (study, plan), rows in frame.groupby(["study", "plan"], sort=False):
         first = rows.iloc[0]
         lacking = {Place(*names): count for *names, count in json.loads(first.lacking)}
-        items = [_result(row) for _, row in rows.iterrows()]
+        items = [_result(row) for row in rows.itertuples()]
         results = Runs(items, (), lacking, json.loads(first.seed_counts))
         sections.append(Section(find_study(study), Plan.from_json(json.loads(plan)), results))
     return sections
 
 
-def _result(row: pd.Series) -> Result:
+def _result(row: Any) -> Result:
     return Result(
         name=row.run,
         spec=Spec.from_json(json.loads(row.spec)),

@@ -129,7 +129,7 @@ class Result(Row):
 
 @dataclass(frozen=True)
 class RecordedNumber:
-    """A number of a run that is made of its records of single steps or its arrays; a `Key`.
+    """A number of a run that its summary does not have, such as one of its records; a `Key`.
 
     Each run keeps the value under the name of the number. So a file of rows, which has neither
     records nor arrays, has the value.

@@ -15,7 +15,7 @@ import pandas as pd
 from spherenorm import Bound
 from spherenorm_experiments.lookup import load_recipe
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Result, Runs, Trial, number
+from spherenorm_experiments.runs import Place, RecordedNumber, Result, Runs, Trial, number
 from spherenorm_experiments.study import Study
 from spherenorm_experiments.tables import Cell, Row, Table
 from spherenorm_experiments.verdict import Claim, Statement, slug
@@ -116,19 +116,27 @@ def _law_of(recipe: str) -> tuple[Bound, Any]:
         return bound, None
 
 
-def _law(item: Result) -> Prediction | None:
-    return predict(item.spec.recipe, item.spec.hyper_parameters)
+def _predict_step(run: Result) -> float | None:
+    """Return the effective step of the law at the settings of a run; None if there is no law."""
+    law = predict(run.spec.recipe, run.spec.hyper_parameters)
+    return None if law is None else law.step
+
+
+def _predict_norm(run: Result) -> float | None:
+    """Return the norm of the law at the settings of a run; None if there is no law."""
+    law = predict(run.spec.recipe, run.spec.hyper_parameters)
+    return None if law is None else law.norm(run)
 
 
 Number = Callable[[Result], float | None]
 QUANTITIES: dict[str, tuple[Number, Number]] = {
     "effective step": (
-        lambda item: (law := _law(item)) and law.step,
-        lambda item: item.summary["effective_step_rms"],
+        RecordedNumber("predicted effective step", _predict_step),
+        lambda run: run.summary["effective_step_rms"],
     ),
     "norm": (
-        lambda item: (law := _law(item)) and law.norm(item),
-        lambda item: _fourth_root(item.summary["fourth_power_late"]),
+        RecordedNumber("predicted norm", _predict_norm),
+        lambda run: _fourth_root(run.summary["fourth_power_late"]),
     ),
 }
 """The number that the law predicts, and the one that the run measures."""
