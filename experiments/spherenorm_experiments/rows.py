@@ -42,7 +42,9 @@ def write_rows(sections: Sequence[Section], path: Path) -> int:
     """
     require_extra("pyarrow", "a file of rows")
     records = [record for section in sections for record in _records(section)]
-    content = pd.DataFrame(records).to_parquet(compression="zstd", compression_level=19, index=False)
+    content = pd.DataFrame(records).to_parquet(
+        compression="zstd", compression_level=19, index=False
+    )
     write_file(path, content)
     return len(records)
 

@@ -24,11 +24,11 @@ TITLE = "the paper's statements, measured"
 def overview(sections: Sequence[Section]) -> Overview | None:
     """Render what these sections say of the paper as a whole; None if they say nothing of it."""
     studies = registered("STUDIES")
-    own = [section for section in sections if section.study.name in studies]
-    first_screen = summary(own)
+    paper_sections = [section for section in sections if section.study.name in studies]
+    first_screen = summary(paper_sections)
     if first_screen is None:
         return None
-    statements, benchmarks = findings(own), thirteen_table(own)
+    statements, benchmarks = findings(paper_sections), thirteen_table(paper_sections)
     content = {
         "summary": first_screen,
         "findings": statements,

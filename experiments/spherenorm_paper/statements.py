@@ -37,7 +37,7 @@ TOPICS: tuple[str, ...] = tuple(CONTENT["topics"])
 UNCLAIMED: dict[str, str] = CONTENT["unclaimed"]
 """The reasons for those without a claim."""
 
-EVERY = frozenset(CONTENT["every"])
+UNIVERSAL = frozenset(CONTENT["every"])
 """Those about every one of several cases, as "all" or "uniform"; one case does not carry them."""
 
 

@@ -45,14 +45,19 @@ FIGURE = {"validation": "Figure 4"}
 
 
 def _condition(
-    label: str, theirs: str, spread: float, ours: dict[str, Any], real: dict[str, Any], **more: Any
+    label: str,
+    paper_network: str,
+    spread: float,
+    embedded: dict[str, Any],
+    real: dict[str, Any],
+    **more: Any,
 ) -> Condition:
     """A row of Table E.2: our threat, and the paper's."""
-    own = {r["metric"]: {name: r[name] for name in PAIR if r[name]}
+    accuracies = {r["metric"]: {name: r[name] for name in PAIR if r[name]}
            for r in ROWS if r["row"] == label}  # fmt: skip
     return Condition(
-        label, "adversarial", ours, Setup({**WIDE, **real}, fields=FIELDS),
-        tiers={"smoke": Setup({"stem": 4})}, theirs=f"WRN-34-10, {theirs}", paper=own,
+        label, "adversarial", embedded, Setup({**WIDE, **real}, fields=FIELDS),
+        tiers={"smoke": Setup({"stem": 4})}, theirs=f"WRN-34-10, {paper_network}", paper=accuracies,
         benchmark="CIFAR-10 attacked", cites=says("f4.table"), spread=spread, **more,
     )  # fmt: skip
 
@@ -132,7 +137,9 @@ def _sooner(runs: Runs) -> pd.Series:
     for condition in CONDITIONS:
         adam, adamp = (runs.selected(condition.label, name).run for name in PAIR)
         last = {seed: smoothed_loss(run)[-1] for seed, run in adam.items() if not run.diverged}
-        shares = {seed: _share_until(run, last[seed]) for seed, run in adamp.items() if seed in last}
+        shares = {
+            seed: _share_until(run, last[seed]) for seed, run in adamp.items() if seed in last
+        }
         parts += [pd.Series(shares, dtype=float)] if shares else []
     if not parts:
         return pd.Series(dtype=float)

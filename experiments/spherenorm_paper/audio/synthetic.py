@@ -57,26 +57,26 @@ OTHERS = 0.18
 def spoken_words() -> Splits:
     """The splits, each of waves of shape (clips, 4096) and places in `WORDS`."""
     random = torch.Generator().manual_seed(20180409)
-    people, each = sum(SPEAKERS), len(WORDS)
+    people, per_speaker = sum(SPEAKERS), len(WORDS)
     draw = Draw(people, random)
     tract = draw.ratio(0.85, 1.2)  # longer ones have lower formants, and lower voices
     pitch = 150 * draw.ratio(0.75, 1.33) / tract**2
     manner = torch.cat([pitch, tract, draw.ratio(0.8, 1.3), draw.uniform(0.0, 0.15)], dim=1)
     # One speaker at a time, so that the waves stay in cache.
-    waves = torch.cat([_spoken(Draw(each, random), *own) for own in manner])
-    words = torch.arange(each).repeat(people)
-    return divided(waves, words, SPEAKERS[0] * each, SPEAKERS[1] * each)
+    waves = torch.cat([_spoken(Draw(per_speaker, random), *voice) for voice in manner])
+    words = torch.arange(per_speaker).repeat(people)
+    return divided(waves, words, SPEAKERS[0] * per_speaker, SPEAKERS[1] * per_speaker)
 
 
 def _spoken(draw: Draw, pitch: Tensor, tract: Tensor, pace: Tensor, hoarse: Tensor) -> Tensor:
     """All words by a speaker; phonemes of about 0.1 s follow each other, with soft borders."""
     length = 0.1 * torch.cat([draw.ratio(0.8, 1.25) for _ in WORDS[0]], dim=1) / pace
-    whole = length.sum(dim=1, keepdim=True)
-    start = (SAMPLES / RATE - whole).clamp(min=0) * draw.uniform(0, 1)
+    duration = length.sum(dim=1, keepdim=True)
+    start = (SAMPLES / RATE - duration).clamp(min=0) * draw.uniform(0, 1)
     borders = torch.cat([start, start + length.cumsum(dim=1)], dim=1)[..., None]
     time = torch.arange(SAMPLES // FRAME + 1) * FRAME / RATE
-    begun = torch.sigmoid((time - borders) / 0.008)
-    shares = begun[:, :-1] - begun[:, 1:]  # of each phoneme in each frame
+    onset = torch.sigmoid((time - borders) / 0.008)
+    shares = onset[:, :-1] - onset[:, 1:]  # of each phoneme in each frame
     spelled = torch.tensor([[PHONEMES[phoneme] for phoneme in word] for word in WORDS])
     formants = torch.einsum("npt,npf->nft", shares, spelled[..., :3].contiguous()) / tract
     voice, hiss = (torch.einsum("npt,np->nt", shares, spelled[..., k]) for k in (3, 4))
@@ -126,9 +126,9 @@ def street_sounds() -> Splits:
     waves = _loud(_filtered(noise, falling))
     for k, sound in enumerate(SOUNDS):
         having = heard[:, k].nonzero()[:, 0]
-        own = Draw(len(having), random)
-        wave = _loud(sound(own))
-        waves[having] += own.ratio(0.5, 2.0) * _window(own) * wave
+        draw = Draw(len(having), random)
+        wave = _loud(sound(draw))
+        waves[having] += draw.ratio(0.5, 2.0) * _window(draw) * wave
     return divided(waves, heard, TRAIN, VALIDATION)
 
 

@@ -66,9 +66,9 @@ def draw_grounds(labels: Tensor, rho: float, seed: int) -> Tensor:
     for label in range(KINDS):
         items = torch.nonzero(labels == label).flatten()
         items = items[torch.randperm(len(items), generator=random)][int(rho * len(items)) :]
-        others = torch.randperm(KINDS - 1, generator=random)
-        others = others + (others >= label)  # all kinds but the class's own
-        grounds[items] = others[torch.arange(len(items)) % (KINDS - 1)]
+        other_kinds = torch.randperm(KINDS - 1, generator=random)
+        other_kinds = other_kinds + (other_kinds >= label)  # all kinds but the class's own
+        grounds[items] = other_kinds[torch.arange(len(items)) % (KINDS - 1)]
     return grounds
 
 
@@ -184,8 +184,11 @@ def biased_mnist(folder: Path, rho: float) -> Splits:
         ValueError: no folder was given, or it has another layout.
     """
     strokes, labels = read_mnist(folder, train=True)
-    held = min(HELD_OUT, len(labels) // 2)
-    parts = (strokes[:-held], labels[:-held]), (strokes[-held:], labels[-held:])
+    n_validation = min(HELD_OUT, len(labels) // 2)
+    parts = (
+        (strokes[:-n_validation], labels[:-n_validation]),
+        (strokes[-n_validation:], labels[-n_validation:]),
+    )
     return _splits(rho, (*parts, read_mnist(folder, train=False)), colour_strokes)
 
 
@@ -241,29 +244,29 @@ def nine_class(folder: Path, side: int = 224) -> Splits:
     Raises:
         ValueError: no folder was given, or a data set has another layout.
     """
-    whole = imagenet.LAYOUT.folder()
-    train, held = list[str](), list[str]()
+    folder = imagenet.LAYOUT.folder()
+    train, validation = list[str](), list[str]()
     for synset in sorted(CLASS):
-        names = jpeg_files(whole, f"train/{synset}")
+        names = jpeg_files(folder, f"train/{synset}")
         out = min(HELD_OUT_EACH, len(names) // 2)
         train += names[out:]
-        held += names[:out]
+        validation += names[:out]
     clusters = _clustered(folder)
     tested = [f"val/{path}" for path in clusters.index]
-    lost = next((name for name in tested if not (whole / name).is_file()), None)
-    if lost is not None:
-        raise imagenet.LAYOUT.error(whole, f"lacks {lost}, which {CLUSTERS} lists")
+    missing = next((name for name in tested if not (folder / name).is_file()), None)
+    if missing is not None:
+        raise imagenet.LAYOUT.error(folder, f"lacks {missing}, which {CLUSTERS} lists")
 
     def labeled(names: list[str]) -> list[tuple[str, int]]:
         return [(name, CLASS[name.split("/")[1]]) for name in names]
 
     def judged(root: Path, names: list[str], part: int) -> Pictures:
-        found = clusters.to_numpy() if part == IMAGENET else np.zeros((len(names), 3), dtype=int)
-        return Pictures(root, labeled(names), central(side), [part] * len(names), found)
+        assigned = clusters.to_numpy() if part == IMAGENET else np.zeros((len(names), 3), dtype=int)
+        return Pictures(root, labeled(names), central(side), [part] * len(names), assigned)
 
-    parts = judged(whole, tested, IMAGENET), judged(folder, _hard(folder), IMAGENET_A)
+    parts = judged(folder, tested, IMAGENET), judged(folder, _hard(folder), IMAGENET_A)
     return Splits(
-        Pictures(whole, labeled(train), varied(side)),
-        judged(whole, held, OF_TRAINING),
+        Pictures(folder, labeled(train), varied(side)),
+        judged(folder, validation, OF_TRAINING),
         ConcatDataset(parts),  # type: ignore[arg-type]
     )

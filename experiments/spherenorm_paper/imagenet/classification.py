@@ -106,8 +106,8 @@ class Classification(Task):
         return imagenet(side, augmentation.rand_augment if augmented else None)
 
     def model(self) -> nn.Module:
-        given = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
-        options = {name: value for name, value in given.items() if value is not None}
+        options = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
+        options = {name: value for name, value in options.items() if value is not None}
         sizes = FULL if self.data_set == "imagenet" else SMALL
         model = sizes[self.network](classes=self._classes, **options)
         return model if self.averaged is None else Averaged(model, self.averaged)

@@ -96,13 +96,13 @@ def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
 
 def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
     """The range of 99 % of the cosines of each kind at 0.1 and one rate; empty without a run."""
-    own = runs.complete_grid(network, _name(USUAL))
-    found: dict[str, tuple[float, float]] = {}
-    for kind in PAPER_COSINES if len(own) else ():
-        cosines = [COSINES[kind](item) for item in own.run[own.lr == own.lr.min()]]
+    complete = runs.complete_grid(network, _name(USUAL))
+    ranges: dict[str, tuple[float, float]] = {}
+    for kind in PAPER_COSINES if len(complete) else ():
+        cosines = [COSINES[kind](item) for item in complete.run[complete.lr == complete.lr.min()]]
         low, high = np.quantile(cosines, (0.005, 0.995))
-        found[kind] = float(low), float(high)
-    return found
+        ranges[kind] = float(low), float(high)
+    return ranges
 
 
 LEFT_ALONE, PROJECTED = "variant left alone (%)", "invariant projected (%)"
@@ -114,13 +114,13 @@ def _detects(
 ) -> Claim:  # fmt: skip
     """A claim about the least share that is right over some thresholds."""
     worst = -math.inf if relation[0] == ">" else math.inf
-    key, said = partial(_right, kind=kind), "more" if relation[0] == ">" else "less"
+    key, direction = partial(_right, kind=kind), "more" if relation[0] == ">" else "less"
 
-    def least(runs: Runs) -> pd.Series:
+    def least_share(runs: Runs) -> pd.Series:
         return across(number(_at(runs, network, d), key, worst) for d in deltas).min(axis=1)
 
     return claim(
-        name, relation, least, f"{text} ({network}; {said} than {SHARE} % right)", cites, unit="%",
+        name, relation, least_share, f"{text} ({network}; {direction} than {SHARE} % right)", cites, unit="%",
         limits=(0.0, 100.0), **more,
     )  # fmt: skip
 
@@ -133,8 +133,8 @@ def _decades(
     def decades(runs: Runs) -> float | None:
         ends = _ends(runs, network)
         above, below = (
-            ends.get(each[0], (0.0, 0.0))[each[1]] if isinstance(each, tuple) else each
-            for each in (of, over)
+            ends.get(end[0], (0.0, 0.0))[end[1]] if isinstance(end, tuple) else end
+            for end in (of, over)
         )
         return math.log10(above / below) if above and below else None  # some gradient is left
 
@@ -195,10 +195,10 @@ def _condition(network: str) -> Condition:
     if network != "plain":
         return Condition(network, "network", NETWORKS[network])
     headings = {"score": "accuracy", LEFT_ALONE: "variant", PROJECTED: "invariant"}
-    theirs = {heading: {_name(delta): row[name] for delta, row in ROWS.items()}
+    paper_scores = {heading: {_name(delta): row[name] for delta, row in ROWS.items()}
               for heading, name in headings.items()}  # fmt: skip
     return Condition(
-        network, "network", real=grid.RESNET18, theirs="ResNet-18, ImageNet", paper=theirs
+        network, "network", real=grid.RESNET18, theirs="ResNet-18, ImageNet", paper=paper_scores
     )
 
 
@@ -211,8 +211,8 @@ class TableC1(grid.Grid):
             if ends := _ends(runs, network):
                 cells = [Cell(None, ".2g", interval=ends[kind]) for kind in PAPER_COSINES]
                 rows.append((network, *cells, "", ""))
-        theirs = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
-        rows += [("the paper's ResNet-18", "", "", *theirs)] if rows else []
+        paper_cells = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
+        rows += [("the paper's ResNet-18", "", "", *paper_cells)] if rows else []
         headings: list[Heading] = ["network", "scale-variant", "scale-invariant"]
         headings += paper("variant", "invariant")
         note = (
@@ -236,7 +236,11 @@ C1 = TableC1(
     """,
     arms=[
         grid.arm(
-            "AdamP", _name(delta), theirs={"weight_decay": 1e-6}, delta=delta, weight_decay=0.0
+            "AdamP",
+            _name(delta),
+            paper_settings={"weight_decay": 1e-6},
+            delta=delta,
+            weight_decay=0.0,
         )
         for delta in DELTAS
     ],

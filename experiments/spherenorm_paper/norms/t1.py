@@ -68,13 +68,15 @@ def _arm(optimizer: str, decay: str = "0", share: float = 0.1) -> Arm:
     )  # fmt: skip
 
 
-def _condition(data: str, theirs: str, large: Setup) -> Condition:
+def _condition(data: str, paper_network: str, large: Setup) -> Condition:
     rows, columns = PAPER[data], {"score": "score", "norm¹": "first", "norm last": "last"}
     paper = {heading: {name: row[column] for name, row in rows.items()}
              for heading, column in columns.items()}  # fmt: skip
     paper["growth"] = {name: gap(row["last"], row["first"]) for name, row in rows.items()}
     arms = tuple(rows) if data == "tagging" else ()
-    return Condition(data, "network", {"data": data}, large, arms=arms, theirs=theirs, paper=paper)
+    return Condition(
+        data, "network", {"data": data}, large, arms=arms, theirs=paper_network, paper=paper
+    )
 
 
 def _with(runs: Runs, optimizer: str, decay: str, share: float = 0.1) -> pd.DataFrame:
@@ -101,28 +103,28 @@ def _correlation(runs: Runs) -> pd.Series:
     return pd.Series({s: correlation(row) for s, row in table.iterrows()}, dtype=float)
 
 
-def _of_pair(place: str, baseline: str, ours: str, theirs: str) -> list[Claim]:
+def _of_pair(place: str, baseline: str, projected: str, paper_ratio: str) -> list[Claim]:
     where = "" if place == "digits" else f"{place}: "
-    first, second = where + baseline, where + ours
+    baseline_text, projected_text = where + baseline, where + projected
     return [
-        ratio(f"growth.{slug(second)}", "< 0.5",
-              lambda runs: runs.at_common_rates(place, (ours, baseline), number=grid.grown_over),
-              f"{second} grows its norm less than half as much as {first} at equal rates: the "
-              "median of the rates", "t1.restrain", paper=theirs, primary=True),
-        ratio(f"path.{slug(second)}", "> 1",
-              lambda runs: runs.at_common_rates(place, (ours, baseline), number=grid.paths),
-              f"{second} travels further on the sphere than {first} at equal rates: the median of "
+        ratio(f"growth.{slug(projected_text)}", "< 0.5",
+              lambda runs: runs.at_common_rates(place, (projected, baseline), number=grid.grown_over),
+              f"{projected_text} grows its norm less than half as much as {baseline_text} at equal rates: the "
+              "median of the rates", "t1.restrain", paper=paper_ratio, primary=True),
+        ratio(f"path.{slug(projected_text)}", "> 1",
+              lambda runs: runs.at_common_rates(place, (projected, baseline), number=grid.paths),
+              f"{projected_text} travels further on the sphere than {baseline_text} at equal rates: the median of "
               "the rates", "3.steps", primary=True),
     ]  # fmt: skip
 
 
-def _score(place: str, first: str, second: str, end: str, cites: str = "t1.score") -> Claim:
+def _score(place: str, baseline: str, projected: str, end: str, cites: str = "t1.score") -> Claim:
     rows, where = PAPER[place], "" if place == "digits" else f"{place}: "
-    text = f"{where}{second} scores higher than {where}{first}, each at its best rate"
-    theirs = gap(rows[second]["score"], rows[first]["score"])
+    text = f"{where}{projected} scores higher than {where}{baseline}, each at its best rate"
+    paper_gap = gap(rows[projected]["score"], rows[baseline]["score"])
     return higher(
-        f"score.{end}", lambda runs: grid.gain(runs, place, second, first), text, cites,
-        paper=theirs,
+        f"score.{end}", lambda runs: grid.gain(runs, place, projected, baseline), text, cites,
+        paper=paper_gap,
     )  # fmt: skip
 
 
@@ -152,7 +154,7 @@ def _of_ratio(share: float) -> list[Claim]:
 
 STRONG, NONE = PAPER["digits"]["SGD, wd 1e-4"], PAPER["digits"]["SGD"]
 GROWTHS = [gap(row["last"], row["first"]) for row in (STRONG, NONE)]
-THEIRS = [[float(PAPER["digits"][_name("SGD", decay)][key].value or 0) for decay in DECAYS]
+PAPER_NORMS_AND_SCORES = [[float(PAPER["digits"][_name("SGD", decay)][key].value or 0) for decay in DECAYS]
           for key in ("last", "score")]  # fmt: skip
 CLAIMS = [
     *_of_pair("digits", "SGD", "SGDP", "0.85 / 2.99 = 0.28"),
@@ -184,9 +186,9 @@ CLAIMS = [
            paper=gap(STRONG["score"], NONE["score"])),
     claim("decay.smaller-norm", "< 0", _correlation,
           "Across SGD's four weight decays a smaller last norm goes with a higher score: the "
-          "correlation", "t1.smaller", paper=f"{np.corrcoef(np.array(THEIRS))[0, 1]:+.3f}",
+          "correlation", "t1.smaller", paper=f"{np.corrcoef(np.array(PAPER_NORMS_AND_SCORES))[0, 1]:+.3f}",
           limits=(-1.0, 1.0), is_performance=True),
-    *(each for share in (0.1, 1.0) for each in _of_ratio(share)),
+    *(claim_of_share for share in (0.1, 1.0) for claim_of_share in _of_ratio(share)),
     _score("digits", "SGD", "SGDP", "sgdp"),
     _score("digits", "AdamW", "AdamP", "adamp"),
     _score("tagging", "AdamW", "AdamP", "tagging-adamp"),
@@ -195,8 +197,8 @@ CLAIMS = [
 
 
 def _growth_of(item: Result) -> float | None:
-    last, first = (item.summary.get(key) for key in ("norm_last", "norm_first_epoch"))
-    return None if last is None or first is None else float(last - first)
+    last, norm_first_epoch = (item.summary.get(key) for key in ("norm_last", "norm_first_epoch"))
+    return None if last is None or norm_first_epoch is None else float(last - norm_first_epoch)
 
 
 T1 = grid.Grid(

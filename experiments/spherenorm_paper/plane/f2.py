@@ -59,11 +59,11 @@ def _cosine(w: Vector, v: Vector) -> float:
 def _turn(step: Step) -> float:
     """The angle of the projected step over that of the plain one; 0 if they turn apart."""
     w, ends = step.w, (step.w - LR * step.momentum, step.w - LR * step.projected)
-    plain, straight = (
+    plain_turn, straight = (
         np.copysign(np.arccos(np.clip(_cosine(w, v), -1, 1)), w[0] * v[1] - w[1] * v[0])
         for v in ends
     )
-    return max(0.0, float(straight / plain))
+    return max(0.0, float(straight / plain_turn))
 
 
 def _claim(

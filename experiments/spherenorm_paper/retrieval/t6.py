@@ -107,7 +107,7 @@ view_of_last_layer = RecordedNumber(
 @T6.claim("found-as-layer", "> 90", unit="%", limits=(0.0, 100.0), cites=says("t6.preceding"),
           text="The layer view of AdamP's test finds it more than 90 % of the time, mean over the "
           "conditions")  # fmt: skip
-def _found(runs: Runs) -> pd.Series:
+def _detected(runs: Runs) -> pd.Series:
     frames = (runs.selected(condition.label, "AdamP") for condition in CONDITIONS)
     return mean_over(number(frame, detected_as_layer, worst=-np.inf) for frame in frames)
 
@@ -127,8 +127,8 @@ detected_as_layer = RecordedNumber("percent detected as layer", _detected_as_lay
 
 def _excess(label: str, runs: Runs) -> pd.Series:
     """The gain minus the deviation."""
-    theirs, ours = (runs.selected(label, name).test for name in NAMES)
-    return ours - theirs - deviation(theirs[np.isfinite(theirs)])
+    baseline, projected = (runs.selected(label, name).test for name in NAMES)
+    return projected - baseline - deviation(baseline[np.isfinite(baseline)])
 
 
 for label in ("queries, ProxyAnchor", "few images, ProxyAnchor"):

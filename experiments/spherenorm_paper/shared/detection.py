@@ -29,12 +29,17 @@ class WeightStatistic(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _read(folder: Path, written: float, names: tuple[str, ...]) -> list[list[np.ndarray]]:
+def _read_statistics(
+    folder: Path, written: float, names: tuple[str, ...]
+) -> list[list[np.ndarray]]:
     """The statistics of these weights; a file is parsed once, as a study asks many times."""
     records = RunFolder(folder).records(("statistic",))
-    known = [record["statistic"] for record in records if record]
+    statistics = [record["statistic"] for record in records if record]
     return [
-        [np.array([each[name][part] for each in known], dtype=float) for part in (0, 1)]
+        [
+            np.array([statistic[name][part] for statistic in statistics], dtype=float)
+            for part in (0, 1)
+        ]
         for name in names
     ]
 
@@ -42,10 +47,10 @@ def _read(folder: Path, written: float, names: tuple[str, ...]) -> list[list[np.
 def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
     """The statistics of the weights that the audit found scale-invariant, or of the others."""
     views = result.summary["views"]
-    every = _read(result.folder.path, result.written, tuple(views))
+    columns_of_weights = _read_statistics(result.folder.path, result.written, tuple(views))
     return [
         WeightStatistic(name, view, *columns)
-        for (name, view), columns in zip(views.items(), every, strict=True)
+        for (name, view), columns in zip(views.items(), columns_of_weights, strict=True)
         if (view is not None) == invariant
     ]
 
@@ -63,7 +68,7 @@ def percent_right(delta: float, *, invariant: bool) -> RecordedNumber:
         if "detection" not in result.spec.probes:
             return None
         chosen = statistics_of(result, invariant=invariant)
-        rates = [(single_step(each, delta) == invariant).mean() for each in chosen]
+        rates = [(single_step(weight, delta) == invariant).mean() for weight in chosen]
         return 100 * float(np.mean(rates)) if rates else None
 
     kind = "invariant" if invariant else "variant"
@@ -85,6 +90,6 @@ def single_step(statistic: WeightStatistic, delta: float) -> np.ndarray:
     """
     passed = np.zeros(len(statistic.channels), dtype=bool)
     for values in (statistic.channels, statistic.layer):
-        known = ~np.isnan(values)
-        passed |= (np.where(known, values, 0) < delta).all(axis=1) & known.any(axis=1)
+        is_known = ~np.isnan(values)
+        passed |= (np.where(is_known, values, 0) < delta).all(axis=1) & is_known.any(axis=1)
     return passed
