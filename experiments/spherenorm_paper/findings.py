@@ -16,17 +16,17 @@ from spherenorm_experiments.report import Section
 from spherenorm_experiments.tables import Cell, Row, Table
 from spherenorm_experiments.verdict import AGAINST, FOR, VERDICTS, Decision, Statement, Verdict
 from spherenorm_paper.statements import (
-    UNIVERSAL,
     STATEMENTS,
     TOPICS,
     UNCLAIMED,
+    UNIVERSAL,
     says,
 )
 from spherenorm_paper.thirteen import UNIFORM, across, first_of_each, of_every_benchmark
 
 
 class Outcome(StrEnum):
-    """What the decided claims of a statement say together."""
+    """The conclusion from the verdicts of a statement's claims."""
 
     ALL = "all"
     NONE = "none"
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 FAILED = (Outcome.NONE, Outcome.MIXED)
 
 LEAST_SHARE = 0.5
-"""Of the claims that were tested, so many have to be supported for the outcome "all"."""
+"""The share of the tested claims that has to be supported for the outcome "all"."""
 
 RULE = """The outcome of a statement counts the verdicts of its claims. *All*: no claim of it is
 decided against it, and at least half of those that were tested are supported; each of its claims,
@@ -123,7 +123,7 @@ class Summary(NamedTuple):
 
 
 def _decisions(sections: Sequence[Section]) -> tuple[list[Section], list[Labeled]]:
-    """Of each study its first section, with its decisions, and those across benchmarks."""
+    """Return the first section of each study, and their decisions with those across benchmarks."""
     first_sections = first_of_each(sections)
     labeled_decisions = [
         (section.study.name, decision)
@@ -194,7 +194,7 @@ def summary(sections: Sequence[Section]) -> Summary | None:
 
 
 def _reach(decisions: Iterable[Decision]) -> str:
-    """How many comparisons with an effect of the paper's are inconclusive, and how far off."""
+    """Count the inconclusive comparisons with an effect of the paper's, and say how far off."""
     sized = [
         decision.detectable / abs(decision.claim.effect)
         for decision in decisions
@@ -234,6 +234,6 @@ def _verdicts(finding: Finding) -> str:
     for claim in finding.claims:
         by_study.setdefault(claim["study"], Counter())[claim["verdict"]] += 1
     return "; ".join(
-        f"{study}: {', '.join(f'{counts[verdict]} {verdict}' for verdict in VERDICTS if counts[verdict])}"
+        f"{study}: {', '.join(f'{counts[v]} {v}' for v in VERDICTS if counts[v])}"
         for study, counts in by_study.items()
     )

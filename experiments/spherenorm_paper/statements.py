@@ -38,7 +38,10 @@ UNCLAIMED: dict[str, str] = CONTENT["unclaimed"]
 """The reasons for those without a claim."""
 
 UNIVERSAL = frozenset(CONTENT["every"])
-"""Those about every one of several cases, as "all" or "uniform"; one case does not carry them."""
+"""Names of the statements about every one of several cases, as "all" or "uniform".
+
+One case does not carry them.
+"""
 
 
 def says(name: str) -> Statement:

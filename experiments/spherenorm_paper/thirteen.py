@@ -93,7 +93,7 @@ class Line(NamedTuple):
 
 
 def first_of_each(sections: Sequence[Section]) -> list[Section]:
-    """Of each study its first section, which has the defaults in the largest tier that was run."""
+    """Return the first section of each study: the defaults in the largest tier that was run."""
     first_sections = {section.study.name: section for section in reversed(sections)}
     return [section for section in sections if first_sections[section.study.name] is section]
 

@@ -1,4 +1,4 @@
-"""Where weight decay holds the norm, and how far weights then turn per step.
+"""The norm at which weight decay holds weights, and the turn per step that follows.
 
 spherenorm run experiments/studies/equilibrium.py
 """
@@ -109,9 +109,9 @@ def _law_of(recipe: str) -> tuple[Bound, Any]:
 
     bound = load_recipe(recipe)
     # The closed form of a preconditioned recipe needs eps = 0, that of SGD no Nesterov step.
-    given = {"eps": 0.0} if "betas" in bound.defaults else {}
+    settings = {"eps": 0.0} if "betas" in bound.defaults else {}
     try:
-        return bound, equilibrium(bound.recipe, **given)
+        return bound, equilibrium(bound.recipe, **settings)
     except Exception:  # NoEquilibriumError, or the trace of a recipe of one's own failed
         return bound, None
 
@@ -147,11 +147,11 @@ def _claim(quantity: str, name: str) -> Claim:
 
     def off(runs: Runs) -> pd.Series:
         """By how many percent at the worst point, by seed; empty if a point has no law."""
-        every = runs.complete_grid("", name).set_index("seed")
-        law = number(every, predicted, worst=1.0)
+        complete = runs.complete_grid("", name).set_index("seed")
+        law = number(complete, predicted, worst=1.0)
         if law.isna().any():
             return pd.Series(dtype=float)
-        share = number(every, measured, worst=math.inf) / law
+        share = number(complete, measured, worst=math.inf) / law
         return 100 * (share - 1).abs().groupby("seed").max()
 
     return Claim(
@@ -196,15 +196,15 @@ class EquilibriumStudy(Study):
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for place in runs.places:
-            for _, own in runs.all_runs(*place).groupby("point", sort=False):
-                point = own.run.iloc[0].spec.hyper_parameters
+            for _, point_runs in runs.all_runs(*place).groupby("point", sort=False):
+                point = point_runs.run.iloc[0].spec.hyper_parameters
                 cells = [Cell(point.get(key), "g") for key in ("lr", "weight_decay")]
                 for keys in QUANTITIES.values():
-                    law, ours = (float(number(own, key).mean()) for key in keys)
+                    law, measured = (float(number(point_runs, key).mean()) for key in keys)
                     cells += [Cell(law, ".4f", missing="no law"),
-                              Cell(ours, ".4f", missing="diverged"),
-                              Cell(100 * (ours / law - 1), "+.1f", missing="")]  # fmt: skip
-                drift = number(own, lambda item: item.summary["norm_drift"]).mean()
+                              Cell(measured, ".4f", missing="diverged"),
+                              Cell(100 * (measured / law - 1), "+.1f", missing="")]  # fmt: skip
+                drift = number(point_runs, lambda item: item.summary["norm_drift"]).mean()
                 rows.append([place.arm, *cells, Cell(100 * float(drift), "+.1f")])
         columns = ["optimizer", "lr", "weight decay"]
         for quantity in ("step", "norm"):

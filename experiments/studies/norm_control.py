@@ -67,8 +67,10 @@ def _claims(task: str, base: str, control: str) -> Iterator[Claim]:
 
     def of(runs: Runs, key: Key, control: str = control) -> pd.Series:
         """The mean of a number over the rates, by seed."""
-        every = runs.all_runs(task, arm_of(base, control).name).groupby("lr")
-        return mean_over(number(own.set_index("seed"), key, math.inf) for _, own in every)
+        by_rate = runs.all_runs(task, arm_of(base, control).name).groupby("lr")
+        return mean_over(
+            number(rate_runs.set_index("seed"), key, math.inf) for _, rate_runs in by_rate
+        )
 
     def turns(name: str, key: Key, more: str = "") -> Claim:
         text = f"{who}: the turn per step is that {law}{more}, the mean over the rates ({task})"
@@ -107,8 +109,8 @@ class NormControl(Study):
     name = "norm-control"
     seeds = {"smoke": 1, "small": 3, "evidence": 6, "full": 12}  # noqa: RUF012
     first_seed = 1100
-    claims = tuple(claim for each in itertools.product(TASKS, BASES, ALLOWED)
-                   for claim in _claims(*each))  # fmt: skip
+    claims = tuple(claim for part in itertools.product(TASKS, BASES, ALLOWED)
+                   for claim in _claims(*part))  # fmt: skip
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
         labels = ["bytes"] if plan.tier == "smoke" else [*TASKS]
@@ -130,8 +132,10 @@ class NormControl(Study):
     def tables(self, runs: Runs) -> list[Table]:
         rows: list[Row] = []
         for place in runs.places:
-            for rate, own in runs.all_runs(*place).groupby("lr"):
-                cells = [mean_of(number(own, key, math.inf), f) for key, f in COLUMNS.values()]
+            for rate, rate_runs in runs.all_runs(*place).groupby("lr"):
+                cells = [
+                    mean_of(number(rate_runs, key, math.inf), f) for key, f in COLUMNS.values()
+                ]
                 rows.append((f"{place}, lr {rate:.3g}", *cells))
         note = (
             "Means over seeds ± SD, of hidden matrices. Turn: root mean square per step. Spread "

@@ -39,7 +39,7 @@ MUONP = f"{__name__}:muonp"
 MDADAM = f"{__name__}:mdadam"
 
 REST = {"recipe": "adam", "lr": 2.0**-5, **BETAS}
-"""Of all other weights, in all arms: embedding and head keep one rate, under the same schedule."""
+"""The optimizer of all other weights: embedding and head keep one rate in all arms."""
 
 
 def arm_of(base: str, control: str) -> Arm:
@@ -146,19 +146,19 @@ class Rotations(NamedTuple):
 
     @classmethod
     def of(cls, item: Result) -> Rotations | None:
-        """Those of a run; None if it was not probed."""
+        """Read the rotations of a run; None if it was not probed."""
         probed = [record for record in item.metrics if "rotation" in record]
         views = item.summary["views"]
         names = [name for name in views if name.startswith(BLOCKS)]
         names = names or [name for name, view in views.items() if view is not None]
         if not probed or not names:
             return None
-        found = np.array([[each["rotation"][name] for name in names] for each in probed])
+        measured = np.array([[record["rotation"][name] for name in names] for record in probed])
         total, per_epoch = item.summary["steps"], item.summary["steps_per_epoch"]
-        before = np.array([each["step"] - 1 for each in probed])
+        before = np.array([record["step"] - 1 for record in probed])
         factors = [item.spec.rate_factor(int(step), total, per_epoch) for step in before]
         rates = item.spec.hyper_parameters["lr"] * np.array(factors)
-        return cls(before / total, rates, *np.moveaxis(found, -1, 0))
+        return cls(before / total, rates, *np.moveaxis(measured, -1, 0))
 
     def within(self, low: float, high: float) -> np.ndarray:
         """True at the steps of this part of the run."""
@@ -186,7 +186,11 @@ def law_of(spec: Spec) -> Law | None:
         return math.atan
     if spec.recipe.startswith("rotational("):
         return float
-    return functools.partial(_turn_under_decay, _given(spec)) if spec.recipe == "adamw" else None
+    return (
+        functools.partial(_turn_under_decay, _settings_without_rate(spec))
+        if spec.recipe == "adamw"
+        else None
+    )
 
 
 def law_with_momentum(spec: Spec) -> Law | None:
@@ -197,26 +201,26 @@ def law_with_momentum(spec: Spec) -> Law | None:
     """
     if not spec.recipe.startswith("hyperball("):
         return None
-    return functools.partial(_turn_at_rest, spec.recipe, _given(spec))
+    return functools.partial(_turn_at_rest, spec.recipe, _settings_without_rate(spec))
 
 
-def _given(spec: Spec) -> str:
+def _settings_without_rate(spec: Spec) -> str:
     """The hyper-parameters but for the learning rate, as the key of a cache."""
     return json.dumps({name: x for name, x in spec.hyper_parameters.items() if name != "lr"})
 
 
 @functools.cache
-def _turn_at_rest(recipe: str, others: str, rate: float) -> float:
+def _turn_at_rest(recipe: str, settings: str, rate: float) -> float:
     from spherenorm_theory import turn_at_rest  # sympy takes a second to import
 
-    return turn_at_rest(recipe, lr=rate, **json.loads(others))
+    return turn_at_rest(recipe, lr=rate, **json.loads(settings))
 
 
 @functools.cache
-def _turn_under_decay(others: str, rate: float) -> float:
+def _turn_under_decay(settings: str, rate: float) -> float:
     """The turn of AdamW in equilibrium."""
-    found = predict("adamw", {**json.loads(others), "lr": rate})
-    return math.nan if found is None else found.step
+    prediction = predict("adamw", {**json.loads(settings), "lr": rate})
+    return math.nan if prediction is None else prediction.step
 
 
 def compare_turn(run: Result, law_of: Callable[[Spec], Law | None]) -> float | None:

@@ -27,7 +27,7 @@ from spherenorm_paper.shared.items import Items
 
 CHARACTERS, SIZE, COUNTS = "ABEHKRSXZ3", 12, (640, 200, 400)
 APPEARANCE = glyphs.Appearance(angle=5.0, scale=(0.85, 1.0), contrast=150.0)
-"""Of the embedded data: glyphs of training, validation and test."""
+"""Counts of glyphs in training, validation and test of the embedded data."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class Adversarial(Task):
         }
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        """Of CIFAR-10 few: the audit computes in float64, and WRN-34-10 is large."""
+        """Return few images of CIFAR-10: the audit computes in float64, and WRN-34-10 is large."""
         count = 16 if self.data_set == "cifar10" else 64
         return tuple(self.first_batch(self.data().train, count)[:-1])
 

@@ -150,9 +150,9 @@ def _share_until(run: Result, loss: float) -> float:
     """Return the share of a run's steps until its smoothed loss is at most this one."""
     if run.diverged:
         return math.inf
-    smoothed, steps = np.array(smoothed_loss(run)), run.summary["steps"]
+    smoothed, before = np.array(smoothed_loss(run)), run.summary["steps_per_epoch"] - 1
     (reached,) = np.nonzero(smoothed <= loss)
-    return float((reached[0] + 1 + steps - len(smoothed)) / steps) if len(reached) else 1.0
+    return float((reached[0] + 1 + before) / (len(smoothed) + before)) if len(reached) else 1.0
 
 
 def _smoothed_loss(run: Result) -> list[float]:

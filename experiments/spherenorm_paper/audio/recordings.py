@@ -95,7 +95,7 @@ Part = tuple[list[str], Tensor]
 
 TAGS = 50
 FOLDERS = ("0123456789ab", "c", "def")
-"""Of the training, validation and test set."""
+"""First characters of the folders of the training, validation and test set."""
 
 
 def _annotations(folder: Path) -> pd.DataFrame:

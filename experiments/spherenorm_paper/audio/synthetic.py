@@ -25,14 +25,14 @@ from spherenorm_paper.shared.clips import RATE, Draw, divided, seconds
 
 SAMPLES, FRAME, HARMONICS = 4096, 64, 24
 TIME, HZ = seconds(SAMPLES), torch.linspace(0, RATE / 2, SAMPLES // 2 + 1)
-"""Of each sample, and of each entry of a spectrum."""
+"""Times of the samples, and frequencies of the entries of a spectrum."""
 
 WORDS = (
     *("sami", "masi", "misa", "sima", "samu", "musa"),
     *("noli", "nilo", "loni", "lino", "nolu", "luno"),
 )
 SPEAKERS = (50, 15, 25)
-"""Of the training, validation and test set; nobody is in two of them."""
+"""Speakers of the training, validation and test set; nobody is in two of them."""
 
 PHONEMES = {
     "i": (270.0, 2290.0, 3010.0, 1.0, 0.0),
@@ -49,7 +49,7 @@ WIDTHS = (90.0, 120.0, 180.0)
 """Half widths of the formants, in Hz."""
 
 COUNT, TRAIN, VALIDATION = 1280, 768, 192
-OTHERS = 0.18
+OTHER_SOUND_SHARE = 0.18
 """The probability of each sound of the street beside the one that every clip has."""
 
 
@@ -110,7 +110,7 @@ def _at_samples(frames: Tensor) -> Tensor:
 
 
 def _phase(hz: Tensor) -> Tensor:
-    """Of a frequency that varies over samples."""
+    """Return the sine of a frequency that varies over samples."""
     return 2 * math.pi * torch.cumsum(hz.expand(len(hz), SAMPLES), dim=1) / RATE
 
 
@@ -119,7 +119,7 @@ def street_sounds() -> Splits:
     """The splits, each of waves of shape (clips, 4096) and sounds, 0.0 or 1.0, as in `SOUNDS`."""
     random = torch.Generator().manual_seed(20171116)
     draw = Draw(COUNT, random)
-    heard = torch.cat([draw.flag(OTHERS) for _ in SOUNDS], dim=1)
+    heard = torch.cat([draw.flag(OTHER_SOUND_SHARE) for _ in SOUNDS], dim=1)
     heard[torch.arange(COUNT), torch.randint(len(SOUNDS), (COUNT,), generator=random)] = 1.0
     noise = draw.noise(SAMPLES)
     falling = torch.arange(1, len(HZ) + 1) ** -draw.uniform(0, 1)

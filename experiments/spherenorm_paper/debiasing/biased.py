@@ -39,7 +39,7 @@ COLOURS = (
 )
 """Red, green and blue of the ten classes' grounds, as released with ReBias."""
 KINDS = len(COLOURS)
-"""Of grounds, one for each class."""
+"""Kinds of grounds, one for each class."""
 
 UNBIASED, BIASED = 0, 1
 """The parts of an evaluation split: the ground has nothing to do with the class, or all."""
@@ -73,8 +73,9 @@ def draw_grounds(labels: Tensor, rho: float, seed: int) -> Tensor:
 
 
 Painter = Callable[[Tensor, Tensor, int], Tensor]
-"""Of strokes, of shape (n, height, width) with 0 where the ground is, of the kinds of the grounds,
-of shape (n,), and of a seed: images, bytes of shape (n, 3, height, width)."""
+"""A function that paints strokes: of these, of shape (n, height, width) with 0 where the ground is,
+of the kinds of the grounds, of shape (n,), and of a seed. It returns images, bytes of shape
+(n, 3, height, width)."""
 
 
 def colour_strokes(strokes: Tensor, grounds: Tensor, seed: int = 0) -> Tensor:
@@ -111,9 +112,9 @@ def _splits(rho: float, parts: Sequence[tuple[Tensor, Tensor]], paint: Painter) 
     splits: list[Split] = [(paint(strokes, draw_grounds(labels, rho, 0), 0), labels)]
     for seed, (strokes, labels) in enumerate(evaluated, start=1):
         unbiased = paint(strokes, draw_grounds(labels, 1 / KINDS, seed), seed)
-        both = torch.cat([unbiased, paint(strokes, labels, seed)])
+        images = torch.cat([unbiased, paint(strokes, labels, seed)])
         part = torch.tensor([UNBIASED, BIASED]).repeat_interleave(len(labels))
-        splits.append((both, labels.repeat(2), part))
+        splits.append((images, labels.repeat(2), part))
     return Splits(*splits)
 
 

@@ -167,7 +167,7 @@ OBJECTS = "AKS"
 """The characters that are objects, the classes."""
 
 SCENES = (1024, 128, 384)
-"""Of training, validation and test; each set has fonts of its own."""
+"""Counts of training, validation and test scenes; each set has fonts of its own."""
 
 MOST, EXTENT = 2, (0.3, 0.6)
 """Objects of an image; the least and largest share of it that a glyph's longer side takes."""

@@ -30,7 +30,7 @@ VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)
 """The widths of VGG-16's convolutions, by stage."""
 
 EXTRAS = ((256, 512, 2), (128, 256, 2), (128, 256, 1), (128, 256, 1))
-"""Of each further map channels, outputs and stride: a 1 x 1 convolution and a 3 x 3 one, with
+"""Channels, outputs and stride of each further map: a 1 x 1 convolution and a 3 x 3 one, with
 padding if it has a stride."""
 
 VARIANCES = (0.1, 0.2)
@@ -138,7 +138,10 @@ class SSD(nn.Module):
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def forward(self, images: Tensor) -> Maps:
-        """Of images of shape (images, 3, height, width); the background is the first class."""
+        """Return the predictions for images of shape (images, 3, height, width).
+
+        The background is the first class.
+        """
         x = self.trunk[0](images)
         for stage in self.trunk[1:-1]:
             x = stage(F.max_pool2d(x, 2, ceil_mode=True))  # 75 rows become 38

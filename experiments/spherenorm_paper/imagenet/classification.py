@@ -42,7 +42,7 @@ APPEARANCE = glyphs.Appearance(angle=12.0, scale=(0.75, 0.95), shift=0.5, contra
 """Glyphs on which a small network learns something in 200 steps, and optimizers still differ."""
 
 MAGNITUDE = 4.0
-"""Of RandAugment on glyphs: at 9 they are turned by 27 degrees and shifted by 5 of 12 pixels."""
+"""RandAugment's on glyphs: at 9 they are turned by 27 degrees and shifted by 5 of 12 pixels."""
 
 
 class Averaged(nn.Module):
@@ -130,7 +130,7 @@ class Classification(Task):
         return {"accuracy": Mean(100.0 * (model(images).argmax(1) == labels))}
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        """Of photographs eight: the audit takes a dozen passes in float64."""
+        """Return eight photographs: the audit takes a dozen passes in float64."""
         count = 8 if self.data_set == "imagenet" else 64
         return tuple(self.first_batch(self.data().train, count)[:-1])
 

@@ -35,7 +35,7 @@ SMOKE = {"layers": 1, "width": 16, "inner": 16, "segment": 24, "memory": 8}
 """Options of the smoke tier: its text is as long as that of the small one."""
 
 MARGIN = float(gap(PLAIN["AdamW"], PLAIN["AdamP"]).value or 0)
-"""Of perplexities that are equivalent: the difference that the paper calls none."""
+"""The margin of equivalent perplexities: the difference that the paper calls none."""
 
 CONDITIONS = [
     Condition(

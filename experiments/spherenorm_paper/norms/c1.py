@@ -120,7 +120,8 @@ def _detects(
         return across(number(_at(runs, network, d), key, worst) for d in deltas).min(axis=1)
 
     return claim(
-        name, relation, least_share, f"{text} ({network}; {direction} than {SHARE} % right)", cites, unit="%",
+        name, relation, least_share,
+        f"{text} ({network}; {direction} than {SHARE} % right)", cites, unit="%",
         limits=(0.0, 100.0), **more,
     )  # fmt: skip
 

@@ -66,7 +66,7 @@ BEST = dict(zip(("SGD", "SGDP", "AdamW", "AdamP", "SGDG", "AdamG"),
 """The paper's best accuracies."""
 
 EUCLIDEAN = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}
-"""Of the weights that are not on the sphere, with the paper's data; their rate is a row's own."""
+"""Recipe of the weights that are not on the sphere, with the paper's data; a row has their rate."""
 
 
 def _name(optimizer: str, alpha: float = 0.0, clip: bool = True) -> str:
@@ -125,9 +125,11 @@ def _claims(name: str) -> list[Claim]:
                lambda runs: grid.gain(runs, "", name, baseline),
                f"Tuned {name} and tuned {baseline} score alike, within 1 pp", "g.comparable",
                paper=f"{best} against {BEST[baseline]}", primary=True),
-        higher(f"{start}.candidates", lambda runs: runs.selected("", projected).test - best_tried(runs),
+        higher(f"{start}.candidates",
+               lambda runs: runs.selected("", projected).test - best_tried(runs),
                f"{projected} scores higher than {name} at the best of the paper's three rates",
-               "g.lower", paper=_minus(BEST[projected], max((r["accuracy"] for r in rows), key=str))),
+               "g.lower",
+               paper=_minus(BEST[projected], max((r["accuracy"] for r in rows), key=str))),
         higher(f"{start}.projected", lambda runs: grid.gain(runs, "", projected, name),
                f"Tuned {projected} scores higher than tuned {name}", "g.higher",
                paper=_minus(BEST[projected], best), primary=True),

@@ -33,7 +33,7 @@ NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
 """The momentum of SGD and SGDP."""
 
 DECAYS = {"SGD": 1e-4, "SGDP": 1e-5, "AdamW": 1e-4, "AdamP": 1e-6}
-"""Of Table 2, with the paper's data."""
+"""Weight decays of Table 2, with the paper's data."""
 
 SEEDS = {"smoke": 2, "small": 6, "evidence": 12, "full": 12}
 
@@ -74,8 +74,8 @@ def arm(
 
     Args:
         rates: that it tries; those of the comparison if there are none.
-        paper_settings: hyper-parameters on the paper's data that differ from `fixed`, and from a learning
-            rate of 0.1 (SGD's kind) or 0.001.
+        paper_settings: hyper-parameters on the paper's data that differ from `fixed`, and from a
+            learning rate of 0.1 (SGD's kind) or 0.001.
     """
     settings = {**NESTEROV, **fixed} if recipe in ("SGD", "SGDP") else fixed
     on_theirs = {"lr": 0.1 if KIND[recipe] == "SGD" else 1e-3, **settings, **(paper_settings or {})}

@@ -27,7 +27,7 @@ ROWS = {float(row["momentum"].value): row for row in parse_table("""
 
 RATE = 0.1
 RATES = (0.01, 0.025, 0.05, RATE, 0.2, 0.5, 1.0)
-"""Those that keep lr / (1 - momentum) at its value for 0.9 among them."""
+"""Learning rates; those that keep lr / (1 - momentum) at its value for 0.9 are among them."""
 
 FACTOR = "growth / steps²"
 

@@ -34,7 +34,8 @@ def _arm(optimizer: str, baseline: str = "", length: float = 1.0) -> Arm:
 
 
 ARMS = [arm for baseline, projected in grid.PAIRS
-        for arm in (_arm(baseline), _arm(projected, baseline, 0.92), _arm(projected, baseline))]  # fmt: skip
+        for arm in (_arm(baseline), _arm(projected, baseline, 0.92),
+                    _arm(projected, baseline))]  # fmt: skip
 
 
 def _condition(row: dict[str, Any]) -> Condition:

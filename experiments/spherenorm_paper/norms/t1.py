@@ -106,15 +106,16 @@ def _correlation(runs: Runs) -> pd.Series:
 def _of_pair(place: str, baseline: str, projected: str, paper_ratio: str) -> list[Claim]:
     where = "" if place == "digits" else f"{place}: "
     baseline_text, projected_text = where + baseline, where + projected
+    pair = (projected, baseline)
     return [
         ratio(f"growth.{slug(projected_text)}", "< 0.5",
-              lambda runs: runs.at_common_rates(place, (projected, baseline), number=grid.grown_over),
-              f"{projected_text} grows its norm less than half as much as {baseline_text} at equal rates: the "
-              "median of the rates", "t1.restrain", paper=paper_ratio, primary=True),
+              lambda runs: runs.at_common_rates(place, pair, number=grid.grown_over),
+              f"{projected_text} grows its norm less than half as much as {baseline_text} at equal "
+              "rates: the median of the rates", "t1.restrain", paper=paper_ratio, primary=True),
         ratio(f"path.{slug(projected_text)}", "> 1",
-              lambda runs: runs.at_common_rates(place, (projected, baseline), number=grid.paths),
-              f"{projected_text} travels further on the sphere than {baseline_text} at equal rates: the median of "
-              "the rates", "3.steps", primary=True),
+              lambda runs: runs.at_common_rates(place, pair, number=grid.paths),
+              f"{projected_text} travels further on the sphere than {baseline_text} at equal "
+              "rates: the median of the rates", "3.steps", primary=True),
     ]  # fmt: skip
 
 
@@ -154,7 +155,8 @@ def _of_ratio(share: float) -> list[Claim]:
 
 STRONG, NONE = PAPER["digits"]["SGD, wd 1e-4"], PAPER["digits"]["SGD"]
 GROWTHS = [gap(row["last"], row["first"]) for row in (STRONG, NONE)]
-PAPER_NORMS_AND_SCORES = [[float(PAPER["digits"][_name("SGD", decay)][key].value or 0) for decay in DECAYS]
+NORMS_AND_SCORES = [[float(PAPER["digits"][_name("SGD", decay)][key].value or 0)
+                     for decay in DECAYS]
           for key in ("last", "score")]  # fmt: skip
 CLAIMS = [
     *_of_pair("digits", "SGD", "SGDP", "0.85 / 2.99 = 0.28"),
@@ -186,7 +188,8 @@ CLAIMS = [
            paper=gap(STRONG["score"], NONE["score"])),
     claim("decay.smaller-norm", "< 0", _correlation,
           "Across SGD's four weight decays a smaller last norm goes with a higher score: the "
-          "correlation", "t1.smaller", paper=f"{np.corrcoef(np.array(PAPER_NORMS_AND_SCORES))[0, 1]:+.3f}",
+          "correlation", "t1.smaller",
+          paper=f"{np.corrcoef(np.array(NORMS_AND_SCORES))[0, 1]:+.3f}",
           limits=(-1.0, 1.0), is_performance=True),
     *(claim_of_share for share in (0.1, 1.0) for claim_of_share in _of_ratio(share)),
     _score("digits", "SGD", "SGDP", "sgdp"),

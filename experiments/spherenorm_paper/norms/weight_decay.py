@@ -106,13 +106,13 @@ def _of_schedule(part: str, baseline: str, projected: str) -> list[Claim]:
     return [
         ratio(f"growth.{end}", "< 0.5",
               lambda runs: runs.at_common_rates(place, pairs[0], number=over),
-              f"Without weight decay {projected}'s norm grows less than half as much as {baseline}'s "
-              f"at equal rates, {part}: the median of the rates", "f.prevent"),
+              f"Without weight decay {projected}'s norm grows less than half as much as "
+              f"{baseline}'s at equal rates, {part}: the median of the rates", "f.prevent"),
         claim(f"growth.{end}.decay", "< 0",
               lambda runs: at_each(runs, grid.grown_more).max(axis=1),
-              f"At every decay up to the reference {projected}'s norm grows less than {baseline}'s, "
-              f"{part}: the difference since the first epoch, at equal rates, the median of the "
-              "rates, the largest of the decays", "f.prevent"),
+              f"At every decay up to the reference {projected}'s norm grows less than "
+              f"{baseline}'s, {part}: the difference since the first epoch, at equal rates, "
+              "the median of the rates, the largest of the decays", "f.prevent"),
         ratio(f"path.{end}", "> 1", lambda runs: at_each(runs, grid.paths).min(axis=1),
               f"At every decay up to the reference {projected} keeps larger effective steps than "
               f"{baseline}, {part}: ratio of the paths at equal rates, the median of the rates, "
@@ -132,10 +132,13 @@ def _of_pair(baseline: str, projected: str) -> list[Claim]:
               "drops", "f.abnormal", note="of three multiples, one"),
         ratio(f"step-falls-less.{projected_slug}", "> 1",
               lambda runs: late(runs, projected, 0.0) / late(runs, baseline, 0.0),
-              f"Without decay {projected}'s effective step falls less than {baseline}'s before that",
+              f"Without decay {projected}'s effective step falls less than {baseline}'s before "
+              "that",
               "f.smooth"),
-        higher(f"score.{projected_slug}", lambda runs: _best(runs, projected) - _best(runs, baseline),
-               f"{projected} scores higher than {baseline}, each at its best rate and decay, cosine",
+        higher(f"score.{projected_slug}",
+               lambda runs: _best(runs, projected) - _best(runs, baseline),
+               f"{projected} scores higher than {baseline}, each at its best rate and decay, "
+               "cosine",
                "f.better"),
         higher(f"score.{baseline_slug}.decay",
                lambda runs: _of(runs, "test", baseline, 1.0) - _of(runs, "test", baseline, 0.0),
@@ -144,7 +147,7 @@ def _of_pair(baseline: str, projected: str) -> list[Claim]:
 
 
 def _of_dependence(baseline: str, projected: str, share: float) -> list[Claim]:
-    """Of an optimizer that gives an invariant weight this share of its decay."""
+    """Return the claims on an optimizer that gives an invariant weight this share of its decay."""
 
     def over_decays(runs: Runs, key: Key, name: str, share: float = 0.1) -> Iterator[pd.Series]:
         return (_of(runs, key, name, relative, share=share) for relative in LOW)

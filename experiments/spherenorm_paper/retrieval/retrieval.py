@@ -38,7 +38,7 @@ from spherenorm_paper.shared.layers import load_published
 from spherenorm_paper.shared.resnet import ResNet, resnet50
 
 MARGIN = 0.1
-"""Of triplets and proxies, as in the released code of ProxyAnchor."""
+"""The margin of triplets and proxies, as in the released code of ProxyAnchor."""
 
 
 class Embedding(nn.Module):

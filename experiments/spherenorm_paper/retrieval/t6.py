@@ -93,7 +93,7 @@ T6 = Comparison(
           text="The layer before the l2 normalization is scale-invariant as a whole, not row by "
           "row: percent of the conditions")  # fmt: skip
 def _layer_wise(runs: Runs) -> float | None:
-    """Of the network, which no seed changes: those in all of whose runs the audit says so."""
+    """Count the conditions in all of whose runs the audit says so; no seed changes the network."""
     parts = [runs.selected(condition.label, "AdamP").run for condition in CONDITIONS]
     views = [{view_of_last_layer(run) for run in part} for part in parts if len(part)]
     return 100 * sum(view == {"layer"} for view in views) / len(views) if views else None

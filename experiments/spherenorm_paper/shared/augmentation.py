@@ -18,10 +18,10 @@ from spherenorm_experiments.lookup import require_extra
 
 Picture = Any
 View = Callable[[Picture], Tensor]
-"""Of a picture the `normalized` pixels that a network sees."""
+"""A function of a picture that returns the `normalized` pixels that a network sees."""
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of the pixels of ImageNet, as shares of 255, in red, green and blue."""
+"""Mean and deviation of ImageNet's pixels, as shares of 255, in red, green and blue."""
 
 GRAY = (128, 128, 128)
 """The colour of what a rotation, a shear or a translation uncovers."""

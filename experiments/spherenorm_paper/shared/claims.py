@@ -33,13 +33,14 @@ def projection(on: Sequence[Condition], *pairs: Pair) -> Iterator[Claim]:
         shared = partial(_shared, on=on, pair=(baseline, projected))
         yield Claim(
             f"growth.{names}", "< 1", partial(ratio, column="growth"),
-            f"{projected} grows its norm less than {baseline} at equal learning rates: last over first "
-            "norm, mean over the conditions", ratio=True, note=shared,
+            f"{projected} grows its norm less than {baseline} at equal learning rates: last over "
+            "first norm, mean over the conditions", ratio=True, note=shared,
         )  # fmt: skip
         yield Claim(
             f"path.{names}", "> 1", partial(ratio, column="total_effective_step"),
-            f"{projected} keeps larger effective steps than {baseline} at equal learning rates: ratio "
-            "of the paths, mean over the conditions", says("3.steps"), ratio=True, note=shared,
+            f"{projected} keeps larger effective steps than {baseline} at equal learning rates: "
+            "ratio of the paths, mean over the conditions", says("3.steps"), ratio=True,
+            note=shared,
         )  # fmt: skip
     for name in dict.fromkeys(projected for _, projected in pairs):
         yield Claim(

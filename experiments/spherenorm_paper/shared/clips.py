@@ -68,7 +68,7 @@ def clips() -> Splits:
 
 @functools.cache
 def spectra() -> Splits:
-    """The same clips as fixed harmonic spectra of shape (clips, 4, 32, 8), standardized.
+    """Return the clips as fixed harmonic spectra of shape (clips, 4, 32, 8), standardized.
 
     They are log(1 + magnitude) at the multiples 1 to 4 of base frequencies from 100 to 1000 Hz.
     """

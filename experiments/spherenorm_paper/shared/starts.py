@@ -65,7 +65,7 @@ def is_at_edge(frame: pd.DataFrame, chosen: pd.DataFrame) -> bool:
 
 
 TIMED: dict[str, Any] = {"is_performance": True, "deterministic": True}
-"""Of a claim about steps or gaps."""
+"""Arguments of a claim about steps or gaps."""
 
 
 def largest_norm(
@@ -85,7 +85,8 @@ def largest_norm(
 
     return Claim(
         f"largest-norm.{slug(method)}", f"= {paper_norm} ± {within * paper_norm:.4g}", norm,
-        f"The largest norm under {words} is {paper_norm}", cites, format=".4g", paper=Cell(paper_norm, "g"),
+        f"The largest norm under {words} is {paper_norm}", cites,
+        format=".4g", paper=Cell(paper_norm, "g"),
     )  # fmt: skip
 
 

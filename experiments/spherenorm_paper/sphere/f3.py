@@ -111,8 +111,8 @@ def _sooner(baseline: str) -> Claim:
     return Claim(
         f"sooner.gdp.{slug(baseline)}", "< 1",
         lambda runs: _steps(runs, "GDP") / _steps(runs, baseline),
-        f"GDP is sooner below a gap of 1 than {baseline}: ratio of steps, at the reference, each at "
-        "the point with its least final gap", says("3.2.faster"), ratio=True, **starts.TIMED,
+        f"GDP is sooner below a gap of 1 than {baseline}: ratio of steps, at the reference, each "
+        "at the point with its least final gap", says("3.2.faster"), ratio=True, **starts.TIMED,
     )  # fmt: skip
 
 
