@@ -60,7 +60,8 @@ def _right(item: Result, kind: str) -> float | None:
     share: float | None = item.summary.get(f"projected_{kind}")
     if share is None:
         delta = item.spec.hyper_parameters["delta"]
-        return percent_right(delta, invariant=kind == "invariant")(item)
+        detected: float | None = percent_right(delta, invariant=kind == "invariant")(item)
+        return detected
     return share if kind == "invariant" else 100 - share
 
 
