@@ -86,8 +86,8 @@ class TrainingBatches:
             return [Share(epoch, batch, 1.0)]
         shares = []
         for part in (part for part in batch.tensor_split(parts) if len(part)):
-            own = part[self.ranks.rank :: world]
-            shares.append(Share(epoch, own if len(own) else part[:1], len(own) / len(batch)))
+            items = part[self.ranks.rank :: world]
+            shares.append(Share(epoch, items if len(items) else part[:1], len(items) / len(batch)))
         return shares
 
     def _new_order(self, epoch: int) -> Tensor:
@@ -115,19 +115,19 @@ def evaluation_batches(
     count, size = length(split), task.evaluation_batch
     spans = [range(start, min(start + size, count)) for start in range(0, count, size)]
     numbers = range(ranks.rank, -(-len(spans) // ranks.world) * ranks.world, ranks.world)
-    own = [min(number, len(spans) - 1) for number in numbers]
+    indices = [min(number, len(spans) - 1) for number in numbers]
     if are_tensors(split):
         # A copy: the split stays as it is where a model changes its inputs in place.
         batches: Iterator[Batch] = (
             tuple(x[spans[k].start : spans[k].stop].to(device, copy=True) for x in split)
-            for k in own
+            for k in indices
         )
     else:
-        keys = [[(0, index) for index in spans[k]] for k in own]
+        keys = [[(0, index) for index in spans[k]] for k in indices]
         items = _Keyed(split, run.spec.seed, "evaluation item")
         loader = _loader(items, keys, task, workers, device)
         batches = (_moved(batch, device) for batch in loader)
-    for number, place, batch in zip(numbers, own, batches, strict=True):
+    for number, place, batch in zip(numbers, indices, batches, strict=True):
         yield place, number == place, batch
 
 

@@ -73,8 +73,8 @@ class Search:
     def points(self) -> list[Point]:
         """The points, the same each time; those in ranges to six digits."""
         if self.trials is None:
-            every = itertools.product(*self.over.values())
-            return [dict(zip(self.over, row, strict=True)) for row in every]
+            combinations = itertools.product(*self.over.values())
+            return [dict(zip(self.over, row, strict=True)) for row in combinations]
         ends = np.log([*self.over.values()])
         unit = np.linspace(0, 1, self.trials)[:, None]
         if len(self.over) > 1 or self.trials == 1:
@@ -106,12 +106,12 @@ def grown(
         frames: its runs.
     """
     axes = {axis: axis[1] for search in searches.values() for axis in search.axes}
-    own = {name: frame[frame.seed.isin(list(seeds))] for name, frame in frames.items()}
+    frames_of_seeds = {name: frame[frame.seed.isin(list(seeds))] for name, frame in frames.items()}
     for _ in range(GROWTH):
         low: set[Axis] = set()
         high: set[Axis] = set()
         for name, search in searches.items():
-            best = _best_point(own[name], search.on(axes).points, len(seeds))
+            best = _best_point(frames_of_seeds[name], search.on(axes).points, len(seeds))
             if best is None:
                 return axes
             for axis in search.axes if best else ():
@@ -201,8 +201,8 @@ class Setup:
     def updated(self, other: Setup) -> Setup:
         """This setup with the entries of another in place of its own."""
         names = ("options", "regime", "hyper_parameters", "fields")
-        both = {name: {**getattr(self, name), **getattr(other, name)} for name in names}
-        return Setup(**both, task=other.task or self.task)
+        merged = {name: {**getattr(self, name), **getattr(other, name)} for name in names}
+        return Setup(**merged, task=other.task or self.task)
 
 
 @dataclass(frozen=True)
@@ -262,14 +262,14 @@ class Condition:
         if real:
             assert self.real is not None
             return self.real
-        own = self.setup if isinstance(self.setup, Setup) else Setup(self.setup)
-        return own.updated(self.tiers.get(tier) or Setup())
+        setup = self.setup if isinstance(self.setup, Setup) else Setup(self.setup)
+        return setup.updated(self.tiers.get(tier) or Setup())
 
     def runs_in(self, tier: str, *, real: bool) -> bool:
         """False if it has no setup in a tier, or on the paper's data."""
         return self.real is not None if real else self.tiers.get(tier, self.setup) is not None
 
-    def gap(self, ours: str, baseline: str, metric: str | None = None) -> Cell | None:
+    def gap(self, arm: str, baseline: str, metric: str | None = None) -> Cell | None:
         """The paper's number of one arm minus another's; None where it has none.
 
         Args:
@@ -277,6 +277,6 @@ class Condition:
         """
         first: Mapping[str, Cell] = next(iter(self.paper.values()), {})
         numbers = first if metric is None else self.paper.get(metric, {})
-        if not {ours, baseline} <= numbers.keys():
+        if not {arm, baseline} <= numbers.keys():
             return None
-        return gap(numbers[ours], numbers[baseline])
+        return gap(numbers[arm], numbers[baseline])

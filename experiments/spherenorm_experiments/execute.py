@@ -87,7 +87,7 @@ class Resolver:
         folder = os.environ.get(FOLDER)  # another one has other data
         key = spec.text, folder
         if key not in self._runs:
-            bound, rest = recipes_of(spec)
+            bound, other_recipe = recipes_of(spec)
             task, data = self._task(spec, folder)
             parts = spec.regime.micro_batches
             if parts > 1 and isinstance(task, Task) and not task.is_mean:
@@ -95,7 +95,7 @@ class Resolver:
                 raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another")
             probes = [find_probe(name) for name in spec.probes]
             name = run_name(spec, data)
-            self._runs[key] = Run(spec, task, bound, rest, name, self.store, probes)
+            self._runs[key] = Run(spec, task, bound, other_recipe, name, self.store, probes)
         return self._runs[key]
 
     def _task(self, spec: Spec, folder: str | None) -> tuple[AnyTask, str]:
@@ -223,10 +223,10 @@ def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
             text=True,
             check=False,
         )
-    said = [line for line in ended.stderr.splitlines() if line.strip()]
+    lines = [line for line in ended.stderr.splitlines() if line.strip()]
     if (state := job.state()) is not None or job.folder.held():
         return Outcome(job.name, state or "busy")
-    why = said[-1] if said else f"exit code {ended.returncode}"
+    why = lines[-1] if lines else f"exit code {ended.returncode}"
     error = job.folder.status().get("error") or f"its processes ended without a result: {why}"
     return Outcome(job.name, "failed", error=error)
 
@@ -284,12 +284,12 @@ def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
 @functools.cache
 def origin(device: str) -> dict[str, Any]:
     """The versions and the hardware of a run that is computed here."""
-    found = {"python": platform.python_version(), "spherenorm": __version__, "commit": _commit()}
+    versions = {"python": platform.python_version(), "spherenorm": __version__, "commit": _commit()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
-    return {**found, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
+    return {**versions, "platform": platform.platform(), "cpu": _cpu(), "gpu": gpu}
 
 
 def _commit() -> str:
@@ -299,8 +299,8 @@ def _commit() -> str:
         return ""
     described = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+")
     with suppress(OSError, subprocess.SubprocessError):
-        found = subprocess.run(described, capture_output=True, text=True, check=True, timeout=10)
-        return found.stdout.strip()
+        result = subprocess.run(described, capture_output=True, text=True, check=True, timeout=10)
+        return result.stdout.strip()
     return ""
 
 

@@ -56,20 +56,20 @@ def jobs_of(runs: Sequence[Run]) -> list[Job]:
     points: dict[tuple[str, str], list[Run]] = {}
     for run in (run for run in runs if not isinstance(run.task, Task)):
         content = {"hyper_parameters": {}, **run.spec.to_json(), "seed": None}
-        given = content["hyper_parameters"]
-        kinds = {name: "number" if is_number(x) else x for name, x in given.items()}
+        values = content["hyper_parameters"]
+        kinds = {name: "number" if is_number(x) else x for name, x in values.items()}
         family = [content | {"hyper_parameters": kinds}, run.name.rpartition("-")[2]]
-        place = json.dumps(family, sort_keys=True), json.dumps(given, sort_keys=True)
+        place = json.dumps(family, sort_keys=True), json.dumps(values, sort_keys=True)
         points.setdefault(place, []).append(run)
     grids: dict[tuple[str, tuple[int, ...]], list[list[Run]]] = {}
-    for (family_name, _), of in points.items():
-        seeds = tuple(run.spec.seed for run in of)
-        grids.setdefault((family_name, seeds), []).append(of)
+    for (family_name, _), runs_of_point in points.items():
+        seeds = tuple(run.spec.seed for run in runs_of_point)
+        grids.setdefault((family_name, seeds), []).append(runs_of_point)
     jobs = []
     for (_, seeds), grid in grids.items():
         size = max(1, ROWS // len(seeds))
         for part in (grid[start : start + size] for start in range(0, len(grid), size)):
-            jobs.append(Job([run for of in part for run in of]))
+            jobs.append(Job([run for runs_of_point in part for run in runs_of_point]))
     return jobs + [Job([run]) for run in runs if isinstance(run.task, Task)]
 
 
@@ -127,14 +127,14 @@ def local(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
         for job in jobs:
             yield job, functools.partial(execute, job, runner, wait=wait)
         return
-    left = list(jobs)
+    pending = list(jobs)
     for _ in range(TRIES):
-        for job, future in _pooled(list(left), max(1, count), runner, wait):
-            left.remove(job)
+        for job, future in _pooled(list(pending), max(1, count), runner, wait):
+            pending.remove(job)
             yield job, future.result
-        if not left:
+        if not pending:
             return
-    yield from ((job, _never_called) for job in left)
+    yield from ((job, _never_called) for job in pending)
 
 
 def _never_called() -> Outcome:
@@ -159,10 +159,10 @@ def _pooled(
                     call = _call(job, runner, wait)
                     futures[pool.schedule(_noted, [call], timeout=runner.time_limit)] = job
             while futures:
-                done, _ = wait_for(futures, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-                if not done and not pool.active:
+                ended, _ = wait_for(futures, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
+                if not ended and not pool.active:
                     break
-                for future in done:
+                for future in ended:
                     job = futures.pop(future)
                     if not isinstance(future.exception(), BrokenProcessPool):
                         yield job, future
@@ -210,16 +210,16 @@ def slurm(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
     """
     submitit = require_extra("submitit", "the backend slurm")
     # Called again with the same arguments after a preemption; what it did before is in the store.
-    called = {"__call__": lambda _, call: call()}
-    again = type("Requeued", (submitit.helpers.Checkpointable,), called)()
+    methods = {"__call__": lambda _, call: call()}
+    again = type("Requeued", (submitit.helpers.Checkpointable,), methods)()
     folder = jobs[0].first.store.root.resolve() / "slurm"
     executor = submitit.AutoExecutor(folder=folder, slurm_max_num_timeout=10)
-    asked = {"gpus_per_node": runner.gpus, "mem_gb": runner.memory}
+    resources = {"gpus_per_node": runner.gpus, "mem_gb": runner.memory}
     executor.update_parameters(
         cpus_per_task=max(runner.processes, 1 + runner.workers),
         timeout_min=runner.minutes,
         slurm_array_parallelism=max(1, count),
-        **{name: value for name, value in asked.items() if value},
+        **{name: value for name, value in resources.items() if value},
         **({} if runner.partition is None else {"slurm_partition": runner.partition}),
     )
     # Slurm itself keeps to `count` at a time; submitit's local processes would all start at once.
@@ -227,10 +227,10 @@ def slurm(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
     for start in range(0, len(jobs), size):
         part = jobs[start : start + size]
         with executor.batch():
-            begun = [executor.submit(again, _limited(job, runner, wait)) for job in part]
-        of = {id(each): job for each, job in zip(begun, part, strict=True)}
-        for done in submitit.helpers.as_completed(begun):
-            yield of[id(done)], done.result
+            submitted = [executor.submit(again, _limited(job, runner, wait)) for job in part]
+        jobs_by_task = {id(task): job for task, job in zip(submitted, part, strict=True)}
+        for ended_task in submitit.helpers.as_completed(submitted):
+            yield jobs_by_task[id(ended_task)], ended_task.result
 
 
 def ray(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterator[Ended]:
@@ -241,16 +241,16 @@ def ray(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterato
         here: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": max(1, count)}
         cluster.init(runtime_env=paths, log_to_driver=False, include_dashboard=False, **here)
     memory = None if runner.memory is None else runner.memory * 2**30
-    asked = {"num_cpus": runner.processes, "num_gpus": runner.gpus, "memory": memory}
-    remote = cluster.remote(_called).options(max_retries=0, **asked)
-    left = {remote.remote(_limited(job, runner, wait)): job for job in jobs}
+    resources = {"num_cpus": runner.processes, "num_gpus": runner.gpus, "memory": memory}
+    remote = cluster.remote(_called).options(max_retries=0, **resources)
+    pending = {remote.remote(_limited(job, runner, wait)): job for job in jobs}
     try:
-        while left:
-            (done, *_), _ = cluster.wait(list(left))
-            yield left.pop(done), functools.partial(cluster.get, done)
+        while pending:
+            (ended, *_), _ = cluster.wait(list(pending))
+            yield pending.pop(ended), functools.partial(cluster.get, ended)
     finally:
-        for each in left:
-            cluster.cancel(each, force=True)
+        for task in pending:
+            cluster.cancel(task, force=True)
 
 
 def _called(call: Call) -> Outcome:

@@ -59,18 +59,18 @@ class Layout:
         """The data set's folder in that of all data sets, which `--data` names; see `require`."""
         return self.require(data_folder(self.title) / self.name)
 
-    def reader(self, read: Callable[Concatenate[Path, P], T]) -> Callable[P, T]:
+    def reader(self, read_folder: Callable[Concatenate[Path, P], T]) -> Callable[P, T]:
         """The function without its first argument, which is the data set's folder, if complete.
 
         A process reads the same of a folder once.
         """
-        once = functools.lru_cache(maxsize=8)(read)
+        once = functools.lru_cache(maxsize=8)(read_folder)
 
-        @functools.wraps(read)
-        def found(*args: P.args, **options: P.kwargs) -> T:
+        @functools.wraps(read_folder)
+        def read_registered(*args: P.args, **options: P.kwargs) -> T:
             return once(self.folder(), *args, **options)  # type: ignore[arg-type]
 
-        return found
+        return read_registered
 
 
 def use_folder(folder: Path) -> None:

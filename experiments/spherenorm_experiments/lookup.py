@@ -85,9 +85,9 @@ def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> I
     except raised:
         raise
     except (Exception, SystemExit) as error:
-        said = repr(name) in str(error)
+        is_named = repr(name) in str(error)
         raise raised(
-            str(error) if said else f"{kind} {name!r}: {describe_with_user_line(error)}"
+            str(error) if is_named else f"{kind} {name!r}: {describe_with_user_line(error)}"
         ) from error
 
 
@@ -202,9 +202,9 @@ def find_task_class(name: str) -> type[AnyTask]:
     if ":" in name:
         with users_code("task", name):
             return look_up("task", name, "class", inspect.isclass)  # type: ignore[no-any-return]
-    known = registered("TASKS")
-    if name not in known:
-        raise unknown_name("task", name, known, "(your own: module:Class)")
+    addresses = registered("TASKS")
+    if name not in addresses:
+        raise unknown_name("task", name, addresses, "(your own: module:Class)")
     return load_registered("TASKS", name)  # type: ignore[no-any-return]
 
 
@@ -215,14 +215,14 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
         ValueError: an unknown task or option, or an option's value that is none of its choices.
     """
     cls: Any = find_task_class(name)
-    hints, known = get_type_hints(cls), [f.name for f in fields(cls)]
-    given = {}
+    hints, option_names = get_type_hints(cls), [f.name for f in fields(cls)]
+    values = {}
     for option, value in (options or {}).items():
-        if option not in known:
-            right = did_you_mean(option, known) if known else "it has none"
+        if option not in option_names:
+            right = did_you_mean(option, option_names) if option_names else "it has none"
             raise ValueError(f"task {name!r} has no option {option!r}; {right}")
-        given[option] = as_hinted(value, hints[option], f"task {name!r}", option)
-    task: AnyTask = cls(**given)
+        values[option] = as_hinted(value, hints[option], f"task {name!r}", option)
+    task: AnyTask = cls(**values)
     return task
 
 
@@ -252,10 +252,10 @@ def _adapter(hint: Any) -> TypeAdapter[Any] | None:
 def hints_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The type hints of a function's arguments; the type of the default where there is none."""
     try:
-        written = get_type_hints(function)
+        hints = get_type_hints(function)
     except NameError:  # a name that only a type checker imports
-        written = {}
-    return {name: written.get(name, _kind(default)) for name, default in defaults.items()}
+        hints = {}
+    return {name: hints.get(name, _kind(default)) for name, default in defaults.items()}
 
 
 def _kind(default: Any) -> Any:
@@ -276,7 +276,7 @@ def load_recipe(name: str) -> Bound:
         return bind(name)
 
 
-def bind_recipe(recipe: Bound, name: str, given: Mapping[str, Any], schedule: str) -> Bound:
+def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: str) -> Bound:
     """Bind a recipe to the hyper-parameters of a run; its rule is made already.
 
     Raises:
@@ -284,24 +284,26 @@ def bind_recipe(recipe: Bound, name: str, given: Mapping[str, Any], schedule: st
             schedule for a recipe without a learning rate, or a recipe that makes another rule each
             time.
     """
-    bound = recipe.replace(**given)
+    bound = recipe.replace(**values)
     if schedule != "constant" and "lr" not in bound.defaults:
         lack = f"recipe {name!r} has no lr for the schedule {schedule!r}"
         raise ValueError(f"{lack}; use schedule=constant")
     hints = hints_of(bound.recipe, bound.defaults)
-    for own, value in given.items():
-        if isinstance(value, bool) and hints[own] == float | None:
-            raise ValueError(f"{own}={json.dumps(value)} is no value for recipe {name!r}")
-        as_hinted(value, hints[own], f"recipe {name!r}", own)
+    for name, value in values.items():
+        if isinstance(value, bool) and hints[name] == float | None:
+            raise ValueError(f"{name}={json.dumps(value)} is no value for recipe {name!r}")
+        as_hinted(value, hints[name], f"recipe {name!r}", name)
     try:
-        made, again = rule_text(bound.rule), rule_text(bound.replace().rule)
+        text, second_text = rule_text(bound.rule), rule_text(bound.replace().rule)
     except (Exception, SystemExit) as error:  # a user's recipe may raise anything
-        shown = ", ".join(f"{own}={json.dumps(v)}" for own, v in given.items()) or "its defaults"
+        listed = (
+            ", ".join(f"{name}={json.dumps(v)}" for name, v in values.items()) or "its defaults"
+        )
         raise ValueError(
-            f"recipe {name!r} with {shown}: {describe_with_user_line(error)}"
+            f"recipe {name!r} with {listed}: {describe_with_user_line(error)}"
         ) from error
-    if made != again:  # a resumed run would go on with another one
-        differs = f"makes another rule each time: {made}, then {again}"
+    if text != second_text:  # a resumed run would go on with another one
+        differs = f"makes another rule each time: {text}, then {second_text}"
         raise ValueError(f"recipe {name!r} {differs}; let its hyper-parameters decide")
     return bound
 

@@ -60,9 +60,9 @@ class Ranks:
         """Every rank's value, in the order of the ranks."""
         if not self.distributed:
             return [value]
-        found: list[Any] = [None] * self.world
-        torch.distributed.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.world
+        torch.distributed.all_gather_object(values, value)
+        return values
 
     def totals(self, numbers: Sequence[float]) -> list[float]:
         """The sums over ranks."""

@@ -35,9 +35,13 @@ def write_results(
         MissingExtraError: kaleido, which draws them, is missing.
     """
     drawings = {section.label: _drawings(section) for section in sections if figures}
-    every = {name: picture for own in drawings.values() for name, picture in own.items()}
+    all_drawings = {
+        name: picture
+        for section_drawings in drawings.values()
+        for name, picture in section_drawings.items()
+    }
     pages = results_pages(sections, drawings)
-    files = image_files(every) if every else {}
+    files = image_files(all_drawings) if all_drawings else {}
     files |= {name: text.encode() for name, text in reversed(pages.items())}
     for name, content in files.items():
         write_file(folder / name, content)
@@ -55,23 +59,23 @@ def results_pages(
         drawings: of each section the pictures that its page has, by their files; the report has
             all.
     """
-    own = {section.label: _claims(section) for section in sections}
+    claims_by_section = {section.label: _claims(section) for section in sections}
     about_all = overviews(sections)
     index = _template("index.md.j2").render(
         sections=sections,
         overviews=about_all,
         rules=[*rules(), *(rule for overview in about_all for rule in overview.rules)],
-        groups=groups([claim for claims in own.values() for claim in claims]),
+        groups=groups([claim for claims in claims_by_section.values() for claim in claims]),
         extent=_not_run(sections),
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
-        studies=_studies(sections, own),
+        studies=_studies(sections, claims_by_section),
         versions=_versions(sections),
     )
     pages = {INDEX: index}
     for section in sections:
         page = _template("study.md.j2")
         pages[_file(section)] = page.render(
-            section=section, groups=groups(own[section.label]), index=INDEX,
+            section=section, groups=groups(claims_by_section[section.label]), index=INDEX,
             drawings=drawings.get(section.label, {}),
         )  # fmt: skip
     return pages
@@ -84,8 +88,10 @@ def _file(section: Section, suffix: str = ".md") -> str:
 
 def _drawings(section: Section) -> dict[str, Picture]:
     """The pictures that show a figure of the paper, by the names of their files."""
-    shown = [each for each in section.study.pictures(section.results) if each.shows]
-    return {_file(section, f"-{k}{each.suffix}"): each for k, each in enumerate(shown, 1)}
+    pictures = [picture for picture in section.study.pictures(section.results) if picture.shows]
+    return {
+        _file(section, f"-{k}{picture.suffix}"): picture for k, picture in enumerate(pictures, 1)
+    }
 
 
 def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, Any]]]) -> Table:
@@ -124,10 +130,10 @@ def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
         p = "" if claim["shown_p"] is None else f"{claim['shown_p']:.2g}"
         text = claim["text"] + (f" ({claim['detail']})" if claim["detail"] else "")
         label = f"**{claim['label']}**" if claim["primary"] else claim["label"]
-        found = claim["detectable"]
+        least_effect = claim["detectable"]
         rows.append(
             (label, claim["verdict"], text, claim["ours"], claim["paper"],
-             "" if found is None else f"{found:.2g}", p, str(claim["seeds"] or ""),
+             "" if least_effect is None else f"{least_effect:.2g}", p, str(claim["seeds"] or ""),
              claim["place"] + quoted)
         )  # fmt: skip
     columns = (

@@ -82,10 +82,10 @@ def read_rows(path: Path) -> list[Section]:
     frame = pd.read_parquet(path)
     sections = []
     for (study, plan), rows in frame.groupby(["study", "plan"], sort=False):
-        first = rows.iloc[0]
-        lacking = {Place(*names): count for *names, count in json.loads(first.lacking)}
+        row = rows.iloc[0]
+        missing_counts = {Place(*names): count for *names, count in json.loads(row.lacking)}
         items = [_result(row) for _, row in rows.iterrows()]
-        results = Runs(items, (), lacking, json.loads(first.seed_counts))
+        results = Runs(items, (), missing_counts, json.loads(row.seed_counts))
         sections.append(Section(find_study(study), Plan.from_json(json.loads(plan)), results))
     return sections
 

@@ -82,8 +82,8 @@ class Job:
     @functools.cached_property
     def folder(self) -> RunFolder:
         """The folder of its rows."""
-        alone = len(self.runs) == 1 and isinstance(self.first.task, Task)
-        return self.first.folder if alone else self.first.store.batch(self.names)
+        is_single = len(self.runs) == 1 and isinstance(self.first.task, Task)
+        return self.first.folder if is_single else self.first.store.batch(self.names)
 
     @property
     def name(self) -> str:

@@ -82,8 +82,8 @@ class Regime:
 
     def to_json(self) -> dict[str, Any]:
         """The options that are not the default."""
-        found: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
-        return found
+        options: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
+        return options
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -137,11 +137,11 @@ class Spec:
 
         That had train options which are now options of tasks, such as `label_smoothing`.
         """
-        given = {name: value for name, value in content.items() if name in _FIELDS}
-        regime = given.get("regime", {})
-        given["regime"] = {name: value for name, value in regime.items() if name in _OPTIONS}
-        moved = {name: value for name, value in regime.items() if name not in _OPTIONS}
-        return cls(**{**given, "options": {**given.get("options", {}), **moved}})
+        values = {name: value for name, value in content.items() if name in _FIELDS}
+        regime = values.get("regime", {})
+        values["regime"] = {name: value for name, value in regime.items() if name in _OPTIONS}
+        task_options = {name: value for name, value in regime.items() if name not in _OPTIONS}
+        return cls(**{**values, "options": {**values.get("options", {}), **task_options}})
 
     @functools.cached_property
     def text(self) -> str:

@@ -212,8 +212,8 @@ class Store:
         names += [row.name for row in self._batched()]
         rows = self._rows_of({name for name in names if name.rpartition("-")[0] in wanted})
         data = {_task(row): row.data for row in sorted(rows, key=lambda row: row.written)}
-        kept = [row for row in rows if row.data == data[_task(row)]]
-        return self._best((row.name.rpartition("-")[0], row) for row in kept)
+        rows_of_newest_data = [row for row in rows if row.data == data[_task(row)]]
+        return self._best((row.name.rpartition("-")[0], row) for row in rows_of_newest_data)
 
     def is_accepted(self, code: Sequence[str]) -> bool:
         """True for code that is here, or for any if it is accepted."""
@@ -250,8 +250,8 @@ class Store:
 
     def _rows_of(self, names: Set[str]) -> list[Row]:
         """The rows of runs of these names."""
-        alone = [row for name in names for row in self._rows_in(self.folder(name))]
-        return alone + [row for row in self._batched() if row.name in names]
+        rows = [row for name in names for row in self._rows_in(self.folder(name))]
+        return rows + [row for row in self._batched() if row.name in names]
 
     def _batched(self) -> list[Row]:
         """The rows of runs that have trained with others."""
@@ -261,7 +261,7 @@ class Store:
     def _best(self, named: Iterable[tuple[str, Row]]) -> dict[str, Row]:
         """The row of each name: one of current code, else the newest."""
         rank = [((self.is_current(row.code), row.written), name, row) for name, row in named]
-        return {name: row for _, name, row in sorted(rank, key=lambda each: each[0])}
+        return {name: row for _, name, row in sorted(rank, key=lambda candidate: candidate[0])}
 
     def _rows_in(self, folder: RunFolder) -> list[Row]:
         """The rows of a folder, read again only if its file is another one."""
@@ -328,23 +328,23 @@ class RunFolder:
 
     def progress(self) -> dict[str, Any] | None:
         """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""
-        found: dict[str, Any] | None = read_json(self.path / "progress.json")
-        return found
+        content: dict[str, Any] | None = read_json(self.path / "progress.json")
+        return content
 
     def rows(self) -> list[Row]:
         """The rows of the runs, once they have ended."""
         content = read_json(self.path / "rows.json")
         if content is None:
             return []
-        alone, found = self.path.parent.name == "runs", []
+        is_single, rows = self.path.parent.name == "runs", []
         try:
             common = tuple(content["code"]), content["about"], content["written"]
             for index, row in enumerate(content["rows"]):
-                spec, place = Spec.from_json(row["spec"]), None if alone else index
-                found.append(Row(row["name"], spec, row["summary"], self, place, *common))
+                spec, place = Spec.from_json(row["spec"]), None if is_single else index
+                rows.append(Row(row["name"], spec, row["summary"], self, place, *common))
         except (KeyError, TypeError, ValueError) as error:  # of a version that had other fields
             _warn(self.path / "rows.json", str(error))
-        return found
+        return rows
 
     def summary(self) -> Mapping[str, Any] | None:
         """The numbers of a run that trained alone; None before it has ended."""
@@ -403,8 +403,8 @@ class RunFolder:
         import torch
 
         path = self.path / "checkpoint.pt"
-        known = path.exists()
-        return torch.load(path, weights_only=True, map_location="cpu") if known else None
+        exists = path.exists()
+        return torch.load(path, weights_only=True, map_location="cpu") if exists else None
 
     def delete_leftovers(self) -> None:
         """Delete what a process that was killed left half written; only who holds a run may."""
@@ -457,7 +457,7 @@ def _as_store_error(path: Path) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=64)
-def _arrays(path: Path, written: float) -> dict[str, np.ndarray]:
+def _arrays(path: Path, written_at: float) -> dict[str, np.ndarray]:
     """The arrays of a batch; of a file that was written anew, those of the new one."""
     import numpy as np
 

@@ -28,14 +28,14 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     """The command, which says in a line what is wrong with it or a store, and how to go on."""
 
     @functools.wraps(command)
-    def guarded(**given: Any) -> None:
+    def guarded(**options: Any) -> None:
         on_interrupt()
         try:
-            command(**given)
+            command(**options)
         except KeyboardInterrupt:
-            out = Path(given.get("out") or ".")
-            begun = "out" in given and (out / "plans").is_dir()
-            go_on = f"; go on with: spherenorm resume --out {out}" if begun else ", nothing ran"
+            out = Path(options.get("out") or ".")
+            is_begun = "out" in options and (out / "plans").is_dir()
+            go_on = f"; go on with: spherenorm resume --out {out}" if is_begun else ", nothing ran"
             say_error(f"interrupted{go_on}", "")
             raise typer.Exit(INTERRUPTED) from None
         except StoreError as error:
