@@ -65,14 +65,14 @@ class Campaign:
                 return planned, results
             planned = more
 
-    def ask(self) -> list[Run]:
+    def save_request(self) -> list[Run]:
         """Note in the store what is asked for; what of it has not ended, each run once."""
-        missing = {run.name: run for study in self.studies for run in self.lacking(study)}
+        missing = {run.name: run for study in self.studies for run in self.missing_runs(study)}
         names = [name_of(study) for study in self.studies]
         Request(names, self.plan).save(self.resolver.store)
         return list(missing.values())
 
-    def lacking(self, study: Study) -> list[Run]:
+    def missing_runs(self, study: Study) -> list[Run]:
         """The runs of a study that have not ended."""
         planned, results = self.trials(study)
         ended = {item.name for item in results}
@@ -101,7 +101,7 @@ class Campaign:
         started: set[str] = set()
         pioneer_states: dict[str, str] = {}  # of the first run of each cast
         # Each run once: one that is missing again although it has ended would be run for ever.
-        while missing := [run for run in self.ask() if run.name not in started]:
+        while missing := [run for run in self.save_request() if run.name not in started]:
             started.update(run.name for run in missing)
             progress(len(missing), None, None)
             groups = {run.name: _failure_group_key(run) for run in missing}

@@ -34,7 +34,7 @@ from spherenorm_experiments.comparison_report import (
     tables_of,
     unit_and_margin,
 )
-from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, Setup, grown
+from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, Setup, extend_grid
 from spherenorm_experiments.lookup import (
     find_task_class,
     import_file,
@@ -120,7 +120,7 @@ class Comparison(Study):
         self.first_seed, self._tune = first_seed, tune
         self.seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12, **(seeds or {})}
         self.uses_paper_data = any(condition.real for condition in self.conditions)
-        self.rows = list(claims)
+        self.extra_claims = list(claims)
         """Claims beside those about the scores."""
         self.scored, self.measures = scored, dict(measures or {})
         _require(self)
@@ -130,7 +130,7 @@ class Comparison(Study):
         """A decorator: the function of the runs is the number of a claim; see `Claim`."""
 
         def keep(of: Any) -> Any:
-            self.rows.append(Claim(name, relation, of, **more))
+            self.extra_claims.append(Claim(name, relation, of, **more))
             return of
 
         return keep
@@ -143,13 +143,13 @@ class Comparison(Study):
     def comparisons(self) -> list[tuple[Condition, tuple[Arm, Arm]]]:
         """Every arm after one that it is compared with, on every condition that has both."""
         arms_by_name = {arm.name: arm for arm in self.arms}
-        pairs = [(arms_by_name[name], arm) for arm in self.arms for name in self.against(arm)]
+        pairs = [(arms_by_name[name], arm) for arm in self.arms for name in self.baselines_of(arm)]
         combinations = itertools.product(self.conditions, pairs)
         return [
             (condition, pair) for condition, pair in combinations if all(map(condition.has, pair))
         ]
 
-    def against(self, arm: Arm) -> Sequence[str]:
+    def baselines_of(self, arm: Arm) -> Sequence[str]:
         """The names of the arms that one is compared with."""
         if arm.against is not None:
             return arm.against
@@ -167,7 +167,7 @@ class Comparison(Study):
         """
         study, names = copy.copy(self), [arm.name for arm in arms]
         study.name, study.lookup_name, study.arms = name, "", [*self.arms, *arms]
-        study.rows = list(self.rows)
+        study.extra_claims = list(self.extra_claims)
         study.conditions = tuple(
             replace(condition, arms=[*condition.arms, *names] if condition.arms else ())
             for condition in self.conditions
@@ -204,14 +204,14 @@ class Comparison(Study):
     def claims(self) -> Sequence[Claim]:
         """The scores of each condition and pair, then the others."""
         on = self.comparisons if self.scored else []
-        return [*(score_claim(condition, *pair) for condition, pair in on), *self.rows]
+        return [*(score_claim(condition, *pair) for condition, pair in on), *self.extra_claims]
 
-    def entries(self, runs: Runs) -> list[ArmResult]:
+    def arm_results(self, runs: Runs) -> list[ArmResult]:
         """The arms with a run, by condition."""
 
         def make_results() -> list[ArmResult]:
             results = (
-                arm_result_of(runs, condition, arm, self.search(arm), self.against(arm))
+                arm_result_of(runs, condition, arm, self.search(arm), self.baselines_of(arm))
                 for condition, arm in itertools.product(self.conditions, self.arms)
             )
             return [entry for entry in results if entry is not None]
@@ -219,10 +219,10 @@ class Comparison(Study):
         return runs.cached(("entries", self), make_results)
 
     def tables(self, runs: Runs) -> list[Table]:
-        return tables_of(self.entries(runs), self.conditions, self.measures)
+        return tables_of(self.arm_results(runs), self.conditions, self.measures)
 
     def pictures(self, runs: Runs) -> list[Picture]:
-        return pictures_of(self.entries(runs))
+        return pictures_of(self.arm_results(runs))
 
     def evaluate_claims(self, runs: Runs) -> list[Decision]:
         """Each claim by itself.
@@ -252,14 +252,14 @@ def score_claim(
     return Claim(
         ".".join(filter(None, map(slug, parts))), relation, difference,
         f"{arm.name} scores {word} than {baseline.name} ({condition.place}{direction})",
-        is_performance=True, paper=condition.gap(arm.name, baseline.name) or "",
+        is_performance=True, paper=condition.paper_difference(arm.name, baseline.name) or "",
         **{**defaults, **more},
     )  # fmt: skip
 
 
 def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
     claims, scored = list(study.claims), study.comparisons if study.scored else []
-    entries = {entry.place: entry for entry in study.entries(runs)}
+    entries = {entry.place: entry for entry in study.arm_results(runs)}
     pairs = [[Place(condition.label, arm.name) for arm in pair[::-1]] for condition, pair in scored]
     for i, (condition, _) in enumerate(scored):
         pair_results = [entries[place] for place in pairs[i] if place in entries]
@@ -274,7 +274,7 @@ def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
     for i, claim in enumerate(claims):
         compared = pairs[i] if i < len(pairs) else None
         decision = evaluate_claim(claim, runs, compared)
-        if compared is not None and any(map(runs.lacking.get, compared)):
+        if compared is not None and any(map(runs.missing_counts.get, compared)):
             decision = without_verdict(decision, INTERIM)
         decisions.append(decision)
     return decisions
@@ -294,7 +294,7 @@ def _points(
     if not smoke:
         searches = {arm.name: study.search(arm) for arm in arms}
         frames = {name: runs.all_runs(condition.label, name) for name in searches}
-        axes = grown(searches, frames, _seeds(study, plan, condition))
+        axes = extend_grid(searches, frames, _seeds(study, plan, condition))
     points_by_arm: list[tuple[Arm, list[Point]]] = []
     for arm in arms:
         search = study.search(arm).on(axes)
@@ -363,9 +363,9 @@ def _excluded_conditions(study: Comparison) -> Iterator[tuple[str, str, str, str
     for condition in study.conditions:
         if condition in decisive:
             continue
-        gaps = (condition.gap(arm.name, base.name) for on, (base, arm) in study.comparisons
-                if on is condition)  # fmt: skip
-        effects = " and ".join(str(condition) for condition in gaps if condition is not None)
+        pairs = [pair for compared, pair in study.comparisons if compared is condition]
+        cells = [condition.paper_difference(arm.name, base.name) for base, arm in pairs]
+        effects = " and ".join(str(cell) for cell in cells if cell is not None)
         least_effect = detectable(condition.spread, count)
         why = f"{count} seeds would find {least_effect:.2g}; the paper's effect is {effects}"
         tiers = "tier evidence" if condition in candidates else "tiers small and evidence"
@@ -378,7 +378,7 @@ def _require(study: Comparison) -> None:
     for part, names_given in (("conditions", labels), ("arms", names)):
         if repeated := [name for name in names_given if names_given.count(name) > 1]:
             raise ValueError(f"{part} of {study.name!r} has {repeated[0]!r} twice")
-    referenced = [name for arm in study.arms for name in study.against(arm)]
+    referenced = [name for arm in study.arms for name in study.baselines_of(arm)]
     for name in (*referenced, *(name for condition in study.conditions for name in condition.arms)):
         if name not in names:
             raise unknown_name("arm", name, names)
@@ -447,11 +447,11 @@ def _ranges(entries: Any) -> Any:
     return ranges
 
 
-def own(values: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
+def options_for_optimizer(values: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
     """The entries of an optimizer: those without an owner, or its own in their place.
 
-    >>> own({"lr": (0.1, 1.0), "sgd:lr": (1.0, 2.0), "adam:eps": (0.1, 0.2)}, "sgd")
-    {'lr': (1.0, 2.0)}
+    >>> options_for_optimizer({"lr": 0.1, "sgd:lr": 1.0, "adam:eps": 0.2}, "sgd")
+    {'lr': 1.0}
     """
     split = [(name.rpartition(":"), value) for name, value in values.items()]
     common = {name: value for (owner, _, name), value in split if not owner}
@@ -500,7 +500,7 @@ class CompareRequest(BaseModel):
         for name in self.optimizers:
             if self.optimizers.count(name) > 1:
                 raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
-            if not own(self.search, name):
+            if not options_for_optimizer(self.search, name):
                 right = f"such as {name}:lr=1e-4:1e-1"
                 raise ValueError(f"--search: no range for {name!r}; give one, {right}")
         for name in (*self.search, *self.fixed):
@@ -508,7 +508,9 @@ class CompareRequest(BaseModel):
             if owner and owner not in self.optimizers:
                 raise ValueError(f"{name!r}: {owner!r} is none of --optimizers {listed!r}")
         for name in self.optimizers:
-            if clashing := own(self.fixed, name).keys() & own(self.search, name):
+            if clashing := options_for_optimizer(self.fixed, name).keys() & options_for_optimizer(
+                self.search, name
+            ):
                 raise ValueError(f"--set {name}:{min(clashing)}: --search tunes it")
         if self.baseline and self.baseline not in self.optimizers:
             raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
@@ -536,7 +538,13 @@ class CompareRequest(BaseModel):
         if task.evaluate is Task.evaluate:
             raise ValueError(f"--task {self.task!r} has no metric: it does not define `evaluate`")
         for name in self.optimizers:
-            require_known(name, [*own(self.search, name), *own(self.fixed, name)])
+            require_known(
+                name,
+                [
+                    *options_for_optimizer(self.search, name),
+                    *options_for_optimizer(self.fixed, name),
+                ],
+            )
 
 
 def build_comparison(request: CompareRequest) -> Comparison:
@@ -545,8 +553,8 @@ def build_comparison(request: CompareRequest) -> Comparison:
     arms = {
         recipe: Arm(
             name if short.count(name) == 1 else recipe,  # without its module, unless two are alike
-            Search(own(request.search, recipe), request.trials),
-            own(request.fixed, recipe),
+            Search(options_for_optimizer(request.search, recipe), request.trials),
+            options_for_optimizer(request.fixed, recipe),
             recipe=recipe,
         )
         for recipe, name in zip(request.optimizers, short, strict=True)
@@ -557,7 +565,7 @@ def build_comparison(request: CompareRequest) -> Comparison:
         re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{request.task}"),
         f"{request.task}: {', '.join(arm.name for arm in ordered)}, tuned alike\n\n{ABOUT}",
         arms=ordered,
-        tune=Search(own(request.search, baseline.recipe), request.trials),
+        tune=Search(options_for_optimizer(request.search, baseline.recipe), request.trials),
         conditions=[Condition("", request.task, Setup(fields=MEASURED), margin=request.margin)],
         seeds=Study.seeds,
     )

@@ -53,8 +53,8 @@ class ArmResult:
         complete_runs: those at as many points as have ended on the same seeds.
         selected_runs: the runs that its seeds choose, by seed.
         baseline_runs: those of the first arm that it is compared with; None if there is none.
-        grid_scores: the mean validation score of each point, by the hyper-parameters that are tuned, and
-            its mean `goodness` (see `spherenorm_experiments.runs.COLUMNS`).
+        grid_scores: the mean validation score of each point, by the hyper-parameters that are
+            tuned, and its mean `goodness` (see `spherenorm_experiments.runs.COLUMNS`).
         n_missing: how many of its runs have not ended.
     """
 
@@ -104,7 +104,9 @@ class ArmResult:
         """The hyper-parameters with no trial beyond their best value on one side."""
         if not np.isfinite(self.grid_scores.goodness.max()):
             return []
-        values = {n: self.grid_scores[hyper(n)] for n in self.search.names if hyper(n) in self.grid_scores}
+        values = {
+            n: self.grid_scores[hyper(n)] for n in self.search.names if hyper(n) in self.grid_scores
+        }
         many = {name: of for name, of in values.items() if of.nunique() > 1}
         return [name for name, of in many.items() if self.best[name] in (of.min(), of.max())]
 
@@ -381,7 +383,9 @@ def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
     figure, labels = empty_figure(f"difference, {metric}", ""), list[str]()
     colors = [color for color, _ in line_styles(entry.arm.recipe for entry in entries)]
     for entry, color in zip(entries, colors, strict=True):
-        gaps = entry.selected_runs.test - (math.nan if entry.baseline_runs is None else entry.baseline_runs.test)
+        gaps = entry.selected_runs.test - (
+            math.nan if entry.baseline_runs is None else entry.baseline_runs.test
+        )
         gaps = gaps[np.isfinite(gaps)]
         if gaps.empty:
             continue
@@ -423,11 +427,13 @@ def _scores(
     rows: list[Row] = []
     for entry, means in _with_means(entries, [*((key, ".4g") for key in keys), *growth]):
         values = [of.get(entry.place, "") for of in different.values()]
-        counts = Cell(len(entry.selected_runs), "d"), Cell(sum(x.diverged for x in entry.complete_runs.run), "d")
-        selected = [f"{entry.selected_points} (edge)" if entry.edges else entry.selected_points] if tuned else []
+        n_diverged = sum(run.diverged for run in entry.complete_runs.run)
+        counts = Cell(len(entry.selected_runs), "d"), Cell(n_diverged, "d")
+        points = f"{entry.selected_points} (edge)" if entry.edges else entry.selected_points
+        selected = [points] if tuned else []
         scores, norms = means[: len(keys)], means[len(keys) :]
-        rows.append((str(entry.place), *selected, *values, *scores, entry.difference, *norms, *counts,
-                     *entry.paper_cells(quoted)))  # fmt: skip
+        measured: list[Content] = [*selected, *values, *scores, entry.difference, *norms, *counts]
+        rows.append((str(entry.place), *measured, *entry.paper_cells(quoted)))
     headings: list[Heading] = ["arm", *(["taken by seeds"] if tuned else []), *different, *names]
     headings += ["minus its baseline", *(["norm, last / first"] if growth else [])]
     headings += ["seeds", "diverged", *paper_columns(*quoted)]
@@ -493,7 +499,7 @@ def _norms(entries: Sequence[ArmResult], measures: Measures, quoted: Sequence[st
 
 
 def _is_known(cell: Content) -> bool:
-    return bool(cell) and (not isinstance(cell, Cell) or cell.known or cell.diverged > 0)
+    return bool(cell) and (not isinstance(cell, Cell) or cell.is_known or cell.diverged > 0)
 
 
 def _grids(entries: Sequence[ArmResult]) -> Table:
@@ -532,7 +538,8 @@ def _equal_points(entries: Sequence[ArmResult]) -> Table:
         if not {*levels} <= {*result.complete_runs} & {*base.complete_runs}:
             continue
         arm_side, right = (
-            result.complete_runs.set_index([*levels, "seed"]).test.sort_index() for result in (result, base)
+            result.complete_runs.set_index([*levels, "seed"]).test.sort_index()
+            for result in (result, base)
         )
         sides, pair_label = arm_side.align(right, join="inner"), f"{result.place} − {base.arm.name}"
         points = sides[0].index.droplevel("seed").unique()
@@ -545,7 +552,12 @@ def _equal_points(entries: Sequence[ArmResult]) -> Table:
         if len(points) > 1:
             means = [side.groupby("seed").mean() for side in sides]
             rows.append(
-                (pair_label, "mean over the grid", *format_cells(means, ".4g"), paired_difference(*means))
+                (
+                    pair_label,
+                    "mean over the grid",
+                    *format_cells(means, ".4g"),
+                    paired_difference(*means),
+                )
             )
     note = "Test scores, paired by seed, with Student's 95 % intervals, not corrected for number."
     return Table("At equal points", ("pair", "point", "ours", "baseline", "difference"), rows, note)
@@ -563,4 +575,6 @@ def _with_means(
 def _measured(entry: ArmResult, key: Key) -> pd.Series:
     """A number of the chosen runs; of one that diverged infinity, so that no mean holds it."""
     values = number(entry.selected_runs, key)
-    return values.mask(entry.selected_runs.goodness == -math.inf, math.inf) if key in WORST else values
+    return (
+        values.mask(entry.selected_runs.goodness == -math.inf, math.inf) if key in WORST else values
+    )

@@ -58,7 +58,7 @@ class TrainingBatches:
         self.shares = functools.lru_cache(maxsize=2)(self._shares)
         self._order = functools.lru_cache(maxsize=2)(self._new_order)
         split = run.splits.train
-        self._tensors = _moved(split, device) if are_tensors(split) else None
+        self._tensors = _to_device(split, device) if are_tensors(split) else None
         self._loaded: Iterator[Batch] = iter(())
         self._next_step = -1
 
@@ -75,7 +75,7 @@ class TrainingBatches:
             self._loaded = iter(loader)
         self._next_step = step + 1
         for share in shares:
-            yield _moved(next(self._loaded), self.device), share.weight
+            yield _to_device(next(self._loaded), self.device), share.weight
 
     def _shares(self, step: int) -> list[Share]:
         """This rank's shares of a step, one for each micro-batch that has items."""
@@ -126,7 +126,7 @@ def evaluation_batches(
         keys = [[(0, index) for index in spans[k]] for k in indices]
         items = _Keyed(split, run.spec.seed, "evaluation item")
         loader = _loader(items, keys, task, workers, device)
-        batches = (_moved(batch, device) for batch in loader)
+        batches = (_to_device(batch, device) for batch in loader)
     for number, place, batch in zip(numbers, indices, batches, strict=True):
         yield place, number == place, batch
 
@@ -167,7 +167,7 @@ def _start_worker(_: int) -> None:
     die_with_parent()
 
 
-def _moved(batch: Batch, device: str) -> Batch:
+def _to_device(batch: Batch, device: str) -> Batch:
     def to(x: Any) -> Any:
         return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
 

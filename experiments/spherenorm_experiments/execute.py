@@ -43,8 +43,8 @@ from spherenorm import __version__
 from spherenorm.support import describe_with_user_line
 from spherenorm_experiments.lookup import find_task, recipes_of
 from spherenorm_experiments.probes import find_probe
-from spherenorm_experiments.ranks import ALONE, Ranks, die_with_parent, joined
-from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
+from spherenorm_experiments.ranks import SINGLE_PROCESS, Ranks, die_with_parent, joined
+from spherenorm_experiments.run import DEFAULT_RUNNER, Job, Outcome, Run, Runner
 from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import Busy, Store, StoreError
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
@@ -116,7 +116,11 @@ def resolve(spec: Spec, store: Store) -> Run:
 
 
 def execute(
-    run: Run | Job, runner: Runner = USUAL, *, wait: float = 0.0, ranks: Ranks = ALONE
+    run: Run | Job,
+    runner: Runner = DEFAULT_RUNNER,
+    *,
+    wait: float = 0.0,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Outcome:
     """Bring a run, or the runs of one computation, to the end, from a checkpoint if there is one.
 
@@ -134,20 +138,22 @@ def execute(
     job = run if isinstance(run, Job) else Job([run])
     with one_thread():
         if runner.processes > 1 and not ranks.distributed and isinstance(job.first.task, Task):
-            return _launched(job, runner, wait)
+            return _launch_torchrun(job, runner, wait)
         if not ranks.first:
             state = ranks.broadcast(None)
-            return _computed(job, runner, ranks) if state is None else Outcome(job.name, state)
+            return _run_locked(job, runner, ranks) if state is None else Outcome(job.name, state)
         try:
             with job.folder.lock(wait):
                 job.folder.delete_leftovers()
                 state = ranks.broadcast(job.state())
-                return _computed(job, runner, ranks) if state is None else _cached(job, state)
+                return _run_locked(job, runner, ranks) if state is None else _cached(job, state)
         except Busy:
             return Outcome(job.name, ranks.broadcast("busy"))
 
 
-def execute_spec(spec: Spec, root: Path | str, *, ranks: Ranks = ALONE, **flags: Any) -> Outcome:
+def execute_spec(
+    spec: Spec, root: Path | str, *, ranks: Ranks = SINGLE_PROCESS, **flags: Any
+) -> Outcome:
     """Resolve and execute a spec.
 
     Args:
@@ -165,7 +171,7 @@ def _resolver(root: str, accept_code: bool) -> Resolver:
     return Resolver(Store(root, accept_code))
 
 
-def execute_there(
+def execute_in_worker(
     specs: Sequence[Mapping[str, Any]],
     names: Sequence[str],
     root: str,
@@ -205,7 +211,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
+def _launch_torchrun(job: Job, runner: Runner, wait: float) -> Outcome:
     """Start the processes of a run, unless it has ended, and read what they left.
 
     torchrun starts all of them again if one is killed, and they go on from the checkpoint. If this
@@ -224,7 +230,7 @@ def _launched(job: Job, runner: Runner, wait: float) -> Outcome:
             check=False,
         )
     lines = [line for line in ended.stderr.splitlines() if line.strip()]
-    if (state := job.state()) is not None or job.folder.held():
+    if (state := job.state()) is not None or job.folder.is_held():
         return Outcome(job.name, state or "busy")
     why = lines[-1] if lines else f"exit code {ended.returncode}"
     error = job.folder.status().get("error") or f"its processes ended without a result: {why}"
@@ -245,7 +251,7 @@ def _cached(job: Job, state: str) -> Outcome:
     return Outcome(job.name, state, cached=True)
 
 
-def _computed(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
+def _run_locked(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
     """Compute what rank 0 has locked; its status says at any time how far it is."""
     started, run, executor = time.perf_counter(), job.first, dict[str, str]()
     about = {"host": socket.gethostname(), "started": time.time(), "names": job.names}

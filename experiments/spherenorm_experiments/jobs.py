@@ -1,8 +1,9 @@
 """Jobs: the processes that execute runs, on this machine or on a cluster.
 
 A run knows everything from its spec and the store, so that a backend only has to call
-`execute_there` somewhere, and to say when the call has ended. Whatever ends a process costs its own
-job alone, and nothing but the work since the last checkpoint; who asks again goes on from there.
+`execute_in_worker` somewhere, and to say when the call has ended. Whatever ends a process costs its
+own job alone, and nothing but the work since the last checkpoint; who asks again goes on from
+there.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from dataclasses import replace
 from typing import Any
 
 from spherenorm.support import unknown_name
-from spherenorm_experiments.execute import execute, execute_there
+from spherenorm_experiments.execute import execute, execute_in_worker
 from spherenorm_experiments.lookup import require_extra
 from spherenorm_experiments.ranks import die_with_parent
-from spherenorm_experiments.run import USUAL, Job, Outcome, Run, Runner
+from spherenorm_experiments.run import DEFAULT_RUNNER, Job, Outcome, Run, Runner
 from spherenorm_experiments.spec import is_number
 from spherenorm_experiments.store import StoreError
 from spherenorm_experiments.task import FOLDER, Task
@@ -42,7 +43,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 ONE_THREAD = [f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")]
 
 Call = Callable[[], Outcome]
-"""`execute_there` of a job."""
+"""`execute_in_worker` of a job."""
 
 Ended = tuple[Job, Call]
 """A job whose call has ended; the second gives its outcome, or raises what has ended it."""
@@ -74,7 +75,11 @@ def jobs_of(runs: Sequence[Run]) -> list[Job]:
 
 
 def outcomes(
-    jobs: Sequence[Job], count: int, runner: Runner = USUAL, backend: str = "local", wait: float = 0
+    jobs: Sequence[Job],
+    count: int,
+    runner: Runner = DEFAULT_RUNNER,
+    backend: str = "local",
+    wait: float = 0,
 ) -> Iterator[Outcome]:
     """Execute jobs of one store; the outcomes as they come, in any order.
 
@@ -118,7 +123,7 @@ def _call(job: Job, runner: Runner, wait: float) -> Call:
     store, specs = job.first.store, [run.spec.to_json() for run in job.runs]
     where = str(store.root.resolve()), replace(runner, time_limit=None)
     more: dict[str, Any] = {"accept_code": store.accept_code, "wait": wait}
-    return functools.partial(execute_there, specs, job.names, *where, **more)
+    return functools.partial(execute_in_worker, specs, job.names, *where, **more)
 
 
 def local(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterator[Ended]:
@@ -129,19 +134,19 @@ def local(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
         return
     pending = list(jobs)
     for _ in range(TRIES):
-        for job, future in _pooled(list(pending), max(1, count), runner, wait):
+        for job, future in _run_in_pool(list(pending), max(1, count), runner, wait):
             pending.remove(job)
             yield job, future.result
         if not pending:
             return
-    yield from ((job, _never_called) for job in pending)
+    yield from ((job, _not_started_outcome) for job in pending)
 
 
-def _never_called() -> Outcome:
+def _not_started_outcome() -> Outcome:
     raise RuntimeError("no process has lived long enough to take it")
 
 
-def _pooled(
+def _run_in_pool(
     jobs: Sequence[Job], count: int, runner: Runner, wait: float
 ) -> Iterator[tuple[Job, Any]]:
     """The jobs whose calls have ended, with the futures of these.
@@ -157,7 +162,7 @@ def _pooled(
             with suppress(RuntimeError):  # it has broken
                 for job in jobs:
                     call = _call(job, runner, wait)
-                    futures[pool.schedule(_noted, [call], timeout=runner.time_limit)] = job
+                    futures[pool.schedule(_run_and_record, [call], timeout=runner.time_limit)] = job
             while futures:
                 ended, _ = wait_for(futures, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
                 if not ended and not pool.active:
@@ -181,11 +186,11 @@ def _pool(count: int) -> Any:
     if forks:
         context.set_forkserver_preload(["spherenorm_experiments.execute", "torch._dynamo"])
     return ProcessPool(
-        count, initializer=_begin, initargs=(os.environ.get(FOLDER),), context=context
+        count, initializer=_init_worker, initargs=(os.environ.get(FOLDER),), context=context
     )
 
 
-def _begin(folder: str | None) -> None:
+def _init_worker(folder: str | None) -> None:
     """Of a process of the pool: what a recipe prints goes to the standard error."""
     die_with_parent()
     os.dup2(2, 1)
@@ -193,7 +198,7 @@ def _begin(folder: str | None) -> None:
         os.environ[FOLDER] = folder
 
 
-def _noted(call: Call) -> Outcome:
+def _run_and_record(call: Call) -> Outcome:
     """The outcome of a call, in whose run it is noted if the pool stops it."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -227,7 +232,9 @@ def slurm(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Itera
     for start in range(0, len(jobs), size):
         part = jobs[start : start + size]
         with executor.batch():
-            submitted = [executor.submit(again, _limited(job, runner, wait)) for job in part]
+            submitted = [
+                executor.submit(again, _call_with_timeout(job, runner, wait)) for job in part
+            ]
         jobs_by_task = {id(task): job for task, job in zip(submitted, part, strict=True)}
         for ended_task in submitit.helpers.as_completed(submitted):
             yield jobs_by_task[id(ended_task)], ended_task.result
@@ -242,8 +249,8 @@ def ray(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterato
         cluster.init(runtime_env=paths, log_to_driver=False, include_dashboard=False, **here)
     memory = None if runner.memory is None else runner.memory * 2**30
     resources = {"num_cpus": runner.processes, "num_gpus": runner.gpus, "memory": memory}
-    remote = cluster.remote(_called).options(max_retries=0, **resources)
-    pending = {remote.remote(_limited(job, runner, wait)): job for job in jobs}
+    remote = cluster.remote(_run).options(max_retries=0, **resources)
+    pending = {remote.remote(_call_with_timeout(job, runner, wait)): job for job in jobs}
     try:
         while pending:
             (ended, *_), _ = cluster.wait(list(pending))
@@ -253,19 +260,21 @@ def ray(jobs: Sequence[Job], count: int, runner: Runner, wait: float) -> Iterato
             cluster.cancel(task, force=True)
 
 
-def _called(call: Call) -> Outcome:
+def _run(call: Call) -> Outcome:
     return call()
 
 
-def _limited(job: Job, runner: Runner, wait: float) -> Call:
+def _call_with_timeout(job: Job, runner: Runner, wait: float) -> Call:
     """The call of a job; with a time limit in a process of its own there, which can be stopped."""
     call = _call(job, runner, wait)
-    return call if runner.time_limit is None else functools.partial(_stopped, call, runner)
+    return call if runner.time_limit is None else functools.partial(_run_with_timeout, call, runner)
 
 
-def _stopped(call: Call, runner: Runner) -> Outcome:
+def _run_with_timeout(call: Call, runner: Runner) -> Outcome:
     with _pool(1) as pool:
-        outcome: Outcome = pool.schedule(_noted, [call], timeout=runner.time_limit).result()
+        outcome: Outcome = pool.schedule(
+            _run_and_record, [call], timeout=runner.time_limit
+        ).result()
     return outcome
 
 

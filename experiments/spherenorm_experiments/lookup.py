@@ -91,7 +91,7 @@ def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> I
         ) from error
 
 
-def written(cls: type, method: str = "") -> str:
+def describe_source(cls: type, method: str = "") -> str:
     """A user's class, or a method of it, with its file and line."""
     thing: Any = inspect.unwrap(getattr(cls, method)) if method else cls
     name, place = f"{method}() of {cls.__name__}" if method else cls.__name__, ""
@@ -289,16 +289,15 @@ def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: s
         lack = f"recipe {name!r} has no lr for the schedule {schedule!r}"
         raise ValueError(f"{lack}; use schedule=constant")
     hints = hints_of(bound.recipe, bound.defaults)
-    for name, value in values.items():
-        if isinstance(value, bool) and hints[name] == float | None:
-            raise ValueError(f"{name}={json.dumps(value)} is no value for recipe {name!r}")
-        as_hinted(value, hints[name], f"recipe {name!r}", name)
+    for hyper, value in values.items():
+        if isinstance(value, bool) and hints[hyper] == float | None:
+            raise ValueError(f"{hyper}={json.dumps(value)} is no value for recipe {name!r}")
+        as_hinted(value, hints[hyper], f"recipe {name!r}", hyper)
     try:
         text, second_text = rule_text(bound.rule), rule_text(bound.replace().rule)
     except (Exception, SystemExit) as error:  # a user's recipe may raise anything
-        listed = (
-            ", ".join(f"{name}={json.dumps(v)}" for name, v in values.items()) or "its defaults"
-        )
+        settings = ", ".join(f"{hyper}={json.dumps(x)}" for hyper, x in values.items())
+        listed = settings or "its defaults"
         raise ValueError(
             f"recipe {name!r} with {listed}: {describe_with_user_line(error)}"
         ) from error

@@ -30,7 +30,7 @@ COLORS = {
     "adamg": "#a06a00",
     "rmsprop": "#cc79a7",
 }
-OTHERS = ("#117733", "#a06a00", "#8f7fe0", "#56b4e9", "#999933", "#cc79a7")
+OTHER_COLORS = ("#117733", "#a06a00", "#8f7fe0", "#56b4e9", "#999933", "#cc79a7")
 """Ten colors that stay apart for readers with any color blindness: searched for the largest least
 difference under the simulations of G. Machado et al., *A physiologically-based model for simulation
 of color vision deficiency*, 2009. All of them show on white and on the dark page."""
@@ -100,7 +100,10 @@ def color_of(recipe: str) -> str:
 
     Recipes of a user's own have the other colors in turn, so that few of them share one.
     """
-    return COLORS.get(recipe) or OTHERS[_PLACES.setdefault(recipe, len(_PLACES)) % len(OTHERS)]
+    return (
+        COLORS.get(recipe)
+        or OTHER_COLORS[_PLACES.setdefault(recipe, len(_PLACES)) % len(OTHER_COLORS)]
+    )
 
 
 def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
@@ -117,7 +120,7 @@ def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
         dashes = DASHES if recipe in COLORS else DASHES[1:]
         styles_of_color = [(color_of(recipe), dash) for dash in dashes]
         # Where a color has no line left, a recipe takes that of another, which is not solid.
-        other_styles = [(color, dash) for dash in DASHES[1:] for color in OTHERS]
+        other_styles = [(color, dash) for dash in DASHES[1:] for color in OTHER_COLORS]
         styles.append(
             next(
                 (style for style in [*styles_of_color, *other_styles] if style not in styles),

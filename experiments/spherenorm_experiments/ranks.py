@@ -83,7 +83,7 @@ class Ranks:
         self.gather(None)
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def sections(
                 *(name_wanted.lower() for name_wanted in wanted),
             }:
                 continue
-            results = _gathered(study, plan_requests, store)
+            results = _merge_requests(study, plan_requests, store)
         except Exception as error:  # a user's study may raise anything
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, StoreWarning, stacklevel=2)
@@ -146,7 +146,7 @@ def sections(
     return sorted((section for section in study_sections if section.results.planned), key=_order)
 
 
-def _gathered(study: Study, requests: Sequence[Request], store: Store) -> Runs:
+def _merge_requests(study: Study, requests: Sequence[Request], store: Store) -> Runs:
     """The stored results of several requests for a study as one: seeds and arms add up.
 
     They know how many seeds each request has added, since a claim says if its number has grown.
@@ -223,7 +223,7 @@ class Group(NamedTuple):
         return ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
 
 
-def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def with_labels(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The claims of a section with its label and anchor, and a label such as t1.growth.sgdp."""
     section = {"study": entry["label"], "anchor": entry["anchor"]}
     return [
@@ -232,7 +232,7 @@ def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
+def group_by_kind(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
     """The claims by kind, the paper's first; kinds without a claim are left out."""
     all_claims, grouped = list(claims), []
     for kind in KINDS:
@@ -274,24 +274,24 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     Raises:
         StoreError: the page cannot be written.
     """
-    contexts = [entry for section in sections if (entry := _shown(section)) is not None]
+    contexts = [entry for section in sections if (entry := _section_context(section)) is not None]
     for number, entry in enumerate(contexts):
         earlier = sum(previous["name"] == entry["name"] for previous in contexts[:number])
         entry["anchor"] = f"{entry['name']}-{earlier + 1}" if earlier else entry["name"]
-        entry["claims"] = labeled(entry)
-        entry["groups"] = groups(entry["claims"])
+        entry["claims"] = with_labels(entry)
+        entry["groups"] = group_by_kind(entry["claims"])
         entry["figures"] = panels(entry["pictures"], f"figure-{entry['anchor']}")
     claims = [claim for entry in contexts for claim in entry["claims"]]
     figures = [panel for entry in contexts for panel in entry["figures"]]
     if is_comparison(sections) and contexts:
-        content = {"section": contexts[0], "compared": Compared(sections[0]), "rules": RULES}
+        content = {"section": contexts[0], "compared": ComparisonText(sections[0]), "rules": RULES}
         name = "compare.html.j2"
     else:
         readable = [section for section in sections if not _raises(section)]
         name = "report.html.j2"
         content = {
             "sections": contexts,
-            "groups": groups(claims),
+            "groups": group_by_kind(claims),
             "overviews": overviews(readable),
             "rules": rules(),
             "date": datetime.date.today().isoformat(),
@@ -349,7 +349,7 @@ def _raises(section: Section) -> bool:
         return True
 
 
-def _shown(section: Section) -> dict[str, Any] | None:
+def _section_context(section: Section) -> dict[str, Any] | None:
     """A section as the template takes it; None, with a warning, if a recipe of it is not here."""
     study, results = section.study, section.results
     parts: dict[str, Callable[[], list[Any]]] = {
@@ -414,21 +414,21 @@ class Sentence(NamedTuple):
 
 def _searched(entry: ArmResult) -> str:
     """The number of an arm's trials, and what they span."""
-    count, spans = len(entry.tried), []
-    for name in (name for name in entry.search.names if hyper(name) in entry.tried):
-        low, high = entry.tried[hyper(name)].min(), entry.tried[hyper(name)].max()
+    count, spans = len(entry.grid_scores), []
+    for name in (name for name in entry.search.names if hyper(name) in entry.grid_scores):
+        low, high = entry.grid_scores[hyper(name)].min(), entry.grid_scores[hyper(name)].max()
         spans.append(f"{name} {low:g} to {high:g}" if low < high else f"{name} {low:g}")
     return f"{count} trial{'s' * (count != 1)} ({', '.join(spans)})"
 
 
-class Compared:
+class ComparisonText:
     """A comparison on one condition in words."""
 
     def __init__(self, section: Section) -> None:
         study = section.study
         assert isinstance(study, Comparison)
         self.section, self.study = section, study
-        self.entries = study.entries(section.results)
+        self.entries = study.arm_results(section.results)
 
     @property
     def title(self) -> str:
@@ -494,7 +494,7 @@ class Compared:
             text = f"{arm} scores {size:.3g}{unit} {word} than {base}{between}"
         direction = "lower is better" if claim.sign == "<" else "higher is better"
         reason = self._reason(decision, claim.tested_margin or 0, unit)
-        word = decision.comparison_word
+        word = decision.verdict_word
         return Sentence(text, decision.verdict, word, f"({reason}; {direction})")
 
     def _reason(self, decision: Decision, margin: float, unit: str) -> str:

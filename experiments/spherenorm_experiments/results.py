@@ -13,7 +13,13 @@ import jinja2
 
 from spherenorm_experiments.comparison import study_classes
 from spherenorm_experiments.pictures import Picture, image_files
-from spherenorm_experiments.report import Section, groups, labeled, overviews, template_environment
+from spherenorm_experiments.report import (
+    Section,
+    group_by_kind,
+    overviews,
+    template_environment,
+    with_labels,
+)
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.store import BULKY, write_file
 from spherenorm_experiments.tables import Row, Table, to_markdown
@@ -65,7 +71,7 @@ def results_pages(
         sections=sections,
         overviews=about_all,
         rules=[*rules(), *(rule for overview in about_all for rule in overview.rules)],
-        groups=groups([claim for claims in claims_by_section.values() for claim in claims]),
+        groups=group_by_kind([claim for claims in claims_by_section.values() for claim in claims]),
         extent=_not_run(sections),
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
         studies=_studies(sections, claims_by_section),
@@ -75,7 +81,7 @@ def results_pages(
     for section in sections:
         page = _template("study.md.j2")
         pages[_file(section)] = page.render(
-            section=section, groups=groups(claims_by_section[section.label]), index=INDEX,
+            section=section, groups=group_by_kind(claims_by_section[section.label]), index=INDEX,
             drawings=drawings.get(section.label, {}),
         )  # fmt: skip
     return pages
@@ -109,7 +115,7 @@ def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, An
 
 def _claims(section: Section) -> list[dict[str, Any]]:
     claims = [decision.to_json() for decision in section.decisions]
-    return labeled({"label": section.label, "anchor": section.study.name, "claims": claims})
+    return with_labels({"label": section.label, "anchor": section.study.name, "claims": claims})
 
 
 def _not_run(sections: Sequence[Section]) -> list[str]:

@@ -52,7 +52,9 @@ def _records(section: Section) -> Iterator[dict[str, Any]]:
         "study": name_of(section.study),
         "plan": json.dumps(section.plan.to_json(), sort_keys=True),
         "seed_counts": json.dumps(results.seed_counts),
-        "lacking": json.dumps([[*place, count] for place, count in results.lacking.items()]),
+        "missing_counts": json.dumps(
+            [[*place, count] for place, count in results.missing_counts.items()]
+        ),
     }
     for item in results:
         summary = {name: value for name, value in item.summary.items() if name not in BULKY}
@@ -83,7 +85,7 @@ def read_rows(path: Path) -> list[Section]:
     sections = []
     for (study, plan), rows in frame.groupby(["study", "plan"], sort=False):
         row = rows.iloc[0]
-        missing_counts = {Place(*names): count for *names, count in json.loads(row.lacking)}
+        missing_counts = {Place(*names): count for *names, count in json.loads(row.missing_counts)}
         items = [_result(row) for _, row in rows.iterrows()]
         results = Runs(items, (), missing_counts, json.loads(row.seed_counts))
         sections.append(Section(find_study(study), Plan.from_json(json.loads(plan)), results))

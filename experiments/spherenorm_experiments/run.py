@@ -136,7 +136,7 @@ class Runner:
             require_extra("torch.utils.tensorboard", "--tensorboard")
 
 
-USUAL = Runner()
+DEFAULT_RUNNER = Runner()
 
 
 @dataclass(frozen=True)

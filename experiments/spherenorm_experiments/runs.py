@@ -55,7 +55,7 @@ COLUMNS = ("condition", "arm", "seed", "lr", "hyper.lr", "point", "better", "goo
 more is better in any task and a run that diverged has minus infinity.
 """
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 Key = str | Callable[["Result"], float | None]
 """A column of the frame, or a function of a run; None where it was not measured."""
@@ -132,7 +132,7 @@ class Runs:
 
     Args:
         failed: places and errors of runs that failed.
-        lacking: the number of runs without a result, by place.
+        missing_counts: the number of runs without a result, by place.
         seed_counts: how many seeds there were after each request, if a store has kept these.
     """
 
@@ -144,7 +144,7 @@ class Runs:
         seed_counts: Sequence[int] = (),
     ) -> None:
         self.items, self.failed = list(items), list(failed)
-        self.lacking, self.seed_counts = dict(missing_counts or {}), tuple(seed_counts)
+        self.missing_counts, self.seed_counts = dict(missing_counts or {}), tuple(seed_counts)
         self._made: dict[Any, Any] = {}
 
     @classmethod
@@ -156,7 +156,7 @@ class Runs:
     @property
     def planned(self) -> int:
         """The number of runs that were asked for."""
-        return len(self) + sum(self.lacking.values())
+        return len(self) + sum(self.missing_counts.values())
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)
@@ -171,7 +171,10 @@ class Runs:
     def where(self, condition: Callable[[Result], bool]) -> Runs:
         """The runs for which the condition is true."""
         return Runs(
-            [item for item in self.items if condition(item)], (), self.lacking, self.seed_counts
+            [item for item in self.items if condition(item)],
+            (),
+            self.missing_counts,
+            self.seed_counts,
         )
 
     def on(self, condition: str) -> Runs:
@@ -220,17 +223,19 @@ class Runs:
             ("of", condition, arm), lambda: _largest_complete_grid(self.all_runs(condition, arm))
         )
 
-    def selected(self, condition: str, arm: str, by: str = "") -> pd.DataFrame:
+    def selected(self, condition: str, arm: str, rate_chosen_by: str = "") -> pd.DataFrame:
         """Of each seed the run at the point that its own validation set chooses; see `choose`.
 
         Args:
-            by: another arm, whose choice of the learning rate counts.
+            rate_chosen_by: another arm, whose choice of the learning rate counts.
         """
         arm_runs = self.complete_grid(condition, arm)
-        if not by:
+        if not rate_chosen_by:
             return self.cached(("best", condition, arm), lambda: select_by_validation(arm_runs))
-        reference = self.selected(condition, by)
-        return self.cached(("best", condition, arm, by), lambda: _chosen_by(reference, arm_runs))
+        reference = self.selected(condition, rate_chosen_by)
+        return self.cached(
+            ("best", condition, arm, rate_chosen_by), lambda: _chosen_by(reference, arm_runs)
+        )
 
     def at_point(self, condition: str, arm: str, **point: float) -> pd.DataFrame:
         """Of each seed the run at a point."""
@@ -241,7 +246,7 @@ class Runs:
             ]
         return arm_runs.set_index("seed")
 
-    def at_common_rates(
+    def median_over_common_rates(
         self,
         condition: str,
         *pairs: tuple[str, str],
@@ -269,11 +274,11 @@ class Runs:
         diverged_values = values[values.lost].groupby("seed").value.first()
         return diverged_values.combine_first(values[~values.lost].groupby("seed").value.median())
 
-    def cached(self, key: Any, make: Callable[[], Made]) -> Made:
+    def cached(self, key: Any, make: Callable[[], T]) -> T:
         """The value of `make`, which is called once for each key."""
         if key not in self._made:
             self._made[key] = make()
-        value: Made = self._made[key]
+        value: T = self._made[key]
         return value
 
 
@@ -350,7 +355,7 @@ def mean_over(parts: Iterable[pd.Series]) -> pd.Series:
     )
 
 
-def across(parts: Iterable[pd.Series]) -> pd.DataFrame:
+def align_seeds(parts: Iterable[pd.Series]) -> pd.DataFrame:
     """Several Series beside each other, for each seed that all of them have."""
     columns = list(parts)
     return pd.concat(columns, axis=1, join="inner").dropna() if columns else pd.DataFrame()

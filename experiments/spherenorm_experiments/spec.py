@@ -187,7 +187,7 @@ _FIELDS = {each.name for each in fields(Spec)}
 _OPTIONS = {each.name for each in fields(Regime)}
 
 
-def said(error: ValidationError) -> str:
+def format_validation_error(error: ValidationError) -> str:
     """The first fault of a value that pydantic refuses, with its name and the value."""
     fault = error.errors()[0]
     name, text = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")

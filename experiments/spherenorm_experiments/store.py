@@ -136,7 +136,7 @@ class Row:
         code: hashes of the release and the user's own files, in the store; several if it was
             resumed after an edit, under `--accept-code`.
         about: the versions, the hardware and the executor of its steps, and the seconds it took.
-        written: when, in seconds since 1970.
+        written_at: when, in seconds since 1970.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Row:
     index: int | None = None
     code: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
-    written: float = 0.0
+    written_at: float = 0.0
 
     @property
     def data(self) -> str:
@@ -158,7 +158,7 @@ class Row:
         """The arrays that its task has kept."""
         if self.index is None:
             return {}
-        arrays = _arrays(self.folder.path / "arrays.npz", self.written)
+        arrays = _arrays(self.folder.path / "arrays.npz", self.written_at)
         return {name: x[self.index] for name, x in arrays.items()}
 
     def records(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ class Store:
         names = [path.name for path in (self.root / "runs").glob("*")]
         names += [row.name for row in self._batched()]
         rows = self._rows_of({name for name in names if name.rpartition("-")[0] in wanted})
-        data = {_task(row): row.data for row in sorted(rows, key=lambda row: row.written)}
+        data = {_task(row): row.data for row in sorted(rows, key=lambda row: row.written_at)}
         rows_of_newest_data = [row for row in rows if row.data == data[_task(row)]]
         return self._best((row.name.rpartition("-")[0], row) for row in rows_of_newest_data)
 
@@ -260,7 +260,7 @@ class Store:
 
     def _best(self, named: Iterable[tuple[str, Row]]) -> dict[str, Row]:
         """The row of each name: one of current code, else the newest."""
-        rank = [((self.is_current(row.code), row.written), name, row) for name, row in named]
+        rank = [((self.is_current(row.code), row.written_at), name, row) for name, row in named]
         return {name: row for _, name, row in sorted(rank, key=lambda candidate: candidate[0])}
 
     def _rows_in(self, folder: RunFolder) -> list[Row]:
@@ -305,7 +305,7 @@ class RunFolder:
         finally:
             lock.release()
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True if a living process holds the run, or if that cannot be found out here."""
         try:
             with self.lock():
@@ -324,7 +324,7 @@ class RunFolder:
     def state(self) -> str:
         """The state in its status; a process that no longer lives was killed."""
         state: str = self.status().get("state", "never started")
-        return "killed" if state == "running" and not self.held() else state
+        return "killed" if state == "running" and not self.is_held() else state
 
     def progress(self) -> dict[str, Any] | None:
         """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""

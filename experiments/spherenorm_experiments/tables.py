@@ -59,7 +59,7 @@ class Cell:
         return self.value
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """False if there is neither a value nor an interval."""
         return isinstance(self.value, str) or self.number is not None or self.interval is not None
 
@@ -117,7 +117,7 @@ Heading = Column | str
 """A column, or the heading of one of ours."""
 
 
-def paper(*headings: str) -> list[Column]:
+def paper_columns(*headings: str) -> list[Column]:
     """Columns of the paper's numbers."""
     return [Column(heading, paper=True) for heading in headings]
 
@@ -194,13 +194,13 @@ def _counted(column: Sequence[Cell]) -> Sequence[Cell]:
     return [replace(cell, counted=cell.is_mean) for cell in column]
 
 
-def column(values: Sequence[pd.Series], form: str) -> list[Cell]:
+def format_cells(values: Sequence[pd.Series], form: str) -> list[Cell]:
     """The means of several arms over the seeds that all of them have ended, with their spread.
 
     An arm that diverged on one of these seeds has no mean: it would be over other seeds, those on
     which the arm fared well. Arms without any result do not narrow the others.
 
-        >>> first, second, third = column(
+        >>> first, second, third = format_cells(
         ...     [pd.Series([1.0, 2.0, 9.0]), pd.Series([3.0, 5.0]), pd.Series(dtype=float)], "g"
         ... )
         >>> str(first), first.n, str(second), str(third)
@@ -242,7 +242,9 @@ def parse_table(text: str) -> list[dict[str, Any]]:
         ('plain', False, '23.38 ± 0.05', '23.26')
     """
     head, *lines = (re.split(r"  +", line.strip()) for line in text.strip().splitlines())
-    return [{name: _read(cell) for name, cell in zip(head, line, strict=True)} for line in lines]
+    return [
+        {name: _parse_cell(cell) for name, cell in zip(head, line, strict=True)} for line in lines
+    ]
 
 
 def parse_cells(numbers: str) -> list[Cell]:
@@ -251,10 +253,10 @@ def parse_cells(numbers: str) -> list[Cell]:
     >>> [str(cell) for cell in parse_cells("1.35 4.30")]
     ['1.35', '4.30']
     """
-    return [_read(number) for number in numbers.split()]
+    return [_parse_cell(number) for number in numbers.split()]
 
 
-def _read(text: str) -> Any:
+def _parse_cell(text: str) -> Any:
     if text in ("True", "False", "None", "-"):
         return {"True": True, "False": False}.get(text)
     number, _, spread = text.partition("±")
@@ -264,10 +266,10 @@ def _read(text: str) -> Any:
     return Cell(Decimal(number), f".{digits}f", spread=float(spread) if spread else None)
 
 
-def gap(cell: Cell, other: Cell) -> Cell:
+def subtract_printed(cell: Cell, other: Cell) -> Cell:
     """The paper's difference of two of its numbers, with the digits that it prints.
 
-    >>> str(gap(Cell(Decimal("23.38")), Cell(Decimal("22.77"))))
+    >>> str(subtract_printed(Cell(Decimal("23.38")), Cell(Decimal("22.77"))))
     '+0.61'
     """
     return Cell(Decimal(str(cell.value)) - Decimal(str(other.value)), "+")

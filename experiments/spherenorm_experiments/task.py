@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm.functional import Sweep
-from spherenorm_experiments.lookup import written
+from spherenorm_experiments.lookup import describe_source
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 
 Better = Literal["higher", "lower"]
@@ -166,7 +166,7 @@ def splits_of(task: Task) -> Splits:
         ValueError: `data` returns no `Splits`, a split that is neither a tuple of tensors of one
             length nor a map-style data set, or one without items.
     """
-    splits, source = task.data(), written(type(task), "data")
+    splits, source = task.data(), describe_source(type(task), "data")
     if not isinstance(splits, Splits):
         requirement = f"{source} must return Splits(train, validation, test)"
         raise ValueError(f"{requirement}, got a {type(splits).__name__}")
@@ -206,7 +206,7 @@ class Budget:
     batch_size: int = 64
 
 
-class _Named:
+class _TaskBase:
     """The base of all kinds: dataclass fields are a task's options."""
 
     name: ClassVar[str]
@@ -219,7 +219,7 @@ class _Named:
     """
 
 
-class Task(_Named):
+class Task(_TaskBase):
     """A torch module trained on batches. Subclasses are frozen dataclasses.
 
     `data`, `model`, `loss` and `evaluate` are the task's own; the rest has defaults.
@@ -338,7 +338,7 @@ def better_of(task: Task | type[Task], score: str | None) -> Better:
     Raises:
         ValueError: `better` is another word, or is missing where the score's name is a loss's.
     """
-    source = written(task if isinstance(task, type) else type(task))
+    source = describe_source(task if isinstance(task, type) else type(task))
     if task.better is not None:
         if task.better not in get_args(Better):
             requirement = "better must be 'higher' or 'lower'"
@@ -457,7 +457,7 @@ def data_fingerprint(task: AnyTask) -> str:
     return fingerprints.pop()
 
 
-class PureTask(_Named):
+class PureTask(_TaskBase):
     """A pure loss of a dict of small tensors."""
 
     def start(self, seed: int) -> dict[str, Tensor]:

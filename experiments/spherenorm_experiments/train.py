@@ -21,9 +21,9 @@ from spherenorm import Bound, explain, sphere_of, torch_optimizer
 from spherenorm.functional import Sweep, sweep
 from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.data import TrainingBatches, evaluation_batches
-from spherenorm_experiments.lookup import require_extra, written
+from spherenorm_experiments.lookup import describe_source, require_extra
 from spherenorm_experiments.probes import MeasuredStep, Watched, is_finite, measure
-from spherenorm_experiments.ranks import ALONE, Ranks, parallelize, synchronized
+from spherenorm_experiments.ranks import SINGLE_PROCESS, Ranks, parallelize, synchronized
 from spherenorm_experiments.run import Job, Run, Runner
 from spherenorm_experiments.spec import SCHEDULES, Spec, is_number
 from spherenorm_experiments.store import RunFolder, write_file
@@ -42,7 +42,9 @@ class Training:
         scaler: of the loss, for float16.
     """
 
-    def __init__(self, run: Run, task: Task, ranks: Ranks = ALONE, workers: int = 0) -> None:
+    def __init__(
+        self, run: Run, task: Task, ranks: Ranks = SINGLE_PROCESS, workers: int = 0
+    ) -> None:
         self.run, self.spec, self.task, self.ranks = run, run.spec, task, ranks
         self.regime, self.workers = run.spec.regime, workers
         self.device = ranks.device(self.spec.device)
@@ -269,8 +271,8 @@ def _new_model(task: Task) -> nn.Module:
     for name, weight in model.named_parameters():
         if getattr(weight, "_of_a_run", False) and weight.requires_grad:
             raise ValueError(
-                f"{written(type(task), 'model')} returns the same {name!r} on each call: a run "
-                "would go on from the last one's; make a new module"
+                f"{describe_source(type(task), 'model')} returns the same {name!r} on each call: "
+                "a run would go on from the last one's; make a new module"
             )
         weight._of_a_run = True  # type: ignore[attr-defined]
     return model

@@ -278,7 +278,7 @@ class Statement:
         return f"{self.place}: {self.words}" if self.quotation else self.place
 
 
-OURS = Statement("ours", "ours")
+BEYOND_PAPER = Statement("ours", "ours")
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class Claim:
     relation: str
     statistic: Callable[[Runs], pd.Series | float | None]
     text: str = ""
-    cites: Statement = OURS
+    cites: Statement = BEYOND_PAPER
     ratio: bool = False
     decision_margin: float | None = None
     equivalence_margin: float | None = None
@@ -411,7 +411,7 @@ class Decision:
 
     claim: Claim
     numbers: Sequence[Cell] = ()
-    ours: str = "no results"
+    number_text: str = "no results"
     seeds: int = 0
     detail: str = ""
     supported: bool = False
@@ -433,7 +433,7 @@ class Decision:
         return Verdict.NOT_TESTED if self.p is None else Verdict.INCONCLUSIVE
 
     @property
-    def comparison_word(self) -> str:
+    def verdict_word(self) -> str:
         """The verdict on the claim that an optimizer scores better, as a reader says it."""
         words = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}
         return words.get(self.verdict, str(self.verdict))
@@ -484,7 +484,7 @@ class Decision:
             "place": claim.cites.place,
             "quotation": claim.cites.words if claim.cites.quotation else "",
             "verdict": str(self.verdict),
-            "ours": self.ours,
+            "ours": self.number_text,
             "numbers": [cell.to_json() for cell in self.numbers],
             "paper": str(claim.paper),
             "paper_value": claim.paper.to_json()["value"]
@@ -625,14 +625,16 @@ def _decide_without_randomness(decision: Decision, value: float) -> Decision:
         is_near = claim.region.low <= value <= claim.region.high
         allowed = f"{100 * (value / claim.bound - 1):+.1f} %, allowed {claim.relation[2:]}"
         number_text = f"{number} ({allowed})"
-        return replace(decision, numbers=[number], ours=number_text, supported=is_near, p=0.0)
+        return replace(
+            decision, numbers=[number], number_text=number_text, supported=is_near, p=0.0
+        )
     if not margin > 0:
         lack = "a number without randomness needs a positive decision_margin"
         raise ValueError(f"{claim.name}: {lack}, got {claim.decision_margin!r}")
     beyond = (value - claim.bound) * (1 if claim.sign == ">" else -1)
     detail = joined(decision.detail, f"decided at {margin:g} beyond {claim.bound:g}")
     return replace(
-        decision, numbers=[number], ours=str(number), detail=detail, supported=beyond > 0,
+        decision, numbers=[number], number_text=str(number), detail=detail, supported=beyond > 0,
         p=0.0 if abs(beyond) >= margin else 1.0,
     )  # fmt: skip
 
@@ -672,7 +674,7 @@ def _test_series(
     return replace(
         decision,
         numbers=[number],
-        ours=str(number),
+        number_text=str(number),
         seeds=len(values),
         detail=joined(decision.detail, few, _raised(len(values), seed_counts, min_seeds)),
         detectable=scale * detectable(deviation(sample), len(sample)) if has_one_scale else None,
@@ -708,7 +710,12 @@ def claims_table(decisions: Sequence[Decision]) -> Table:
             ),
             Cell(decision.shown_p, ".2g", missing=""),
             decision.numbers[0] if decision.numbers else "",
-            *(decision.ours, decision.claim.paper, Cell(decision.seeds, "d"), decision.evidence),
+            *(
+                decision.number_text,
+                decision.claim.paper,
+                Cell(decision.seeds, "d"),
+                decision.evidence,
+            ),
         )
         for decision in decisions
     ]

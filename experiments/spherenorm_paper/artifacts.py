@@ -61,7 +61,7 @@ def _theirs(study: Study) -> str:
         if condition.real is not None:
             options = condition.real.options
             own = f"{options.get('network', condition.task)}, {options.get('data_set', '')}"
-            named.append(condition.theirs or own)
+            named.append(condition.paper_setup or own)
     return "; ".join(dict.fromkeys(named))
 
 

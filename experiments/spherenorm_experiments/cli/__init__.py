@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from spherenorm.support import on_interrupt
 from spherenorm_experiments.cli import look, run_commands
 from spherenorm_experiments.cli.options import INTERRUPTED, STORE, USAGE, say_error
-from spherenorm_experiments.spec import said
+from spherenorm_experiments.spec import format_validation_error
 from spherenorm_experiments.store import StoreError, StoreWarning
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
@@ -42,7 +42,9 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             say_error(f"{error}; what was finished is kept")
             raise typer.Exit(STORE) from None
         except ValueError as error:
-            say_error(said(error) if isinstance(error, ValidationError) else str(error))
+            say_error(
+                format_validation_error(error) if isinstance(error, ValidationError) else str(error)
+            )
             raise typer.Exit(USAGE) from None
 
     return guarded

@@ -149,7 +149,7 @@ def show_page(study_sections: Sequence[Section], path: Path, as_json: bool = Fal
     Returns:
         The problems of its sections, which are said too.
     """
-    from spherenorm_experiments.report import Compared, is_comparison, write_report
+    from spherenorm_experiments.report import ComparisonText, is_comparison, write_report
 
     claims, problems = write_report(study_sections, path)
     notes = [f"{section.label}: {note}" for section in study_sections for note in section.notes]
@@ -157,7 +157,7 @@ def show_page(study_sections: Sequence[Section], path: Path, as_json: bool = Fal
         answer({"page": str(path), "claims": claims, "notes": notes})
     else:
         if is_comparison(study_sections) and not problems:
-            text = Compared(study_sections[0])
+            text = ComparisonText(study_sections[0])
             say(escape(f"{text.title}. {text.about}"))
             for table in text.study.tables(study_sections[0].results)[:1]:
                 console.print(as_text(table, table.title))
@@ -175,11 +175,11 @@ def show_page(study_sections: Sequence[Section], path: Path, as_json: bool = Fal
 
 def _show_claims(claims: Sequence[Mapping[str, Any]]) -> None:
     """Print the claims, or how many there are."""
-    from spherenorm_experiments.report import groups
+    from spherenorm_experiments.report import group_by_kind
     from spherenorm_experiments.verdict import AGAINST, FOR
 
     if len(claims) > LISTED:
-        for group in groups(claims):
+        for group in group_by_kind(claims):
             say(f"[bold]{escape(group.title)}[/bold]: {group.listed}")
         return
     for claim in claims:

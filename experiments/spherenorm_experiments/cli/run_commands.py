@@ -233,7 +233,7 @@ def _ran(campaigns: Sequence[Campaign], as_json: bool) -> bool:
     raised = False
     for campaign in campaigns:
         try:
-            with _progress_shown(as_json) as progress:
+            with _show_progress(as_json) as progress:
                 outcomes |= campaign.run(progress)
             for study in campaign.studies:
                 ended = {item.name for item in campaign.trials(study)[1]}
@@ -256,7 +256,7 @@ def _ran(campaigns: Sequence[Campaign], as_json: bool) -> bool:
 
 
 @contextmanager
-def _progress_shown(as_json: bool) -> Iterator[Any]:
+def _show_progress(as_json: bool) -> Iterator[Any]:
     """Show a bar on a terminal while runs train, lines elsewhere; name a failed run at once."""
     columns = TextColumn("{task.completed:.0f} of {task.total:.0f} runs"), BarColumn(40)
     visible = errors.is_terminal and not as_json
@@ -331,7 +331,7 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
         name: {run.name: run for _, run in planned} for name, planned in trials_by_study.items()
     }
     missing_by_study = {
-        x.name: {run.name: run for run in campaign.lacking(x)} for x in campaign.studies
+        x.name: {run.name: run for run in campaign.missing_runs(x)} for x in campaign.studies
     }
     runs_by_study[TOTAL] = {
         name: run for runs in runs_by_study.values() for name, run in runs.items()

@@ -56,7 +56,7 @@ def of_metric(condition: Condition, metric: str, baseline: str, ours: str) -> Cl
         partial(gain, label=condition.label, metric=metric, pair=(baseline, ours)),
         f"{ours} has a higher {metric} than {baseline} ({condition.label})", condition.cites,
         unit="pp", equivalence_margin=EQUIVALENCE_MARGIN, is_performance=True,
-        paper=condition.gap(ours, baseline, metric) or "",
+        paper=condition.paper_difference(ours, baseline, metric) or "",
     )  # fmt: skip
 
 

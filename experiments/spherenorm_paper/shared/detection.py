@@ -43,7 +43,7 @@ def _read(folder: Path, written: float, names: tuple[str, ...]) -> list[list[np.
 def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
     """The statistics of the weights that the audit found scale-invariant, or of the others."""
     views = result.summary["views"]
-    every = _read(result.folder.path, result.written, tuple(views))
+    every = _read(result.folder.path, result.written_at, tuple(views))
     return [
         WeightStatistic(name, view, *columns)
         for (name, view), columns in zip(views.items(), every, strict=True)

@@ -96,7 +96,7 @@ def test_the_papers_network_has_a_gradient_on_the_official_layout(name, label, r
 @pytest.mark.parametrize("name", GAINS)
 def test_gains_are_those_of_the_tables(name):
     study = find_study(name)
-    gains = [str(each.gap("AdamP", study.baseline.name)) for each in study.conditions]
+    gains = [str(each.paper_difference("AdamP", study.baseline.name)) for each in study.conditions]
     assert gains == GAINS[name].split()
 
 

@@ -12,7 +12,7 @@ from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
 from spherenorm_experiments.comparison import Arm, Condition, Search, Setup, find_study
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.report import Compared, Section
+from spherenorm_experiments.report import ComparisonText, Section
 from spherenorm_experiments.runs import NUMBERS, Place, Runs
 from spherenorm_experiments.tables import Cell
 from spherenorm_experiments.verdict import Claim, evaluate_claim
@@ -105,7 +105,7 @@ def test_a_hyper_parameter_may_have_the_name_of_a_number(name):
 
 
 def said(study, runs):
-    return Compared(Section(study, Plan(), runs))
+    return ComparisonText(Section(study, Plan(), runs))
 
 
 def test_each_arm_says_its_own_trials_and_the_range_that_was_tried():
