@@ -161,7 +161,7 @@ class Comparison(Study):
         return tune if isinstance(tune, Search) else Search(tune)
 
     def with_arms(self, name: str, *arms: Arm) -> Comparison:
-        """The same with more optimizers, as a study of its own; what the others have run counts.
+        """Return a study with more optimizers; the runs of the others count in it, too.
 
         MINE = T6.with_arms("t6-mine", Arm("mine", {"lr": [1e-3, 1e-2]}, recipe="mymodule:mine"))
         """
@@ -311,7 +311,7 @@ def _points(
 def _trials(
     study: Comparison, plan: Plan, condition: Condition, arm: Arm, point: Mapping[str, Any]
 ) -> list[Trial]:
-    """One trial for each seed."""
+    """Make one trial for each seed."""
     setup = condition.on(plan.budget_tier, real=plan.real)
     task = setup.task or condition.task
     hyper_parameters = {**point, **setup.hyper_parameters}

@@ -1,4 +1,4 @@
-"""What a comparison shows: `ArmResult`, an arm on a condition that has run; tables and pictures."""
+"""Tables and pictures of a comparison; `ArmResult`, an arm on a condition that has run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ArmResult:
 
     @property
     def all_hyper_parameters(self) -> Mapping[str, Any]:
-        """The same with the defaults of the recipe; if that is not here, only what was given."""
+        """All hyper-parameters at the best point; without the defaults if the recipe is not here."""
         defaults: Mapping[str, Any] = {}
         with suppress(Exception):  # a user's module may be gone, or raise anything
             defaults = load_recipe(self.arm.recipe).defaults

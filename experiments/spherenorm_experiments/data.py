@@ -30,7 +30,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class Share:
-    """One rank's part of one micro-batch.
+    """The part of a micro-batch that one rank computes.
 
     Attributes:
         epoch: the pass over the data.

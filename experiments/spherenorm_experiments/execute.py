@@ -202,7 +202,7 @@ def execute_in_worker(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One process per core; and the number of threads decides the order of sums."""
+    """Compute on one thread: the number of threads decides the order of sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -191,7 +191,7 @@ def _pool(count: int) -> Any:
 
 
 def _init_worker(folder: str | None) -> None:
-    """Of a process of the pool: what a recipe prints goes to the standard error."""
+    """Start a process of the pool: what a recipe prints goes to the standard error."""
     die_with_parent()
     os.dup2(2, 1)
     if folder is not None:

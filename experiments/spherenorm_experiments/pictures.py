@@ -64,7 +64,7 @@ class Picture:
 
     @property
     def suffix(self) -> str:
-        """Of its file: a surface is no vector graphic."""
+        """The suffix of its file: a surface is no vector graphic."""
         return ".webp" if any(trace.type == "surface" for trace in self.figure.data) else ".svg"
 
 

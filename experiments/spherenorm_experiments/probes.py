@@ -33,7 +33,7 @@ MOST_CHANNELS = 4096
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """One optimizer step, of the weights of two or more dimensions, by name.
+    """An optimizer step of the weights of two or more dimensions, by name.
 
     Attributes:
         before: the weights before the step.

@@ -101,7 +101,7 @@ class Section:
 
     @functools.cached_property
     def decisions(self) -> list[Decision]:
-        """Of all claims of the study."""
+        """The decisions on all claims of the study."""
         decided = self.study.decide_claims(self.results)
         if self.decides:
             return decided
@@ -111,7 +111,7 @@ class Section:
 def sections(
     store: Store, requests: Sequence[Request], wanted: Collection[str] = ()
 ) -> list[Section]:
-    """One section for each study and setting that was ever asked for.
+    """Read the section of each study and setting that was ever asked for.
 
     They are in the order of their package, the defaults before other settings.
 
@@ -466,7 +466,7 @@ class ComparisonText:
 
     @property
     def sentences(self) -> list[Sentence]:
-        """One for each pair whose scores are compared; these claims come first."""
+        """A sentence for each pair whose scores are compared; these claims come first."""
         pairs = self.study.comparisons if self.study.scored else []
         named = zip(pairs, self.section.decisions, strict=False)
         return [

@@ -88,7 +88,7 @@ def results_pages(
 
 
 def _file(section: Section, suffix: str = ".md") -> str:
-    """Of one label one file: "t1.md", "t1-smoke.md"."""
+    """Return the name of a section's file: "t1.md", "t1-smoke.md"."""
     return f"{re.sub(r'[^a-z0-9.=_-]+', '-', section.label.lower()).strip('-')}{suffix}"
 
 

@@ -21,7 +21,7 @@ from spherenorm_experiments.task import AnyTask, Splits, Task, length, splits_of
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run, made by `spherenorm_experiments.execute.Resolver`; from there it only goes down.
+    """A run, made by `spherenorm_experiments.execute.Resolver`; from there it only goes down.
 
     Attributes:
         spec: the request, as names and numbers.
@@ -43,7 +43,7 @@ class Run:
 
     @property
     def folder(self) -> RunFolder:
-        """Its files."""
+        """The folder of its files."""
         return self.store.folder(self.name)
 
     @functools.cached_property

@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """One run in a study."""
+    """A run that a study asks for."""
 
     place: Place
     spec: Spec
@@ -224,7 +224,7 @@ class Runs:
         )
 
     def selected(self, condition: str, arm: str, rate_chosen_by: str = "") -> pd.DataFrame:
-        """Of each seed the run at the point that its own validation set chooses; see `choose`.
+        """Select each seed's run by its validation score; see `select_by_validation`.
 
         Args:
             rate_chosen_by: another arm, whose choice of the learning rate counts.
@@ -238,7 +238,7 @@ class Runs:
         )
 
     def at_point(self, condition: str, arm: str, **point: float) -> pd.DataFrame:
-        """Of each seed the run at a point."""
+        """Select each seed's run at a point."""
         arm_runs = self.complete_grid(condition, arm)
         for name, value in point.items():
             arm_runs = arm_runs[
@@ -252,7 +252,7 @@ class Runs:
         *pairs: tuple[str, str],
         number: Callable[[pd.DataFrame, pd.DataFrame], Any],
     ) -> pd.Series:
-        """Of each seed the median of a number of two arms over the learning rates that both have.
+        """Return each seed's median of a number of two arms over their common learning rates.
 
         Rates at which the second diverged count for nothing; one at which only the first did has
         the sign alone.
@@ -295,7 +295,7 @@ def curves_of(items: Iterable[Result], key: str) -> tuple[np.ndarray, np.ndarray
 
 
 def select_by_validation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of each seed the run with the best validation score, by seed: that of most `goodness`.
+    """Select each seed's run with the best validation score: that of most `goodness`.
 
     Of several, the seed chooses: with the first, an arm's points would decide which end of a
     plateau it takes, over all seeds alike. Seed s takes the run s mod n of n, in any arm.
@@ -309,7 +309,7 @@ def select_by_validation(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _chosen_by(reference: pd.DataFrame, arm_runs: pd.DataFrame) -> pd.DataFrame:
-    """Of each seed the run at the rate that it chooses in another arm."""
+    """Select each seed's run at the rate that it chooses in another arm."""
     chosen = arm_runs[arm_runs.lr == arm_runs.seed.map(reference.lr)].set_index("seed")
     unscored = chosen.index.isin(reference.index[reference.goodness == -math.inf])
     for name, worst in WORST.items():  # a seed without a choice has no number there

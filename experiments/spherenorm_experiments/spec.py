@@ -88,7 +88,7 @@ class Regime:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Spec:
-    """One run: two equal specs give the same numbers to the last bit on the same kind of machine.
+    """A request for a run: two equal specs give the same numbers to the last bit on the same kind of machine.
 
         Spec("digits", "sgdp", {"lr": 0.1, "momentum": 0.9}, epochs=13)
 
@@ -100,7 +100,7 @@ class Spec:
         hyper_parameters: the recipe's.
         options: the task's own (its dataclass fields).
         rest: recipe and hyper-parameters of the weights that `recipe` does not take: biases, gains,
-            the last layer (see `Task.hidden`). None if it takes all; a recipe on the sphere then
+            the last layer (see `Task.hidden_weight_names`). None if it takes all; a recipe on the sphere then
             has `EUCLIDEAN_REST`.
         seed: of three separate streams: initial weights, data order, noise in training
             (augmentation, dropout).
@@ -183,8 +183,8 @@ def run_name(spec: Spec, data: str) -> str:
 
 
 _ADAPTER = TypeAdapter(Spec)
-_FIELDS = {each.name for each in fields(Spec)}
-_OPTIONS = {each.name for each in fields(Regime)}
+_FIELDS = {option.name for option in fields(Spec)}
+_OPTIONS = {option.name for option in fields(Regime)}
 
 
 def format_validation_error(error: ValidationError) -> str:

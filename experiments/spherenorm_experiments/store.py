@@ -197,12 +197,12 @@ class Store:
         return [row for folder in self.folders() for row in self._rows_in(folder)]
 
     def find(self, names: Iterable[str]) -> dict[str, Row]:
-        """Of the runs of these names those that have ended and count."""
+        """Find the runs of these names that have ended and count."""
         rows = self._rows_of(set(names))
         return self._best((row.name, row) for row in rows if self.is_accepted(row.code))
 
     def newest(self, specs: Iterable[Spec]) -> dict[str, Row]:
-        """Of these specs those that have ended, by `spec_name`: the current row, else the newest.
+        """Find the newest run of each spec that has ended, by `spec_name`: the current row, else the newest.
 
         Their code and data need not be here. Of the rows of one task with its options those count
         that have the data of the newest.

@@ -23,7 +23,7 @@ from spherenorm_experiments.verdict import Claim, Decision, adjust_for_multiplic
 
 
 class Study:
-    """One table or figure.
+    """A table or figure with its runs and claims.
 
     The class docstring's first line is its title; the rest says what is done and why.
     """

@@ -275,7 +275,7 @@ class Task(_TaskBase):
         """
         return ()
 
-    def hidden(self, model: nn.Module) -> Sequence[str] | None:
+    def hidden_weight_names(self, model: nn.Module) -> Sequence[str] | None:
         """The names of the weights that take the run's recipe where others have `Spec.rest`.
 
         None for those that are scale-invariant channel by channel.

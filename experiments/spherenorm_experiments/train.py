@@ -166,7 +166,7 @@ def make_optimizer(
 ) -> RecipeOptimizer:
     """The optimizer of a run, with the task's groups and the run's others in one more.
 
-    With another recipe for the rest, the run's takes the weights that `Task.hidden` names, or those
+    With another recipe for the rest, the run's takes the weights that `Task.hidden_weight_names` names, or those
     that are scale-invariant channel by channel; on a sphere it takes these alone, and they start
     with norm 1.
 
@@ -175,14 +175,14 @@ def make_optimizer(
 
     Raises:
         ValueError: a weight in two of the task's groups, or one that is not the model's there or in
-            `Task.hidden`.
+            `Task.hidden_weight_names`.
     """
     bound, other_recipe = run.bound, run.rest
     sphere = None if other_recipe is None else sphere_of(bound.rule)
-    named = None if sphere is not None else task.hidden(model)
+    named = None if sphere is not None else task.hidden_weight_names(model)
     names = {id(weight): name for name, weight in model.named_parameters()}
     if unknown := sorted(set(named or ()) - set(names.values())):
-        raise ValueError(f"hidden names {unknown[0]!r}, which is no weight of the model")
+        raise ValueError(f"hidden_weight_names has {unknown[0]!r}, which is no weight of the model")
     chosen = (
         set(names.values()) if other_recipe is None else set(invariant if named is None else named)
     )

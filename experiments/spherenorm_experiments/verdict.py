@@ -221,7 +221,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @functools.lru_cache(maxsize=256)
 def _quantile(count: int, share: float = 1 - LEVEL / 2) -> float:
-    """Of Student's distribution with count - 1 degrees of freedom."""
+    """Return a quantile of Student's distribution with count - 1 degrees of freedom."""
     return float(stdtrit(count - 1, share))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("spherenorm", "theory", "benchmarks", "docs")
+FOLDERS = ("spherenorm", "theory", "experiments/spherenorm_experiments", "benchmarks", "docs")
 """Folders and files that are checked."""
 FILES = sorted(
     path

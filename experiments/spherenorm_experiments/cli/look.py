@@ -103,7 +103,7 @@ def show(
     run: Annotated[str, typer.Argument(help="The beginning of its name, or of the hash in it.")],
     out: Out = DEFAULT_OUT,
 ) -> None:
-    """One run as a JSON document: its state, its settings and its summary."""
+    """Print one run as a JSON document: its state, its settings and its summary."""
     store = existing_store(out)
     rows = {row.name: row for row in store.rows()}
     folders = {

@@ -191,7 +191,7 @@ def test_worlds_are_mirrored_with_grids_that_grow_ties_and_runs_that_diverged(wo
         assert up.grid_scores["hyper.lr"].tolist() == down.grid_scores["hyper.lr"].tolist()
         assert up.selected_runs.lr.tolist() == down.selected_runs.lr.tolist()
         assert up.selected_runs.test.tolist() == pytest.approx((-down.selected_runs.test).tolist())
-        for name in ("taken", "edges", "unscored", "notes", "edge_advice"):
+        for name in ("selected_points", "edges", "unscored", "notes", "edge_advice"):
             assert getattr(up, name) == getattr(down, name)
         assert up.best == down.best
     first, second = (study.decide_claims(runs) for study, runs in both)
