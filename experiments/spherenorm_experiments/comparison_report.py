@@ -93,7 +93,7 @@ class ArmResult:
 
     @property
     def all_hyper_parameters(self) -> Mapping[str, Any]:
-        """All hyper-parameters at the best point; without the defaults if the recipe is not here."""
+        """All hyper-parameters at the best point; no defaults if the recipe is not here."""
         defaults: Mapping[str, Any] = {}
         with suppress(Exception):  # a user's module may be gone, or raise anything
             defaults = load_recipe(self.arm.recipe).defaults

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from spherenorm_experiments.ranks import Ranks, die_with_parent
-from spherenorm_experiments.run import Run
+from spherenorm_experiments.run import Ranks, Run, die_with_parent
 from spherenorm_experiments.streams import generator, seed_everything, stream
 from spherenorm_experiments.task import Batch, Split, Task, are_tensors, length
 

@@ -41,15 +41,23 @@ import torch
 
 from spherenorm import __version__
 from spherenorm.support import describe_with_user_line
-from spherenorm_experiments.lookup import find_task, recipes_of
+from spherenorm_experiments.lookup import FOLDER, find_task, recipes_of
 from spherenorm_experiments.probes import find_probe
-from spherenorm_experiments.ranks import SINGLE_PROCESS, Ranks, die_with_parent, joined
-from spherenorm_experiments.run import DEFAULT_RUNNER, Job, Outcome, Run, Runner
+from spherenorm_experiments.run import (
+    DEFAULT_RUNNER,
+    SINGLE_PROCESS,
+    Job,
+    Outcome,
+    Ranks,
+    Run,
+    Runner,
+    die_with_parent,
+    joined,
+)
 from spherenorm_experiments.spec import Spec, run_name
 from spherenorm_experiments.store import Busy, Store, StoreError
 from spherenorm_experiments.streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.task import (
-    FOLDER,
     AnyTask,
     PureTask,
     Task,

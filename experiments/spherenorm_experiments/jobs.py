@@ -24,12 +24,11 @@ from typing import Any
 
 from spherenorm.support import unknown_name
 from spherenorm_experiments.execute import execute, execute_in_worker
-from spherenorm_experiments.lookup import require_extra
-from spherenorm_experiments.ranks import die_with_parent
-from spherenorm_experiments.run import DEFAULT_RUNNER, Job, Outcome, Run, Runner
+from spherenorm_experiments.lookup import FOLDER, require_extra
+from spherenorm_experiments.run import DEFAULT_RUNNER, Job, Outcome, Run, Runner, die_with_parent
 from spherenorm_experiments.spec import is_number
 from spherenorm_experiments.store import StoreError
-from spherenorm_experiments.task import FOLDER, Task
+from spherenorm_experiments.task import Task
 
 ROWS = 512
 """The most runs that train as one computation."""

@@ -88,7 +88,9 @@ class Regime:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Spec:
-    """A request for a run: two equal specs give the same numbers to the last bit on the same kind of machine.
+    """A request for a run.
+
+    Two equal specs give the same numbers to the last bit on the same kind of machine.
 
         Spec("digits", "sgdp", {"lr": 0.1, "momentum": 0.9}, epochs=13)
 
@@ -100,8 +102,8 @@ class Spec:
         hyper_parameters: the recipe's.
         options: the task's own (its dataclass fields).
         rest: recipe and hyper-parameters of the weights that `recipe` does not take: biases, gains,
-            the last layer (see `Task.hidden_weight_names`). None if it takes all; a recipe on the sphere then
-            has `EUCLIDEAN_REST`.
+            the last layer (see `Task.hidden_weight_names`). None if it takes all; a recipe on the
+            sphere then has `EUCLIDEAN_REST`.
         seed: of three separate streams: initial weights, data order, noise in training
             (augmentation, dropout).
         epochs: passes over the training data; steps for a pure task.

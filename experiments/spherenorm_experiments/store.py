@@ -202,7 +202,7 @@ class Store:
         return self._best((row.name, row) for row in rows if self.is_accepted(row.code))
 
     def newest(self, specs: Iterable[Spec]) -> dict[str, Row]:
-        """Find the newest run of each spec that has ended, by `spec_name`: the current row, else the newest.
+        """Find each spec's run that has ended, by `spec_name`: the current one, else the newest.
 
         Their code and data need not be here. Of the rows of one task with its options those count
         that have the data of the newest.

@@ -194,9 +194,6 @@ def splits_of(task: Task) -> Splits:
 AUDITED, FINGERPRINTED = 64, 16
 """Items of the audit's batch, and of a data set's fingerprint."""
 
-FOLDER = "SPHERENORM_DATA"
-"""The environment variable with the folder of all data sets. Processes that train inherit it."""
-
 
 @dataclass(frozen=True)
 class Budget:

@@ -23,8 +23,15 @@ from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.data import TrainingBatches, evaluation_batches
 from spherenorm_experiments.lookup import describe_source, require_extra
 from spherenorm_experiments.probes import MeasuredStep, Watched, is_finite, measure
-from spherenorm_experiments.ranks import SINGLE_PROCESS, Ranks, parallelize, synchronized
-from spherenorm_experiments.run import Job, Run, Runner
+from spherenorm_experiments.run import (
+    SINGLE_PROCESS,
+    Job,
+    Ranks,
+    Run,
+    Runner,
+    parallelize,
+    synchronized,
+)
 from spherenorm_experiments.spec import SCHEDULES, Spec, is_number
 from spherenorm_experiments.store import RunFolder, write_file
 from spherenorm_experiments.streams import seed_everything, stream
@@ -166,9 +173,9 @@ def make_optimizer(
 ) -> RecipeOptimizer:
     """The optimizer of a run, with the task's groups and the run's others in one more.
 
-    With another recipe for the rest, the run's takes the weights that `Task.hidden_weight_names` names, or those
-    that are scale-invariant channel by channel; on a sphere it takes these alone, and they start
-    with norm 1.
+    With another recipe for the rest, the run's takes the weights that `Task.hidden_weight_names`
+    names, or those that are scale-invariant channel by channel; on a sphere it takes these alone,
+    and they start with norm 1.
 
     Args:
         invariant: the weights that are scale-invariant channel by channel.

@@ -29,7 +29,7 @@ from spherenorm_experiments.cli.options import (
 from spherenorm_experiments.store import BULKY
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.layouts import Layout
+    from spherenorm_experiments.lookup import Layout
     from spherenorm_experiments.report import Section
 
 LISTED = 12
@@ -201,8 +201,7 @@ def results(
     ] = "store",
 ) -> None:
     """Write the results of stored runs in Markdown: an index, and a page for each study."""
-    from spherenorm_experiments.results import write_results
-    from spherenorm_experiments.rows import FILE, read_rows, write_rows
+    from spherenorm_experiments.results import FILE, read_rows, write_results, write_rows
 
     if source not in ("store", "rows"):
         raise unknown_name("source of results", source, ("store", "rows"))
@@ -276,7 +275,7 @@ def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bo
 
 def list_layouts() -> None:
     """The data sets, and the tree of files that each has on disk."""
-    from spherenorm_experiments.layouts import layouts
+    from spherenorm_experiments.lookup import layouts
 
     for name, layout in layouts().items():
         say(f"[bold]{name}[/bold] {layout.title} ({layout.source})")
@@ -290,7 +289,7 @@ def check(
     folder: Data = None,
 ) -> None:
     """Compare the files in DIR/NAME with the official layout."""
-    from spherenorm_experiments.layouts import data_folder, layouts, use_folder
+    from spherenorm_experiments.lookup import data_folder, layouts, use_folder
 
     if folder is not None:
         use_folder(folder)

@@ -62,7 +62,7 @@ def run(
     What has finished is not run again; what was interrupted goes on where it stood.
     """
     from spherenorm_experiments.comparison import find_study, study_classes
-    from spherenorm_experiments.layouts import use_folder
+    from spherenorm_experiments.lookup import use_folder
 
     chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
     if data is not None:

@@ -7,8 +7,7 @@ import torch
 from miniatures import WRITERS
 
 from spherenorm_experiments.comparison import find_study
-from spherenorm_experiments.layouts import FOLDER
-from spherenorm_experiments.lookup import find_task
+from spherenorm_experiments.lookup import FOLDER, find_task
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Runs
 from spherenorm_experiments.tables import to_markdown

@@ -241,7 +241,9 @@ def test_the_table_has_means_of_the_chosen_runs_and_paired_differences(ended):
     assert rows["plain: careful"]["minus its baseline"].is_known
     assert str(rows["plain: SGDP"]["paper accuracy"]) == "70.70"
     assert not any(
-        cell.is_known for column, cell in rows["plain: careful"].items() if column.startswith("paper")
+        cell.is_known
+        for column, cell in rows["plain: careful"].items()
+        if column.startswith("paper")
     )
     grown = [s["norm_last"] / s["norm_start"] for *_, s in _chosen(runs, "SGD")]
     assert norms["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))
