@@ -65,14 +65,14 @@ class Campaign:
                 return planned, results
             planned = more
 
-    def ask(self) -> list[Run]:
+    def save_request(self) -> list[Run]:
         """Note in the store what is asked for; what of it has not ended, each run once."""
-        missing = {run.name: run for study in self.studies for run in self.lacking(study)}
+        missing = {run.name: run for study in self.studies for run in self.missing_runs(study)}
         names = [name_of(study) for study in self.studies]
         Request(names, self.plan).save(self.resolver.store)
         return list(missing.values())
 
-    def lacking(self, study: Study) -> list[Run]:
+    def missing_runs(self, study: Study) -> list[Run]:
         """The runs of a study that have not ended."""
         planned, results = self.trials(study)
         ended = {item.name for item in results}
@@ -97,36 +97,47 @@ class Campaign:
         Returns:
             The ends of the jobs, by their names.
         """
-        found: dict[str, Outcome] = {}
-        tried: set[str] = set()
-        states: dict[str, str] = {}  # of the first run of each cast
+        outcomes_by_name: dict[str, Outcome] = {}
+        started: set[str] = set()
+        pioneer_states: dict[str, str] = {}  # of the first run of each cast
         # Each run once: one that is missing again although it has ended would be run for ever.
-        while missing := [run for run in self.ask() if run.name not in tried]:
-            tried.update(run.name for run in missing)
+        while missing := [run for run in self.save_request() if run.name not in started]:
+            started.update(run.name for run in missing)
             progress(len(missing), None, None)
-            casts = {run.name: _failure_group_key(run) for run in missing}
-            first = {
-                casts[run.name]: run for run in reversed(missing) if isinstance(run.task, Task)
+            groups = {run.name: _failure_group_key(run) for run in missing}
+            pioneers = {
+                groups[run.name]: run for run in reversed(missing) if isinstance(run.task, Task)
             }
-            first = {cast: run for cast, run in first.items() if cast not in states}
-            found |= self._run_round(jobs_of(list(first.values())), progress)
-            states |= {cast: found[run.name].state for cast, run in first.items()}
-            left = [run for run in missing if run.name not in found]
-            left = [run for run in left if states.get(casts[run.name]) != "failed"]
-            found |= self._run_round(jobs_of(left), progress)
-        return found
+            pioneers = {
+                group: run for group, run in pioneers.items() if group not in pioneer_states
+            }
+            outcomes_by_name |= self._run_round(jobs_of(list(pioneers.values())), progress)
+            pioneer_states |= {
+                group: outcomes_by_name[run.name].state for group, run in pioneers.items()
+            }
+            others = [run for run in missing if run.name not in outcomes_by_name]
+            others = [run for run in others if pioneer_states.get(groups[run.name]) != "failed"]
+            outcomes_by_name |= self._run_round(jobs_of(others), progress)
+        return outcomes_by_name
 
     def _run_round(self, jobs: Sequence[Job], progress: Progress) -> dict[str, Outcome]:
-        found: dict[str, Outcome] = {}
-        of, left, wait = {job.name: job for job in jobs}, list(jobs), 0.0
-        while left:
-            for outcome in outcomes(left, self.jobs, self.runner, self.backend, wait):
-                found[outcome.name] = outcome
+        outcomes_by_name: dict[str, Outcome] = {}
+        jobs_by_name, pending, wait = {job.name: job for job in jobs}, list(jobs), 0.0
+        while pending:
+            for outcome in outcomes(pending, self.jobs, self.runner, self.backend, wait):
+                outcomes_by_name[outcome.name] = outcome
                 if outcome.state != "busy":
-                    progress(0, of[outcome.name], outcome)
+                    progress(0, jobs_by_name[outcome.name], outcome)
             # Another process has these; wait for it, or take over if it died.
-            left, wait = [of[name] for name, each in found.items() if each.state == "busy"], -1.0
-        return found
+            pending, wait = (
+                [
+                    jobs_by_name[name]
+                    for name, outcome in outcomes_by_name.items()
+                    if outcome.state == "busy"
+                ],
+                -1.0,
+            )
+        return outcomes_by_name
 
     def _planned(self, study: Study, results: Runs) -> list[ResolvedTrial]:
         """The study's trials under the plan, given these results, with their runs resolved."""
@@ -150,15 +161,15 @@ def planned_trials(study: Study, plan: Plan, results: Runs) -> list[Trial]:
     """
     try:
         trials = study.trials(plan, results)
-        first = study.trials(plan, Runs()) if results.items else trials
+        first_round = study.trials(plan, Runs()) if results.items else trials
     except ValueError:
         raise
     except (Exception, SystemExit) as error:  # a user's study may raise anything
-        said = (
+        message = (
             f"study {name_of(study)!r} does not say what to run: {describe_with_user_line(error)}"
         )
-        raise StudyError(said) from error
-    return apply_plan(plan, trials, first)
+        raise StudyError(message) from error
+    return apply_plan(plan, trials, first_round)
 
 
 def _work(job: Job) -> float:
@@ -178,14 +189,14 @@ def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
         if row.index is None and "seconds" in row.about:
             pace = row.spec.epochs, row.about["seconds"] / row.spec.epochs
             measured.setdefault(_kind(row.spec), []).append(pace)
-    found = {}
+    seconds_by_job = {}
     for job in jobs_of(runs):
-        epochs, known = job.first.spec.epochs, measured.get(_kind(job.first.spec), ())
-        paces = [seconds for taken, seconds in known if 2 * taken >= epochs]
+        epochs, history = job.first.spec.epochs, measured.get(_kind(job.first.spec), ())
+        paces = [seconds for past_epochs, seconds in history if 2 * past_epochs >= epochs]
         share = 1.0 if isinstance(job.first.task, Task) else PURE_SHARE
         guessed = _work(job) * SECONDS_PER_STEP * share
-        found[job.name] = epochs * statistics.median(paces) if paces else guessed
-    return found
+        seconds_by_job[job.name] = epochs * statistics.median(paces) if paces else guessed
+    return seconds_by_job
 
 
 def _kind(spec: Spec) -> str:

@@ -136,7 +136,7 @@ class Row:
         code: hashes of the release and the user's own files, in the store; several if it was
             resumed after an edit, under `--accept-code`.
         about: the versions, the hardware and the executor of its steps, and the seconds it took.
-        written: when, in seconds since 1970.
+        written_at: when, in seconds since 1970.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Row:
     index: int | None = None
     code: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
-    written: float = 0.0
+    written_at: float = 0.0
 
     @property
     def data(self) -> str:
@@ -158,7 +158,7 @@ class Row:
         """The arrays that its task has kept."""
         if self.index is None:
             return {}
-        arrays = _arrays(self.folder.path / "arrays.npz", self.written)
+        arrays = _arrays(self.folder.path / "arrays.npz", self.written_at)
         return {name: x[self.index] for name, x in arrays.items()}
 
     def records(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -197,12 +197,12 @@ class Store:
         return [row for folder in self.folders() for row in self._rows_in(folder)]
 
     def find(self, names: Iterable[str]) -> dict[str, Row]:
-        """Of the runs of these names those that have ended and count."""
+        """Find the runs of these names that have ended and count."""
         rows = self._rows_of(set(names))
         return self._best((row.name, row) for row in rows if self.is_accepted(row.code))
 
     def newest(self, specs: Iterable[Spec]) -> dict[str, Row]:
-        """Of these specs those that have ended, by `spec_name`: the current row, else the newest.
+        """Find each spec's run that has ended, by `spec_name`: the current one, else the newest.
 
         Their code and data need not be here. Of the rows of one task with its options those count
         that have the data of the newest.
@@ -211,9 +211,9 @@ class Store:
         names = [path.name for path in (self.root / "runs").glob("*")]
         names += [row.name for row in self._batched()]
         rows = self._rows_of({name for name in names if name.rpartition("-")[0] in wanted})
-        data = {_task(row): row.data for row in sorted(rows, key=lambda row: row.written)}
-        kept = [row for row in rows if row.data == data[_task(row)]]
-        return self._best((row.name.rpartition("-")[0], row) for row in kept)
+        data = {_task(row): row.data for row in sorted(rows, key=lambda row: row.written_at)}
+        rows_of_newest_data = [row for row in rows if row.data == data[_task(row)]]
+        return self._best((row.name.rpartition("-")[0], row) for row in rows_of_newest_data)
 
     def is_accepted(self, code: Sequence[str]) -> bool:
         """True for code that is here, or for any if it is accepted."""
@@ -250,8 +250,8 @@ class Store:
 
     def _rows_of(self, names: Set[str]) -> list[Row]:
         """The rows of runs of these names."""
-        alone = [row for name in names for row in self._rows_in(self.folder(name))]
-        return alone + [row for row in self._batched() if row.name in names]
+        rows = [row for name in names for row in self._rows_in(self.folder(name))]
+        return rows + [row for row in self._batched() if row.name in names]
 
     def _batched(self) -> list[Row]:
         """The rows of runs that have trained with others."""
@@ -260,8 +260,8 @@ class Store:
 
     def _best(self, named: Iterable[tuple[str, Row]]) -> dict[str, Row]:
         """The row of each name: one of current code, else the newest."""
-        rank = [((self.is_current(row.code), row.written), name, row) for name, row in named]
-        return {name: row for _, name, row in sorted(rank, key=lambda each: each[0])}
+        rank = [((self.is_current(row.code), row.written_at), name, row) for name, row in named]
+        return {name: row for _, name, row in sorted(rank, key=lambda candidate: candidate[0])}
 
     def _rows_in(self, folder: RunFolder) -> list[Row]:
         """The rows of a folder, read again only if its file is another one."""
@@ -305,7 +305,7 @@ class RunFolder:
         finally:
             lock.release()
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True if a living process holds the run, or if that cannot be found out here."""
         try:
             with self.lock():
@@ -324,27 +324,27 @@ class RunFolder:
     def state(self) -> str:
         """The state in its status; a process that no longer lives was killed."""
         state: str = self.status().get("state", "never started")
-        return "killed" if state == "running" and not self.held() else state
+        return "killed" if state == "running" and not self.is_held() else state
 
     def progress(self) -> dict[str, Any] | None:
         """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""
-        found: dict[str, Any] | None = read_json(self.path / "progress.json")
-        return found
+        content: dict[str, Any] | None = read_json(self.path / "progress.json")
+        return content
 
     def rows(self) -> list[Row]:
         """The rows of the runs, once they have ended."""
         content = read_json(self.path / "rows.json")
         if content is None:
             return []
-        alone, found = self.path.parent.name == "runs", []
+        is_single, rows = self.path.parent.name == "runs", []
         try:
             common = tuple(content["code"]), content["about"], content["written"]
             for index, row in enumerate(content["rows"]):
-                spec, place = Spec.from_json(row["spec"]), None if alone else index
-                found.append(Row(row["name"], spec, row["summary"], self, place, *common))
+                spec, place = Spec.from_json(row["spec"]), None if is_single else index
+                rows.append(Row(row["name"], spec, row["summary"], self, place, *common))
         except (KeyError, TypeError, ValueError) as error:  # of a version that had other fields
             _warn(self.path / "rows.json", str(error))
-        return found
+        return rows
 
     def summary(self) -> Mapping[str, Any] | None:
         """The numbers of a run that trained alone; None before it has ended."""
@@ -403,8 +403,8 @@ class RunFolder:
         import torch
 
         path = self.path / "checkpoint.pt"
-        known = path.exists()
-        return torch.load(path, weights_only=True, map_location="cpu") if known else None
+        exists = path.exists()
+        return torch.load(path, weights_only=True, map_location="cpu") if exists else None
 
     def delete_leftovers(self) -> None:
         """Delete what a process that was killed left half written; only who holds a run may."""
@@ -457,7 +457,7 @@ def _as_store_error(path: Path) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=64)
-def _arrays(path: Path, written: float) -> dict[str, np.ndarray]:
+def _arrays(path: Path, written_at: float) -> dict[str, np.ndarray]:
     """The arrays of a batch; of a file that was written anew, those of the new one."""
     import numpy as np
 

@@ -80,14 +80,14 @@ RELATION = re.compile(r"([<>=]) (\S+)(?: ± (\S+))?")
 
 def mean(values: Iterable[float]) -> float:
     """The mean; nan of no values."""
-    known = list(values)
-    return float(np.mean(known)) if known else math.nan
+    sample = list(values)
+    return float(np.mean(sample)) if sample else math.nan
 
 
 def deviation(values: Iterable[float]) -> float:
     """The standard deviation of a sample; nan of fewer than two values."""
-    known = list(values)
-    return float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+    sample = list(values)
+    return float(np.std(sample, ddof=1)) if len(sample) > 1 else math.nan
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -113,14 +113,14 @@ def t_test(values: Sequence[float], bound: float) -> float:
 
     Values without any spread have no t: of them the sign test decides.
     """
-    known = np.asarray(values, dtype=float)
-    off = abs(mean(known) - bound)
-    if off < ROUNDING or len(known) < 2:
+    sample = np.asarray(values, dtype=float)
+    off = abs(mean(sample) - bound)
+    if off < ROUNDING or len(sample) < 2:
         return 1.0
-    if np.ptp(known) < ROUNDING * max(1.0, float(np.abs(known).max())):
-        return sign_test(len(known), 0)
-    error = deviation(known) / math.sqrt(len(known))
-    return float(2 * stdtr(len(known) - 1, -off / error))
+    if np.ptp(sample) < ROUNDING * max(1.0, float(np.abs(sample).max())):
+        return sign_test(len(sample), 0)
+    error = deviation(sample) / math.sqrt(len(sample))
+    return float(2 * stdtr(len(sample) - 1, -off / error))
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -155,10 +155,10 @@ class Region:
 
     def signs(self, values: Iterable[float]) -> tuple[int, int]:
         """The counts of values inside and outside; on an end they are neither."""
-        known = list(values)
-        ties = sum(any(abs(value - end) <= ROUNDING for end in self.ends) for value in known)
-        wins = sum(map(self.holds, known))
-        return wins, len(known) - wins - ties
+        sample = list(values)
+        ties = sum(any(abs(value - end) <= ROUNDING for end in self.ends) for value in sample)
+        wins = sum(map(self.holds, sample))
+        return wins, len(sample) - wins - ties
 
     def p_value(self, values: Sequence[float]) -> float:
         """The level at which the values decide if their mean is inside or outside.
@@ -221,7 +221,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @functools.lru_cache(maxsize=256)
 def _quantile(count: int, share: float = 1 - LEVEL / 2) -> float:
-    """Of Student's distribution with count - 1 degrees of freedom."""
+    """Return a quantile of Student's distribution with count - 1 degrees of freedom."""
     return float(stdtrit(count - 1, share))
 
 
@@ -278,7 +278,7 @@ class Statement:
         return f"{self.place}: {self.words}" if self.quotation else self.place
 
 
-OURS = Statement("ours", "ours")
+BEYOND_PAPER = Statement("ours", "ours")
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class Claim:
     relation: str
     statistic: Callable[[Runs], pd.Series | float | None]
     text: str = ""
-    cites: Statement = OURS
+    cites: Statement = BEYOND_PAPER
     ratio: bool = False
     decision_margin: float | None = None
     equivalence_margin: float | None = None
@@ -340,8 +340,8 @@ class Claim:
     def __post_init__(self) -> None:
         if self.name != slug(self.name) or not self.name:
             raise ValueError(f"name must be like 'norm-growth.sgdp', got {self.name!r}")
-        found = RELATION.fullmatch(self.relation)
-        if found is None or (found[1] == "=") != (found[3] is not None):
+        match = RELATION.fullmatch(self.relation)
+        if match is None or (match[1] == "=") != (match[3] is not None):
             right = "'> 0', '< 0.5' or '= 1 ± 0.05'"
             raise ValueError(f"{self.name}: relation must be like {right}, got {self.relation!r}")
         if not self.text:
@@ -411,7 +411,7 @@ class Decision:
 
     claim: Claim
     numbers: Sequence[Cell] = ()
-    ours: str = "no results"
+    number_text: str = "no results"
     seeds: int = 0
     detail: str = ""
     supported: bool = False
@@ -433,7 +433,7 @@ class Decision:
         return Verdict.NOT_TESTED if self.p is None else Verdict.INCONCLUSIVE
 
     @property
-    def comparison_word(self) -> str:
+    def verdict_word(self) -> str:
         """The verdict on the claim that an optimizer scores better, as a reader says it."""
         words = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}
         return words.get(self.verdict, str(self.verdict))
@@ -484,7 +484,7 @@ class Decision:
             "place": claim.cites.place,
             "quotation": claim.cites.words if claim.cites.quotation else "",
             "verdict": str(self.verdict),
-            "ours": self.ours,
+            "ours": self.number_text,
             "numbers": [cell.to_json() for cell in self.numbers],
             "paper": str(claim.paper),
             "paper_value": claim.paper.to_json()["value"]
@@ -542,7 +542,9 @@ def adjust_for_multiplicity(decisions: Sequence[Decision]) -> list[Decision]:
         if names.count(name) > 1:
             raise ValueError(f"two claims have the name {name!r}")
     adjusted = list(decisions)
-    family = [i for i, each in enumerate(decisions) if each.p is not None and each.seeds > 0]
+    family = [
+        i for i, decision in enumerate(decisions) if decision.p is not None and decision.seeds > 0
+    ]
     for i, p in zip(family, holm([decisions[i].p or 0.0 for i in family]), strict=True):
         equivalent = decisions[i].p_equivalent
         if equivalent is not None:
@@ -581,12 +583,12 @@ def estimate(
         limits: of what the number may be; the interval is cut there.
     """
     sized = _sized(values, scale, ratio)
-    known = sized.tolist()
-    low, high = np.clip([_outer(end, scale, ratio) for end in interval(known)], *limits).tolist()
-    lost = int((~np.isfinite(values.to_numpy())).sum())
+    sample = sized.tolist()
+    low, high = np.clip([_outer(end, scale, ratio) for end in interval(sample)], *limits).tolist()
+    n_diverged = int((~np.isfinite(values.to_numpy())).sum())
     return Cell(
-        _outer(mean(known), scale, ratio), form,
-        interval=None if math.isnan(low) else (low, high), n=len(known), diverged=lost,
+        _outer(mean(sample), scale, ratio), form,
+        interval=None if math.isnan(low) else (low, high), n=len(sample), diverged=n_diverged,
         prefix="×" if ratio else "", unit=unit,
     )  # fmt: skip
 
@@ -620,17 +622,19 @@ def _decide_without_randomness(decision: Decision, value: float) -> Decision:
     claim, margin = decision.claim, decision.claim.decision_margin or 0.0
     number = Cell(value, claim.format, unit=claim.unit, missing="nan")
     if claim.sign == "=":
-        near = claim.region.low <= value <= claim.region.high
+        is_near = claim.region.low <= value <= claim.region.high
         allowed = f"{100 * (value / claim.bound - 1):+.1f} %, allowed {claim.relation[2:]}"
-        ours = f"{number} ({allowed})"
-        return replace(decision, numbers=[number], ours=ours, supported=near, p=0.0)
+        number_text = f"{number} ({allowed})"
+        return replace(
+            decision, numbers=[number], number_text=number_text, supported=is_near, p=0.0
+        )
     if not margin > 0:
         lack = "a number without randomness needs a positive decision_margin"
         raise ValueError(f"{claim.name}: {lack}, got {claim.decision_margin!r}")
     beyond = (value - claim.bound) * (1 if claim.sign == ">" else -1)
     detail = joined(decision.detail, f"decided at {margin:g} beyond {claim.bound:g}")
     return replace(
-        decision, numbers=[number], ours=str(number), detail=detail, supported=beyond > 0,
+        decision, numbers=[number], number_text=str(number), detail=detail, supported=beyond > 0,
         p=0.0 if abs(beyond) >= margin else 1.0,
     )  # fmt: skip
 
@@ -650,40 +654,40 @@ def _test_series(
     number = estimate(
         series, scale, ratio=claim.ratio, limits=claim.limits, form=form, unit=claim.unit
     )
-    values, known = _in_scale(series, scale), _sized(series, scale, claim.ratio).tolist()
+    values, sample = _in_scale(series, scale), _sized(series, scale, claim.ratio).tolist()
     region = claim.region.map(inner)
-    lost = len(known) < len(values)
-    if lost or any(value * scale in claim.limits for value in values):  # a sign, and no size
+    n_diverged = len(sample) < len(values)
+    if n_diverged or any(value * scale in claim.limits for value in values):  # a sign, and no size
         wins, losses = claim.region.map(lambda end: end / scale).signs(values)
         supported, p = wins > losses, sign_test(wins, losses)
     else:
-        supported, p = region.holds(mean(known)), region.p_value(known)
-        if claim.deterministic and np.ptp(known) < ROUNDING and any(region.signs(known)):
+        supported, p = region.holds(mean(sample)), region.p_value(sample)
+        if claim.deterministic and np.ptp(sample) < ROUNDING and any(region.signs(sample)):
             p = 0.0
     p_equivalent = None
-    if claim.tested_margin is not None and not lost:
+    if claim.tested_margin is not None and not n_diverged:
         around = claim.around(claim.tested_margin).map(inner)
-        p_equivalent = around.p_value(known) if around.holds(mean(known)) else None
-    least = PERFORMANCE_SEEDS if claim.is_performance else LEAST_SEEDS
-    few = f"{len(values)} seeds; a verdict needs {least}" if len(values) < least else ""
-    has_one_scale = not claim.ratio and len(known) > 1
+        p_equivalent = around.p_value(sample) if around.holds(mean(sample)) else None
+    min_seeds = PERFORMANCE_SEEDS if claim.is_performance else LEAST_SEEDS
+    few = f"{len(values)} seeds; a verdict needs {min_seeds}" if len(values) < min_seeds else ""
+    has_one_scale = not claim.ratio and len(sample) > 1
     return replace(
         decision,
         numbers=[number],
-        ours=str(number),
+        number_text=str(number),
         seeds=len(values),
-        detail=joined(decision.detail, few, _raised(len(values), seed_counts, least)),
-        detectable=scale * detectable(deviation(known), len(known)) if has_one_scale else None,
+        detail=joined(decision.detail, few, _raised(len(values), seed_counts, min_seeds)),
+        detectable=scale * detectable(deviation(sample), len(sample)) if has_one_scale else None,
         supported=supported,
         p=None if few else p,
         p_equivalent=None if few else p_equivalent,
     )
 
 
-def _raised(count: int, seed_counts: Sequence[int], least: int) -> str:
+def _raised(count: int, seed_counts: Sequence[int], min_seeds: int) -> str:
     """Say how the number of seeds grew, if a verdict was possible before."""
     counts = sorted({min(number, count) for number in seed_counts})
-    counts = [count for count in counts if count >= least]
+    counts = [count for count in counts if count >= min_seeds]
     if len(counts) < 2:
         return ""
     return f"n was raised from {' to '.join(map(str, counts))}; p is not adjusted for it"
@@ -697,12 +701,23 @@ def claims_table(decisions: Sequence[Decision]) -> Table:
     )
     rows = [
         (
-            *(each.claim.name, each.claim.text, each.kind, str(each.claim.cites), each.verdict),
-            Cell(each.shown_p, ".2g", missing=""),
-            each.numbers[0] if each.numbers else "",
-            *(each.ours, each.claim.paper, Cell(each.seeds, "d"), each.evidence),
+            *(
+                decision.claim.name,
+                decision.claim.text,
+                decision.kind,
+                str(decision.claim.cites),
+                decision.verdict,
+            ),
+            Cell(decision.shown_p, ".2g", missing=""),
+            decision.numbers[0] if decision.numbers else "",
+            *(
+                decision.number_text,
+                decision.claim.paper,
+                Cell(decision.seeds, "d"),
+                decision.evidence,
+            ),
         )
-        for each in decisions
+        for decision in decisions
     ]
     return Table("Claims", columns, rows)
 

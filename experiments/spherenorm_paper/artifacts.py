@@ -65,7 +65,7 @@ def _paper_networks(study: Study) -> str:
         if condition.real is not None:
             options = condition.real.options
             network = f"{options.get('network', condition.task)}, {options.get('data_set', '')}"
-            named.append(condition.theirs or network)
+            named.append(condition.paper_setup or network)
     return "; ".join(dict.fromkeys(named))
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, score_claim
 from spherenorm_experiments.report import Section
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, column, paper
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, format_cells, paper_columns
 from spherenorm_experiments.verdict import (
     LEVEL,
     PERFORMANCE_SEEDS,
@@ -53,7 +53,7 @@ class Line(NamedTuple):
     @property
     def verdict(self) -> str:
         """The verdict on the claim that the second of the pair scores better."""
-        return self.decision.comparison_word
+        return self.decision.verdict_word
 
     @property
     def scores(self) -> list[pd.Series]:
@@ -81,14 +81,14 @@ class Line(NamedTuple):
         return (
             f"{condition.benchmark}: {condition.label} ({self.section.label})",
             f"{base} → {projected}",
-            *column(self.scores, ".4g"),
-            self.decision.ours,
+            *format_cells(self.scores, ".4g"),
+            self.decision.number_text,
             Cell(self.decision.detectable, ".2g", missing=""),
             self.verdict,
             " → ".join(
                 str(paper_scores[name]) for name in (base, projected) if name in paper_scores
             ),
-            condition.gap(projected, base),
+            condition.paper_difference(projected, base),
         )
 
 
@@ -121,7 +121,7 @@ def thirteen_table(sections: Sequence[Section]) -> Table | None:
         benchmark_rows = [line.row for line in lines if line.condition.benchmark == name]
         rows += benchmark_rows or [(f"{name}: not run", *("",) * 8)]
     columns: list[Heading] = ["benchmark", "optimizers", "baseline", "projected", "difference"]
-    columns += ["detectable", "verdict", *paper("scores", "difference")]
+    columns += ["detectable", "verdict", *paper_columns("scores", "difference")]
     verdicts = [line.verdict for line in lines]
     listed = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
     gains = mean_gains(sections_shown)

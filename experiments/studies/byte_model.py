@@ -127,7 +127,7 @@ class ByteModel(Task):
     def model(self) -> nn.Module:
         return ByteTransformer(self.width)
 
-    def hidden(self, model: nn.Module) -> Sequence[str]:
+    def hidden_weight_names(self, model: nn.Module) -> Sequence[str]:
         return [name for name, _ in model.named_parameters() if name.startswith("blocks.")]
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

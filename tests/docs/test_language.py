@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     *("spherenorm", "theory", "benchmarks", "docs"),
-    *("experiments/spherenorm_paper", "experiments/studies"),
+    *(f"experiments/{name}" for name in ("spherenorm_experiments", "spherenorm_paper", "studies")),
 )
 """Folders and files that are checked."""
 FILES = sorted(

@@ -152,7 +152,7 @@ def _done(folder):
 def _until_free(folder):
     """Wait for what a killed launcher has started: it must end by itself."""
     deadline = time.monotonic() + PATIENCE
-    while folder.held():
+    while folder.is_held():
         assert time.monotonic() < deadline, "a process outlives its launcher"
         time.sleep(0.02)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from spherenorm_experiments.execute import execute_spec
-from spherenorm_experiments.ranks import joined
+from spherenorm_experiments.run import joined
 from spherenorm_experiments.train import _Loop
 
 WORLD = 2

@@ -13,7 +13,7 @@ import pandas as pd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.runs import RecordedNumber, Result, Runs
 from spherenorm_experiments.tables import parse_table
-from spherenorm_experiments.verdict import OURS, Claim, slug
+from spherenorm_experiments.verdict import BEYOND_PAPER, Claim, slug
 from spherenorm_paper.shared.claims import gain, of_metric, projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
@@ -57,7 +57,8 @@ def _condition(
            for r in ROWS if r["row"] == label}  # fmt: skip
     return Condition(
         label, "adversarial", embedded, Setup({**WIDE, **real}, fields=FIELDS),
-        tiers={"smoke": Setup({"stem": 4})}, theirs=f"WRN-34-10, {paper_network}", paper=accuracies,
+        tiers={"smoke": Setup({"stem": 4})}, paper_setup=f"WRN-34-10, {paper_network}",
+        paper=accuracies,
         benchmark="CIFAR-10 attacked", cites=says("f4.table"), spread=spread, **more,
     )  # fmt: skip
 
@@ -113,7 +114,7 @@ F4 = Comparison(
     claims=[
         *projection(CONDITIONS, PAIR),
         *(
-            replace(of_metric(condition, metric, *PAIR), cites=OURS)  # other columns of the table
+            replace(of_metric(condition, metric, *PAIR), cites=BEYOND_PAPER)  # of other columns
             for metric in ("clean accuracy", "harder attacked accuracy")
             for condition in CONDITIONS
             if metric in condition.paper

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.layouts import Layout
-from spherenorm_experiments.lookup import require_extra
+from spherenorm_experiments.lookup import Layout, require_extra
 from spherenorm_experiments.task import Splits
 from spherenorm_paper.shared.facts import layout
 from spherenorm_paper.shared.items import Items

@@ -81,7 +81,7 @@ CONDITIONS = [
             fields={"epochs": int(row["epochs"].value), "batch_size": 16},
         ),
         tiers={"smoke": Setup({"width": 2})},
-        theirs=f"Harmonic CNN, {row['benchmark']}",
+        paper_setup=f"Harmonic CNN, {row['benchmark']}",
         benchmark=row["benchmark"],
         paper={
             line["metric"]: {name: line[name] for name in (MIXTURE, "AdamW", "AdamP")}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.layouts import data_folder
+from spherenorm_experiments.lookup import data_folder
 from spherenorm_experiments.streams import preserved_randomness, seed_everything
 from spherenorm_experiments.task import Batch, Budget, Collected, Splits, Statistic, Task
 from spherenorm_paper.detection import centernet, ssd

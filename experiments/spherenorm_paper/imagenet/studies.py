@@ -9,7 +9,7 @@ import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup, score_claim
 from spherenorm_experiments.runs import Runs
-from spherenorm_experiments.tables import gap, parse_table
+from spherenorm_experiments.tables import parse_table, subtract_printed
 from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
@@ -88,7 +88,7 @@ def _t2_condition(row: Row) -> Condition:
         Setup({"network": row["network"], **embedded}, {"warmup": 1.0}),
         on_imagenet(row["network"], options=paper, **_select_integers(row, "epochs", "batch_size")),
         tiers=_in_small_tier(9 if row["row"] == "ResNet-18" else None),
-        theirs=f"{row['row']}, ImageNet", benchmark="ImageNet",
+        paper_setup=f"{row['row']}, ImageNet", benchmark="ImageNet",
         paper={"accuracy": {arm.name: row[arm.name] for arm in T2_ARMS}},
     )  # fmt: skip
 
@@ -144,7 +144,7 @@ def _d2_condition(row: Row) -> Condition:
         on_imagenet(row["network"], options={**TECHNIQUES, "averaged": 0.9999},
                     regime={"warmup": 5.0}, epochs=400, batch_size=512),
         tiers=_in_small_tier(_select_integers(row, "epochs")["epochs"] if row["epochs"] else None),
-        theirs=f"{row['row']}, ImageNet",
+        paper_setup=f"{row['row']}, ImageNet",
         paper={
             "accuracy": {name: row[name] for name in ("baseline", "AdamP")},
             "accuracy, by the network's authors": {"baseline": row["paper"]},
@@ -188,7 +188,7 @@ def _d3_condition(row: Row) -> Condition:
         on_imagenet("resnet50", regime={"micro_batches": numbers["large parts"]}, epochs=100,
                     batch_size=numbers["batch_size"]),
         tiers={"smoke": Setup(fields={"batch_size": 256})},
-        theirs=row["theirs"],
+        paper_setup=row["theirs"],
         paper={"accuracy": {name: row[name] for name in ("AdamW", "AdamP")}},
     )  # fmt: skip
 
@@ -218,7 +218,10 @@ SMALL, *_, LARGE = D3_ROWS
     cites=says("d3.greater"),
     text="AdamP's gain in accuracy is larger at batch 288 than at batch 32, which stands for the "
     "regular one",
-    paper=gap(gap(LARGE["AdamP"], LARGE["AdamW"]), gap(SMALL["AdamP"], SMALL["AdamW"])),
+    paper=subtract_printed(
+        subtract_printed(LARGE["AdamP"], LARGE["AdamW"]),
+        subtract_printed(SMALL["AdamP"], SMALL["AdamW"]),
+    ),
 )  # fmt: skip
 def _grows(runs: Runs) -> pd.Series:
     small, large = (
@@ -231,7 +234,7 @@ def _grows(runs: Runs) -> pd.Series:
 @D3.claim(
     "adamw-falls", "> 0", unit="pp", is_performance=True, cites=says("d3.decrease"),
     text="AdamW's accuracy falls from batch 32 to batch 288",
-    paper=gap(SMALL["AdamW"], LARGE["AdamW"]),
+    paper=subtract_printed(SMALL["AdamW"], LARGE["AdamW"]),
 )  # fmt: skip
 def _falls(runs: Runs) -> pd.Series:
     return runs.selected("batch 32", "AdamW").test - runs.selected("batch 288", "AdamW").test

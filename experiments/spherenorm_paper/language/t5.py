@@ -9,8 +9,8 @@ import pandas as pd
 from spherenorm_experiments.comparison import Arm, Comparison, Condition, Setup
 from spherenorm_experiments.comparison_report import invariant_share
 from spherenorm_experiments.runs import Runs, number
-from spherenorm_experiments.tables import gap, negative, parse_table
-from spherenorm_experiments.verdict import OURS
+from spherenorm_experiments.tables import negative, parse_table, subtract_printed
+from spherenorm_experiments.verdict import BEYOND_PAPER
 from spherenorm_paper.shared.claims import projection
 from spherenorm_paper.shared.detection import DETECTED
 from spherenorm_paper.shared.facts import departures
@@ -34,7 +34,7 @@ FULL = {
 SMOKE = {"layers": 1, "width": 16, "inner": 16, "segment": 24, "memory": 8}
 """Options of the smoke tier: its text is as long as that of the small one."""
 
-MARGIN = float(gap(PLAIN["AdamW"], PLAIN["AdamP"]).value or 0)
+MARGIN = float(subtract_printed(PLAIN["AdamW"], PLAIN["AdamP"]).value or 0)
 """The margin of equivalent perplexities: the difference that the paper calls none."""
 
 CONDITIONS = [
@@ -48,13 +48,13 @@ CONDITIONS = [
             fields={"epochs": 17, "batch_size": 60},
         ),
         tiers={"smoke": Setup(SMOKE)},
-        theirs=f"{row['theirs']}, WikiText-103",
+        paper_setup=f"{row['theirs']}, WikiText-103",
         benchmark="WikiText-103",
         paper={
             "minus perplexity": {name: negative(row[name]) for name in NAMES},
             "perplexity": {name: row[name] for name in NAMES},
         },
-        cites=OURS if row["cites"] == "ours" else says(row["cites"]),
+        cites=BEYOND_PAPER if row["cites"] == "ours" else says(row["cites"]),
         unit="perplexity",
         margin=MARGIN,
         spread=float(row["spread"].value),
@@ -110,7 +110,7 @@ def _as_adamw(runs: Runs) -> pd.Series:
 
 
 @T5.claim("adamw.normalization-harms", "> 0", unit="perplexity", equivalence_margin=MARGIN,
-          is_performance=True, paper=gap(NORMALIZED["AdamW"], PLAIN["AdamW"]),
+          is_performance=True, paper=subtract_printed(NORMALIZED["AdamW"], PLAIN["AdamW"]),
           cites=says("t5.harms"))  # fmt: skip
 def _harms(runs: Runs) -> pd.Series:
     """AdamW scores higher without weight normalization than with it."""
@@ -118,7 +118,7 @@ def _harms(runs: Runs) -> pd.Series:
 
 
 @T5.claim("adamp.normalization-helps", "> 0", unit="perplexity", equivalence_margin=MARGIN,
-          is_performance=True, paper=gap(PLAIN["AdamW"], NORMALIZED["AdamP"]),
+          is_performance=True, paper=subtract_printed(PLAIN["AdamW"], NORMALIZED["AdamP"]),
           cites=says("t5.beats"))  # fmt: skip
 def _helps(runs: Runs) -> pd.Series:
     """AdamP with weight normalization scores higher than AdamW without."""

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from spherenorm_experiments.comparison import Condition
-from spherenorm_experiments.runs import RecordedNumber, Result, Runs, across, number
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper, parse_table
+from spherenorm_experiments.runs import RecordedNumber, Result, Runs, align_seeds, number
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper_columns, parse_table
 from spherenorm_experiments.verdict import Claim, slug
 from spherenorm_paper.norms import grid
 from spherenorm_paper.norms.grid import claim, points
@@ -92,7 +92,7 @@ COSINES = {
 
 def _at(runs: Runs, network: str, delta: float) -> pd.DataFrame:
     """The runs at a threshold, at the rate that a seed chooses at 0.1."""
-    return runs.selected(network, _name(delta), by=_name(USUAL))
+    return runs.selected(network, _name(delta), rate_chosen_by=_name(USUAL))
 
 
 def _ends(runs: Runs, network: str) -> dict[str, tuple[float, float]]:
@@ -118,7 +118,7 @@ def _detects(
     key, direction = partial(_right, kind=kind), "more" if relation[0] == ">" else "less"
 
     def least_share(runs: Runs) -> pd.Series:
-        return across(number(_at(runs, network, d), key, worst) for d in deltas).min(axis=1)
+        return align_seeds(number(_at(runs, network, d), key, worst) for d in deltas).min(axis=1)
 
     return claim(
         name, relation, least_share,
@@ -200,7 +200,11 @@ def _condition(network: str) -> Condition:
     paper_scores = {heading: {_name(delta): row[name] for delta, row in ROWS.items()}
               for heading, name in headings.items()}  # fmt: skip
     return Condition(
-        network, "network", real=grid.RESNET18, theirs="ResNet-18, ImageNet", paper=paper_scores
+        network,
+        "network",
+        real=grid.RESNET18,
+        paper_setup="ResNet-18, ImageNet",
+        paper=paper_scores,
     )
 
 
@@ -216,7 +220,7 @@ class TableC1(grid.Grid):
         paper_cells = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
         rows += [("the paper's ResNet-18", "", "", *paper_cells)] if rows else []
         headings: list[Heading] = ["network", "scale-variant", "scale-invariant"]
-        headings += paper("variant", "invariant")
+        headings += paper_columns("variant", "invariant")
         note = (
             "|cos(w, g)| at the end of training: of a whole variant weight, of an invariant's rows."
         )

@@ -15,11 +15,11 @@ from spherenorm_experiments.tables import (
     Cell,
     Row,
     Table,
-    gap,
     mean_of,
-    paper,
+    paper_columns,
     parse_cells,
     parse_table,
+    subtract_printed,
 )
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.norms import grid
@@ -89,7 +89,7 @@ def _of_row(row: dict[str, Any]) -> str:
 
 
 def _minus(a: Cell, b: Cell) -> str:
-    return f"{a} - {b} = {gap(a, b)}"
+    return f"{a} - {b} = {subtract_printed(a, b)}"
 
 
 def _claims(name: str) -> list[Claim]:
@@ -113,11 +113,11 @@ def _claims(name: str) -> list[Claim]:
     return [
         higher(f"{start}.regularization", lambda runs: at(runs) - at(runs, alpha=0.1),
                f"{name}: the regularization lowers the score at the recommended rate", "g.alpha",
-               paper=gap(clipped, regularized)),
+               paper=subtract_printed(clipped, regularized)),
         points(f"{start}.clipping", "= 0 ± 1",
                lambda runs: at(runs, alpha=0.1) - at(runs, alpha=0.1, clip=False),
                f"{name}: the clipping has no effect on the score, within 1 pp, at the recommended "
-               "rate", "g.nu", paper=gap(regularized, free)),
+               "rate", "g.nu", paper=subtract_printed(regularized, free)),
         higher(f"{start}.tuning", lambda runs: runs.selected("", name).test - at(runs),
                f"{name}: tuning its rate raises the score over the recommended rate",
                "g.essential", paper=_minus(best, clipped)),
@@ -170,7 +170,7 @@ class TableG1(grid.Grid):
                 rows.append((*texts, mean_of(row_runs.test, ".2f"), paper_accuracy))
         headings = ("optimizer", "α", "ν", "lr Euclidean (--data)", "lr Grassmann", "accuracy")
         note = "Rows whose rate on the sphere is one of our eight."
-        table = Table("At the paper's values", [*headings, *paper("accuracy")], rows, note)
+        table = Table("At the paper's values", [*headings, *paper_columns("accuracy")], rows, note)
         tables = super().tables(runs)
         if any(item.spec.rest for item in runs):  # of two rates, equal ones are not equal points
             tables = [table for table in tables if table.title != "At equal points"]
@@ -191,7 +191,7 @@ G1 = TableG1(
           *(_arm(*variant) for variant in product(GRASSMANN, (0.0, 0.1), (True, False)))],
     tune={"lr": RATES["SGD"]},
     conditions=[
-        Condition("", "network", {"sphere": True}, grid.RESNET18, theirs="ResNet-18, ImageNet",
+        Condition("", "network", {"sphere": True}, grid.RESNET18, paper_setup="ResNet-18, ImageNet",
                   paper={"score": BEST})
     ],
     claims=[*_claims("SGDG"), *_claims("AdamG")],

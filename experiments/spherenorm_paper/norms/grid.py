@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Comparison
-from spherenorm_experiments.runs import Key, Runs, across
-from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, OURS, Claim
+from spherenorm_experiments.runs import Key, Runs, align_seeds
+from spherenorm_experiments.verdict import BEYOND_PAPER, EQUIVALENCE_MARGIN, Claim
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.shared.photographs import on_imagenet
 from spherenorm_paper.statements import says
@@ -89,7 +89,7 @@ def claim(
     name: str, relation: str, of: Callable[[Runs], Any], text: str, cites: str = "", **more: Any
 ) -> Claim:
     """A claim that cites a statement of the paper by its name; without one it is ours."""
-    return Claim(name, relation, of, text, says(cites) if cites else OURS, **more)
+    return Claim(name, relation, of, text, says(cites) if cites else BEYOND_PAPER, **more)
 
 
 ratio = partial(claim, ratio=True)
@@ -133,7 +133,7 @@ def grown_over(
 
 def spread_of(parts: Iterable[pd.Series], *, ratio: bool = False) -> pd.Series:
     """Largest minus, or over, smallest of several Series."""
-    frame = across(parts)
+    frame = align_seeds(parts)
     return frame.max(axis=1) / frame.min(axis=1) if ratio else frame.max(axis=1) - frame.min(axis=1)
 
 

@@ -15,7 +15,7 @@ from spherenorm_experiments.runs import (
     RecordedNumber,
     Result,
     Runs,
-    across,
+    align_seeds,
     mean_over,
     number,
     select_by_validation,
@@ -69,7 +69,9 @@ def _of(
 ) -> pd.Series:
     """A number of an optimizer with a decay, at the rate that a seed chooses at the reference."""
     name, reference = _name(optimizer, relative, share), _name(optimizer, 1.0)
-    return number(runs.selected(_place(optimizer, part), name, by=reference), key, worst=0.0)
+    return number(
+        runs.selected(_place(optimizer, part), name, rate_chosen_by=reference), key, worst=0.0
+    )
 
 
 def _late_over_early(run: Result) -> float | None:
@@ -101,11 +103,13 @@ def _of_schedule(part: str, baseline: str, projected: str) -> list[Claim]:
     over = partial(grid.grown_over, since="norm_start")
 
     def at_each(runs: Runs, number: Callable[..., pd.Series]) -> pd.DataFrame:
-        return across(runs.at_common_rates(place, pair, number=number) for pair in pairs)
+        return align_seeds(
+            runs.median_over_common_rates(place, pair, number=number) for pair in pairs
+        )
 
     return [
         ratio(f"growth.{end}", "< 0.5",
-              lambda runs: runs.at_common_rates(place, pairs[0], number=over),
+              lambda runs: runs.median_over_common_rates(place, pairs[0], number=over),
               f"Without weight decay {projected}'s norm grows less than half as much as "
               f"{baseline}'s at equal rates, {part}: the median of the rates", "f.prevent"),
         claim(f"growth.{end}.decay", "< 0",

@@ -11,9 +11,9 @@ import pandas as pd
 
 from spherenorm_experiments.pictures import DASHES, Picture, color_of, lines, rounded
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Result, Runs, Trial, across
+from spherenorm_experiments.runs import Place, Result, Runs, Trial, align_seeds
 from spherenorm_experiments.study import Study, trials_of
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper_columns
 from spherenorm_experiments.verdict import Claim
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.shared.starts import (
@@ -77,7 +77,7 @@ def _at(runs: Runs, name: str, best: bool = False) -> pd.DataFrame:
 
 def _steps_over(runs: Runs, method: str, *baselines: str, best: bool = False) -> pd.Series:
     """The steps of one method over those of the fastest of others."""
-    fastest = across(beside(_at(runs, name, best), SOLVED) for name in baselines).min(axis=1)
+    fastest = align_seeds(beside(_at(runs, name, best), SOLVED) for name in baselines).min(axis=1)
     return beside(_at(runs, method, best), SOLVED) / fastest
 
 
@@ -99,7 +99,7 @@ def _of_speed(*, best: bool) -> list[Claim]:
     end = "best-rate" if best else "one-rate"
 
     def gap_below(runs: Runs) -> pd.Series:
-        best_of_others = across(_end(runs, name, best) for name in OTHER_METHODS).min(axis=1)
+        best_of_others = align_seeds(_end(runs, name, best) for name in OTHER_METHODS).min(axis=1)
         return _end(runs, "GDP 0.9", best) - best_of_others
 
     return [
@@ -162,7 +162,12 @@ class F1(Study):
                 for trial in descent(name, steps, RATES, starts)]  # fmt: skip
 
     def tables(self, runs: Runs) -> list[Table]:
-        headings: list[Heading] = ["arm", "max norm", *paper("max norm"), "steps to gap 0.1"]
+        headings: list[Heading] = [
+            "arm",
+            "max norm",
+            *paper_columns("max norm"),
+            "steps to gap 0.1",
+        ]
         headings += ["0.01", "0.001", "gap at the end", "best rate", "steps to 0.001 there"]
         note = (
             f"At the rate {LR} from the paper's start. The gap is 1 - cos(w, w*); a number of "

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.layouts import data_folder
-from spherenorm_experiments.lookup import require_extra
+from spherenorm_experiments.lookup import data_folder, require_extra
 from spherenorm_experiments.task import (
     Batch,
     Budget,

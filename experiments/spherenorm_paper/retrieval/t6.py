@@ -54,7 +54,7 @@ CONDITIONS = [
             {**FULL, "objective": row["objective"], "data_set": row["folder"]},
             fields={"epochs": 60, "batch_size": 120, "schedule": "halving"},
         ),
-        theirs=f"ResNet-50, {row['theirs']}, {row['loss']}",
+        paper_setup=f"ResNet-50, {row['theirs']}, {row['loss']}",
         benchmark=row["theirs"],
         paper={"recall@1": {name: row[name] for name in NAMES}},
         cites=says("t6.outperforms"),

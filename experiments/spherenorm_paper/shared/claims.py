@@ -57,7 +57,7 @@ def of_metric(condition: Condition, metric: str, baseline: str, projected: str) 
         partial(gain, label=condition.label, metric=metric, pair=(baseline, projected)),
         f"{projected} has a higher {metric} than {baseline} ({condition.label})", condition.cites,
         unit="pp", equivalence_margin=EQUIVALENCE_MARGIN, is_performance=True,
-        paper=condition.gap(projected, baseline, metric) or "",
+        paper=condition.paper_difference(projected, baseline, metric) or "",
     )  # fmt: skip
 
 

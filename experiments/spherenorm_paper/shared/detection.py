@@ -47,7 +47,7 @@ def _read_statistics(
 def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
     """The statistics of the weights that the audit found scale-invariant, or of the others."""
     views = result.summary["views"]
-    columns_of_weights = _read_statistics(result.folder.path, result.written, tuple(views))
+    columns_of_weights = _read_statistics(result.folder.path, result.written_at, tuple(views))
     return [
         WeightStatistic(name, view, *columns)
         for (name, view), columns in zip(views.items(), columns_of_weights, strict=True)

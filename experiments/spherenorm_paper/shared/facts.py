@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spherenorm_experiments.layouts import Layout
+from spherenorm_experiments.lookup import Layout
 
 
 def _read_json(file: str) -> dict[str, Any]:

@@ -10,10 +10,17 @@ import pandas as pd
 
 from spherenorm_experiments.pictures import Picture, color_of
 from spherenorm_experiments.plan import Plan
-from spherenorm_experiments.runs import Place, Result, Runs, Trial, across, mean_over
+from spherenorm_experiments.runs import Place, Result, Runs, Trial, align_seeds, mean_over
 from spherenorm_experiments.study import Study
-from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper
-from spherenorm_experiments.verdict import OURS, Claim, Decision, mean, slug, without_verdict
+from spherenorm_experiments.tables import Cell, Heading, Row, Table, paper_columns
+from spherenorm_experiments.verdict import (
+    BEYOND_PAPER,
+    Claim,
+    Decision,
+    mean,
+    slug,
+    without_verdict,
+)
 from spherenorm_paper.shared import starts
 from spherenorm_paper.shared.facts import departures
 from spherenorm_paper.sphere import search
@@ -66,7 +73,7 @@ def _closer(pair: Pair) -> Claim:
         f"closer.{slug(pair.ahead)}.{slug(pair.behind)}", "> 0",
         lambda runs: mean_over(pair.gains(runs)),
         f"{pair.ahead} ends closer to the optimum than {pair.behind}{at}: log₁₀ of the ratio of "
-        "the gaps", says(pair.statement) if pair.statement else OURS, unit="decades",
+        "the gaps", says(pair.statement) if pair.statement else BEYOND_PAPER, unit="decades",
         primary=pair.primary, note=in_each_setting, **starts.TIMED,
     )  # fmt: skip
 
@@ -77,7 +84,7 @@ def _equally_close(a: str, b: str) -> Claim:
     def behind(runs: Runs) -> pd.Series:
         """By how much it is further away; nothing where the other diverged."""
         gains = Pair(b, a, papers_rates=True).gains(runs)
-        return across(gain.replace(-math.inf, math.nan) for gain in gains).max(axis=1)
+        return align_seeds(gain.replace(-math.inf, math.nan) for gain in gains).max(axis=1)
 
     return Claim(
         f"equally-close.{slug(b)}.{slug(a)}", f"< {math.log10(2)!r}", behind,
@@ -160,7 +167,7 @@ CLAIMS = [
     _as_soon("AdamP", "AdamG, no clip"),
     *map(_sooner, ("GDM", "GDM + WD")),
     Claim("momentum-does-not-arrive", "> -1",
-          lambda runs: across(search.gaps(runs, "GDM")).min(axis=1),
+          lambda runs: align_seeds(search.gaps(runs, "GDM")).min(axis=1),
           "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
           says("3.2.gdm"), unit="decades", **starts.TIMED),
 ]  # fmt: skip
@@ -240,7 +247,7 @@ def _descents(runs: Runs) -> dict[str, Result]:
 
 def _best_of_each(runs: Runs) -> Table:
     """The best of each search at the reference, in the paper's range of rates."""
-    headings: list[Heading] = ["arm", "best lr", "best wd", "max norm", *paper("max norm")]
+    headings: list[Heading] = ["arm", "best lr", "best wd", "max norm", *paper_columns("max norm")]
     headings += ["last norm", "final gap", "steps to 10", "to 1", "to 0.1"]
     rows: list[Row] = []
     for name, item in _descents(runs).items():

@@ -144,7 +144,7 @@ def test_diverged_runs_count_by_the_exact_sign_test():
     claim = scores([1.0 + 0.01 * seed for seed in range(6)] + [-INF, -INF], 0.0)
     assert (claim.verdict, claim.seeds, claim.numbers[0].n) == ("inconclusive", 8, 6)
     assert claim.p == stats.binomtest(6, 8).pvalue
-    assert "2 diverged" in claim.ours
+    assert "2 diverged" in claim.number_text
     # A tie speaks neither for a claim nor against it.
     assert decided([0.0] * 7 + [-INF]).p == stats.binomtest(0, 1).pvalue
 
@@ -179,7 +179,7 @@ def test_ratios_without_a_logarithm_count_by_their_sign_and_have_no_mean():
     assert some.p == pytest.approx(stats.binomtest(6, 10).pvalue)
     assert (some.numbers[0].n, some.seeds) == (6, 10)
     none = decided([-0.5, -0.2, -0.1], "> 1", ratio=True)
-    assert none.ours.startswith("–")
+    assert none.number_text.startswith("–")
     assert none.p == stats.binomtest(0, 3).pvalue
 
 

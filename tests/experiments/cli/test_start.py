@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from commands import ROOT, STUDY, invoke
 
-import spherenorm_experiments.layouts as layout_module
+import spherenorm_experiments.lookup as layout_module
 from spherenorm import bind, recipe_names
 from spherenorm_experiments.comparison import find_study, study_classes
-from spherenorm_experiments.layouts import FOLDER, Layout
-from spherenorm_experiments.lookup import find_task_class, registered
+from spherenorm_experiments.lookup import FOLDER, Layout, find_task_class, registered
 
 HEAVY = ("torch._dynamo", "plotly", "pandas", "sympy", "sklearn")
 

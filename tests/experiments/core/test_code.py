@@ -16,7 +16,7 @@ from spherenorm_odd import Arrays
 from spherenorm_tiny import tiny_spec
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from spherenorm_experiments.layouts import FOLDER
+from spherenorm_experiments.lookup import FOLDER
 from spherenorm_experiments.spec import SCHEDULES, Spec
 from spherenorm_experiments.store import changed_modules, file_digest
 from spherenorm_experiments.task import Splits, fingerprint_of

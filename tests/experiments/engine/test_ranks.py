@@ -149,7 +149,7 @@ def test_a_process_whose_launcher_is_killed_ends(tmp_path):
     """Else a restart would be a second writer in a run's folder."""
     child = """
         import os, sys, time
-        from spherenorm_experiments.ranks import die_with_parent
+        from spherenorm_experiments.run import die_with_parent
         die_with_parent()
         open(sys.argv[1], "w").write(str(os.getpid()))
         time.sleep(600)

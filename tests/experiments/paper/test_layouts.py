@@ -15,8 +15,7 @@ from miniatures import (
     write_mnist,
 )
 
-from spherenorm_experiments.layouts import FOLDER, layouts
-from spherenorm_experiments.lookup import find_task
+from spherenorm_experiments.lookup import FOLDER, find_task, layouts
 from spherenorm_experiments.task import Splits, fingerprint_of
 from spherenorm_paper.adversarial.adversarial import read_cifar10
 from spherenorm_paper.audio.recordings import PARTS, WORDS

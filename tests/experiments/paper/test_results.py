@@ -5,8 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from spherenorm_experiments.results import results_pages
-from spherenorm_experiments.rows import FILE, read_rows
+from spherenorm_experiments.results import FILE, read_rows, results_pages
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "experiments" / "results"

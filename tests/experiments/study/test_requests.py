@@ -87,7 +87,7 @@ def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
     study, results = comparison(scores, Task.metric)
     (claim,) = study.decide_claims(results)
     assert (claim.verdict, claim.p_equivalent) == ("inconclusive", None)
-    assert not claim.ours.endswith("pp")
+    assert not claim.number_text.endswith("pp")
 
 
 def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the_comparison():

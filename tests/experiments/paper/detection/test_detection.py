@@ -11,7 +11,7 @@ from miniatures import BOXES, SIZE, write_coco
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from spherenorm_experiments.layouts import FOLDER
+from spherenorm_experiments.lookup import FOLDER
 from spherenorm_experiments.streams import seed_everything
 from spherenorm_paper.detection.boxes import average_precision
 from spherenorm_paper.detection.coco import (
