@@ -13,7 +13,7 @@ from markupsafe import Markup
 from spherenorm_experiments.lookup import registered
 from spherenorm_experiments.report import Overview, Section, html_templates, template_environment
 from spherenorm_experiments.tables import to_markdown
-from spherenorm_paper.findings import RULE, findings, findings_table, summary
+from spherenorm_paper.findings import RULE, Outcome, findings, findings_table, summary
 from spherenorm_paper.thirteen import thirteen_table
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -32,6 +32,7 @@ def overview(sections: Sequence[Section]) -> Overview | None:
     content = {
         "summary": first_screen,
         "findings": statements,
+        "tested": sum(finding.outcome is not Outcome.NOT_TESTED for finding in statements),
         "statements": findings_table(statements),
         "thirteen": benchmarks,
         "rule": RULE.replace("\n", " "),

@@ -10,6 +10,7 @@ from itertools import product
 import pandas as pd
 
 from spherenorm_experiments.comparison import Arm, Condition, Setup
+from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.runs import (
     Key,
     RecordedNumber,
@@ -50,7 +51,7 @@ def _arm(optimizer: str, relative: float, share: float = 0.1) -> Arm:
 
 
 FIGURE = {"SGD, step": {"norm": "Figure F.1"}}
-"""The one of Figures F.1 to F.6 that the results have; the report has all."""
+"""The one of Figures F.1 to F.6 that is drawn."""
 
 
 def _condition(pair: tuple[str, str], part: str) -> Condition:
@@ -195,7 +196,14 @@ def _of_high(baseline: str) -> list[Claim]:
     ]  # fmt: skip
 
 
-WEIGHT_DECAY = grid.Grid(
+class WeightDecay(grid.Grid):
+    """The figures of Appendix F, of which one is drawn: the others have the same curves."""
+
+    def pictures(self, runs: Runs) -> list[Picture]:
+        return [picture for picture in super().pictures(runs) if picture.shows]
+
+
+WEIGHT_DECAY = WeightDecay(
     "weight-decay",
     """Figures F.1 to F.6: norms, effective steps and scores under weight decay
 
