@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.design import Arm, Condition, Search
+from spherenorm_experiments.design import Arm, Condition, Search, Target, runs_to_target
 from spherenorm_experiments.lookup import load_recipe
 from spherenorm_experiments.pictures import (
     Line,
@@ -40,7 +40,14 @@ from spherenorm_experiments.tables import (
     paper_columns,
 )
 from spherenorm_experiments.task import Better
-from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, interval, mean, paired_difference
+from spherenorm_experiments.verdict import (
+    EQUIVALENCE_MARGIN,
+    NOT_REACHED,
+    estimate,
+    interval,
+    mean,
+    paired_difference,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,7 +292,10 @@ MEASURES: Measures = {
 
 
 def tables_of(
-    entries: Sequence[ArmResult], conditions: Sequence[Condition], extra: Measures
+    entries: Sequence[ArmResult],
+    conditions: Sequence[Condition],
+    extra: Measures,
+    target: Target | None = None,
 ) -> list[Table]:
     """Scores, norms and grids; none of which no run has a number.
 
@@ -297,6 +307,7 @@ def tables_of(
     measures = {**MEASURES, **extra}
     tables = [
         _scores(entries, conditions, [name for name in headings if name not in measures]),
+        *([] if target is None else [_steps_to_target(entries, target)]),
         _norms(entries, measures, [name for name in headings if name in measures]),
         _grids(entries),
         _equal_points(entries),
@@ -454,6 +465,35 @@ def _scores(
     decisive = [(metric_of(results), results[0].better) for results in _by_condition(entries)]
     title = f"Scores ({with_direction(decisive)})" if decisive else "Scores"
     return Table(title, headings, rows, " ".join(filter(None, note)))
+
+
+def _steps_to_target(entries: Sequence[ArmResult], target: Target) -> Table:
+    """The steps and the seconds to a target; a seed that never reached it counts as infinity."""
+    by_place = {entry.place: runs_to_target(entry.complete_runs, target) for entry in entries}
+    rows: list[Row] = []
+    for entry in entries:
+        seeds = by_place[entry.place]
+        n_reached = int(np.isfinite(seeds.steps).sum())
+        medians = [float(seeds[name].median()) for name in ("steps", "seconds")]
+        cells = [Cell(x if math.isfinite(x) else None, ".4g", missing="∞") for x in medians]
+        ratio = Cell(None, missing="")
+        baseline = by_place.get(Place(entry.condition.label, next(iter(entry.against), "")))
+        if baseline is not None:
+            ratio = estimate(
+                (seeds.steps / baseline.steps).dropna(),
+                ratio=True,
+                form=".3g",
+                lost_word=NOT_REACHED,
+            )
+        rows.append((str(entry.place), f"{n_reached} of {len(seeds)}", *cells, ratio))
+    note = (
+        "Of each seed the trial of the search that reaches the target first. Medians count a seed "
+        "that never reached it as infinity, and are ∞ if half of the seeds are such. The target is "
+        "looked at after each epoch; seconds are the run's, in proportion to its steps. The ratio "
+        "is a geometric mean over the seeds on which both reached it, with Student's 95 % interval."
+    )
+    columns = ("arm", "seeds that reach it", "median steps", "median s", "steps / baseline's")
+    return Table(f"Steps to {target}", columns, rows, note)
 
 
 def _metrics_of(entries: Sequence[ArmResult]) -> list[str]:
