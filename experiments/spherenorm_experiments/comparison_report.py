@@ -99,6 +99,19 @@ class ArmResult:
         return item.spec.hyper_parameters
 
     @property
+    def runs_at_best(self) -> list[Result]:
+        """The runs of all seeds at the point with the best mean validation score."""
+        point = self.grid_scores.point[self.grid_scores.goodness.idxmax()]
+        return list(self.complete_runs[self.complete_runs.point == point].run)
+
+    @property
+    def name_at_best(self) -> str:
+        """The arm with the tuned values of its best point: "sgd (lr 0.1)"."""
+        tuned = [name for name in self.search.names if hyper(name) in self.grid_scores]
+        values = ", ".join(f"{name} {self.best[name]:.3g}" for name in tuned)
+        return f"{self.arm.name} ({values})" if values else self.arm.name
+
+    @property
     def all_hyper_parameters(self) -> Mapping[str, Any]:
         """All hyper-parameters at the best point; no defaults if the recipe is not here."""
         defaults: Mapping[str, Any] = {}
@@ -301,7 +314,8 @@ def tables_of(
 
     Args:
         conditions: all of the comparison's.
-        more: the comparison's own measures.
+        extra: the comparison's own measures.
+        target: whose steps are compared; None for none.
     """
     headings = list(dict.fromkeys(name for condition in conditions for name in condition.paper))
     measures = {**MEASURES, **extra}
@@ -316,7 +330,7 @@ def tables_of(
 
 
 def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
-    """Condition by condition: scores at each point, differences, and the chosen runs' curves."""
+    """Condition by condition: scores at each point, differences, and curves at the best point."""
     pictures = []
     for results in _by_condition(entries):
         condition, better = results[0].condition, results[0].better
@@ -324,12 +338,14 @@ def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
         place, paper_figures = condition.place, condition.figures
         pictures += [_at_each(results, name, metric) for name in _tuned(results)]
         pictures.append(_differences(results, metric))
-        final = [Line(result.arm.name, result.arm.recipe, result.runs) for result in results]
+        final = [
+            Line(result.name_at_best, result.arm.recipe, result.runs_at_best) for result in results
+        ]
         for key, title, caption, log_y in CURVES:
-            words = f"{caption}, each seed at the point that it chooses: {place}."
+            words = f"{caption}, all seeds of an arm at its best point on average: {place}."
             drawing = curves(final, key, title, words, log_y=log_y)
             pictures.append(replace(drawing, shows=paper_figures.get(key, "")))
-        trained = f"The chosen runs while they train: {place}."
+        trained = f"The same runs while they train: {place}."
         drawing = curves(final, "validation", f"validation {metric}", trained)
         pictures.append(replace(drawing, shows=paper_figures.get("validation", "")))
     return drawn(pictures)
@@ -367,6 +383,7 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
             is_only_axis = len(entry.search.names) == 1
             add_band(figure, x, middle, ends if is_only_axis else (), label, color, dash,
                      mode="lines+markers" if is_only_axis else "markers")  # fmt: skip
+    cut = ""
     best = [x for result in entries for x in result.selected_runs.test if math.isfinite(x)]
     if best and means:
         room = max(best) - min(best) or abs(best[0]) or 1.0
@@ -376,6 +393,12 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
         else:
             high = min(max(best) + 1.5 * room, max(means) + 0.1 * room)
         figure.update_yaxes(range=[low, high])
+        outside = [value for value in means if not low <= value <= high]
+        if outside:
+            worst = min(outside) if entries[0].better == "higher" else max(outside)
+            points_outside = f"{len(outside)} point{'s' * (len(outside) != 1)}"
+            way = "down" if entries[0].better == "higher" else "up"
+            cut = f" The axis leaves out {points_outside}, {way} to {worst:.4g}."
     values = sorted(
         {float(value) for result in tuned_results for value in result.complete_runs[hyper(name)]}
     )
@@ -386,7 +409,9 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
     within_percent(figure)
     add_crosses(figure, diverged)
     legend = "mean and 95 % interval over seeds; × where one diverged"
-    return Picture(figure, f"Test score at each {name} ({entries[0].condition.place}): {legend}.")
+    return Picture(
+        figure, f"Test score at each {name} ({entries[0].condition.place}): {legend}.{cut}"
+    )
 
 
 def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
