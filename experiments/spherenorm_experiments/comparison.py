@@ -34,8 +34,19 @@ from spherenorm_experiments.comparison_report import (
     tables_of,
     unit_and_margin,
 )
-from spherenorm_experiments.design import Arm, Axis, Condition, Point, Search, Setup, extend_grid
+from spherenorm_experiments.design import (
+    Arm,
+    Axis,
+    Condition,
+    Point,
+    Search,
+    Setup,
+    Target,
+    extend_grid,
+    runs_to_target,
+)
 from spherenorm_experiments.lookup import (
+    find_task,
     find_task_class,
     import_file,
     load_recipe,
@@ -53,6 +64,7 @@ from spherenorm_experiments.task import Better, PureTask, Task
 from spherenorm_experiments.verdict import (
     LEAST_SEEDS,
     MAX_DETECTABLE_RATIO,
+    NOT_REACHED,
     Claim,
     Decision,
     detectable,
@@ -91,6 +103,7 @@ class Comparison(Study):
         measures: further numbers of the chosen runs in the tables, by heading: a column or a
             function of a run, and a format.
         departures: settings that differ from the paper's: the setting, the paper's, ours, and why.
+        target: a value of a metric: the steps to it are compared beside the scores.
         first_seed: studies that share a task have different seeds.
         seeds: their number in each tier, where it is not the usual one.
 
@@ -111,6 +124,7 @@ class Comparison(Study):
         scored: bool = True,
         measures: Mapping[str, tuple[Key, str]] | None = None,
         departures: Sequence[tuple[str, str, str, str]] = (),
+        target: Target | None = None,
         first_seed: int = 0,
         seeds: Mapping[str, int] | None = None,
     ) -> None:
@@ -122,7 +136,7 @@ class Comparison(Study):
         self.uses_paper_data = any(condition.real for condition in self.conditions)
         self.extra_claims = list(claims)
         """Claims beside those about the scores."""
-        self.scored, self.measures = scored, dict(measures or {})
+        self.scored, self.measures, self.target = scored, dict(measures or {}), target
         _require(self)
         self.departures = (*departures, *_excluded_conditions(self))
 
@@ -208,9 +222,13 @@ class Comparison(Study):
 
     @property
     def claims(self) -> Sequence[Claim]:
-        """The scores of each condition and pair, then the others."""
-        on = self.comparisons if self.scored else []
-        return [*(score_claim(condition, *pair) for condition, pair in on), *self.extra_claims]
+        """The scores of each condition and pair, then the steps to a target, then the others."""
+        pairs = self.comparisons if self.scored else []
+        scores = [score_claim(condition, *pair) for condition, pair in pairs]
+        if self.target is None:
+            return [*scores, *self.extra_claims]
+        speeds = [speed_claim(condition, *pair, self.target) for condition, pair in pairs]
+        return [*scores, *speeds, *self.extra_claims]
 
     def arm_results(self, runs: Runs) -> list[ArmResult]:
         """The arms with a run, by condition."""
@@ -225,7 +243,7 @@ class Comparison(Study):
         return runs.cached(("entries", self), make_results)
 
     def tables(self, runs: Runs) -> list[Table]:
-        return tables_of(self.arm_results(runs), self.conditions, self.measures)
+        return tables_of(self.arm_results(runs), self.conditions, self.measures, self.target)
 
     def pictures(self, runs: Runs) -> list[Picture]:
         return pictures_of(self.arm_results(runs))
@@ -263,6 +281,22 @@ def score_claim(
     )  # fmt: skip
 
 
+def speed_claim(condition: Condition, baseline: Arm, arm: Arm, target: Target) -> Claim:
+    """Make the claim that the second of a pair reaches a target in fewer steps."""
+    parts = (condition.label, "steps", arm.name, baseline.name)
+
+    def ratio(runs: Runs) -> pd.Series:
+        grids = (runs.complete_grid(condition.label, name) for name in (arm.name, baseline.name))
+        arm_runs, baseline_runs = (runs_to_target(grid, target) for grid in grids)
+        return arm_runs.steps / baseline_runs.steps  # nan where neither has reached it
+
+    return Claim(
+        ".".join(filter(None, map(slug, parts))), "< 1", ratio,
+        f"{arm.name} reaches {target} in fewer steps than {baseline.name} ({condition.place})",
+        ratio=True, primary=True, is_performance=True, lost_word=NOT_REACHED,
+    )  # fmt: skip
+
+
 def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
     claims, scored = list(study.claims), study.comparisons if study.scored else []
     entries = {entry.place: entry for entry in study.arm_results(runs)}
@@ -277,8 +311,9 @@ def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
             claim = replace(claim, relation=lower.relation, text=lower.text)
         claims[i] = replace(claim, unit=unit, equivalence_margin=margin, note=note)
     decisions = []
+    compared_places = pairs * (1 if study.target is None else 2)
     for i, claim in enumerate(claims):
-        compared = pairs[i] if i < len(pairs) else None
+        compared = compared_places[i] if i < len(compared_places) else None
         decision = evaluate_claim(claim, runs, compared)
         if compared is not None and any(map(runs.missing_counts.get, compared)):
             decision = without_verdict(decision, INTERIM)
@@ -421,6 +456,9 @@ MOST_SEEDS = 10_000
 
 Range = tuple[float, float]
 
+Size = tuple[str, tuple[float, ...]]
+"""An option of a task, and its values."""
+
 
 def _names(text: Any) -> Any:
     """The names of "a, b,module:c"."""
@@ -453,6 +491,34 @@ def _ranges(entries: Any) -> Any:
     return ranges
 
 
+def _target(text: Any) -> Any:
+    """The target of "loss=2.1"."""
+    if not isinstance(text, str):
+        return text
+    metric, _, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not (metric and math.isfinite(value)):
+        raise ValueError(f"--target {text!r}: give metric=value, such as loss=2.1")
+    return metric, value
+
+
+def _sizes(text: Any) -> Any:
+    """The option and the values of "width=16,32"."""
+    if not isinstance(text, str):
+        return text
+    name, _, values = text.partition("=")
+    try:
+        sizes = tuple(json.loads(value) for value in values.split(","))
+    except ValueError:
+        sizes = ()
+    if not name or len(set(sizes)) < 2:
+        raise ValueError(f"--sizes {text!r}: give option=size,size, such as width=16,32")
+    return name, sizes
+
+
 def options_for_optimizer(values: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
     """The entries of an optimizer: those without an owner, or its own in their place.
 
@@ -483,6 +549,8 @@ class CompareRequest(BaseModel):
         margin: two mean scores that differ by less are equivalent; None for no such verdict, or
             one percentage point if the score is in percent.
         fixed: values of one optimizer's own hyper-parameters, by `optimizer:name`.
+        target: a metric and its value, see `Target`; the steps to it are compared, too.
+        sizes: an option of the task, and the values of it at which all are compared.
 
     Raises:
         ValidationError: an argument that is wrong by itself; it is a ValueError too.
@@ -497,6 +565,8 @@ class CompareRequest(BaseModel):
     baseline: str = ""
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     fixed: dict[str, Any] = {}
+    target: Annotated[tuple[str, float] | None, BeforeValidator(_target)] = None
+    sizes: Annotated[Size | None, BeforeValidator(_sizes)] = None
 
     @model_validator(mode="after")
     def _fits(self) -> CompareRequest:
@@ -543,6 +613,10 @@ class CompareRequest(BaseModel):
             raise ValueError(f"--task {self.task!r} has no score to compare: {remedy}")
         if task.evaluate is Task.evaluate:
             raise ValueError(f"--task {self.task!r} has no metric: it does not define `evaluate`")
+        if self.sizes is not None:
+            option, values = self.sizes
+            for value in values:
+                find_task(self.task, {option: value})
         for name in self.optimizers:
             require_known(
                 name,
@@ -572,11 +646,23 @@ def build_comparison(request: CompareRequest) -> Comparison:
         f"{request.task}: {', '.join(arm.name for arm in ordered)}, tuned alike\n\n{ABOUT}",
         arms=ordered,
         tune=Search(options_for_optimizer(request.search, baseline.recipe), request.trials),
-        conditions=[Condition("", request.task, Setup(fields=MEASURED), margin=request.margin)],
+        conditions=_conditions_of_sizes(request),
+        target=None if request.target is None else Target(*request.target),
         seeds=Study.seeds,
     )
     study.lookup_name = str(request)
     return study
+
+
+def _conditions_of_sizes(request: CompareRequest) -> list[Condition]:
+    """Return a condition for each size of the task; one without a name if no size is given."""
+    name, values = request.sizes or ("", (None,))
+    conditions = []
+    for value in values:
+        label = f"{name} {value:g}" if name and value is not None else ""
+        setup = Setup({name: value} if name else {}, fields=MEASURED)
+        conditions.append(Condition(label, request.task, setup, margin=request.margin))
+    return conditions
 
 
 def parse_overrides(entries: Sequence[str]) -> dict[str, Any]:

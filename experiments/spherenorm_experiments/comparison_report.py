@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.design import Arm, Condition, Search
+from spherenorm_experiments.design import Arm, Condition, Search, Target, runs_to_target
 from spherenorm_experiments.lookup import load_recipe
 from spherenorm_experiments.pictures import (
     Line,
@@ -40,7 +40,14 @@ from spherenorm_experiments.tables import (
     paper_columns,
 )
 from spherenorm_experiments.task import Better
-from spherenorm_experiments.verdict import EQUIVALENCE_MARGIN, interval, mean, paired_difference
+from spherenorm_experiments.verdict import (
+    EQUIVALENCE_MARGIN,
+    NOT_REACHED,
+    estimate,
+    interval,
+    mean,
+    paired_difference,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +97,19 @@ class ArmResult:
         point = self.grid_scores.point[self.grid_scores.goodness.idxmax()]
         item: Result = self.complete_runs[self.complete_runs.point == point].run.iloc[0]
         return item.spec.hyper_parameters
+
+    @property
+    def runs_at_best(self) -> list[Result]:
+        """The runs of all seeds at the point with the best mean validation score."""
+        point = self.grid_scores.point[self.grid_scores.goodness.idxmax()]
+        return list(self.complete_runs[self.complete_runs.point == point].run)
+
+    @property
+    def name_at_best(self) -> str:
+        """The arm with the tuned values of its best point: "sgd (lr 0.1)"."""
+        tuned = [name for name in self.search.names if hyper(name) in self.grid_scores]
+        values = ", ".join(f"{name} {self.best[name]:.3g}" for name in tuned)
+        return f"{self.arm.name} ({values})" if values else self.arm.name
 
     @property
     def all_hyper_parameters(self) -> Mapping[str, Any]:
@@ -285,18 +305,23 @@ MEASURES: Measures = {
 
 
 def tables_of(
-    entries: Sequence[ArmResult], conditions: Sequence[Condition], extra: Measures
+    entries: Sequence[ArmResult],
+    conditions: Sequence[Condition],
+    extra: Measures,
+    target: Target | None = None,
 ) -> list[Table]:
     """Scores, norms and grids; none of which no run has a number.
 
     Args:
         conditions: all of the comparison's.
-        more: the comparison's own measures.
+        extra: the comparison's own measures.
+        target: whose steps are compared; None for none.
     """
     headings = list(dict.fromkeys(name for condition in conditions for name in condition.paper))
     measures = {**MEASURES, **extra}
     tables = [
         _scores(entries, conditions, [name for name in headings if name not in measures]),
+        *([] if target is None else [_steps_to_target(entries, target)]),
         _norms(entries, measures, [name for name in headings if name in measures]),
         _grids(entries),
         _equal_points(entries),
@@ -305,7 +330,7 @@ def tables_of(
 
 
 def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
-    """Condition by condition: scores at each point, differences, and the chosen runs' curves."""
+    """Condition by condition: scores at each point, differences, and curves at the best point."""
     pictures = []
     for results in _by_condition(entries):
         condition, better = results[0].condition, results[0].better
@@ -313,12 +338,14 @@ def pictures_of(entries: Sequence[ArmResult]) -> list[Picture]:
         place, paper_figures = condition.place, condition.figures
         pictures += [_at_each(results, name, metric) for name in _tuned(results)]
         pictures.append(_differences(results, metric))
-        final = [Line(result.arm.name, result.arm.recipe, result.runs) for result in results]
+        final = [
+            Line(result.name_at_best, result.arm.recipe, result.runs_at_best) for result in results
+        ]
         for key, title, caption, log_y in CURVES:
-            words = f"{caption}, each seed at the point that it chooses: {place}."
+            words = f"{caption}, all seeds of an arm at its best point on average: {place}."
             drawing = curves(final, key, title, words, log_y=log_y)
             pictures.append(replace(drawing, shows=paper_figures.get(key, "")))
-        trained = f"The chosen runs while they train: {place}."
+        trained = f"The same runs while they train: {place}."
         drawing = curves(final, "validation", f"validation {metric}", trained)
         pictures.append(replace(drawing, shows=paper_figures.get("validation", "")))
     return drawn(pictures)
@@ -356,6 +383,7 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
             is_only_axis = len(entry.search.names) == 1
             add_band(figure, x, middle, ends if is_only_axis else (), label, color, dash,
                      mode="lines+markers" if is_only_axis else "markers")  # fmt: skip
+    cut = ""
     best = [x for result in entries for x in result.selected_runs.test if math.isfinite(x)]
     if best and means:
         room = max(best) - min(best) or abs(best[0]) or 1.0
@@ -365,6 +393,12 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
         else:
             high = min(max(best) + 1.5 * room, max(means) + 0.1 * room)
         figure.update_yaxes(range=[low, high])
+        outside = [value for value in means if not low <= value <= high]
+        if outside:
+            worst = min(outside) if entries[0].better == "higher" else max(outside)
+            points_outside = f"{len(outside)} point{'s' * (len(outside) != 1)}"
+            way = "down" if entries[0].better == "higher" else "up"
+            cut = f" The axis leaves out {points_outside}, {way} to {worst:.4g}."
     values = sorted(
         {float(value) for result in tuned_results for value in result.complete_runs[hyper(name)]}
     )
@@ -375,7 +409,9 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
     within_percent(figure)
     add_crosses(figure, diverged)
     legend = "mean and 95 % interval over seeds; × where one diverged"
-    return Picture(figure, f"Test score at each {name} ({entries[0].condition.place}): {legend}.")
+    return Picture(
+        figure, f"Test score at each {name} ({entries[0].condition.place}): {legend}.{cut}"
+    )
 
 
 def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
@@ -454,6 +490,35 @@ def _scores(
     decisive = [(metric_of(results), results[0].better) for results in _by_condition(entries)]
     title = f"Scores ({with_direction(decisive)})" if decisive else "Scores"
     return Table(title, headings, rows, " ".join(filter(None, note)))
+
+
+def _steps_to_target(entries: Sequence[ArmResult], target: Target) -> Table:
+    """The steps and the seconds to a target; a seed that never reached it counts as infinity."""
+    by_place = {entry.place: runs_to_target(entry.complete_runs, target) for entry in entries}
+    rows: list[Row] = []
+    for entry in entries:
+        seeds = by_place[entry.place]
+        n_reached = int(np.isfinite(seeds.steps).sum())
+        medians = [float(seeds[name].median()) for name in ("steps", "seconds")]
+        cells = [Cell(x if math.isfinite(x) else None, ".4g", missing="∞") for x in medians]
+        ratio = Cell(None, missing="")
+        baseline = by_place.get(Place(entry.condition.label, next(iter(entry.against), "")))
+        if baseline is not None:
+            ratio = estimate(
+                (seeds.steps / baseline.steps).dropna(),
+                ratio=True,
+                form=".3g",
+                lost_word=NOT_REACHED,
+            )
+        rows.append((str(entry.place), f"{n_reached} of {len(seeds)}", *cells, ratio))
+    note = (
+        "Of each seed the trial of the search that reaches the target first. Medians count a seed "
+        "that never reached it as infinity, and are ∞ if half of the seeds are such. The target is "
+        "looked at after each epoch; seconds are the run's, in proportion to its steps. The ratio "
+        "is a geometric mean over the seeds on which both reached it, with Student's 95 % interval."
+    )
+    columns = ("arm", "seeds that reach it", "median steps", "median s", "steps / baseline's")
+    return Table(f"Steps to {target}", columns, rows, note)
 
 
 def _metrics_of(entries: Sequence[ArmResult]) -> list[str]:

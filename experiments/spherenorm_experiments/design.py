@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.runs import hyper
+from spherenorm_experiments.runs import Result, hyper
 from spherenorm_experiments.tables import Cell, subtract_printed
+from spherenorm_experiments.task import falls
 from spherenorm_experiments.verdict import BEYOND_PAPER, Statement
 
 GROWTH = 3
@@ -143,6 +144,78 @@ def _longer(values: tuple[float, ...], *, low: bool, high: bool) -> tuple[float,
     below = (float(f"{first * first / second:.3g}"),) if low and first and second else ()
     above = (float(f"{last * last / before:.3g}"),) if high and before and last else ()
     return (*below, *values, *above)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A value of a metric that a run has to reach, fixed before the runs.
+
+    Attributes:
+        metric: a metric of the task's `evaluate` on the validation set, at the end of each epoch;
+            "validation" for the score; "loss", unless a metric has that name, for the mean training
+            loss of an epoch.
+        value: the metric of a run that has reached it, or a better one.
+    """
+
+    metric: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:g}"
+
+    def steps(self, run: Result) -> float:
+        """Return the steps after which a run has reached the target; infinity if it never did."""
+        sign = -1 if self.is_lower_better(run) else 1
+        for step, value in self._curve(run):
+            if sign * value >= sign * self.value:
+                return step
+        return math.inf
+
+    def seconds(self, run: Result) -> float:
+        """Return the part of a run's time that its steps to the target took."""
+        seconds: float = run.about.get("seconds", math.nan)
+        n_steps: int = run.summary["steps"]
+        return self.steps(run) * seconds / max(1, n_steps)
+
+    def is_lower_better(self, run: Result) -> bool:
+        """Return True if the metric falls as a model improves."""
+        if self.metric in ("validation", run.summary.get("score")):
+            return run.better == "lower"
+        return falls(self.metric)
+
+    def _curve(self, run: Result) -> list[tuple[int, float]]:
+        """Return the step and the metric at the end of each epoch."""
+        per_epoch: int = run.summary["steps_per_epoch"]
+        ends = [record for record in run.metrics if record["step"] % per_epoch == 0]
+        if self.metric in ("validation", run.summary.get("score")):
+            return [(record["step"], record["validation"]) for record in ends]
+        key = f"validation/{self.metric}"
+        if any(key in record for record in ends):
+            return [(record["step"], record[key]) for record in ends]
+        if self.metric != "loss":
+            names = ", ".join(run.summary.get("test_metrics") or {})
+            raise ValueError(
+                f"--target {self.metric!r}: the metrics of a run are {names}, and loss"
+            )
+        losses = [record["loss"] for record in run.metrics]
+        return [(end, float(np.mean(losses[end - per_epoch : end]))) for end in
+                range(per_epoch, len(losses) + 1, per_epoch)]  # fmt: skip
+
+
+def runs_to_target(runs: pd.DataFrame, target: Target) -> pd.DataFrame:
+    """Return each seed's fewest steps to a target over the points of a search, and their seconds.
+
+    Where no point of a seed has reached it, both are infinity: the runs are censored at their end.
+
+    Args:
+        runs: all points on all seeds, as of `Runs.complete_grid`.
+    """
+    numbers = pd.DataFrame({
+        "seed": runs.seed,
+        "steps": [target.steps(run) for run in runs.run],
+        "seconds": [target.seconds(run) for run in runs.run],
+    })  # fmt: skip
+    return numbers.sort_values(["steps", "seconds"]).groupby("seed").first()
 
 
 @dataclass(frozen=True)

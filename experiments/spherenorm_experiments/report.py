@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from spherenorm.support import one_line
 from spherenorm_experiments.campaign import planned_trials
-from spherenorm_experiments.comparison import INTERIM, Comparison, find_study
+from spherenorm_experiments.comparison import COMMAND, INTERIM, Comparison, find_study
 from spherenorm_experiments.comparison_report import (
     ArmResult,
     metric_of,
@@ -422,7 +422,7 @@ def _searched(entry: ArmResult) -> str:
 
 
 class ComparisonText:
-    """A comparison on one condition in words."""
+    """A comparison in words."""
 
     def __init__(self, section: Section) -> None:
         study = section.study
@@ -435,7 +435,9 @@ class ComparisonText:
         names = [arm.name for arm in self.study.arms]
         listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
         score = f" ({self.score})" if self.entries else ""
-        return f"{self.study.conditions[0].place}{score}: {listed}"
+        condition = self.study.conditions[0]
+        place = condition.place if len(self.study.conditions) == 1 else condition.task
+        return f"{place}{score}: {listed}"
 
     @property
     def score(self) -> str:
@@ -466,12 +468,30 @@ class ComparisonText:
 
     @property
     def sentences(self) -> list[Sentence]:
-        """A sentence for each pair whose scores are compared; these claims come first."""
+        """A sentence for each pair, on its scores and then on its steps to a target."""
         pairs = self.study.comparisons if self.study.scored else []
-        named = zip(pairs, self.section.decisions, strict=False)
-        return [
-            self._sentence(arm.name, base.name, decision) for (_, (base, arm)), decision in named
-        ]
+        decisions = self.section.decisions
+        sentences = []
+        for number, (condition, (base, arm)) in enumerate(pairs):
+            place = f"{condition.label}: " if len(self.study.conditions) > 1 else ""
+            pair_sentences = [self._sentence(arm.name, base.name, decisions[number])]
+            if self.study.target is not None:
+                speed = decisions[len(pairs) + number]
+                pair_sentences.append(self._sentence_on_speed(arm.name, base.name, speed))
+            sentences += [
+                sentence._replace(text=place + sentence.text) for sentence in pair_sentences
+            ]
+        return sentences
+
+    def _sentence_on_speed(self, arm: str, base: str, decision: Decision) -> Sentence:
+        number = decision.numbers[0] if decision.numbers else None
+        text = f"{arm} against {base}: no seed has reached {self.study.target} in either"
+        if number is not None and number.number is None:
+            text = f"{arm} against {base}: no seed has reached {self.study.target} in both"
+        elif number is not None:
+            text = f"{arm} reaches {self.study.target} in {number} of the steps of {base}"
+        reason = f"({self._reason(decision, 0.0, '')}; fewer is better)"
+        return Sentence(text, decision.verdict, decision.verdict_word, reason)
 
     def _sentence(self, arm: str, base: str, decision: Decision) -> Sentence:
         claim, unit = decision.claim, " points" if decision.claim.unit == "pp" else ""
@@ -510,9 +530,8 @@ class ComparisonText:
             equal = f"; within ±{margin:g}{unit}, which count as equal" if small else ""
             return f"p = {p or 0:.2g}, {counted}{equal}"
         if decision.verdict is Verdict.INCONCLUSIVE:
-            least_effect = decision.detectable
-            detects = "" if least_effect is None else f"; {counted} detect {least_effect:.2g}{unit}"
-            return f"p = {p:.2g}{detects}"
+            effect = decision.detectable_text
+            return f"p = {p:.2g}" + (f"; {counted} detect {effect}" if effect else "")
         if not self.section.decides:
             return "the smoke tier decides nothing"
         if INTERIM in decision.detail:
@@ -521,10 +540,11 @@ class ComparisonText:
 
 
 def is_comparison(sections: Sequence[Section]) -> bool:
-    """True for one section, of optimizers that are compared on one condition without the paper."""
+    """True for one section, of a request to compare or of one condition without the paper."""
     if len(sections) != 1 or not isinstance(study := sections[0].study, Comparison):
         return False
-    return len(study.conditions) == 1 and not study.departures
+    is_request = study.lookup_name.startswith(f"{COMMAND} ")
+    return (is_request or len(study.conditions) == 1) and not study.departures
 
 
 @functools.cache

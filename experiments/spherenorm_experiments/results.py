@@ -151,10 +151,9 @@ def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
         p = "" if claim["shown_p"] is None else f"{claim['shown_p']:.2g}"
         text = claim["text"] + (f" ({claim['detail']})" if claim["detail"] else "")
         label = f"**{claim['label']}**" if claim["primary"] else claim["label"]
-        least_effect = claim["detectable"]
         rows.append(
             (label, claim["verdict"], text, claim["ours"], claim["paper"],
-             "" if least_effect is None else f"{least_effect:.2g}", p, str(claim["seeds"] or ""),
+             claim["detectable_text"], p, str(claim["seeds"] or ""),
              claim["place"] + quoted)
         )  # fmt: skip
     columns = (

@@ -34,6 +34,7 @@ class Cell:
         interval: a lower and an upper end.
         n: how many seeds the number rests on; 0 where nothing is random.
         diverged: how many other runs diverged.
+        lost_word: says what befell these, if they did not diverge.
         prefix: before the number, such as "×" of a ratio.
         unit: after it.
         missing: shown in place of a number that is not there.
@@ -46,6 +47,7 @@ class Cell:
     interval: tuple[float, float] | None = None
     n: int = 0
     diverged: int = 0
+    lost_word: str = "diverged"
     prefix: str = ""
     unit: str = ""
     missing: str = "–"
@@ -86,7 +88,7 @@ class Cell:
             low, high = (format(end, self.format) for end in self.interval)
             parts.append(f"[{low}, {high}]")
         words = [self.prefix, *parts, self.unit] if parts else [self.missing]
-        words.append(f"({self.diverged} diverged)" if self.diverged else "")
+        words.append(f"({self.diverged} {self.lost_word})" if self.diverged else "")
         words.append(f"(n = {self.n})" if self.counted else "")
         return " ".join(filter(None, words))
 

@@ -63,6 +63,9 @@ LEAST_SEEDS = 3
 PERFORMANCE_SEEDS = 6
 """Before any verdict on a score or a time, for or against."""
 
+NOT_REACHED = "not in both"
+"""Said of seeds on which one of two arms has not reached a target."""
+
 EQUIVALENCE_MARGIN = 1.0
 """Points within which two scores are equivalent, unless a claim states another margin."""
 
@@ -314,6 +317,7 @@ class Claim:
         is_performance: True for a score or a time, which need six seeds.
         primary: True for the claims that a study is made for.
         deterministic: the runs have no randomness but their start: equal numbers decide.
+        lost_word: says what befell the runs that have no size, if they did not diverge.
 
     Raises:
         ValueError: a name with capitals or spaces, or another relation.
@@ -336,6 +340,7 @@ class Claim:
     is_performance: bool = False
     primary: bool = False
     deterministic: bool = False
+    lost_word: str = "diverged"
 
     def __post_init__(self) -> None:
         if self.name != slug(self.name) or not self.name:
@@ -456,8 +461,16 @@ class Decision:
             within = f"within ±{self.claim.tested_margin or 0.0:.3g}{unit}"
             ground = f"{within}: p = {self.p_equivalent:.2g} (Bonferroni)"
         elif self.verdict is Verdict.INCONCLUSIVE and self.detectable is not None:
-            ground = f"{self.seeds} seeds detect {self.detectable:.2g}{unit}"
+            ground = f"{self.seeds} seeds detect {self.detectable_text}"
         return joined(self.size, ground, self.detail)
+
+    @property
+    def detectable_text(self) -> str:
+        """The detectable effect with its unit, of a ratio as a factor; nothing if none is known."""
+        if self.detectable is None:
+            return ""
+        unit = f" {self.claim.unit}" if self.claim.unit else ""
+        return f"{'×' if self.claim.ratio else ''}{self.detectable:.2g}{unit}"
 
     @property
     def has_results(self) -> bool:
@@ -497,6 +510,7 @@ class Decision:
             "p": self.p,
             "shown_p": self.shown_p,
             "detectable": self.detectable,
+            "detectable_text": self.detectable_text,
             "region": [e if math.isfinite(e) else None for e in (region.low, region.high)],
         }
 
@@ -571,6 +585,7 @@ def estimate(
     limits: tuple[float, float] = (-math.inf, math.inf),
     form: str = "+.3g",
     unit: str = "",
+    lost_word: str = "diverged",
 ) -> Cell:
     """The mean of a number over seeds with Student's interval: of a claim, and in every table.
 
@@ -581,15 +596,16 @@ def estimate(
         scale: see `rounding_scale`.
         ratio: the mean and its interval are geometric.
         limits: of what the number may be; the interval is cut there.
+        lost_word: says what befell the runs without a size.
     """
     sized = _sized(values, scale, ratio)
     sample = sized.tolist()
     low, high = np.clip([_outer(end, scale, ratio) for end in interval(sample)], *limits).tolist()
-    n_diverged = int((~np.isfinite(values.to_numpy())).sum())
+    n_lost = len(values) - len(sample)
     return Cell(
         _outer(mean(sample), scale, ratio), form,
-        interval=None if math.isnan(low) else (low, high), n=len(sample), diverged=n_diverged,
-        prefix="×" if ratio else "", unit=unit,
+        interval=None if math.isnan(low) else (low, high), n=len(sample),
+        diverged=n_lost, lost_word=lost_word, prefix="×" if ratio else "", unit=unit,
     )  # fmt: skip
 
 
@@ -652,12 +668,18 @@ def _test_series(
     inner = functools.partial(_inner, scale=scale, ratio=claim.ratio)
     form = "+.3g" if not claim.ratio and claim.bound == 0 else ".3g"
     number = estimate(
-        series, scale, ratio=claim.ratio, limits=claim.limits, form=form, unit=claim.unit
+        series,
+        scale,
+        ratio=claim.ratio,
+        limits=claim.limits,
+        form=form,
+        unit=claim.unit,
+        lost_word=claim.lost_word,
     )
     values, sample = _in_scale(series, scale), _sized(series, scale, claim.ratio).tolist()
     region = claim.region.map(inner)
-    n_diverged = len(sample) < len(values)
-    if n_diverged or any(value * scale in claim.limits for value in values):  # a sign, and no size
+    has_lost = len(sample) < len(values)
+    if has_lost or any(value * scale in claim.limits for value in values):  # a sign, and no size
         wins, losses = claim.region.map(lambda end: end / scale).signs(values)
         supported, p = wins > losses, sign_test(wins, losses)
     else:
@@ -665,23 +687,30 @@ def _test_series(
         if claim.deterministic and np.ptp(sample) < ROUNDING and any(region.signs(sample)):
             p = 0.0
     p_equivalent = None
-    if claim.tested_margin is not None and not n_diverged:
+    if claim.tested_margin is not None and not has_lost:
         around = claim.around(claim.tested_margin).map(inner)
         p_equivalent = around.p_value(sample) if around.holds(mean(sample)) else None
     min_seeds = PERFORMANCE_SEEDS if claim.is_performance else LEAST_SEEDS
     few = f"{len(values)} seeds; a verdict needs {min_seeds}" if len(values) < min_seeds else ""
-    has_one_scale = not claim.ratio and len(sample) > 1
     return replace(
         decision,
         numbers=[number],
         number_text=str(number),
         seeds=len(values),
         detail=joined(decision.detail, few, _raised(len(values), seed_counts, min_seeds)),
-        detectable=scale * detectable(deviation(sample), len(sample)) if has_one_scale else None,
+        detectable=_detectable(sample, scale, claim.ratio),
         supported=supported,
         p=None if few else p,
         p_equivalent=None if few else p_equivalent,
     )
+
+
+def _detectable(sample: Sequence[float], scale: float, ratio: bool) -> float | None:
+    """Return the effect that so many values of this spread find; of ratios a factor."""
+    if len(sample) < 2:
+        return None
+    effect = detectable(deviation(sample), len(sample))
+    return math.exp(effect) if ratio else scale * effect
 
 
 def _raised(count: int, seed_counts: Sequence[int], min_seeds: int) -> str:

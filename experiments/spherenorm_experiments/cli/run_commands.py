@@ -109,6 +109,13 @@ def compare(
             "Mean scores that differ by less are equivalent; by default 1 for a score in percent."
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        flag("metric=value, such as loss=2.1: the steps to it are compared beside the score."),
+    ] = None,
+    sizes: Annotated[
+        str | None, flag("option=size,size of the task, such as width=16,32: compare at each.")
+    ] = None,
     *,
     options: Request,
 ) -> None:
@@ -124,6 +131,7 @@ def compare(
     own_values = {name: overrides.pop(name) for name in plan.overrides if ":" in name}
     words: dict[str, Any] = {"task": task, "optimizers": optimizers, "search": search}
     words |= {"trials": trials, "baseline": baseline.strip(), "margin": margin, "fixed": own_values}
+    words |= {"target": target, "sizes": sizes}
     request = CompareRequest.model_validate(words)
     study = build_comparison(request)
     tuned = {name for arm in study.arms for name in study.search(arm).names}
