@@ -26,7 +26,7 @@ from spherenorm.compile.verify import (
     verify_executor,
     verify_storage,
 )
-from spherenorm.numerics import accumulation_dtype
+from spherenorm.numerics import accumulation_dtype, default_device
 from spherenorm.record import Unsupported
 from spherenorm.rule import Rule, State
 
@@ -122,7 +122,7 @@ def _graph(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
 
 
 def _rule_kind(key: RuleKey, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
-    defaults = torch.get_default_dtype(), torch.get_default_device()
+    defaults = torch.get_default_dtype(), default_device()
     return key.structure, shape, dtype, defaults
 
 

@@ -25,7 +25,7 @@ import torch
 from spherenorm import rules as r
 from spherenorm.operations import OPERATIONS, of_overload
 from spherenorm.record import Call, Record, Value
-from spherenorm_theory.opaque_rules import MARK, RANK, SCALE, SHARE
+from spherenorm_theory.opaque_rules import MARKERS, RANK, SCALE, SHARE
 from spherenorm_theory.printing import show
 from spherenorm_theory.symbols import DIMENSION, Norm, Vector, canonical_form, exact, is_entry
 from spherenorm_theory.tracing import TraceError
@@ -186,8 +186,8 @@ def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[Value, Any])
 
 
 def _rule_of_call(call: Call) -> Callable[..., Any] | None:
-    if call.packet == MARK:
-        return RULES["mark"]
+    if call.name.startswith(MARKERS):
+        return RULES[call.name.split(".")[1]]
     row = of_overload(call.name)
     by_row = find_rule(row.name) if row is not None else None
     return find_rule(call.packet.removesuffix("_")) or by_row
@@ -466,6 +466,12 @@ def mark(ops: Interpreter, a: Any, weight: Any, index: Any) -> Vector:
         kind, name, square = AtomKind.ORTHOGONAL_FACTOR, "factor", SCALE**2 * SHARE * RANK
     formula = sp.Function(name)(algebra.entry(a))
     return algebra.add_opaque(OpaqueVector(kind, formula, a, square, rule, int(index)))
+
+
+@register("schedule")
+def schedule(ops: Interpreter, value: Any, name: str) -> sp.Symbol:
+    """Return the symbol of a scheduled hyper-parameter, a function of the step count."""
+    return ops.algebra.facts.name_schedule(name, value)
 
 
 # Comparisons and branches

@@ -116,6 +116,8 @@ def average_precision(detected: Sequence[Tensor], truth: Sequence[Tensor]) -> fl
     classes = sorted({int(label) for rows in truth for label in rows[:, 4]})
     if not classes:
         return float("nan")
+    if not any(len(rows) for rows in detected):
+        return 0.0  # faster_coco_eval loads no empty results before 1.8
     images, categories = ([{"id": k} for k in ids] for ids in (range(len(truth)), classes))
     empty = library.COCO({"images": images, "annotations": [], "categories": categories})
     truth_api, detected_api = _loaded(empty, truth, 5, 4), _loaded(empty, detected, 4, 5)
