@@ -82,13 +82,15 @@ class Regime:
 
     def to_json(self) -> dict[str, Any]:
         """The options that are not the default."""
-        found: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
-        return found
+        options: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
+        return options
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Spec:
-    """One run: two equal specs give the same numbers to the last bit on the same kind of machine.
+    """A request for a run.
+
+    Two equal specs give the same numbers to the last bit on the same kind of machine.
 
         Spec("digits", "sgdp", {"lr": 0.1, "momentum": 0.9}, epochs=13)
 
@@ -100,8 +102,8 @@ class Spec:
         hyper_parameters: the recipe's.
         options: the task's own (its dataclass fields).
         rest: recipe and hyper-parameters of the weights that `recipe` does not take: biases, gains,
-            the last layer (see `Task.hidden`). None if it takes all; a recipe on the sphere then
-            has `EUCLIDEAN_REST`.
+            the last layer (see `Task.hidden_weight_names`). None if it takes all; a recipe on the
+            sphere then has `EUCLIDEAN_REST`.
         seed: of three separate streams: initial weights, data order, noise in training
             (augmentation, dropout).
         epochs: passes over the training data; steps for a pure task.
@@ -137,11 +139,11 @@ class Spec:
 
         That had train options which are now options of tasks, such as `label_smoothing`.
         """
-        given = {name: value for name, value in content.items() if name in _FIELDS}
-        regime = given.get("regime", {})
-        given["regime"] = {name: value for name, value in regime.items() if name in _OPTIONS}
-        moved = {name: value for name, value in regime.items() if name not in _OPTIONS}
-        return cls(**{**given, "options": {**given.get("options", {}), **moved}})
+        values = {name: value for name, value in content.items() if name in _FIELDS}
+        regime = values.get("regime", {})
+        values["regime"] = {name: value for name, value in regime.items() if name in _OPTIONS}
+        task_options = {name: value for name, value in regime.items() if name not in _OPTIONS}
+        return cls(**{**values, "options": {**values.get("options", {}), **task_options}})
 
     @functools.cached_property
     def text(self) -> str:
@@ -183,11 +185,11 @@ def run_name(spec: Spec, data: str) -> str:
 
 
 _ADAPTER = TypeAdapter(Spec)
-_FIELDS = {each.name for each in fields(Spec)}
-_OPTIONS = {each.name for each in fields(Regime)}
+_FIELDS = {option.name for option in fields(Spec)}
+_OPTIONS = {option.name for option in fields(Regime)}
 
 
-def said(error: ValidationError) -> str:
+def format_validation_error(error: ValidationError) -> str:
     """The first fault of a value that pydantic refuses, with its name and the value."""
     fault = error.errors()[0]
     name, text = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")

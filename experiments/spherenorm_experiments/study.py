@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from spherenorm_experiments.lookup import find_task_class, written
+from spherenorm_experiments.lookup import describe_source, find_task_class
 from spherenorm_experiments.pictures import Picture
 from spherenorm_experiments.plan import Plan
 from spherenorm_experiments.runs import Place, Runs, Trial
@@ -23,7 +23,7 @@ from spherenorm_experiments.verdict import Claim, Decision, adjust_for_multiplic
 
 
 class Study:
-    """One table or figure.
+    """A table or figure with its runs and claims.
 
     The class docstring's first line is its title; the rest says what is done and why.
     """
@@ -46,6 +46,10 @@ class Study:
         When more is known these are the same trials, and possibly more.
         """
         raise NotImplementedError
+
+    def exclusions(self, plan: Plan) -> Mapping[str, str]:
+        """Return the parts of the study that a plan leaves out, each with the reason."""
+        return {}
 
     def tables(self, runs: Runs) -> list[Table]:
         """The study's tables; none of which no run has a number."""
@@ -122,7 +126,7 @@ class Study:
         cls, tier = find_task_class(task), plan.budget_tier
         budget = getattr(cls, "tiers", {}).get(tier)
         if not isinstance(budget, Budget):
-            lack = f"{written(cls)} has no budget for the tier {tier!r}"
+            lack = f"{describe_source(cls)} has no budget for the tier {tier!r}"
             raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
         return budget
 
