@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 
-from spherenorm.operations import OPERATIONS, REDUCTIONS, of_overload
+from spherenorm.operations import DERIVED, OPERATIONS, REDUCTIONS, of_overload
 from spherenorm.record import Unsupported, record
 
 
@@ -94,7 +94,7 @@ def test_a_row_is_found_by_its_overloads(row):
         assert of_overload(f"mylib.{overload}") is None
     assert of_overload(f"aten.{row.name}.nothing") is None
     # A form has a place for each argument and for nothing else.
-    if row.cpp:
+    if isinstance(row.cpp, str):
         count = row.cpp.count("{")
         places = [i for i in range(4) if f"{{{i}}}" in row.cpp]
         assert places == [*range(len(places))]
@@ -105,8 +105,7 @@ def test_a_row_is_found_by_its_overloads(row):
         assert not row.accepts(len(places) - 1, {})
         assert not row.accepts(len(places), {"alpha": 2})
     else:
-        assert row.derived is not None
-        assert row.accepts(1, {})
+        assert row.accepts(1, {}) is (row.cpp is DERIVED)
 
 
 def on_numbers(name):
@@ -136,7 +135,7 @@ class Reader:
 X = torch.tensor([[-1.5, 0.3, 25.0], [0.0, 2.0, -0.7]], dtype=torch.float64)
 Y = torch.tensor([[0.5, -0.3, 1.0], [2.0, 2.0, 0.1]], dtype=torch.float64)
 Z = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.9, 4.0]], dtype=torch.float64)
-DERIVED = {
+DERIVATIONS = {
     "sub.Tensor": [(X, Y), (X, Y, 3)],
     "rsub.Tensor": [(X, Y), (X, Y, 3)],
     "addcmul.default": [(X, Y, Z), (X, Y, Z, 0.5)],
@@ -147,8 +146,6 @@ DERIVED = {
     "log1p.default": [(Z,)],
     "sigmoid.default": [(X,)],
     "softplus.default": [(X,), (X, 2.0, 0.5), (X, 2), (10 * X, 1, 3.0)],
-    "maximum.default": [(X, Y)],
-    "minimum.default": [(X, Y)],
     "clamp.default": [(X, -0.5, 0.7), (X, None, 0.7), (X, -0.5)],
     "linalg_vector_norm.default": [(X,), (X, 2, [1], True)],
     "mean.default": [(X,)],
@@ -163,16 +160,16 @@ DERIVED = {
 
 def test_every_derived_form_is_tried():
     derived = {row.name for row in OPERATIONS.values() if row.derived}
-    assert derived == {of_overload(f"aten.{name}").name for name in DERIVED}
+    assert derived == {of_overload(f"aten.{name}").name for name in DERIVATIONS}
 
 
-@pytest.mark.parametrize("overload", DERIVED)
+@pytest.mark.parametrize("overload", DERIVATIONS)
 def test_a_derived_form_is_torchs(overload):
     packet, kind = overload.split(".")
     operation = getattr(getattr(torch.ops.aten, packet), kind)
     keyword = [a.name for a in operation._schema.arguments if a.kwarg_only]
     row = of_overload(f"aten.{overload}")
-    for given in DERIVED[overload]:
+    for given in DERIVATIONS[overload]:
         positional = [a for a in operation._schema.arguments if not a.kwarg_only]
         options = dict(zip(keyword, given[len(positional) :], strict=False))
         expected = operation(*given[: len(positional)], **options)

@@ -180,7 +180,9 @@ class ExpressionPrinter:
             condition = self.nodes[node.arguments[0]]
             if condition.extent is not Extent.FULL:
                 return f"choose(m{condition.index}, {names[1]}, {names[2]})"
-        value = OPERATIONS[node.op].cpp.format(*names, kind="real" if is_entry else "double")
+        form = OPERATIONS[node.op].cpp
+        assert isinstance(form, str)  # a graph has no other operations
+        value = form.format(*names, kind="real" if is_entry else "double")
         return f"rounded({value})" if node.rounds_to_float32 and not is_entry else value
 
     def converted(self, index: int, value: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from spherenorm.operations import OPERATIONS, Operation
+from spherenorm.operations import DERIVED, OPERATIONS, Operation, check_registered
 from spherenorm.record import Unsupported
 
 INPUTS = {"weight", "grad", "state"}
@@ -146,7 +146,7 @@ class GraphBuilder:
 
     def apply(self, row: Operation, *arguments: Any, **options: Any) -> Node:
         """Add an operation on nodes and numbers; its extent is the largest of theirs."""
-        if row.derived and not row.cpp:
+        if row.cpp is DERIVED and row.derived is not None:
             derived: Node = row.derived(self, *arguments, **options)
             return derived
         nodes = [a if isinstance(a, Node) else self.literal(a) for a in arguments]
@@ -243,11 +243,14 @@ class GraphBuilder:
         return {operator.index(d) % ndim for d in dims or ()} or set(range(ndim))
 
 
-METHODS_OF_ATEN: dict[str, Callable[..., Node]] = {
+COPIES = ("copy", "convert")
+"""Operations that return the entries of their argument, perhaps in another dtype."""
+METHODS: dict[str, Callable[..., Node]] = {
     name: getattr(GraphBuilder, name)
     for name in (
         *("scalar_tensor", "full", "full_like", "add", "sub", "addcmul", "pow"),
         *("any", "all", "sum"),
     )
 }
-"""Operations of aten that `GraphBuilder` lowers by a method, with precedence over their rows."""
+"""Operations that `GraphBuilder` lowers by a method, with precedence over the form in the table."""
+check_registered("cpp", [*METHODS, *COPIES])
