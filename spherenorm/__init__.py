@@ -16,9 +16,8 @@ from spherenorm import (
     zoo,
 )
 from spherenorm.audit import audit, param_groups, roles
-from spherenorm.compare_paths import compare_paths
 from spherenorm.compile import BackendError
-from spherenorm.explain import explain
+from spherenorm.explain import compare_paths, explain
 from spherenorm.export import ExportError, export
 from spherenorm.fields import Interval, choice, hyper, view, views
 from spherenorm.manifolds import Euclidean, Manifold, Sphere, sphere_of

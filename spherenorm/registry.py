@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from spherenorm.annotations import signature_of
 from spherenorm.numerics import as_number
 from spherenorm.rule import Rule
-from spherenorm.support import did_you_mean, file_of, look_up, unknown_name
+from spherenorm.support import did_you_mean, file_of, look_up, signature_of, unknown_name
 from spherenorm.torch_internals import is_functorch_tensor
 
 Recipe = Callable[..., Rule]

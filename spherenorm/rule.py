@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from spherenorm.annotations import annotated_names
 from spherenorm.fields import FrozenDataclass, cached_property, views_of
 from spherenorm.global_sums import check_term, sum_over_weights
 from spherenorm.manifolds import EUCLIDEAN, Manifold, check_shape, weight_warnings
@@ -34,7 +33,7 @@ from spherenorm.numerics import (
     to_compute_dtype,
     without_autocast,
 )
-from spherenorm.support import did_you_mean
+from spherenorm.support import annotated_names, did_you_mean
 
 if TYPE_CHECKING:
     from spherenorm.rules.invariance import Invariance

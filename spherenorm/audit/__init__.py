@@ -1,7 +1,7 @@
 """The audit of a model: which of its weights are scale-invariant, and groups for an optimizer.
 
 - `audit.py`: `audit` collects evidence at several points and prints as a table.
-- `audited_model.py`: the model as a function of a point; `precision.py`: its precision and eps.
+- `audited_model.py`: the model as a function of a point, its precision and eps included.
 - `sensitivity.py`: gradients and scaled weights at one point; `verdict.py`: what they mean.
 - `roles.py`: the role of each parameter, by the operations that use it.
 - `param_groups.py`: a recipe for each parameter.

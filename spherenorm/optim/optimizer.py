@@ -11,35 +11,35 @@ from typing import Any, ClassVar, overload
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from spherenorm.annotations import signature_of
 from spherenorm.compile import Dispatcher
 from spherenorm.numerics import outside_inference_mode
-from spherenorm.optim.checkpoint import adapt_state_dict
 from spherenorm.optim.evaluation import EvalModeMixin
 from spherenorm.optim.param_groups import (
     SHARED,
     GroupBinder,
     GroupsOfRecipe,
     bind_arguments,
+    check_gradients,
+    check_weights,
     complete_group,
     named_weights,
+    refuse_changed_weights,
     refuse_modules,
     refuse_reserved_names,
     warn_of_other_recipe,
     warn_of_unused_arguments,
 )
 from spherenorm.optim.states import (
-    check_gradients,
+    adapt_state_dict,
     check_shared_fields,
-    check_weights,
     collect_groups,
     copy_shared_states,
-    refuse_changed_weights,
     rule_keeping_states,
     with_global_sums,
 )
 from spherenorm.registry import Recipe, find_recipe, name_of, type_hints_of
 from spherenorm.rule import Rule
+from spherenorm.support import signature_of
 from spherenorm.torch_internals import load_state_dict_hooks, request_graph_break
 
 GRAPH_BREAK_REASON = (

@@ -1,4 +1,4 @@
-"""Param_groups: the arguments of a recipe, checked, completed, and bound to the recipe.
+"""Param_groups: arguments of a recipe, checked, completed and bound; and checks of weights.
 
 A param_group is a dict of torch's: its `params`, the name of its recipe, and a value for each
 hyper-parameter of that recipe. Schedulers write into it between steps.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from spherenorm.annotations import signature_of
-from spherenorm.compile import require_backend
-from spherenorm.numerics import as_number
+from spherenorm.compile import require_backend, why_not_steppable
+from spherenorm.numerics import as_number, can_never_be_stepped, refuse_unless_real
 from spherenorm.registry import (
     Bound,
     Recipe,
@@ -31,7 +31,9 @@ from spherenorm.registry import (
     name_of,
     recipes_named,
 )
-from spherenorm.rule import Rule
+from spherenorm.rule import Rule, State, trial_state
+from spherenorm.support import signature_of
+from spherenorm.torch_internals import is_flattened_by_fsdp
 from spherenorm.views import View
 
 SHARED = {"maximize": False, "backend": "auto"}
@@ -78,6 +80,8 @@ _TORCH_ARGUMENTS = {
 }
 """Arguments of torch.optim that are accepted at False and None, and what to do otherwise."""
 
+States = Mapping[Tensor, State]
+"""The state of each weight that has been stepped: `optimizer.state`."""
 NamedWeights = Iterable[tuple[str, Tensor]]
 """Weights with their names in messages: index, name if there is one, and shape."""
 
@@ -144,7 +148,8 @@ def refuse_modules(params: Any) -> None:
 
 def named_weights(param_groups: Sequence[Mapping[str, Any]]) -> Iterator[NamedWeights]:
     """Iterate over the param_groups; each becomes its weights with their names in messages."""
-    first_indices = accumulate((len(group["params"]) for group in param_groups), initial=0)
+    counts = (len(group["params"]) for group in param_groups)
+    first_indices = itertools.accumulate(counts, initial=0)
     return map(_name_weights, param_groups, first_indices)
 
 
@@ -425,3 +430,122 @@ def _read_number(value: Any) -> Any:
         return type(value)(map(_read_number, value))
     is_readable = isinstance(value, Tensor) and value.device.type == "cpu" and not value.ndim
     return value.item() if is_readable else value
+
+
+# Checks of weights and gradients
+
+
+def check_weights(optimizer: str, weights: NamedWeights, rule: Rule) -> None:
+    """Refuse weights that a rule cannot step, and warn of weights that it does not suit.
+
+    Args:
+        optimizer: the name of the class, for the warning.
+        weights: the weights of a param_group.
+        rule: the rule that is to step them.
+
+    Raises:
+        TypeError: a weight is complex, integer or of 8 bits, and not frozen.
+        ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
+            in its shape, or refuses its values.
+
+    Warns:
+        UserWarning: the rule or its manifold suits some weights badly.
+    """
+    names_by_warning: defaultdict[str, list[str]] = defaultdict(list)
+    for name, weight in weights:
+        if can_never_be_stepped(weight):
+            continue
+        refuse_unless_real(weight, name)
+        _refuse_flattened(name, weight)
+        named_trial_state(name, weight, rule)
+        for warning in rule.weight_warnings(weight):
+            names_by_warning[warning].append(name)
+    sentences = []
+    for warning, names in names_by_warning.items():
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        sentences.append(f"{', '.join(names[:5])}{more} {warning}")
+    if sentences:
+        # Show the line that calls the class: three calls of __init__ and add_param_group are
+        # between it and this function.
+        warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=6)
+
+
+def named_trial_state(name: str, weight: Tensor, rule: Rule) -> State:
+    """Return the state of a weight before its first step, without advancing random generators.
+
+    Raises:
+        ValueError: the rule refuses the weight; the message starts with the weight's name.
+    """
+    try:
+        return trial_state(rule, weight.detach())
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse weights and gradients that cannot be stepped now.
+
+    Raises:
+        TypeError: a gradient is sparse.
+        ValueError: a weight is expanded, an inference tensor, or was flattened meanwhile.
+    """
+    # Making the names of weights takes longer than this check of all of them.
+    if all(_is_ordinary(weight) for group in param_groups for weight in group["params"]):
+        return
+    for name, weight in itertools.chain.from_iterable(named_weights(param_groups)):
+        _refuse_flattened(name, weight)
+        if weight.grad is None:
+            continue
+        reason = why_not_steppable(weight, weight.grad)
+        if reason is not None:
+            error_type = TypeError if weight.grad.is_sparse else ValueError
+            raise error_type(f"{name} {reason}")
+
+
+def _is_ordinary(weight: Tensor) -> bool:
+    """Return True for nearly all weights that can be stepped; `why_not_steppable` decides."""
+    grad = weight.grad
+    if grad is not None and (grad.is_sparse or grad.shape != weight.shape):
+        return False
+    return not (weight.is_inference() or 0 in weight.stride() or is_flattened_by_fsdp(weight))
+
+
+def refuse_changed_weights(
+    param_groups: Sequence[Mapping[str, Any]],
+    rules: Sequence[Rule],
+    states: States,
+    error: Exception,
+) -> None:
+    """After an error in a step, refuse a weight that has changed since its state was made.
+
+    Raises:
+        ValueError: the state of a weight has another dtype or shape than the weight needs.
+    """
+    for weights, rule in zip(named_weights(param_groups), rules, strict=True):
+        for name, weight in weights:
+            state = states.get(weight)
+            if weight.grad is None or not state:
+                continue
+            for key, needed in named_trial_state(name, weight, rule).items():
+                old_text = dtype_and_shape(state.get(key, needed))
+                needed_text = dtype_and_shape(needed)
+                if old_text != needed_text:
+                    raise ValueError(
+                        f"{name}: its state {key!r} is {old_text}, and the weight needs "
+                        f"{needed_text}. If it has changed, delete its state or make a new "
+                        f"optimizer ({error})"
+                    ) from error
+
+
+def dtype_and_shape(x: Tensor) -> str:
+    """Describe a tensor for a message."""
+    return f"{x.dtype} of shape {tuple(x.shape)}"
+
+
+def _refuse_flattened(name: str, weight: Tensor) -> None:
+    """Refuse a parameter flattened by FullyShardedDataParallel, which has no rows."""
+    if is_flattened_by_fsdp(weight):
+        raise ValueError(
+            f"{name} was flattened by FullyShardedDataParallel and has no rows any more; use "
+            "torch.distributed.fsdp.fully_shard"
+        )

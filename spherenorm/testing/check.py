@@ -9,7 +9,7 @@ from typing import Any, Literal
 from spherenorm.registry import Recipe, bind
 from spherenorm.support import columns
 from spherenorm.testing import promises
-from spherenorm.testing.recipe_under_test import RecipeUnderTest, RefusedError
+from spherenorm.testing.promises import RecipeUnderTest, RefusedError
 
 PROPERTIES: dict[str, Callable[[RecipeUnderTest], str]] = {
     "shapes": promises.check_shapes,

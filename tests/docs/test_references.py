@@ -164,6 +164,7 @@ def has_word(path, name):
 
 
 FOREIGN_NAMES = {
+    "README.md": {"my_sgdp().step(weight, grad, state)"},
     "architecture.md": {"spherenorm.commands"},
     "divergences.md": {
         *("HyperBallAdamW", "RadialBrakeHook", "emerging_optimizers"),
@@ -179,7 +180,7 @@ FOREIGN_NAMES = {
     "spherenorm/compile/code.py": {"passN(part)"},
     "spherenorm/optim/param_groups.py": {"use_muon"},
     "spherenorm/optim/optimizer.py": {"use_muon"},
-    "spherenorm/contrib/timm.py": {
+    "spherenorm/contrib/__init__.py": {
         'create_optimizer_v2(model, opt="sn-adamp")',
         "param_group_fn",
     },
