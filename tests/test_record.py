@@ -5,6 +5,7 @@ import inspect
 import pytest
 import torch
 
+import spherenorm as sn
 from spherenorm.operations import DERIVED, OPERATIONS, REDUCTIONS, of_overload
 from spherenorm.record import Unsupported, record
 
@@ -62,6 +63,44 @@ def test_each_call_knows_its_line():
     written = record(lambda x: x.exp(), torch.ones(2))
     assert written.calls[0].line.startswith("test_record.py:")
     assert "x.exp()" in written.calls[0].line
+
+
+def helper(x):
+    return x.abs()
+
+
+def test_each_call_knows_the_variable_of_its_result():
+    """Also through functions that return it; and nothing where the source gives no name."""
+
+    def function(x, y):
+        first = x * y + x.exp()
+        second: torch.Tensor = helper(first)
+        third, fourth = (second.neg()), torch.lerp(x, y, 0.5)
+        chosen = {"a": third + fourth}
+        return [helper(chosen["a"]), first.square()]
+
+    written = record(function, torch.ones(2), torch.ones(2))
+    variables = [(call.packet, call.source.variable) for call in written.calls]
+    assert variables == [
+        ("mul", ""),
+        ("exp", ""),
+        ("add", "first"),
+        ("abs", "second"),
+        ("neg", "third"),
+        ("lerp", "fourth"),
+        ("add", ""),
+        ("abs", ""),
+        ("pow", ""),
+    ]
+
+
+def test_a_replaced_field_names_its_value_and_code_without_a_file_names_nothing():
+    update = sn.Update(*[torch.ones(2)] * 3)
+    written = record(lambda x: update.replace(direction=x.exp()).direction, torch.ones(2))
+    assert written.calls[0].source.variable == "direction"
+    module = {}
+    exec("def function(x):\n    result = x.exp()\n    return result", module)
+    assert record(module["function"], torch.ones(2)).calls[0].source.variable == ""
 
 
 def test_a_users_folder_may_be_called_torch(tmp_path):

@@ -54,6 +54,11 @@ class BatchedExecutor:
 
     program = batch_key
 
+    @property
+    def code(self) -> str:
+        """The graph, whose operations are run one by one."""
+        return self.graph.listing()
+
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> WeightBatch:
         """Make the index vectors of weights."""
         return WeightBatch(self.graph, literals, weights)

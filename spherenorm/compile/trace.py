@@ -18,7 +18,7 @@ from spherenorm.compile.interface import cached
 from spherenorm.compile.rule_key import RuleKey
 from spherenorm.numerics import compute_dtype
 from spherenorm.operations import NotHere, of_overload
-from spherenorm.record import READS_A_VALUE, Call, Recorder, Unsupported, Value
+from spherenorm.record import READS_A_VALUE, Call, Recorder, Source, Unsupported, Value
 from spherenorm.rule import Rule
 from spherenorm.torch_internals import OpOverload
 
@@ -155,8 +155,13 @@ class Lowering:
             raise Unsupported(f"{call.name} in the step")
         self.builder.result_dtype = call.result.dtype
         self.builder.rounds_to_float32 = self._computing_dtype(call) is torch.float32
+        nodes = self.builder.graph.nodes
+        n_before = len(nodes)
         node = self._node_of(call)
         self._check(call, call.result, node)
+        sources, source = self.builder.graph.sources, call.source
+        for inner in nodes[n_before:]:  # of an operation that is composed of others
+            sources[inner.index] = source if inner is node else Source(source.file, source.line)
         self._nodes[call.result] = node
 
     def output(self, value: Value, old: Tensor) -> int:
@@ -244,7 +249,7 @@ class Lowering:
             dtypes = {self.compute_dtype}
             if is_scalar:
                 dtypes.add(torch.float64)
-            n_hyper_parameters = self.builder.n_hyper_parameters
+            n_hyper_parameters = self.builder.graph.n_hyper_parameters
             if is_scalar and node.op == "argument" and node.detail >= n_hyper_parameters:
                 dtypes.add(torch.int64)
             row = of_overload(call.name)

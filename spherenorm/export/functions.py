@@ -272,7 +272,9 @@ class FunctionWriter:
             self.expressions[value] = result
             return
         self._write_comment(self.traces[0].owners[id(call)])
-        name = self._unused_name(output_name or result.variable or call.packet)
+        name = self._unused_name(
+            output_name or call.source.variable or result.variable or call.packet
+        )
         self.lines.append(format_assignment(name, result.text))
         variable = replace(result, text=name, variable="")
         self.expressions[value] = self.assigned[result.text] = variable
