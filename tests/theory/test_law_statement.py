@@ -9,12 +9,13 @@ import pytest
 import sympy as sp
 import torch
 
-from spherenorm import chain, schedule
+import spherenorm as sn
+from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import Proof, equilibrium, norm_growth
 from spherenorm_theory.claim import Kind
 from spherenorm_theory.equilibria.equilibrium import without_eps
-from spherenorm_theory.opaque_rules import mark_schedule, replace_opaque_rules
+from spherenorm_theory.opaque_rules import mark_schedule
 from spherenorm_theory.printing import words
 from spherenorm_theory.report import LATEX_HEAD
 from spherenorm_theory.symbols import Inner, Norm
@@ -183,18 +184,6 @@ def warmed_up(lr=0.1, momentum=0.9, weight_decay=0.1):
     return chain(r.HeavyBall(momentum), step, r.StepSize(1.0))
 
 
-def test_the_law_of_a_scheduled_recipe_has_the_rate_of_each_step():
-    rate = schedule.warmup_cosine(0.1, warmup=10, steps=100)
-    law = norm_growth("sgdw", lr=rate, dampening=0.0)
-    text = " ".join(str(law).split())
-    assert "s_t = -lr_t (beta m_t + g_t)" in text
-    assert "|w_{t+1}|^2 = (1 - lr_t wd)^2 |w_t|^2" in text
-    assert law.closed_form() is None
-    two = schedule.cosine(0.9, 100), schedule.cosine(0.8, 100)
-    marked, _ = replace_opaque_rules(chain(*map(r.HeavyBall, two), r.HeavyBall(two[0])))
-    assert [rule.beta.name for rule in marked.rules] == ["beta", "beta2", "beta"]
-
-
 def test_a_schedule_is_a_function_of_the_step_count():
     law = norm_growth(warmed_up)
     text = " ".join(str(law).split())
@@ -208,3 +197,19 @@ def test_a_schedule_is_a_function_of_the_step_count():
     generator = torch.Generator().manual_seed(0)
     numbers = {"lr": 0.3, "momentum": 0.6, "weight_decay": 0.2}
     assert assert_is_the_step(law, (3, 4), numbers, generator)
+
+
+@pytest.mark.parametrize(
+    ("name", "scheduled", "why"),
+    [
+        ("sgdw", {"lr": sn.schedule.warmup_cosine(0.1, 10, 100)}, "lr changes"),
+        ("adamw", {"betas": (sn.schedule.cosine(0.9, 50, 0.5), 0.99)}, "beta1_t m_t"),
+    ],
+)
+def test_a_scheduled_hyper_parameter_has_the_letter_of_its_name(name, scheduled, why):
+    law = norm_growth(name, **scheduled)
+    text = " ".join(str(law).split())
+    assert why in text
+    (symbol,) = law.step.facts.scheduled
+    assert f"{symbol}_t, the schedule of {symbol} at the step number t + 1" in text
+    assert [claim for claim in law.claims if not claim.holds] == []

@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -78,19 +78,27 @@ def mark_schedule(value: Tensor, name: str) -> Tensor:
     return marked
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class MarkedSchedule(Schedule):
-    """A schedule whose values are marked in a record; `name` is that of its hyper-parameter."""
+    """A schedule whose value is marked with the name of its hyper-parameter."""
 
     schedule: Schedule
     name: str
 
     def evaluate(self, t: Scalar) -> Scalar:
-        value = self.schedule(t)
+        value = self.schedule.evaluate(t)
         return mark_schedule(value, self.name) if isinstance(value, Tensor) else value
 
     def extreme_times(self) -> list[float] | None:
         return self.schedule.extreme_times()
+
+
+def mark_schedules(name: str, value: Any) -> Any:
+    """Return a hyper-parameter with its schedules marked; of betas, as beta1 and beta2."""
+    if isinstance(value, tuple | list):
+        stem = name.removesuffix("s")
+        return type(value)(mark_schedules(f"{stem}{i}", x) for i, x in enumerate(value, 1))
+    return MarkedSchedule(value, name) if isinstance(value, Schedule) else value
 
 
 class OpaqueRule(Rule):
@@ -108,8 +116,6 @@ class OpaqueRule(Rule):
 def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
     """Return a rule with an `OpaqueRule` for each opaque one in it, and the replaced rules.
 
-    Schedules in it become `MarkedSchedule`s; two of one name get a number.
-
     Example:
         >>> import spherenorm as sn
         >>> replace_opaque_rules(sn.recipes.muon())[1]
@@ -119,31 +125,21 @@ def replace_opaque_rules(rule: Rule) -> tuple[Rule, tuple[Rule, ...]]:
     if any(isinstance(part, r.Orthogonalize) for part in rule.walk()):
         types = (*types, r.Graft)
     replaced: list[Rule] = []
-    schedules: dict[str, Schedule] = {}
 
-    def mark(schedule: Schedule, field_name: str) -> MarkedSchedule:
-        name, number = field_name, 1
-        while schedules.setdefault(name, schedule) is not schedule:
-            number += 1
-            name = f"{field_name}{number}"
-        return MarkedSchedule(schedule, name)
-
-    def exchange(x: Any, name: str = "schedule") -> Any:
+    def exchange(x: Any) -> Any:
         if isinstance(x, tuple):
-            new = tuple(exchange(item, name) for item in x)
+            new = tuple(map(exchange, x))
             return x if all(a is b for a, b in zip(x, new, strict=True)) else new
         if type(x) in types:  # a subclass may do something else
             replaced.append(x)
             return OpaqueRule(x, len(replaced) - 1)
-        if isinstance(x, Schedule):
-            return mark(x, name)
         if not isinstance(x, Rule):
             return x
         changes = {}
         for field in dataclasses.fields(x):
             if field.init:
                 old = getattr(x, field.name)
-                new = exchange(old, field.name)
+                new = exchange(old)
                 if new is not old:
                     changes[field.name] = new
         return replace(x, **changes) if changes else x
