@@ -1,7 +1,8 @@
 """Helpers that the library shares with `spherenorm_theory` and `spherenorm_experiments`.
 
 None of them is about optimization: error messages about unknown names and about a user's code,
-objects by the name `module:attribute`, optional packages, tables of text, and atomic writes.
+objects by the name `module:attribute`, signatures, optional packages, tables of text, and atomic
+writes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import inspect
 import operator
 import os
 import signal
@@ -82,6 +84,23 @@ def unknown_attribute(module: str, names: Sequence[str]) -> Callable[[str], Any]
         raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
     return refuse
+
+
+def split_at_commas(text: str) -> list[str]:
+    """Split a list at the commas outside of parentheses.
+
+    Example:
+        >>> split_at_commas("graft(muon, adamw), lion")
+        ['graft(muon, adamw)', 'lion']
+    """
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
 
 
 def require_module(module: str, otherwise: str) -> Any:
@@ -160,6 +179,30 @@ def load_module(name: str) -> ModuleType:
         if origin and os.path.realpath(origin) == file_of("__main__"):
             return sys.modules["__main__"]
     return importlib.import_module(name)
+
+
+# Python 3.14 evaluates an annotation when it is read: a name that only type checkers import, or
+# that is defined further down, would raise a NameError.
+if sys.version_info >= (3, 14):
+    from annotationlib import Format, get_annotations
+
+    def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+        """Return `inspect.signature(function)`; an annotation may name what is not defined."""
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+
+    def annotated_names(cls: type) -> frozenset[str]:
+        """Return the names that the class annotates itself, without those of its bases."""
+        return frozenset(get_annotations(cls, format=Format.FORWARDREF))
+
+else:
+
+    def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+        """Return `inspect.signature(function)`; an annotation may name what is not defined."""
+        return inspect.signature(function)
+
+    def annotated_names(cls: type) -> frozenset[str]:
+        """Return the names that the class annotates itself, without those of its bases."""
+        return frozenset(inspect.get_annotations(cls))
 
 
 def file_of(module_name: str) -> str | None:

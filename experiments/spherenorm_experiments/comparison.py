@@ -26,7 +26,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from spherenorm.support import did_you_mean, look_up, unknown_name
+from spherenorm.support import did_you_mean, look_up, split_at_commas, unknown_name
 from spherenorm_experiments.comparison_report import (
     ArmResult,
     arm_result_of,
@@ -213,6 +213,12 @@ class Comparison(Study):
             for point in points
             for trial in _trials(self, plan, condition, arm, point)
         ]
+
+    def exclusions(self, plan: Plan) -> Mapping[str, str]:
+        """Return the conditions whose scores the evidence tier cannot decide, with the reasons."""
+        if plan.tier != "evidence" or plan.real:
+            return {}
+        return {place: f"{where}: {why}" for place, _, where, why in _excluded_conditions(self)}
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -456,7 +462,7 @@ Size = tuple[str, tuple[float, ...]]
 
 def _names(text: Any) -> Any:
     """Return the names of "a, b,module:c"."""
-    names = [name.strip() for name in text.split(",")] if isinstance(text, str) else text
+    names = split_at_commas(text) if isinstance(text, str) else text
     if "" in names:
         raise ValueError("a name is empty")
     return names

@@ -5,8 +5,8 @@
 
 An index says what holds, and each study has a page. A row has the study and the setting that it
 belongs to, the condition and the arm, the spec, the numbers of the run, and the release and the
-commit of the code that trained it. Records of single steps and arrays are not kept: pictures of
-them, and tables that read them, need the store.
+commit of the code that trained it. Records of single steps and arrays are not kept, but for
+each `RecordedNumber` of them that the pages show: pictures of curves need the store.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def _not_run(sections: Sequence[Section]) -> list[str]:
     partial = [
         section.label for section in sections if len(section.results) < section.results.planned
     ]
-    lines = [f"Not run: {', '.join(missing)}."] if missing else []
+    command = "`spherenorm run NAME --tier evidence` runs one, `spherenorm results` adds its page"
+    lines = [f"Not run, and without a page: {', '.join(missing)}; {command}."] if missing else []
     return lines + ([f"In part: {', '.join(partial)}."] if partial else [])
 
 
@@ -215,13 +216,16 @@ def write_rows(sections: Sequence[Section], path: Path) -> int:
     """
     require_extra("pyarrow", "a file of rows")
     records = [record for section in sections for record in _records(section)]
-    content = pd.DataFrame(records).to_parquet(compression="zstd", index=False)
+    frame = pd.DataFrame(records)
+    content = frame.to_parquet(compression="zstd", compression_level=19, index=False)
     write_file(path, content)
     return len(records)
 
 
 def _records(section: Section) -> Iterator[dict[str, Any]]:
     results = section.results
+    # The pages ask the runs for their recorded numbers, which are then kept.
+    _ = section.decisions, section.study.all_tables(results)
     shared = {
         "study": name_of(section.study),
         "plan": json.dumps(section.plan.to_json(), sort_keys=True),
@@ -236,9 +240,11 @@ def _records(section: Section) -> Iterator[dict[str, Any]]:
             **shared,
             "condition": item.place.condition,
             "arm": item.place.arm,
+            "seed": item.spec.seed,
             "run": item.name,
             "spec": json.dumps(item.spec.to_json(), sort_keys=True),
             "summary": json.dumps(summary),
+            "recorded": json.dumps(item.recorded_numbers),
             "about": json.dumps(dict(item.about)),
             "release": item.about.get("spherenorm", ""),
             "commit": item.about.get("commit", ""),
@@ -260,13 +266,13 @@ def read_rows(path: Path) -> list[Section]:
     for (study, plan), rows in frame.groupby(["study", "plan"], sort=False):
         row = rows.iloc[0]
         missing_counts = {Place(*names): count for *names, count in json.loads(row.missing_counts)}
-        items = [_result(row) for _, row in rows.iterrows()]
+        items = [_result(row) for row in rows.itertuples()]
         results = Runs(items, (), missing_counts, json.loads(row.seed_counts))
         sections.append(Section(find_study(study), Plan.from_json(json.loads(plan)), results))
     return sections
 
 
-def _result(row: pd.Series) -> Result:
+def _result(row: Any) -> Result:
     return Result(
         name=row.run,
         spec=Spec.from_json(json.loads(row.spec)),
@@ -274,4 +280,5 @@ def _result(row: pd.Series) -> Result:
         folder=RunFolder(NO_FOLDER / row.run),
         about=json.loads(row.about),
         place=Place(row.condition, row.arm),
+        recorded_numbers=json.loads(row.recorded),
     )

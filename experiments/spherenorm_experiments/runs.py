@@ -19,7 +19,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -88,9 +88,14 @@ class ResolvedTrial(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Row):
-    """A run that has ended, finished or diverged, at its place."""
+    """A run that has ended, finished or diverged, at its place.
+
+    Attributes:
+        recorded_numbers: the value of each `RecordedNumber` that has been asked for, by its name.
+    """
 
     place: Place
+    recorded_numbers: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, place: Place, row: Row) -> Result:
@@ -125,6 +130,29 @@ class Result(Row):
         return {
             record["step"]: record[key] for record in self.metrics if record.get(key) is not None
         }
+
+
+@dataclass(frozen=True)
+class RecordedNumber:
+    """A number of a run that its summary does not have, such as one of its records; a `Key`.
+
+    Each run keeps the value under the name of the number. So a file of rows, which has neither
+    records nor arrays, has the value.
+
+        last_loss = RecordedNumber("last loss", lambda run: run.metrics[-1]["loss"])
+
+    Attributes:
+        name: one name for one number; it contains the arguments, if there are any.
+        compute: a function of a run; None where it was not measured. It may return a list.
+    """
+
+    name: str
+    compute: Callable[[Result], Any]
+
+    def __call__(self, run: Result) -> Any:
+        if self.name not in run.recorded_numbers:
+            run.recorded_numbers[self.name] = self.compute(run)
+        return run.recorded_numbers[self.name]
 
 
 class Runs:

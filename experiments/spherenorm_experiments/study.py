@@ -47,6 +47,10 @@ class Study:
         """
         raise NotImplementedError
 
+    def exclusions(self, plan: Plan) -> Mapping[str, str]:
+        """Return the parts of the study that a plan leaves out, each with the reason."""
+        return {}
+
     def tables(self, runs: Runs) -> list[Table]:
         """Return the study's tables; none of which no run has a number."""
         return []

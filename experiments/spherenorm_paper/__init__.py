@@ -10,4 +10,4 @@ ORDER = (
 """The order of the studies on a page: the paper's figures and tables, then its appendix."""
 
 OVERVIEW = "overview:overview"
-"""What all of them say together; see `spherenorm_experiments.report.Overview`."""
+"""The function of all studies together; see `spherenorm_experiments.report.Overview`."""

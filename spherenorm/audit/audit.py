@@ -11,8 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from spherenorm.audit.audited_model import AuditedModel, Point, find_tensors, unwrap
-from spherenorm.audit.precision import SMALL_EPS_FACTOR
+from spherenorm.audit.audited_model import (
+    SMALL_EPS_FACTOR,
+    AuditedModel,
+    Point,
+    find_tensors,
+    unwrap,
+)
 from spherenorm.audit.roles import Roles, UseTracer, format_shape, roles_from_uses
 from spherenorm.audit.sensitivity import (
     InnerProducts,

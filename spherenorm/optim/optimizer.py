@@ -5,41 +5,50 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from spherenorm.annotations import signature_of
 from spherenorm.compile import Dispatcher
 from spherenorm.numerics import outside_inference_mode
-from spherenorm.optim.checkpoint import adapt_state_dict
 from spherenorm.optim.evaluation import EvalModeMixin
 from spherenorm.optim.param_groups import (
     SHARED,
     GroupBinder,
     GroupsOfRecipe,
     bind_arguments,
+    check_gradients,
+    check_weights,
     complete_group,
     named_weights,
+    refuse_changed_weights,
     refuse_modules,
     refuse_reserved_names,
+    split_by_label,
     warn_of_other_recipe,
     warn_of_unused_arguments,
 )
+from spherenorm.optim.schedules import (
+    entries_after_step,
+    has_new_schedules,
+    next_step,
+    refuse_written_numbers,
+    set_schedules,
+    steps_taken,
+)
 from spherenorm.optim.states import (
-    check_gradients,
+    adapt_state_dict,
     check_shared_fields,
-    check_weights,
     collect_groups,
     copy_shared_states,
-    refuse_changed_weights,
     rule_keeping_states,
     with_global_sums,
 )
 from spherenorm.registry import Recipe, find_recipe, name_of, type_hints_of
 from spherenorm.rule import Rule
+from spherenorm.support import signature_of
 from spherenorm.torch_internals import load_state_dict_hooks, request_graph_break
 
 GRAPH_BREAK_REASON = (
@@ -108,7 +117,11 @@ class RecipeOptimizer(EvalModeMixin):
         Raises:
             TypeError, ValueError: as the class. Nothing is added then.
         """
-        group, rule = complete_group(param_group, self.recipe, self.defaults)
+        groups = getattr(self, "param_groups", ())
+        group, rule = complete_group(param_group, self.recipe, self.defaults, groups)
+        if rule.steps_by_name:
+            self._add_parts(split_by_label(group, rule, param_group))
+            return
         unwanted = self.defaults.keys() - group.keys()
         super().add_param_group(group)
         try:
@@ -121,6 +134,16 @@ class RecipeOptimizer(EvalModeMixin):
                 check_shared_fields(map(self.rule_of, self.param_groups))
         except BaseException:
             self.param_groups.pop()
+            raise
+
+    def _add_parts(self, param_groups: Sequence[dict[str, Any]]) -> None:
+        """Add the groups of a partition, or none of them."""
+        n_groups = len(self.param_groups)
+        try:
+            for param_group in param_groups:
+                self.add_param_group(param_group)
+        except BaseException:
+            del self.param_groups[n_groups:]
             raise
 
     @overload
@@ -147,7 +170,9 @@ class RecipeOptimizer(EvalModeMixin):
         self.refuse_in_evaluation("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
+        self._adopt_schedules()
         rules = [self.rule_of(group) for group in self.param_groups]
+        entries = [entries_after_step(group) for group in self.param_groups]
         check_gradients(self.param_groups)
         check_shared_fields(rules)
         with outside_inference_mode(), torch.no_grad():
@@ -168,7 +193,16 @@ class RecipeOptimizer(EvalModeMixin):
             if isinstance(error, Exception):
                 refuse_changed_weights(self.param_groups, rules, self.state, error)
             raise
+        for group, new_entries in zip(self.param_groups, entries, strict=True):
+            group.update(new_entries)
         return loss
+
+    def _adopt_schedules(self) -> None:
+        """Move schedules that were set as entries of a param_group to `group["schedules"]`."""
+        for group in self.param_groups:
+            if has_new_schedules(group):
+                states = filter(None, map(self.state.get, group["params"]))
+                set_schedules(group, steps_taken(states))
 
     @functools.cached_property
     def _dispatcher(self) -> Dispatcher:
@@ -199,10 +233,22 @@ class RecipeOptimizer(EvalModeMixin):
         for hook in post_hooks:
             hook(self)
 
-    def rule_of(self, group: Mapping[str, Any]) -> Rule:
-        """Return the rule of one of `param_groups`, at its present hyper-parameters."""
+    def rule_of(self, group: Mapping[str, Any], t: int | None = None) -> Rule:
+        """Return the rule of one of `param_groups`, at its present hyper-parameters.
+
+        Args:
+            group: the group.
+            t: the step at which schedules are taken; None for the next one.
+
+        Raises:
+            TypeError, ValueError: a hyper-parameter is wrong, or one with a schedule was set.
+        """
+        if t is None:
+            refuse_written_numbers(group)
+            t = next_step(group)
         bound = self._group_binder.bind(group)
-        return rule_keeping_states(bound, filter(None, map(self.state.get, group["params"])))
+        states = filter(None, map(self.state.get, group["params"]))
+        return rule_keeping_states(bound, states, t)
 
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:

@@ -1,4 +1,4 @@
-"""Param_groups: the arguments of a recipe, checked, completed, and bound to the recipe.
+"""Param_groups: arguments of a recipe, checked, completed and bound; and checks of weights.
 
 A param_group is a dict of torch's: its `params`, the name of its recipe, and a value for each
 hyper-parameter of that recipe. Schedulers write into it between steps.
@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from spherenorm.annotations import signature_of
-from spherenorm.compile import require_backend
-from spherenorm.numerics import as_number
+from spherenorm.compile import require_backend, why_not_steppable
+from spherenorm.numerics import as_number, can_never_be_stepped, refuse_unless_real
+from spherenorm.optim.schedules import (
+    CLOCK,
+    SCHEDULES,
+    latest_clock,
+    next_step,
+    set_schedules,
+    with_schedules,
+)
 from spherenorm.registry import (
     Bound,
     Recipe,
@@ -31,12 +40,17 @@ from spherenorm.registry import (
     name_of,
     recipes_named,
 )
-from spherenorm.rule import Rule
+from spherenorm.rule import Rule, State, trial_state
+from spherenorm.schedule import Schedule
+from spherenorm.support import signature_of
+from spherenorm.torch_internals import is_flattened_by_fsdp
 from spherenorm.views import View
 
+PART = "part"
+"""The entry of a param_group that names its part, if its recipe returns a partition."""
 SHARED = {"maximize": False, "backend": "auto"}
 """The arguments of every optimizer beside its hyper-parameters, with their defaults."""
-_RESERVED = ("self", "params", "param_names", "recipe", *SHARED)
+_RESERVED = ("self", "params", "param_names", "recipe", PART, SCHEDULES, CLOCK, *SHARED)
 """Entries of a param_group, and arguments of a class, that are no hyper-parameters."""
 _SYNONYMS = ("learning_rate", "wd", "decay")
 """Names that other libraries have for hyper-parameters."""
@@ -78,6 +92,8 @@ _TORCH_ARGUMENTS = {
 }
 """Arguments of torch.optim that are accepted at False and None, and what to do otherwise."""
 
+States = Mapping[Tensor, State]
+"""The state of each weight that has been stepped: `optimizer.state`."""
 NamedWeights = Iterable[tuple[str, Tensor]]
 """Weights with their names in messages: index, name if there is one, and shape."""
 
@@ -144,7 +160,8 @@ def refuse_modules(params: Any) -> None:
 
 def named_weights(param_groups: Sequence[Mapping[str, Any]]) -> Iterator[NamedWeights]:
     """Iterate over the param_groups; each becomes its weights with their names in messages."""
-    first_indices = accumulate((len(group["params"]) for group in param_groups), initial=0)
+    counts = (len(group["params"]) for group in param_groups)
+    first_indices = itertools.accumulate(counts, initial=0)
     return map(_name_weights, param_groups, first_indices)
 
 
@@ -196,7 +213,8 @@ def warn_of_unused_arguments(
     A value that some group has as well is not lost: timm gives a decay of 0 beside its groups.
     """
     for name in sorted(given_names):
-        group_values = [group[name] for group in param_groups if name in group]
+        entries = map(with_schedules, param_groups)
+        group_values = [group[name] for group in entries if name in group]
         argument = to_plain(arguments[name])
         if any(_is_same(argument, value) for value in group_values):
             continue
@@ -217,7 +235,10 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def complete_group(
-    param_group: Mapping[str, Any], class_recipe: Recipe, class_defaults: Mapping[str, Any]
+    param_group: Mapping[str, Any],
+    class_recipe: Recipe,
+    class_defaults: Mapping[str, Any],
+    param_groups: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], Rule]:
     """Return a copy of a param_group with a value for every argument of its recipe, and its rule.
 
@@ -226,6 +247,7 @@ def complete_group(
         class_recipe: the recipe of the optimizer's class.
         class_defaults: the defaults of the optimizer; a group of another recipe has the defaults
             of that one.
+        param_groups: the groups that the optimizer has already; schedules start at their clock.
 
     Raises:
         TypeError, ValueError: an entry is wrong; a hyper-parameter has no value; the name of the
@@ -254,7 +276,41 @@ def complete_group(
                 f"recipe {name!r} needs {argument}, and the param_group does not set it"
             )
         group[argument] = to_plain(group[argument])
-    return group, bind_and_check_group(recipe, group).rule
+    rule = bind_and_check_group(recipe, group).rule
+    clock = latest_clock(param_groups)
+    set_schedules(group, clock)
+    if rule.is_scheduled and not rule.steps_by_name:
+        group.setdefault(CLOCK, clock)
+    return group, rule.at(next_step(group))
+
+
+def split_by_label(
+    group: Mapping[str, Any], partition: Rule, param_group: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a param_group for each label of the partition that a group's recipe returns.
+
+    Args:
+        group: the complete group, for its names of parameters.
+        partition: the rule of its recipe.
+        param_group: the entries that the user gave; the new groups have these.
+
+    Raises:
+        ValueError: the parameters have no names, or one has no label.
+    """
+    params = list(param_group["params"])
+    if "param_names" in group:
+        params = list(zip(group["param_names"], params, strict=True))
+    groups: dict[str, list[Any]] = {label: [] for label in partition.labels}  # type: ignore[attr-defined]
+    for pair in params:
+        if not isinstance(pair, tuple):
+            raise ValueError(
+                f"recipe {group['recipe']!r} returns a partition, which needs the names of "
+                "parameters: pass model.named_parameters()"
+            )
+        label = partition.label(*pair)  # type: ignore[attr-defined]
+        groups[label].append(pair)
+    entries = {name: value for name, value in param_group.items() if name != "param_names"}
+    return [{**entries, PART: label, "params": pairs} for label, pairs in groups.items() if pairs]
 
 
 def recipe_named(name: str, class_recipe: Recipe) -> Recipe:
@@ -265,19 +321,25 @@ def recipe_named(name: str, class_recipe: Recipe) -> Recipe:
 def bind_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
     """Return the recipe with the present hyper-parameters of a param_group; its rule is made.
 
+    Those with a schedule are bound to it, and the rule is scheduled.
+
     Raises:
         TypeError: a hyper-parameter has a wrong type, or `maximize` is not True or False.
         ValueError: a hyper-parameter is outside its interval, or there is no such backend.
     """
     _check_shared(group)
-    bound = bind(recipe, **{name: group[name] for name in defaults_of(recipe)})
+    entries = with_schedules(group)
+    bound = bind(recipe, **{name: entries[name] for name in defaults_of(recipe)})
+    if PART in group:
+        bound = replace(bound, part=group[PART])
     bound.rule  # noqa: B018  (it raises)
     return bound
 
 
 def bind_and_check_group(recipe: Recipe, group: Mapping[str, Any]) -> Bound:
     """Do as `bind_group`, and check numbers in tensors, for which a step would have to wait."""
-    numbers = {name: _read_number(group[name]) for name in defaults_of(recipe)}
+    entries = with_schedules(group)
+    numbers = {name: _read_number(entries[name]) for name in defaults_of(recipe)}
     bind_group(recipe, {**group, **numbers})
     return bind_group(recipe, group)
 
@@ -319,15 +381,16 @@ class GroupBinder:
             TypeError, ValueError: as `bind_group`.
         """
         cached = self._cache.get(id(group))
+        entries = with_schedules(group)
         if cached is not None and all(
-            group[name] is value for name, value in zip(cached.names, cached.values, strict=True)
+            entries[name] is value for name, value in zip(cached.names, cached.values, strict=True)
         ):
             _check_shared(group)
             return cached.bound
         recipe = recipe_named(group["recipe"], self._class_recipe)
         bound = bind_group(recipe, group)
-        names = ("recipe", *bound.hyper_parameters)
-        values = tuple(group[name] for name in names)
+        names = ("recipe", *bound.hyper_parameters, *([PART] if PART in group else []))
+        values = tuple(entries[name] for name in names)
         if is_builtin(recipe) and all(map(_is_immutable, values)):
             self._cache[id(group)] = _BoundGroup(bound, names, values)
         return bound
@@ -336,7 +399,7 @@ class GroupBinder:
 def _is_immutable(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_immutable, value))
-    return value is None or type(value) in (float, int, bool, str)
+    return value is None or type(value) in (float, int, bool, str) or isinstance(value, Schedule)
 
 
 def _check_shared(group: Mapping[str, Any]) -> None:
@@ -425,3 +488,122 @@ def _read_number(value: Any) -> Any:
         return type(value)(map(_read_number, value))
     is_readable = isinstance(value, Tensor) and value.device.type == "cpu" and not value.ndim
     return value.item() if is_readable else value
+
+
+# Checks of weights and gradients
+
+
+def check_weights(optimizer: str, weights: NamedWeights, rule: Rule) -> None:
+    """Refuse weights that a rule cannot step, and warn of weights that it does not suit.
+
+    Args:
+        optimizer: the name of the class, for the warning.
+        weights: the weights of a param_group.
+        rule: the rule that is to step them.
+
+    Raises:
+        TypeError: a weight is complex, integer or of 8 bits, and not frozen.
+        ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
+            in its shape, or refuses its values.
+
+    Warns:
+        UserWarning: the rule or its manifold suits some weights badly.
+    """
+    names_by_warning: defaultdict[str, list[str]] = defaultdict(list)
+    for name, weight in weights:
+        if can_never_be_stepped(weight):
+            continue
+        refuse_unless_real(weight, name)
+        _refuse_flattened(name, weight)
+        named_trial_state(name, weight, rule)
+        for warning in rule.weight_warnings(weight):
+            names_by_warning[warning].append(name)
+    sentences = []
+    for warning, names in names_by_warning.items():
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        sentences.append(f"{', '.join(names[:5])}{more} {warning}")
+    if sentences:
+        # Show the line that calls the class: three calls of __init__ and add_param_group are
+        # between it and this function.
+        warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=6)
+
+
+def named_trial_state(name: str, weight: Tensor, rule: Rule) -> State:
+    """Return the state of a weight before its first step, without advancing random generators.
+
+    Raises:
+        ValueError: the rule refuses the weight; the message starts with the weight's name.
+    """
+    try:
+        return trial_state(rule, weight.detach())
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse weights and gradients that cannot be stepped now.
+
+    Raises:
+        TypeError: a gradient is sparse.
+        ValueError: a weight is expanded, an inference tensor, or was flattened meanwhile.
+    """
+    # Making the names of weights takes longer than this check of all of them.
+    if all(_is_ordinary(weight) for group in param_groups for weight in group["params"]):
+        return
+    for name, weight in itertools.chain.from_iterable(named_weights(param_groups)):
+        _refuse_flattened(name, weight)
+        if weight.grad is None:
+            continue
+        reason = why_not_steppable(weight, weight.grad)
+        if reason is not None:
+            error_type = TypeError if weight.grad.is_sparse else ValueError
+            raise error_type(f"{name} {reason}")
+
+
+def _is_ordinary(weight: Tensor) -> bool:
+    """Return True for nearly all weights that can be stepped; `why_not_steppable` decides."""
+    grad = weight.grad
+    if grad is not None and (grad.is_sparse or grad.shape != weight.shape):
+        return False
+    return not (weight.is_inference() or 0 in weight.stride() or is_flattened_by_fsdp(weight))
+
+
+def refuse_changed_weights(
+    param_groups: Sequence[Mapping[str, Any]],
+    rules: Sequence[Rule],
+    states: States,
+    error: Exception,
+) -> None:
+    """After an error in a step, refuse a weight that has changed since its state was made.
+
+    Raises:
+        ValueError: the state of a weight has another dtype or shape than the weight needs.
+    """
+    for weights, rule in zip(named_weights(param_groups), rules, strict=True):
+        for name, weight in weights:
+            state = states.get(weight)
+            if weight.grad is None or not state:
+                continue
+            for key, needed in named_trial_state(name, weight, rule).items():
+                old_text = dtype_and_shape(state.get(key, needed))
+                needed_text = dtype_and_shape(needed)
+                if old_text != needed_text:
+                    raise ValueError(
+                        f"{name}: its state {key!r} is {old_text}, and the weight needs "
+                        f"{needed_text}. If it has changed, delete its state or make a new "
+                        f"optimizer ({error})"
+                    ) from error
+
+
+def dtype_and_shape(x: Tensor) -> str:
+    """Describe a tensor for a message."""
+    return f"{x.dtype} of shape {tuple(x.shape)}"
+
+
+def _refuse_flattened(name: str, weight: Tensor) -> None:
+    """Refuse a parameter flattened by FullyShardedDataParallel, which has no rows."""
+    if is_flattened_by_fsdp(weight):
+        raise ValueError(
+            f"{name} was flattened by FullyShardedDataParallel and has no rows any more; use "
+            "torch.distributed.fsdp.fully_shard"
+        )

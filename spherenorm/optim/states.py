@@ -1,168 +1,64 @@
-"""The weights and states that an optimizer steps: what is refused, what joins, what is shared."""
+"""The states of an optimizer's weights: what joins, what is shared, what a checkpoint brings."""
 
 from __future__ import annotations
 
+import copy
 import itertools
-import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from spherenorm.compile import GroupStep, RuleKey, WeightStep, why_not_steppable
+from spherenorm.compile import GroupStep, RuleKey, WeightStep
 from spherenorm.global_sums import index_of_furthest, sum_over_weights
-from spherenorm.numerics import can_never_be_stepped, refuse_unless_real
-from spherenorm.optim.param_groups import NamedWeights, named_weights
-from spherenorm.registry import Bound
-from spherenorm.rule import Rule, State, first_update, initial_state, trial_state
-from spherenorm.torch_internals import is_flattened_by_fsdp
+from spherenorm.optim.param_groups import (
+    PART,
+    States,
+    bind_and_check_group,
+    dtype_and_shape,
+    named_trial_state,
+    named_weights,
+    recipe_named,
+)
+from spherenorm.optim.schedules import load_schedules, next_step
+from spherenorm.registry import Bound, Recipe, bind, defaults_of, recipes_named
+from spherenorm.rule import Rule, State, first_update, initial_state
 
-States = Mapping[Tensor, State]
-"""The state of each weight that has been stepped: `optimizer.state`."""
-
-
-# Checks of weights and gradients
-
-
-def check_weights(optimizer: str, weights: NamedWeights, rule: Rule) -> None:
-    """Refuse weights that a rule cannot step, and warn of weights that it does not suit.
-
-    Args:
-        optimizer: the name of the class, for the warning.
-        weights: the weights of a param_group.
-        rule: the rule that is to step them.
-
-    Raises:
-        TypeError: a weight is complex, integer or of 8 bits, and not frozen.
-        ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
-            in its shape, or refuses its values.
-
-    Warns:
-        UserWarning: the rule or its manifold suits some weights badly.
-    """
-    names_by_warning: defaultdict[str, list[str]] = defaultdict(list)
-    for name, weight in weights:
-        if can_never_be_stepped(weight):
-            continue
-        refuse_unless_real(weight, name)
-        _refuse_flattened(name, weight)
-        named_trial_state(name, weight, rule)
-        for warning in rule.weight_warnings(weight):
-            names_by_warning[warning].append(name)
-    sentences = []
-    for warning, names in names_by_warning.items():
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        sentences.append(f"{', '.join(names[:5])}{more} {warning}")
-    if sentences:
-        # Show the line that calls the class: three calls of __init__ and add_param_group are
-        # between it and this function.
-        warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=6)
-
-
-def named_trial_state(name: str, weight: Tensor, rule: Rule) -> State:
-    """Return the state of a weight before its first step, without advancing random generators.
-
-    Raises:
-        ValueError: the rule refuses the weight; the message starts with the weight's name.
-    """
-    try:
-        return trial_state(rule, weight.detach())
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
-def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse weights and gradients that cannot be stepped now.
-
-    Raises:
-        TypeError: a gradient is sparse.
-        ValueError: a weight is expanded, an inference tensor, or was flattened meanwhile.
-    """
-    # Making the names of weights takes longer than this check of all of them.
-    if all(_is_ordinary(weight) for group in param_groups for weight in group["params"]):
-        return
-    for name, weight in itertools.chain.from_iterable(named_weights(param_groups)):
-        _refuse_flattened(name, weight)
-        if weight.grad is None:
-            continue
-        reason = why_not_steppable(weight, weight.grad)
-        if reason is not None:
-            error_type = TypeError if weight.grad.is_sparse else ValueError
-            raise error_type(f"{name} {reason}")
-
-
-def _is_ordinary(weight: Tensor) -> bool:
-    """Return True for nearly all weights that can be stepped; `why_not_steppable` decides."""
-    grad = weight.grad
-    if grad is not None and (grad.is_sparse or grad.shape != weight.shape):
-        return False
-    return not (weight.is_inference() or 0 in weight.stride() or is_flattened_by_fsdp(weight))
-
-
-def refuse_changed_weights(
-    param_groups: Sequence[Mapping[str, Any]],
-    rules: Sequence[Rule],
-    states: States,
-    error: Exception,
-) -> None:
-    """After an error in a step, refuse a weight that has changed since its state was made.
-
-    Raises:
-        ValueError: the state of a weight has another dtype or shape than the weight needs.
-    """
-    for weights, rule in zip(named_weights(param_groups), rules, strict=True):
-        for name, weight in weights:
-            state = states.get(weight)
-            if weight.grad is None or not state:
-                continue
-            for key, needed in named_trial_state(name, weight, rule).items():
-                old_text = dtype_and_shape(state.get(key, needed))
-                needed_text = dtype_and_shape(needed)
-                if old_text != needed_text:
-                    raise ValueError(
-                        f"{name}: its state {key!r} is {old_text}, and the weight needs "
-                        f"{needed_text}. If it has changed, delete its state or make a new "
-                        f"optimizer ({error})"
-                    ) from error
-
-
-def dtype_and_shape(x: Tensor) -> str:
-    """Describe a tensor for a message."""
-    return f"{x.dtype} of shape {tuple(x.shape)}"
-
-
-def _refuse_flattened(name: str, weight: Tensor) -> None:
-    """Refuse a parameter flattened by FullyShardedDataParallel, which has no rows."""
-    if is_flattened_by_fsdp(weight):
-        raise ValueError(
-            f"{name} was flattened by FullyShardedDataParallel and has no rows any more; use "
-            "torch.distributed.fsdp.fully_shard"
-        )
+_TORCH_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "adam": {"decoupled_weight_decay": (False,)},
+    "adamw": {"decoupled_weight_decay": (True,)},
+    "muon": {
+        "adjust_lr_fn": (None, "original"),
+        "ns_steps": (5,),
+        "ns_coefficients": ((3.4445, -4.775, 2.0315),),
+    },
+}
+"""Options of torch's optimizer of a recipe's name, and the values at which the two agree."""
 
 
 # States that stay when a hyper-parameter becomes 0
 
 
-def rule_keeping_states(bound: Bound, states: Iterable[State]) -> Rule:
-    """Return the rule of `bound`, with the states that the weights have already.
+def rule_keeping_states(bound: Bound, states: Iterable[State], t: int = 1) -> Rule:
+    """Return the rule of `bound` at step t, with the states that the weights have already.
 
     A recipe may leave a rule, or a rule a state, out at the Python number 0 (SGD without momentum
     has no buffer). Where a weight has that state from earlier steps, the 0 becomes a 0-dim tensor,
     which leaves nothing out: the state goes on as at any other small number.
     """
-    rule = bound.rule
+    rule = bound.rule.at(t)
     rule_keys = set(rule.state_keys)
     key_sets = {frozenset(state) for state in states if not rule_keys.issuperset(state)}
     if not key_sets:
         return rule
-    zeros = [zero for zero in _zeros(bound.hyper_parameters) if _adds_states(bound, [zero])]
+    zeros = [zero for zero in _find_zeros(bound.hyper_parameters) if _adds_states(bound, [zero])]
     best = rule
     for count in range(1, len(zeros) + 1):
         for some_zeros in itertools.combinations(zeros, count):
-            candidate = _with_tensor_zeros(bound, some_zeros).rule
+            candidate = _with_tensor_zeros(bound, some_zeros).rule.at(t)
             fits = any(keys >= set(candidate.state_keys) for keys in key_sets)
             if fits and len(candidate.state_keys) > len(best.state_keys):
                 best = candidate
@@ -173,7 +69,7 @@ _Zero = tuple[str, int | None]
 """A Python number 0 among hyper-parameters: the name, and the index if the value is a tuple."""
 
 
-def _zeros(hyper_parameters: Mapping[str, Any]) -> Iterator[_Zero]:
+def _find_zeros(hyper_parameters: Mapping[str, Any]) -> Iterator[_Zero]:
     """Iterate over the Python numbers 0 among hyper-parameters."""
     for name, value in hyper_parameters.items():
         if type(value) in (tuple, list):
@@ -274,7 +170,7 @@ def with_global_sums(groups: Sequence[GroupStep]) -> list[GroupStep]:
     if not any(group.rule.needs_global_sums for group in groups):
         return [*groups]
     weights = []
-    for group in _participants(groups):
+    for group in _groups_taking_part(groups):
         key = RuleKey.of(group.rule)
         for step in group.weights:
             update = first_update(key.rule, step.weight, step.grad, step.state)
@@ -336,7 +232,7 @@ def copy_shared_states(
 
 def _first_group_with(owner: str, groups: Sequence[GroupStep]) -> GroupStep | None:
     """Return the first group that steps and has the shared states of this class of rules."""
-    for group in _participants(groups):
+    for group in _groups_taking_part(groups):
         if owner in group.rule.shared_keys and group.weights:
             return group
     return None
@@ -409,7 +305,7 @@ def _owners(groups: Sequence[GroupStep]) -> set[str]:
     return owners
 
 
-def _participants(groups: Sequence[GroupStep]) -> list[GroupStep]:
+def _groups_taking_part(groups: Sequence[GroupStep]) -> list[GroupStep]:
     """Return the groups that shared states depend on: those that step, unless none does."""
     groups = [group for group in groups if group.weights]
     if len(groups) < 2:
@@ -430,3 +326,165 @@ def _is_zero(value: Any) -> bool:
 
 def _format_number(value: Any) -> str:
     return f"{value.item():g}" if isinstance(value, Tensor) else f"{value:g}"
+
+
+# Checkpoints: the state and the param_groups that a state_dict gives an optimizer
+
+
+def adapt_state_dict(
+    state_dict: Mapping[str, Any],
+    param_groups: Sequence[dict[str, Any]],
+    class_recipe: Recipe,
+) -> dict[str, Any]:
+    """Return the state and the param_groups of an optimizer that loads a checkpoint.
+
+    The checkpoint may be of this optimizer's class, of another class whose recipe has the same
+    state, or of an optimizer of torch.optim or `adamp` with the same names in its state:
+
+        adamp = sn.optim.AdamP(model.parameters())
+        adamp.load_state_dict(adamw.state_dict())  # a run that began with AdamW
+
+    Hyper-parameters that the saved optimizer does not have keep their present values, and so does
+    `backend`. Those that only the saved recipe has are dropped, and so are entries of another
+    library's state that this one does not have.
+
+    Args:
+        state_dict: the checkpoint.
+        param_groups: the present param_groups of the optimizer, which stay as they are.
+        class_recipe: the recipe of the optimizer's class.
+
+    Raises:
+        ValueError: the state has other names or shapes, is complex, or was made with an option of
+            torch's that the recipe lacks (amsgrad, Muon's ns_steps, ...); the groups are others; a
+            hyper-parameter is outside its interval.
+        TypeError: `maximize` is not True or False.
+    """
+    if not {"state", "param_groups"} <= state_dict.keys():
+        raise ValueError(f"a state_dict has state and param_groups, got {sorted(state_dict)}")
+    saved_groups = state_dict["param_groups"]
+    saved_states = dict(state_dict["state"])
+    saved_sizes = [len(group["params"]) for group in saved_groups]
+    sizes = [len(group["params"]) for group in param_groups]
+    if saved_sizes != sizes:
+        raise ValueError(
+            f"the state_dict has {len(saved_sizes)} param_groups, of {saved_sizes} parameters, the "
+            f"optimizer {len(sizes)}, of {sizes}"
+        )
+    state: defaultdict[Any, Any] = defaultdict(dict)
+    groups, rules_and_states = [], []
+    for saved_group, present_group, weights in zip(
+        saved_groups, param_groups, named_weights(param_groups), strict=True
+    ):
+        recipe = recipe_named(present_group["recipe"], class_recipe)
+        states_of_group = [saved_states[i] for i in saved_group["params"] if i in saved_states]
+        group, rule = _adapt_group(saved_group, present_group, recipe, states_of_group)
+        groups.append(group)
+        for index, (name, weight) in zip(saved_group["params"], weights, strict=True):
+            if index in saved_states:
+                initial = named_trial_state(name, weight, rule)
+                state[weight] = _adapt_state(name, saved_states.pop(index), initial)
+                rules_and_states.append((rule, state[weight]))
+    reconcile_shared_states(rules_and_states)
+    state.update(saved_states)  # what belongs to no parameter is kept, as torch does
+    return {"state": state, "param_groups": groups}
+
+
+def _adapt_group(
+    saved: Mapping[str, Any], present: dict[str, Any], recipe: Recipe, states: Sequence[State]
+) -> tuple[dict[str, Any], Rule]:
+    """Return `present` with the entries of a saved group, and its rule, which keeps saved states.
+
+    Raises:
+        ValueError: the rule of the saved group has other states.
+    """
+    names = defaults_of(recipe).keys()
+    _refuse_torch_options(saved, present["recipe"], names)
+    saved_recipe = _saved_recipe(saved, recipe)
+    ignored = {"params", "recipe", "backend"}
+    if saved_recipe is not None:
+        ignored.update(saved_recipe.defaults)
+    ignored -= names
+    entries = {name: value for name, value in saved.items() if name not in ignored}
+    group = {**present, **copy.deepcopy(entries)}
+    states = [_without_none(state) for state in states]
+    load_schedules(group, saved, present, states, names)
+    bound = bind_and_check_group(recipe, group)
+    rule = rule_keeping_states(bound, states, next_step(group))
+    if saved_recipe is not None:
+        saved_keys = rule_keeping_states(saved_recipe, states).state_keys
+        if set(saved_keys) != set(rule.state_keys):
+            raise ValueError(
+                f"the state_dict is of recipe {saved_recipe.name!r}, the param_group of "
+                f"{present['recipe']!r}: their states are {sorted(saved_keys)} and "
+                f"{sorted(rule.state_keys)}"
+            )
+    return group, rule
+
+
+def _without_none(state: Mapping[str, Any]) -> State:
+    """Leave out states that an optimizer of torch has as None, such as SGD's momentum at 0."""
+    return {key: value for key, value in state.items() if value is not None}
+
+
+def _refuse_torch_options(saved: Mapping[str, Any], recipe: str, names: Collection[str]) -> None:
+    """Refuse options of torch's that change its steps and that the recipe lacks.
+
+    Raises:
+        ValueError: the saved group has one.
+    """
+    for option, accepted in {"amsgrad": (False,), **_TORCH_OPTIONS.get(recipe, {})}.items():
+        value = saved.get(option, accepted[0])
+        value = tuple(value) if isinstance(value, list) else value
+        irrelevant_without_decay = option == "decoupled_weight_decay"
+        if irrelevant_without_decay and saved.get("weight_decay") == 0:
+            continue
+        if option not in names and value not in accepted:
+            raise ValueError(
+                f"the state_dict was made with {option}={value!r}, which recipe {recipe!r} does "
+                "not have"
+            )
+
+
+def _saved_recipe(saved: Mapping[str, Any], recipe: Recipe) -> Bound | None:
+    """Return the recipe that a group was saved with, if it is another one than `recipe`.
+
+    It must be registered: a checkpoint's text neither imports nor calls anything else.
+    """
+    candidates = recipes_named(str(saved.get("recipe")))
+    if len(candidates) != 1 or candidates[0] is recipe:
+        return None
+    (saved_by,) = candidates
+    values = {name: saved[name] for name in defaults_of(saved_by) if name in saved}
+    return replace(bind(saved_by, **values), part=saved.get(PART))
+
+
+def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:
+    """Return a saved state in the dtypes and on the device of an initial state; empty if it is.
+
+    Torch would cast it to the weight's dtype: a float32 momentum of a bfloat16 weight stays whole.
+
+    Args:
+        name: the weight, for messages.
+        saved: the state in the checkpoint.
+        initial: the state of this weight before its first step.
+
+    Raises:
+        ValueError: a state is missing, complex, or of another shape.
+    """
+    saved = _without_none(saved)
+    if not saved:
+        return {}
+    if not saved.keys() >= initial.keys():
+        raise ValueError(
+            f"{name}: the state_dict holds {sorted(saved)}, the recipe's state is {sorted(initial)}"
+        )
+    state = {}
+    for key, initial_value in initial.items():
+        value = torch.as_tensor(saved[key])
+        if value.shape != initial_value.shape or value.is_complex():
+            raise ValueError(
+                f"{name}: {key} is in the state_dict {dtype_and_shape(value)}; the recipe's state "
+                f"is real, of shape {tuple(initial_value.shape)}"
+            )
+        state[key] = torch.empty_like(initial_value).copy_(value)
+    return state

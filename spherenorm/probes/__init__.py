@@ -6,20 +6,13 @@ A probe uses the hooks of `torch.optim.Optimizer`, so that the training loop sta
 measures on the device of the weights and copies to the host once per block of measured steps.
 
 - `probe.py`: when to measure, and when to hand over a block.
-- `meter.py`: which weights are measured, and their numbers.
-- `measurement.py`: the measurements, and sinks that write them; `page.py`: a live page of them.
+- `meter.py`: which weights are measured, and their measurements.
+- `sinks.py`: files and pages that receive the measurements.
 """
 
-from spherenorm.probes.measurement import (
-    JSONLines,
-    Measurement,
-    Sink,
-    TensorBoard,
-    Units,
-    WandB,
-)
-from spherenorm.probes.page import Page
+from spherenorm.probes.meter import Measurement, Units
 from spherenorm.probes.probe import Probe, probe
+from spherenorm.probes.sinks import JSONLines, Page, Sink, TensorBoard, WandB
 
 __all__ = [
     "JSONLines",

@@ -1,14 +1,16 @@
-"""`Meter`: the measurements of similar weights, from the inner products of their units.
+"""`Measurement`: one weight at one step; `Meter`: measures similar weights.
 
-`find_weights` lists the weights of an optimizer that a probe measures, `make_meters` makes a
-`Meter` for those of one shape, view and test.
+A meter computes measurements from the inner products of units. `find_weights` lists the weights of
+an optimizer that a probe measures, `make_meters` makes a `Meter` for those of one shape, view and
+test.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +20,6 @@ from spherenorm.manifolds import sphere_of
 from spherenorm.metrics import chord, cosine_from_products, norm_and_angle
 from spherenorm.numerics import accumulation_dtype, can_never_be_stepped, compute_dtype
 from spherenorm.optim import RecipeOptimizer
-from spherenorm.probes.measurement import Measurement, Units
 from spherenorm.rule import Rule, State
 from spherenorm.rules import (
     AccumulatedInvarianceTest,
@@ -39,6 +40,95 @@ BATCHED_DECISIONS = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decide
 
 MeasuredViews = ViewLike | Mapping[str, ViewLike | None] | None
 """The view that is measured, for all weights or by name; see `probe`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of a weight at a step, in the order of `View.units`; each of shape (units,).
+
+    Attributes:
+        norm_before, norm, effective_step, turn, cosine: the quantities of `Measurement` for each
+            unit, in float64. The cosine is nan where the weight or the gradient is 0.
+        invariant: True where the test found the unit scale-invariant. These are the units of
+            `invariant_view`; there are none if that is None.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = torch.optim.SGD([weight], lr=1.0)
+        >>> with sn.probe(optimizer, every=1, units=True) as probe:
+        ...     weight.grad = torch.tensor([[0.0, 1.0], [0.0, 0.5]])
+        ...     optimizer.step()
+        >>> probe.measurements[0].units.norm
+        tensor([1.4142, 0.5000], dtype=torch.float64)
+    """
+
+    norm_before: Tensor
+    norm: Tensor
+    effective_step: Tensor
+    turn: Tensor
+    cosine: Tensor
+    invariant: Tensor
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A weight w at a step. A number is the root mean square over the weight's units, or nan.
+
+    Attributes:
+        step: number of steps of the optimizer so far, this one included.
+        weight: name of the weight.
+        view: the view that splits it into the units that are measured.
+        norm_before: |w| before the step.
+        norm: |w'|, after it.
+        effective_step: |w'/|w'| - w/|w||.
+        turn: the angle between w and w', in radians.
+        cosine: cosine of w and the raw gradient; nan without a gradient.
+        invariant: share of the weight's units that the test found scale-invariant.
+        invariant_view: the view in which the test found them; None if it found none.
+        predicted: the value that the law predicts; None without a law.
+        units: the same quantities of each unit, if the probe was made with `units=True`.
+
+    Example:
+        >>> measurement = Measurement(10, "a", "channel", 1.0, 1.5, 0.25, 0.25, 0.0, 1.0, "channel")
+        >>> measurement.norm / measurement.norm_before, measurement.plain()["weight"]
+        (1.5, 'a')
+    """
+
+    step: int
+    weight: str
+    view: str
+    norm_before: float
+    norm: float
+    effective_step: float
+    turn: float
+    cosine: float
+    invariant: float
+    invariant_view: str | None
+    predicted: float | None = None
+    units: Units | None = field(default=None, compare=False, repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the entries by name for JSON; nan and infinities become None.
+
+        `units`, if there are any, is a list of numbers for each name.
+        """
+        names = [f.name for f in fields(self) if f.name != "units"]
+        entries = {name: _finite_or_none(getattr(self, name)) for name in names}
+        if self.units is None:
+            return entries
+        units = {f.name: getattr(self.units, f.name).tolist() for f in fields(Units)}
+        return {
+            **entries,
+            "units": {name: [_finite_or_none(x) for x in values] for name, values in units.items()},
+        }
+
+
+def _finite_or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+SCALAR_NAMES = [f.name for f in fields(Measurement) if str(f.type).startswith("float")]
+"""The entries of a measurement that are numbers, without the step and the units."""
 
 
 class GroupRule(NamedTuple):
@@ -88,7 +178,7 @@ def find_weights(
     weights: list[MeasuredWeight] = []
     for group_index, weight, name in _named_weights(optimizer, names):
         rule, test = group_rules[group_index]
-        view = _view_of(views, name, rule, test)
+        view = _find_view(views, name, rule, test)
         if weight.ndim < 2 or not weight.numel() or view is None or can_never_be_stepped(weight):
             continue
         if not weight.is_floating_point():
@@ -140,10 +230,10 @@ def group_rules_of(optimizer: Optimizer) -> list[GroupRule]:
     if not isinstance(optimizer, RecipeOptimizer):
         return [GroupRule(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
     rules = [optimizer.rule_of(group) for group in optimizer.param_groups]
-    return [GroupRule(rule, _test_of(rule)) for rule in rules]
+    return [GroupRule(rule, _find_test(rule)) for rule in rules]
 
 
-def _test_of(rule: Rule) -> InvarianceTest:
+def _find_test(rule: Rule) -> InvarianceTest:
     tests = (part for part in rule.walk() if isinstance(part, InvarianceTest))
     return next(tests, ScaleInvarianceTest())
 
@@ -163,7 +253,7 @@ def _named_weights(
             index += 1
 
 
-def _view_of(
+def _find_view(
     views: MeasuredViews, name: str, rule: Rule | None, test: InvarianceTest
 ) -> View | None:
     """Return the view that is measured; None if the weight is left out.
@@ -295,7 +385,7 @@ class Meter:
             view: view.sums_of_index_groups(torch.cat([step[dim] for step in steps], 1))
             for view, dim in self._dims.items()
         }
-        numbers = _numbers_of_units(products[self._view])
+        numbers = _measure_units(products[self._view])
         flags = [flag.to(numbers.dtype) for flag in self._invariant_flags(products, states)]
         squares = numbers.square()
         # The cosine, which is last, is nan in a unit without a gradient.
@@ -451,7 +541,7 @@ def _inner_products_of_rows(
     return torch.stack([ww, wd, wg, dd, gg]).view(5, n_weights, n_rows)
 
 
-def _numbers_of_units(products: Tensor) -> Tensor:
+def _measure_units(products: Tensor) -> Tensor:
     """Return the numbers of each unit, from `norm_before` to `cosine`.
 
     Args:

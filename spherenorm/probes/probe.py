@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from spherenorm.optim import unwrap
-from spherenorm.probes.measurement import Measurement, MeasurementsFn, Sink
 from spherenorm.probes.meter import (
     MeasuredViews,
+    Measurement,
     Meter,
     check_names,
     find_weights,
@@ -24,6 +24,7 @@ from spherenorm.probes.meter import (
     layout_key,
     make_meters,
 )
+from spherenorm.probes.sinks import MeasurementsFn, Sink
 from spherenorm.views import as_view
 
 STEPS_PER_TABLE = 16

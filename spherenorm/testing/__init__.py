@@ -4,11 +4,11 @@
 
 In a test: `report = check(mine); assert report.passed, report`.
 
-- `check.py`: the table of promises and the report; `promises.py`: a function for each promise.
-- `recipe_under_test.py`: the recipe with weights and gradients to step it with.
+- `check.py`: the table of promises and the report.
+- `promises.py`: a function for each promise, and the weights and gradients that recipes step.
 """
 
 from spherenorm.testing.check import PROPERTIES, PromiseResult, Report, check
-from spherenorm.testing.recipe_under_test import RecipeUnderTest, RefusedError
+from spherenorm.testing.promises import RecipeUnderTest, RefusedError
 
 __all__ = ["PROPERTIES", "PromiseResult", "RecipeUnderTest", "RefusedError", "Report", "check"]

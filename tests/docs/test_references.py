@@ -164,6 +164,7 @@ def has_word(path, name):
 
 
 FOREIGN_NAMES = {
+    "README.md": {"my_sgdp().step(weight, grad, state)"},
     "architecture.md": {"spherenorm.commands"},
     "divergences.md": {
         *("HyperBallAdamW", "RadialBrakeHook", "emerging_optimizers"),
@@ -175,11 +176,13 @@ FOREIGN_NAMES = {
         *("_partial_", "_target_", "create_optimizer_v2", "param_group_fn", "model.reshard()"),
     },
     "training.md": {"waves.py"},
+    "transfer.md": {"Conv1D", "check.svg()"},
+    "spherenorm/audit/transfer.py": {"MuReadout"},
     "tutorial.md": {"my_optimizers.py"},
     "spherenorm/compile/code.py": {"passN(part)"},
     "spherenorm/optim/param_groups.py": {"use_muon"},
     "spherenorm/optim/optimizer.py": {"use_muon"},
-    "spherenorm/contrib/timm.py": {
+    "spherenorm/contrib/__init__.py": {
         'create_optimizer_v2(model, opt="sn-adamp")',
         "param_group_fn",
     },

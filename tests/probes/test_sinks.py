@@ -13,7 +13,7 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm.probes import JSONLines, Measurement, Page, TensorBoard, WandB
-from spherenorm.probes.page import MAX_POINTS, Trajectories
+from spherenorm.probes.sinks import MAX_POINTS, Trajectories
 
 FIRST = Measurement(1, "<w>", "channel", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "channel")
 

@@ -22,6 +22,7 @@ from spherenorm_experiments.cli.look import show_page
 from spherenorm_experiments.cli.options import (
     DEFAULT_OUT,
     FAILED,
+    NOTE,
     Data,
     Execution,
     Request,
@@ -73,6 +74,9 @@ def run(
         chosen = [study for study in chosen if study.uses_paper_data]
         use_folder(data)
     campaign = _campaign(chosen, _plan(options, real=data is not None), options)
+    for study in chosen:
+        for part, reason in study.exclusions(campaign.plan).items():
+            say_error(f"{study.name} leaves out {part}, {reason}", NOTE)
     if options.dry_run:
         return _show_dry_run(campaign, options.as_json)
     failed = _ran([campaign], options.as_json)

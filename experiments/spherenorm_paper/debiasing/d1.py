@@ -29,7 +29,7 @@ NINE = parse_table("""
     biased accuracy      93.8±0.27  95.2±0.21
     ImageNet-A accuracy  31.2±1.06  32.9±0.82
 """)
-"""Of the 9-Class ImageNet."""
+"""The paper's numbers on 9-Class ImageNet."""
 
 COLOURS = [
     Condition(

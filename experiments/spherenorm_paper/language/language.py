@@ -117,7 +117,7 @@ def source_corpus() -> Corpus:
         return numbers.get(character, numbers[UNKNOWN])
 
     return len(numbers), {
-        part: torch.cat([_encoded(_source(each), number)[:length] for each in modules]).long()
+        part: torch.cat([_encoded(_source(module), number)[:length] for module in modules]).long()
         for part, (modules, length) in LIBRARY.items()
     }
 
@@ -180,7 +180,9 @@ class Language(Task):
     def model(self) -> nn.Module:
         count, _ = self._corpus
         # A checkpoint would not hold the memories of several processes.
-        alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+        is_single_process = not (
+            dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        )
         return TransformerXL(
             count,
             layers=self.layers,
@@ -189,7 +191,7 @@ class Language(Task):
             inner=self.inner,
             cutoffs=[cutoff for cutoff in CUTOFFS[self.data_set] if cutoff < count],
             memory=self.memory,
-            recurrent=self.recurrent and alone,
+            recurrent=self.recurrent and is_single_process,
             dropout=self.dropout,
             weight_norm=self.weight_norm,
         )

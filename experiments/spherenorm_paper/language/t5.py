@@ -35,7 +35,7 @@ SMOKE = {"layers": 1, "width": 16, "inner": 16, "segment": 24, "memory": 8}
 """Options of the smoke tier: its text is as long as that of the small one."""
 
 MARGIN = float(subtract_printed(PLAIN["AdamW"], PLAIN["AdamP"]).value or 0)
-"""Of perplexities that are equivalent: the difference that the paper calls none."""
+"""The margin of equivalent perplexities: the difference that the paper calls none."""
 
 CONDITIONS = [
     Condition(
@@ -88,17 +88,17 @@ T5 = Comparison(
 
 def _share(runs: Runs, label: str) -> float | None:
     """The percentage of invariant parameters: a count of the network, which no seed changes."""
-    own = runs.selected(label, "AdamP")
-    return None if own.empty else float(number(own, invariant_share).mean())
+    runs_of_adamp = runs.selected(label, "AdamP")
+    return None if runs_of_adamp.empty else float(number(runs_of_adamp, invariant_share).mean())
 
 
 def _share_of_gain(runs: Runs) -> str:
     """The gain without normalization as a share of that with it."""
-    plain, normalized = (
+    without_norm, normalized = (
         (runs.selected(label, "AdamP").test - runs.selected(label, "AdamW").test).mean()
         for label in ("plain", "weight norm")
     )
-    share = plain / normalized
+    share = without_norm / normalized
     return f"{share:.0%} of the gain with weight normalization" if math.isfinite(share) else ""
 
 
@@ -133,6 +133,6 @@ def _none(runs: Runs) -> float | None:
 
 @T5.claim("normalized.invariant-share", "> 50", decision_margin=0.5, unit="%",
           cites=says("t5.artificially"))  # fmt: skip
-def _most(runs: Runs) -> float | None:
+def _share_of_best(runs: Runs) -> float | None:
     """With weight normalization more than half of its parameters are."""
     return _share(runs, "weight norm")

@@ -27,7 +27,7 @@ ROWS = {float(row["momentum"].value): row for row in parse_table("""
 
 RATE = 0.1
 RATES = (0.01, 0.025, 0.05, RATE, 0.2, 0.5, 1.0)
-"""Those that keep lr / (1 - momentum) at its value for 0.9 among them."""
+"""Learning rates; those that keep lr / (1 - momentum) at its value for 0.9 are among them."""
 
 FACTOR = "growth / steps²"
 
@@ -45,8 +45,8 @@ def _numbers(of_sgd: str, of_sgdp: str) -> dict[str, Cell]:
 
 def _arm(optimizer: str, momentum: float) -> Arm:
     against = [_name("SGD", momentum)] if optimizer == "SGDP" else []
-    theirs, name = {"weight_decay": 0.0}, _name(optimizer, momentum)
-    return grid.arm(optimizer, name, (), against, theirs, momentum=momentum)
+    paper_settings, name = {"weight_decay": 0.0}, _name(optimizer, momentum)
+    return grid.arm(optimizer, name, (), against, paper_settings, momentum=momentum)
 
 
 def _condition(kind: str, paper: Mapping[str, Mapping[str, Cell]]) -> Condition:
@@ -79,9 +79,9 @@ def _of_norms(scaled: bool) -> list[Claim]:
     end = "scaled-rate" if scaled else "one-rate"
     sgd, sgdp = ("", "") if scaled else ("h6.sgd", "h6.sgdp")  # the paper's table is at one rate
 
-    def over(runs: Runs, optimizer: str, first: float) -> pd.Series:
+    def over(runs: Runs, optimizer: str, momentum: float) -> pd.Series:
         """The last norm at momentum 0.975 over that at another."""
-        last, before = (_at(runs, optimizer, m, scaled=scaled) for m in (0.975, first))
+        last, before = (_at(runs, optimizer, m, scaled=scaled) for m in (0.975, momentum))
         return last.norm_last / before.norm_last
 
     return [

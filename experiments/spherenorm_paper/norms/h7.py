@@ -33,8 +33,9 @@ def _arm(optimizer: str, baseline: str = "", length: float = 1.0) -> Arm:
     )  # fmt: skip
 
 
-ARMS = [arm for baseline, ours in grid.PAIRS
-        for arm in (_arm(baseline), _arm(ours, baseline, 0.92), _arm(ours, baseline))]  # fmt: skip
+ARMS = [arm for baseline, projected in grid.PAIRS
+        for arm in (_arm(baseline), _arm(projected, baseline, 0.92),
+                    _arm(projected, baseline))]  # fmt: skip
 
 
 def _condition(row: dict[str, Any]) -> Condition:
@@ -50,18 +51,18 @@ def _condition(row: dict[str, Any]) -> Condition:
     )  # fmt: skip
 
 
-def _claims(row: dict[str, Any], baseline: str, ours: str) -> Iterator[Claim]:
-    place, fewer = row["ours"] or "", f"{ours}, 92 %"
-    where, name = f" ({place} network)" * bool(place), ours.lower() + f".{place}" * bool(place)
+def _claims(row: dict[str, Any], baseline: str, projected: str) -> Iterator[Claim]:
+    place, fewer = row["ours"] or "", f"{projected}, 92 %"
+    where, name = f" ({place} network)" * bool(place), projected.lower() + f".{place}" * bool(place)
     yield grid.higher(
         f"still-higher.{name}", lambda runs: grid.gain(runs, place, fewer, baseline),
-        f"{ours} with 92 % of the epochs scores higher than {baseline}{where}",
+        f"{projected} with 92 % of the epochs scores higher than {baseline}{where}",
         "h7.still", paper=subtract_printed(row[fewer], row[baseline]), spread=SPREAD,
     )  # fmt: skip
     yield grid.higher(
-        f"reduced.{name}", lambda runs: grid.gain(runs, place, ours, fewer),
-        f"{ours} scores lower with 92 % of the epochs than with all: all minus 92 %{where}",
-        "h7.reduced", paper=subtract_printed(row[ours], row[fewer]), spread=SPREAD,
+        f"reduced.{name}", lambda runs: grid.gain(runs, place, projected, fewer),
+        f"{projected} scores lower with 92 % of the epochs than with all: all minus 92 %{where}",
+        "h7.reduced", paper=subtract_printed(row[projected], row[fewer]), spread=SPREAD,
     )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def _arm(optimizer: str, decay: str = "0", share: float = 0.1) -> Arm:
     )  # fmt: skip
 
 
-def _condition(data: str, theirs: str, large: Setup) -> Condition:
+def _condition(data: str, paper_network: str, large: Setup) -> Condition:
     rows, columns = PAPER[data], {"score": "score", "norm¹": "first", "norm last": "last"}
     paper = {heading: {name: row[column] for name, row in rows.items()}
              for heading, column in columns.items()}  # fmt: skip
@@ -77,7 +77,7 @@ def _condition(data: str, theirs: str, large: Setup) -> Condition:
     }
     arms = tuple(rows) if data == "tagging" else ()
     return Condition(
-        data, "network", {"data": data}, large, arms=arms, paper_setup=theirs, paper=paper
+        data, "network", {"data": data}, large, arms=arms, paper_setup=paper_network, paper=paper
     )
 
 
@@ -105,30 +105,29 @@ def _correlation(runs: Runs) -> pd.Series:
     return pd.Series({s: correlation(row) for s, row in table.iterrows()}, dtype=float)
 
 
-def _of_pair(place: str, baseline: str, ours: str, theirs: str) -> list[Claim]:
+def _of_pair(place: str, baseline: str, projected: str, paper_ratio: str) -> list[Claim]:
     where = "" if place == "digits" else f"{place}: "
-    first, second = where + baseline, where + ours
+    baseline_text, projected_text = where + baseline, where + projected
+    pair = (projected, baseline)
     return [
-        ratio(f"growth.{slug(second)}", "< 0.5",
-              lambda runs: runs.median_over_common_rates(
-                  place, (ours, baseline), number=grid.grown_over),
-              f"{second} grows its norm less than half as much as {first} at equal rates: the "
-              "median of the rates", "t1.restrain", paper=theirs, primary=True),
-        ratio(f"path.{slug(second)}", "> 1",
-              lambda runs: runs.median_over_common_rates(
-                  place, (ours, baseline), number=grid.paths),
-              f"{second} travels further on the sphere than {first} at equal rates: the median of "
-              "the rates", "3.steps", primary=True),
+        ratio(f"growth.{slug(projected_text)}", "< 0.5",
+              lambda runs: runs.median_over_common_rates(place, pair, number=grid.grown_over),
+              f"{projected_text} grows its norm less than half as much as {baseline_text} at equal "
+              "rates: the median of the rates", "t1.restrain", paper=paper_ratio, primary=True),
+        ratio(f"path.{slug(projected_text)}", "> 1",
+              lambda runs: runs.median_over_common_rates(place, pair, number=grid.paths),
+              f"{projected_text} travels further on the sphere than {baseline_text} at equal "
+              "rates: the median of the rates", "3.steps", primary=True),
     ]  # fmt: skip
 
 
-def _score(place: str, first: str, second: str, end: str, cites: str = "t1.score") -> Claim:
+def _score(place: str, baseline: str, projected: str, end: str, cites: str = "t1.score") -> Claim:
     rows, where = PAPER[place], "" if place == "digits" else f"{place}: "
-    text = f"{where}{second} scores higher than {where}{first}, each at its best rate"
-    theirs = subtract_printed(rows[second]["score"], rows[first]["score"])
+    text = f"{where}{projected} scores higher than {where}{baseline}, each at its best rate"
+    paper_gap = subtract_printed(rows[projected]["score"], rows[baseline]["score"])
     return higher(
-        f"score.{end}", lambda runs: grid.gain(runs, place, second, first), text, cites,
-        paper=theirs,
+        f"score.{end}", lambda runs: grid.gain(runs, place, projected, baseline), text, cites,
+        paper=paper_gap,
     )  # fmt: skip
 
 
@@ -158,7 +157,8 @@ def _of_ratio(share: float) -> list[Claim]:
 
 STRONG, NONE = PAPER["digits"]["SGD, wd 1e-4"], PAPER["digits"]["SGD"]
 GROWTHS = [subtract_printed(row["last"], row["first"]) for row in (STRONG, NONE)]
-THEIRS = [[float(PAPER["digits"][_name("SGD", decay)][key].value or 0) for decay in DECAYS]
+NORMS_AND_SCORES = [[float(PAPER["digits"][_name("SGD", decay)][key].value or 0)
+                     for decay in DECAYS]
           for key in ("last", "score")]  # fmt: skip
 CLAIMS = [
     *_of_pair("digits", "SGD", "SGDP", "0.85 / 2.99 = 0.28"),
@@ -191,9 +191,10 @@ CLAIMS = [
            paper=subtract_printed(STRONG["score"], NONE["score"])),
     claim("decay.smaller-norm", "< 0", _correlation,
           "Across SGD's four weight decays a smaller last norm goes with a higher score: the "
-          "correlation", "t1.smaller", paper=f"{np.corrcoef(np.array(THEIRS))[0, 1]:+.3f}",
+          "correlation", "t1.smaller",
+          paper=f"{np.corrcoef(np.array(NORMS_AND_SCORES))[0, 1]:+.3f}",
           limits=(-1.0, 1.0), is_performance=True),
-    *(each for share in (0.1, 1.0) for each in _of_ratio(share)),
+    *(claim_of_share for share in (0.1, 1.0) for claim_of_share in _of_ratio(share)),
     _score("digits", "SGD", "SGDP", "sgdp"),
     _score("digits", "AdamW", "AdamP", "adamp"),
     _score("tagging", "AdamW", "AdamP", "tagging-adamp"),
@@ -202,8 +203,8 @@ CLAIMS = [
 
 
 def _growth_of(item: Result) -> float | None:
-    last, first = (item.summary.get(key) for key in ("norm_last", "norm_first_epoch"))
-    return None if last is None or first is None else float(last - first)
+    last, norm_first_epoch = (item.summary.get(key) for key in ("norm_last", "norm_first_epoch"))
+    return None if last is None or norm_first_epoch is None else float(last - norm_first_epoch)
 
 
 T1 = grid.Grid(

@@ -99,7 +99,7 @@ def glyph_classes(name: str, size: int = 16) -> Splits:
     return Splits(*splits)
 
 
-SHOWN = 5_000
+N_SHOWN = 5_000
 """Training images that are the validation set: they show no more than that the loss works."""
 
 Row = tuple[str, int, int]
@@ -124,7 +124,7 @@ def _splits(folder: Path, data_set: str, side: int) -> Splits:
     rows = list(SOURCES[data_set][1](folder))
     train = [(path, label, BOTH) for path, label, role in rows if role == TRAIN]
     test, crop = [row for row in rows if row[2] != TRAIN], central(side, 224 / 256)
-    parts = (train, varied(side)), (train[:SHOWN], crop), (test, crop)
+    parts = (train, varied(side)), (train[:N_SHOWN], crop), (test, crop)
     return Splits(*(
         Pictures(folder, [row[:2] for row in part], view, [row[2] for row in part])
         for part, view in parts

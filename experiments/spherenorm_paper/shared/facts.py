@@ -10,7 +10,7 @@ from typing import Any
 from spherenorm_experiments.lookup import Layout
 
 
-def _read(file: str) -> dict[str, Any]:
+def _read_json(file: str) -> dict[str, Any]:
     text = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 
@@ -27,10 +27,10 @@ def departures(study: str) -> list[tuple[str, str, str, str]]:
         >>> departures("t4")[2][0]
         'learning rate'
     """
-    every: dict[str, list[list[str]]] = _read("departures.json")
-    own = {(name, row[0]): row for name, rows in every.items() for row in rows}
-    whole = (row if len(row) == 4 else own[row[0], row[1]] for row in every[study])
-    return [tuple(row) for row in whole]  # type: ignore[misc]
+    all_rows: dict[str, list[list[str]]] = _read_json("departures.json")
+    by_setting = {(name, row[0]): row for name, rows in all_rows.items() for row in rows}
+    rows = (row if len(row) == 4 else by_setting[row[0], row[1]] for row in all_rows[study])
+    return [tuple(row) for row in rows]  # type: ignore[misc]
 
 
 def layout(name: str, paths: Sequence[str] | None = None) -> Layout:
@@ -44,6 +44,6 @@ def layout(name: str, paths: Sequence[str] | None = None) -> Layout:
         >>> layout("cifar10").title
         'CIFAR-10'
     """
-    facts = _read("layouts.json")[name]
+    facts = _read_json("layouts.json")[name]
     tree, needed = "\n".join(facts["tree"]), tuple(facts["paths"] if paths is None else paths)
     return Layout(name, facts["title"], tree, needed, facts["source"])

@@ -31,7 +31,7 @@ from spherenorm_paper.statements import says
 STARTS = {"smoke": 3, "small": 7, "full": 13}
 """The paper's start, on which the rate is chosen, and those at its side."""
 
-SHOWN = "descent"
+DESCENT = "descent"
 """The condition of the best descents, whose paths are kept."""
 
 
@@ -103,8 +103,8 @@ def _steps(runs: Runs, method: str, *, papers_rates: bool = False) -> pd.Series:
 def _as_soon(a: str, b: str) -> Claim:
     def over(runs: Runs) -> pd.Series:
         """Steps of one over those of the other; nothing where the other did not come there."""
-        theirs, ours = (_steps(runs, name, papers_rates=True) for name in (a, b))
-        return ours / theirs.replace(math.inf, math.nan)
+        baseline, projected = (_steps(runs, name, papers_rates=True) for name in (a, b))
+        return projected / baseline.replace(math.inf, math.nan)
 
     return Claim(
         f"as-soon.{slug(b)}.{slug(a)}", "< 2", over,
@@ -114,35 +114,35 @@ def _as_soon(a: str, b: str) -> Claim:
     )  # fmt: skip
 
 
-def _sooner(other: str) -> Claim:
+def _sooner(baseline: str) -> Claim:
     return Claim(
-        f"sooner.gdp.{slug(other)}", "< 1",
-        lambda runs: _steps(runs, "GDP") / _steps(runs, other),
-        f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference, each at "
-        "the point with its least final gap", says("3.2.faster"), ratio=True, **starts.TIMED,
+        f"sooner.gdp.{slug(baseline)}", "< 1",
+        lambda runs: _steps(runs, "GDP") / _steps(runs, baseline),
+        f"GDP is sooner below a gap of 1 than {baseline}: ratio of steps, at the reference, each "
+        "at the point with its least final gap", says("3.2.faster"), ratio=True, **starts.TIMED,
     )  # fmt: skip
 
 
 def _with_each_decay(runs: Runs) -> pd.DataFrame:
     """GDM's descents with each decay at the paper's highest rate; infinite norms if it diverged."""
-    near = starts.at_rate(search.searched(runs, "GDM + WD"), search.PAPER_RATES[1])
-    return near.assign(max_norm=near.max_norm.astype(float).fillna(math.inf))
+    at_paper_rate = starts.at_rate(search.searched(runs, "GDM + WD"), search.PAPER_RATES[1])
+    return at_paper_rate.assign(max_norm=at_paper_rate.max_norm.astype(float).fillna(math.inf))
 
 
 def _surge(runs: Runs) -> pd.Series:
     """The least over decays of GDM's largest norm, over GDP's, by start."""
-    every = _with_each_decay(runs)
+    all_runs = _with_each_decay(runs)
     gdp = starts.at_rate(search.searched(runs, "GDP"), search.PAPER_RATES[1])
-    least = every[every.seed != starts.PAPERS_START].groupby("seed").max_norm.min()
-    return least / starts.beside(gdp, "max_norm")
+    least_norms = all_runs[all_runs.seed != starts.PAPERS_START].groupby("seed").max_norm.min()
+    return least_norms / starts.beside(gdp, "max_norm")
 
 
 def _peaks(runs: Runs) -> str:
-    every = _with_each_decay(runs)
-    own = every[every.seed == starts.PAPERS_START]
-    peaks = zip(own.max_norm, own.get("weight_decay", ()), strict=True)
-    shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for norm, decay in peaks)
-    return f"from the paper's start, where it has 2.53: {shown}" if shown else ""
+    all_runs = _with_each_decay(runs)
+    from_paper_start = all_runs[all_runs.seed == starts.PAPERS_START]
+    peaks = zip(from_paper_start.max_norm, from_paper_start.get("weight_decay", ()), strict=True)
+    listed = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for norm, decay in peaks)
+    return f"from the paper's start, where it has 2.53: {listed}" if listed else ""
 
 
 CLAIMS = [
@@ -206,7 +206,7 @@ class F3(Study):
             item = starts.from_papers_start(search.at_best_gap(runs, name, papers_rates=True))
             if item is not None and item.summary["final_gap"] is not None:
                 spec = replace(item.spec, options={**item.spec.options, "path": True})
-                trials.append(Trial(Place(SHOWN, name), spec))
+                trials.append(Trial(Place(DESCENT, name), spec))
         return trials
 
     def tables(self, runs: Runs) -> list[Table]:
@@ -231,15 +231,18 @@ class F3(Study):
 
     def evaluate_claims(self, runs: Runs) -> list[Decision]:
         """A mean over the settings decides only if each of them has the same sign."""
-        every, pairs = super().evaluate_claims(runs), {_closer(pair).name: pair for pair in PAIRS}
+        decisions, pairs = (
+            super().evaluate_claims(runs),
+            {_closer(pair).name: pair for pair in PAIRS},
+        )
         mixed = {name for name, pair in pairs.items()
                  if len({value > 0 for value in pair.means(runs)}) > 1}  # fmt: skip
-        return [without_verdict(d, "") if d.claim.name in mixed else d for d in every]
+        return [without_verdict(d, "") if d.claim.name in mixed else d for d in decisions]
 
 
 def _descents(runs: Runs) -> dict[str, Result]:
     """The best descent of each method, with its path."""
-    return {item.place.arm: item for item in runs.on(SHOWN) if not item.diverged}
+    return {item.place.arm: item for item in runs.on(DESCENT) if not item.diverged}
 
 
 def _best_of_each(runs: Runs) -> Table:
@@ -259,8 +262,8 @@ def _best_of_each(runs: Runs) -> Table:
             Cell(summary["final_gap"], ".2g"),
             *(Cell(summary[f"steps_to_{level}"], ".0f") for level in ("10", "1", "0.1")),
         ))  # fmt: skip
-    lost = [str(item.place) for item in runs if item.diverged]
-    failed = [f"{place} ({lost.count(place)})" for place in dict.fromkeys(lost)]
+    diverged = [str(item.place) for item in runs if item.diverged]
+    failed = [f"{place} ({diverged.count(place)})" for place in dict.fromkeys(diverged)]
     note = "Steps after which the gap stays below; – where it does not within the budget."
     note += f" Descents that diverged: {', '.join(failed)}." if failed else ""
     return Table("The best of each search", headings, rows, note)
@@ -280,12 +283,14 @@ def _gap_tables(runs: Runs) -> list[Table]:
 
 
 def _gap(runs: Runs, name: str, setting: search.Setting) -> Cell:
-    every, best = search.searched(runs, name, setting), search.at_best_gap(runs, name, setting)
+    all_runs, best = search.searched(runs, name, setting), search.at_best_gap(runs, name, setting)
     if best.empty:
         return Cell(None)
     gaps = starts.beside(best, "final_gap")
-    known = gaps[np.isfinite(gaps)].clip(lower=search.FLOOR)
-    center = math.exp(mean(np.log(known))) if len(known) else None
-    ends = (known.min(), known.max()) if len(known) > 1 else None
-    unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if starts.is_at_edge(every, best) else ''})"
-    return Cell(center, ".2g", None, ends, len(known), len(gaps) - len(known), unit=unit)
+    finite_gaps = gaps[np.isfinite(gaps)].clip(lower=search.FLOOR)
+    center = math.exp(mean(np.log(finite_gaps))) if len(finite_gaps) else None
+    ends = (finite_gaps.min(), finite_gaps.max()) if len(finite_gaps) > 1 else None
+    unit = f"(lr {best.lr.iloc[0]:.2g}{', edge' if starts.is_at_edge(all_runs, best) else ''})"
+    return Cell(
+        center, ".2g", None, ends, len(finite_gaps), len(gaps) - len(finite_gaps), unit=unit
+    )

@@ -203,11 +203,11 @@ def test_random_windows_have_the_released_ranges():
         sides.add(round(window.width / 96, 6))
         flips.append(window.flipped)
         assert window.width == window.height
-        x, y = window.left + window.width / 2, window.top + window.height / 2
+        x, y = window.x0 + window.width / 2, window.top + window.height / 2
         assert 32 <= x <= 64
         assert 16 <= y <= 48
         window = overlapping_window(SIZE, boxes)
-        left, top = window.left, window.top
+        left, top = window.x0, window.top
         part = torch.tensor([left, top, left + window.width, top + window.height])
         assert within(boxes, part).any()
         wider = window.width > 96 or window.height > 64
