@@ -33,7 +33,7 @@ from spherenorm.numerics import (
     to_compute_dtype,
     without_autocast,
 )
-from spherenorm.schedule import Schedule, has_known_range, is_scheduled
+from spherenorm.schedule import Schedule, is_checked_at_once, is_scheduled
 from spherenorm.support import annotated_names, did_you_mean
 
 if TYPE_CHECKING:
@@ -177,6 +177,12 @@ class Rule(FrozenDataclass):
     """Step weights of fewer than two dimensions, skip them, or refuse them."""
     needs_flat_space: ClassVar[bool] = False
     """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
+    whole: ClassVar[bool | None] = None
+    """True if a step needs the whole weight, so that one process, its owner, steps a sharded one.
+
+    False if the rule's own code takes a sharded weight as it is. None leaves it to the record: a
+    step that could not be recorded, and is not entry by entry, is the owner's.
+    """
     ends: ClassVar[bool] = False
     """True if the rule sets or reads where the step ends, w - d, so that it is wrong before a rule
     that changes the direction."""
@@ -437,7 +443,9 @@ class Rule(FrozenDataclass):
     @cached_property
     def _unchecked_fields(self) -> list[str]:
         """The fields whose schedules can be checked at a step alone."""
-        return [name for name in self._scheduled_fields if not has_known_range(getattr(self, name))]
+        return [
+            name for name in self._scheduled_fields if not is_checked_at_once(getattr(self, name))
+        ]
 
     @cached_property
     def _unscheduled_attributes(self) -> dict[str, Any]:
@@ -772,7 +780,7 @@ def initial_state(rule: Rule, weight: Tensor) -> State:
     """
     weight = to_compute_dtype(weight)
     with without_autocast(weight.device):
-        state = rule.init(weight)
+        state = rule.at(1).init(weight)
     if rule.is_scheduled and STEP_KEY not in state:
         state = {STEP_KEY: _zero_count(weight), **state}  # an `init` of a user knows of no schedule
     if state.keys() != set(rule.state_keys):

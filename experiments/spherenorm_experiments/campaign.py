@@ -56,7 +56,7 @@ class Campaign:
     runner: Runner = field(default_factory=Runner)
 
     def trials(self, study: Study) -> tuple[list[ResolvedTrial], Runs]:
-        """The study's trials as far as they are known now, and their results."""
+        """Return the study's trials as far as they are known now, and their results."""
         planned, results = self._planned(study, Runs()), Runs()
         while True:
             results = Runs.load(planned, self.resolver.store)
@@ -73,7 +73,7 @@ class Campaign:
         return list(missing.values())
 
     def missing_runs(self, study: Study) -> list[Run]:
-        """The runs of a study that have not ended."""
+        """Return the runs of a study that have not ended."""
         planned, results = self.trials(study)
         ended = {item.name for item in results}
         return [*{run.name: run for _, run in planned if run.name not in ended}.values()]
@@ -146,14 +146,14 @@ class Campaign:
 
 
 def _failure_group_key(run: Run) -> str:
-    """The task that a run is made of, with its options, and its recipes on it."""
+    """Return the task that a run is made of, with its options, and its recipes on it."""
     content = run.spec.to_json()
     names = ("task", "options", "recipe", "rest", "probes", "regime")
     return json.dumps([content.get(name) for name in names], sort_keys=True)
 
 
 def planned_trials(study: Study, plan: Plan, results: Runs) -> list[Trial]:
-    """The trials that a study asks for under a plan, given these results.
+    """Return the trials that a study asks for under a plan, given these results.
 
     Raises:
         ValueError: the study has no such setting.

@@ -141,7 +141,7 @@ class Comparison(Study):
         self.departures = (*departures, *_excluded_conditions(self))
 
     def claim(self, name: str, relation: str, **more: Any) -> Callable[[Any], Any]:
-        """A decorator: the function of the runs is the number of a claim; see `Claim`."""
+        """Return a decorator: the function of the runs is the number of a claim; see `Claim`."""
 
         def keep(of: Any) -> Any:
             self.extra_claims.append(Claim(name, relation, of, **more))
@@ -164,13 +164,13 @@ class Comparison(Study):
         ]
 
     def baselines_of(self, arm: Arm) -> Sequence[str]:
-        """The names of the arms that one is compared with."""
+        """Return the names of the arms that one is compared with."""
         if arm.against is not None:
             return arm.against
         return () if arm.name == self.baseline.name else (self.baseline.name,)
 
     def search(self, arm: Arm) -> Search:
-        """The search of an arm."""
+        """Return the search of an arm."""
         tune = self._tune if arm.tune is None else arm.tune
         return tune if isinstance(tune, Search) else Search(tune)
 
@@ -190,7 +190,7 @@ class Comparison(Study):
         return study
 
     def trials(self, plan: Plan, runs: Runs) -> list[Trial]:
-        """Every point of every arm's grid with every seed; with real data the paper's point.
+        """Return every point of every arm's grid with every seed; with real data the paper's point.
 
         The smoke tier has one condition alone, the first; that of evidence those whose runs can be
         expected to decide, or the first with few seeds, whose norms and steps they do decide.
@@ -231,7 +231,7 @@ class Comparison(Study):
         return [*scores, *speeds, *self.extra_claims]
 
     def arm_results(self, runs: Runs) -> list[ArmResult]:
-        """The arms with a run, by condition."""
+        """Return the arms with a run, by condition."""
 
         def make_results() -> list[ArmResult]:
             results = (
@@ -260,7 +260,7 @@ class Comparison(Study):
 def score_claim(
     condition: Condition, baseline: Arm, arm: Arm, *, better: Better = "higher", **more: Any
 ) -> Claim:
-    """The claim that the second of a pair scores better."""
+    """Return the claim that the second of a pair scores better."""
     parts = (condition.label, "score", arm.name, baseline.name)
 
     def difference(runs: Runs) -> pd.Series:
@@ -324,7 +324,7 @@ def _evaluated(study: Comparison, runs: Runs) -> list[Decision]:
 def _points(
     study: Comparison, plan: Plan, condition: Condition, runs: Runs
 ) -> list[tuple[Arm, list[Point]]]:
-    """The points of each arm, as far as they are known.
+    """Return the points of each arm, as far as they are known.
 
     `--set lr` is one value for all points.
     """
@@ -381,7 +381,7 @@ def _seeds(study: Comparison, plan: Plan, condition: Condition) -> Sequence[int]
 
 
 def _can_decide(study: Comparison, condition: Condition) -> bool:
-    """True if the evidence tier can be expected to find a multiple of the paper's effect.
+    """Return True if the evidence tier can be expected to find a multiple of the paper's effect.
 
     The largest effect counts, of all metrics and arms: claims compare more than the pairs in their
     first metric. A condition whose spread or effect is not known may decide.
@@ -461,7 +461,7 @@ Size = tuple[str, tuple[float, ...]]
 
 
 def _names(text: Any) -> Any:
-    """The names of "a, b,module:c"."""
+    """Return the names of "a, b,module:c"."""
     names = split_at_commas(text) if isinstance(text, str) else text
     if "" in names:
         raise ValueError("a name is empty")
@@ -469,7 +469,7 @@ def _names(text: Any) -> Any:
 
 
 def _ranges(entries: Any) -> Any:
-    """The ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
+    """Return the ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
 
     A name may have an optimizer before it, "sgd:lr" or "module:recipe:lr".
     """
@@ -492,7 +492,7 @@ def _ranges(entries: Any) -> Any:
 
 
 def _target(text: Any) -> Any:
-    """The target of "loss=2.1"."""
+    """Return the target of "loss=2.1"."""
     if not isinstance(text, str):
         return text
     metric, _, number = text.rpartition("=")
@@ -506,7 +506,7 @@ def _target(text: Any) -> Any:
 
 
 def _sizes(text: Any) -> Any:
-    """The option and the values of "width=16,32"."""
+    """Return the option and the values of "width=16,32"."""
     if not isinstance(text, str):
         return text
     name, _, values = text.partition("=")
@@ -520,7 +520,7 @@ def _sizes(text: Any) -> Any:
 
 
 def options_for_optimizer(values: Mapping[str, Any], optimizer: str) -> dict[str, Any]:
-    """The entries of an optimizer: those without an owner, or its own in their place.
+    """Return the entries of an optimizer: those without an owner, or its own in their place.
 
     >>> options_for_optimizer({"lr": 0.1, "sgd:lr": 1.0, "adam:eps": 0.2}, "sgd")
     {'lr': 1.0}
@@ -597,7 +597,7 @@ class CompareRequest(BaseModel):
 
     @classmethod
     def from_text(cls, text: str) -> CompareRequest:
-        """The inverse of `str`."""
+        """Return the inverse of `str`."""
         return cls.model_validate_json(text.partition(" ")[2])
 
     def require(self) -> None:
@@ -628,7 +628,7 @@ class CompareRequest(BaseModel):
 
 
 def build_comparison(request: CompareRequest) -> Comparison:
-    """The study that a comparison's arguments ask for."""
+    """Return the study that a comparison's arguments ask for."""
     short = [recipe.rpartition(":")[2] for recipe in request.optimizers]
     arms = {
         recipe: Arm(
@@ -684,7 +684,7 @@ def parse_overrides(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """The seeds of "3", "0:10" or "1,4,7".
+    """Return the seeds of "3", "0:10" or "1,4,7".
 
     Raises:
         ValueError: a text that is none of these, no seed, too many or too large ones.

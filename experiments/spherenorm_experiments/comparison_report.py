@@ -194,14 +194,14 @@ class ArmResult:
         return facts
 
     def paper_cells(self, names: Sequence[str]) -> list[Cell | None]:
-        """The paper's numbers of it, by heading."""
+        """Return the paper's numbers of it, by heading."""
         return [self.condition.paper.get(name, {}).get(self.arm.name) for name in names]
 
 
 def arm_result_of(
     runs: Runs, condition: Condition, arm: Arm, search: Search, against: Sequence[str]
 ) -> ArmResult | None:
-    """An arm on a condition; None without a run."""
+    """Return an arm on a condition; None without a run."""
     place = Place(condition.label, arm.name)
     complete_runs, selected_runs = runs.complete_grid(*place), runs.selected(*place)
     if complete_runs.empty:
@@ -231,7 +231,7 @@ def arm_result_of(
 
 
 def metric_of(entries: Sequence[ArmResult]) -> str:
-    """The quantity of the score, as the runs have noted it: the task may not be here."""
+    """Return the quantity of the score, as the runs have noted it: the task may not be here."""
     noted = (item.summary.get("metric") for entry in entries for item in entry.all_runs.run)
     return next(filter(None, noted), "score")
 
@@ -249,7 +249,7 @@ def with_direction(metrics: Iterable[tuple[str, Better]]) -> str:
 
 
 def unit_and_margin(condition: Condition, entries: Sequence[ArmResult]) -> tuple[str, float | None]:
-    """The unit of a difference of scores, and the margin within which two are equivalent."""
+    """Return the unit of a difference of scores, and the margin within which two are equivalent."""
     unit = condition.unit
     if unit is None:  # percentage points, or none
         unit = "pp" if "%" in metric_of(entries) else ""
@@ -260,7 +260,7 @@ def unit_and_margin(condition: Condition, entries: Sequence[ArmResult]) -> tuple
 
 
 def training_of(runs: Iterable[Result]) -> str:
-    """The length of runs in words; a sweep counts steps in place of epochs."""
+    """Return the length of runs in words; a sweep counts steps in place of epochs."""
     lengths = set()
     for run in runs:
         count, unit = run.spec.epochs, "epoch" if "steps_per_epoch" in run.summary else "step"
@@ -270,7 +270,7 @@ def training_of(runs: Iterable[Result]) -> str:
 
 
 def in_words(point: Mapping[str, float]) -> str:
-    """The values of a point; with names if there are several."""
+    """Return the values of a point; with names if there are several."""
     if len(point) == 1:
         return f"{next(iter(point.values())):.3g}"
     return " ".join(f"{name}={value:.3g}" for name, value in point.items())
@@ -287,7 +287,7 @@ CURVES = (
 
 
 def invariant_share(item: Result) -> float | None:
-    """The percentage of the parameters that are scale-invariant."""
+    """Return the percentage of the parameters that are scale-invariant."""
     share = item.summary.get("invariant_share")
     return None if share is None else 100 * float(share)
 
@@ -357,12 +357,12 @@ def _by_condition(entries: Sequence[ArmResult]) -> Iterator[list[ArmResult]]:
 
 
 def _tuned(entries: Sequence[ArmResult]) -> list[str]:
-    """The hyper-parameters that some arm is tuned in."""
+    """Return the hyper-parameters that some arm is tuned in."""
     return list(dict.fromkeys(name for entry in entries for name in entry.search.names))
 
 
 def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
-    """The test score at each value of a tuned hyper-parameter, with 95 % intervals."""
+    """Return the test score at each value of a tuned hyper-parameter, with 95 % intervals."""
     figure = empty_figure(name, f"test {metric}", log_x=True)
     tuned_results = [entry for entry in entries if hyper(name) in entry.grid_scores]
     diverged: list[tuple[float, str, None, str]] = []
@@ -415,7 +415,7 @@ def _at_each(entries: Sequence[ArmResult], name: str, metric: str) -> Picture:
 
 
 def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
-    """The differences of the pairs: ticks are seeds, bars 95 % intervals."""
+    """Return the differences of the pairs: ticks are seeds, bars 95 % intervals."""
     figure, labels = empty_figure(f"difference, {metric}", ""), list[str]()
     colors = [color for color, _ in line_styles(entry.arm.recipe for entry in entries)]
     for entry, color in zip(entries, colors, strict=True):
@@ -452,7 +452,7 @@ def _differences(entries: Sequence[ArmResult], metric: str) -> Picture:
 def _scores(
     entries: Sequence[ArmResult], conditions: Sequence[Condition], quoted: Sequence[str]
 ) -> Table:
-    """The chosen runs: hyper-parameters, metrics of the test set, and paired differences."""
+    """Return the chosen runs: hyper-parameters, metrics of the test set, and paired differences."""
     metrics = (name for results in _by_condition(entries) for name in _metrics_of(results))
     names = list(dict.fromkeys(metrics)) or ["score"]
     columns = entries[0].all_runs if entries else ()
@@ -532,7 +532,7 @@ def _metrics_of(entries: Sequence[ArmResult]) -> list[str]:
 
 
 def _differing(entries: Sequence[ArmResult]) -> dict[str, dict[Place, str]]:
-    """The hyper-parameters that some arm fixes and in which some differ, by name."""
+    """Return the hyper-parameters that some arm fixes and in which some differ, by name."""
     fixed = dict.fromkeys(name for entry in entries for name in entry.best)
     values = {entry.place: entry.all_hyper_parameters for entry in entries}
     by_name = {
@@ -591,7 +591,7 @@ def _grids(entries: Sequence[ArmResult]) -> Table:
 
 
 def _equal_points(entries: Sequence[ArmResult]) -> Table:
-    """The difference of each pair at each point that both have, and over all of these."""
+    """Return the difference of each pair at each point that both have, and over all of these."""
     of = {entry.place: entry for entry in entries}
     pairs = [(x, of.get(Place(x.condition.label, base))) for x in entries for base in x.against]
     rows: list[Row] = []

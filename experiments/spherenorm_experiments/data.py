@@ -62,7 +62,7 @@ class TrainingBatches:
         self._next_step = -1
 
     def at(self, step: int) -> Iterator[tuple[Batch, float]]:
-        """The micro-batches of a step with their weights."""
+        """Yield the micro-batches of a step with their weights."""
         shares = self.shares(step)
         if self._tensors is not None:
             for share in shares:
@@ -97,7 +97,7 @@ class TrainingBatches:
         return order
 
     def _keys(self, start: int) -> Iterator[list[Key]]:
-        """The keys of each micro-batch, from a step on: a batch sampler."""
+        """Yield the keys of each micro-batch, from a step on: a batch sampler."""
         for step in range(start, self.run.steps):
             for share in self.shares(step):
                 yield [(share.epoch, index) for index in share.indices.tolist()]

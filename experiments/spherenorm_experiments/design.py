@@ -66,7 +66,7 @@ class Search:
         return [(name, tuple(values)) for name, values in listed.items() if len(values) > 1]
 
     def on(self, axes: Mapping[Axis, tuple[float, ...]]) -> Search:
-        """The search with its axes as they have grown."""
+        """Return the search with its axes as they have grown."""
         more = {axis[0]: axes.get(axis, axis[1]) for axis in self.axes}
         return replace(self, over={**self.over, **more})
 
@@ -98,7 +98,7 @@ def _halton(dimensions: int, count: int) -> np.ndarray:
 def extend_grid(
     searches: Mapping[str, Search], frames: Mapping[str, pd.DataFrame], seeds: Sequence[int]
 ) -> dict[Axis, tuple[float, ...]]:
-    """The values of each axis, longer where some arm's best mean score is at an end.
+    """Return the values of each axis, longer where some arm's best mean score is at an end.
 
     An axis grows for all arms that share it, when all points have ended on all seeds.
 
@@ -295,7 +295,7 @@ class Condition:
         paper_setup: the paper's network and data.
         benchmark: the one of the paper's thirteen that it belongs to; "" for none.
         paper: the paper's numbers, by metric as `evaluate` names it or by the heading of a
-            evaluate_claim, and by arm. The first metric is the score.
+            measure, and by arm. The first metric is the score.
         figures: the paper's figures, by the curves that they show: norm, effective_step, loss or
             validation.
         cites: the statement about the scores; a comparison of your own is of the kind "ours".
@@ -322,7 +322,7 @@ class Condition:
     spread: float = math.nan
 
     def has(self, arm: Arm) -> bool:
-        """True if it has an arm."""
+        """Return True if it has an arm."""
         return not self.arms or arm.name in self.arms
 
     @property
@@ -331,7 +331,7 @@ class Condition:
         return self.label or self.task
 
     def on(self, tier: str, *, real: bool) -> Setup:
-        """The setup of a tier, or of the paper's data."""
+        """Return the setup of a tier, or of the paper's data."""
         if real:
             assert self.real is not None
             return self.real
@@ -343,7 +343,7 @@ class Condition:
         return self.real is not None if real else self.tiers.get(tier, self.setup) is not None
 
     def paper_difference(self, arm: str, baseline: str, metric: str | None = None) -> Cell | None:
-        """The paper's number of one arm minus another's; None where it has none.
+        """Return the paper's number of one arm minus another's; None where it has none.
 
         Args:
             metric: the score by default.

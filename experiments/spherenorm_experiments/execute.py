@@ -107,7 +107,7 @@ class Resolver:
         return self._runs[key]
 
     def _task(self, spec: Spec, folder: str | None) -> tuple[AnyTask, str]:
-        """The task of a spec, and the fingerprint of its data."""
+        """Return the task of a spec, and the fingerprint of its data."""
         key = json.dumps([spec.task, dict(spec.options)], sort_keys=True), folder
         if key not in self._tasks:
             task = find_task(spec.task, spec.options)
@@ -246,14 +246,14 @@ def _launch_torchrun(job: Job, runner: Runner, wait: float) -> Outcome:
 
 
 def launch_request(run: Run, runner: Runner, wait: float = 0.0) -> str:
-    """The request that the processes of a run read, as JSON."""
+    """Return the request that the processes of a run read, as JSON."""
     root = str(run.store.root.resolve())
     flags = asdict(runner) | {"root": root, "wait": wait, "accept_code": run.store.accept_code}
     return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
 
 
 def _cached(job: Job, state: str) -> Outcome:
-    """The outcome of runs that had ended."""
+    """Return the outcome of runs that had ended."""
     if not job.folder.status():
         job.folder.write_status(state)
     return Outcome(job.name, state, cached=True)
@@ -297,7 +297,7 @@ def _run_locked(job: Job, runner: Runner, ranks: Ranks) -> Outcome:
 
 @functools.cache
 def origin(device: str) -> dict[str, Any]:
-    """The versions and the hardware of a run that is computed here."""
+    """Return the versions and the hardware of a run that is computed here."""
     versions = {"python": platform.python_version(), "spherenorm": __version__, "commit": _commit()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -307,7 +307,7 @@ def origin(device: str) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The commit of a checkout that this code is run from, or ""; "+" is an edit since."""
+    """Return the commit of a checkout that this code is run from, or ""; "+" is an edit since."""
     folder = Path(__file__).parent
     if not any((parent / ".git").exists() for parent in folder.parents):
         return ""

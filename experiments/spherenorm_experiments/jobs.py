@@ -148,7 +148,7 @@ def _not_started_outcome() -> Outcome:
 def _run_in_pool(
     jobs: Sequence[Job], count: int, runner: Runner, wait: float
 ) -> Iterator[tuple[Job, Any]]:
-    """The jobs whose calls have ended, with the futures of these.
+    """Yield the jobs whose calls have ended, with the futures of these.
 
     A process that dies while none has a job breaks pebble's pool: it aborts the calls that it has
     taken, refuses others, and forgets those between. All of these are left.
@@ -198,7 +198,7 @@ def _init_worker(folder: str | None) -> None:
 
 
 def _run_and_record(call: Call) -> Outcome:
-    """The outcome of a call, in whose run it is noted if the pool stops it."""
+    """Return the outcome of a call, in whose run it is noted if the pool stops it."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return call()
@@ -283,7 +283,7 @@ package that it needs."""
 
 
 def find_backend(name: str) -> Callable[[Sequence[Job], int, Runner, float], Iterator[Ended]]:
-    """The backend called `name`.
+    """Return the backend called `name`.
 
     Raises:
         ValueError: there is none, or its package is missing.

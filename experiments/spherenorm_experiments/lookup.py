@@ -92,7 +92,7 @@ def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> I
 
 
 def describe_source(cls: type, method: str = "") -> str:
-    """A user's class, or a method of it, with its file and line."""
+    """Return a user's class, or a method of it, with its file and line."""
     thing: Any = inspect.unwrap(getattr(cls, method)) if method else cls
     name, place = f"{method}() of {cls.__name__}" if method else cls.__name__, ""
     with suppress(OSError, TypeError):  # a class of an interactive session has no file
@@ -194,7 +194,7 @@ def import_file(path: Path) -> ModuleType:
 
 
 def find_task_class(name: str) -> type[AnyTask]:
-    """The class of the task called `name`, or `module:Class`.
+    """Return the class of the task called `name`, or `module:Class`.
 
     Raises:
         ValueError: there is none.
@@ -209,7 +209,7 @@ def find_task_class(name: str) -> type[AnyTask]:
 
 
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
-    """The task called `name` (or `module:Class`) with these options.
+    """Return the task called `name` (or `module:Class`) with these options.
 
     Raises:
         ValueError: an unknown task or option, or an option's value that is none of its choices.
@@ -227,7 +227,7 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
 
 
 def as_hinted(value: Any, hint: Any, owner: str, name: str) -> Any:
-    """A value from a command line or a JSON file as its type hint has it: a list as a tuple.
+    """Return a value from a command line or a JSON file as its type hint has it: a list as a tuple.
 
     Raises:
         ValueError: it is of another type; the message has owner, name, value and the reason.
@@ -242,7 +242,7 @@ def as_hinted(value: Any, hint: Any, owner: str, name: str) -> Any:
 
 @functools.cache
 def _adapter(hint: Any) -> TypeAdapter[Any] | None:
-    """The validator of a type; None for one that pydantic does not know."""
+    """Return the validator of a type; None for one that pydantic does not know."""
     try:
         return TypeAdapter(hint, config=LENIENT)
     except Exception:  # of many types; it takes no configuration for a model, either
@@ -267,7 +267,7 @@ def _kind(default: Any) -> Any:
 
 
 def load_recipe(name: str) -> Bound:
-    """The recipe called `name`, a registered name or `module:function`, at its defaults.
+    """Return the recipe called `name`, a registered name or `module:function`, at its defaults.
 
     Raises:
         RecipeError: the name or its module is wrong; the message has the name.
@@ -308,7 +308,7 @@ def bind_recipe(recipe: Bound, name: str, values: Mapping[str, Any], schedule: s
 
 
 def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
-    """The recipe of a run, and that of the weights which it does not take.
+    """Return the recipe of a run, and that of the weights which it does not take.
 
     Raises:
         ValueError: see `bind_recipe`.
@@ -322,7 +322,7 @@ def recipes_of(spec: Spec) -> tuple[Bound, Bound | None]:
 
 
 def rule_text(rule: Rule) -> str:
-    """The composition with its numbers, without addresses in memory."""
+    """Return the composition with its numbers, without addresses in memory."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(rule))
 
 
@@ -353,11 +353,11 @@ class Layout:
     source: str
 
     def error(self, folder: Path, wrong: str) -> ValueError:
-        """An error about the folder, with the expected tree."""
+        """Return an error about the folder, with the expected tree."""
         return ValueError(f"{self.title}: {folder} {wrong}; expected\n{self.tree.strip()}")
 
     def require(self, folder: Path) -> Path:
-        """The folder, if it has all paths.
+        """Return the folder, if it has all paths.
 
         Raises:
             ValueError: one is missing; the message shows the expected tree.
@@ -397,7 +397,7 @@ def use_folder(folder: Path) -> None:
 
 
 def data_folder(wanted: str = "this task") -> Path:
-    """The folder of all data sets.
+    """Return the folder of all data sets.
 
     Args:
         wanted: the data set for which it is needed; errors name it.

@@ -73,7 +73,7 @@ class Picture:
 
 
 def image_files(pictures: Mapping[str, Picture]) -> dict[str, bytes]:
-    """The content of a file for each picture, by its name, with the format of its suffix.
+    """Return the content of a file for each picture, by its name, with the format of its suffix.
 
     Raises:
         MissingExtraError: kaleido is missing.
@@ -91,7 +91,7 @@ def image_files(pictures: Mapping[str, Picture]) -> dict[str, bytes]:
 
 
 def drawn(pictures: Iterable[Picture]) -> list[Picture]:
-    """The pictures whose figures have anything in them."""
+    """Return the pictures whose figures have anything in them."""
     return [picture for picture in pictures if picture.figure.data]
 
 
@@ -111,7 +111,7 @@ def color_of(recipe: str) -> str:
 
 
 def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
-    """A color and a dash for each arm of a picture, by its recipe; no two arms share both.
+    """Return a color and a dash for each arm of a picture, by its recipe; no two arms share both.
 
     A user's own recipe is an orange line that is solid. Further ones share their colors with
     built-in recipes, so that their lines are dashed; so are further arms of one recipe.
@@ -136,7 +136,7 @@ def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def empty_figure(x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> go.Figure:
-    """A figure with two axes, its legend below them."""
+    """Return a figure with two axes, its legend below them."""
     ticks = {"exponentformat": "power"}
     return go.Figure(
         layout={

@@ -81,12 +81,12 @@ class Plan:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON content."""
+        """Return the fields as JSON content."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Any) -> Plan:
-        """The inverse of `to_json`.
+        """Return the inverse of `to_json`.
 
         Raises:
             ValueError: the content is of something else.
@@ -150,14 +150,14 @@ REGIME = tuple(option.name for option in fields(Regime))
 def apply_plan(
     plan: Plan, trials: Sequence[Trial], first_round: Sequence[Trial] | None = None
 ) -> list[Trial]:
-    """The study's trials with the device and the overrides of a plan, each once.
+    """Return the study's trials with the device and the overrides of a plan, each once.
 
     A list of values makes of each trial as many; those of a later round, which has chosen among
     the values, stay as they are.
 
     Args:
         trials: those that the study asks for.
-        first: the trials of its first round, if these are of a later one.
+        first_round: the trials of its first round, if these are of a later one.
 
     Raises:
         ValueError: a setting that no trial has.
@@ -196,7 +196,7 @@ def apply_plan(
 
 
 def _settable(task: str, recipe: str) -> dict[str, str]:
-    """The settings that a run has, each with the part of a spec that it belongs to.
+    """Return the settings that a run has, each with the part of a spec that it belongs to.
 
     A regime means something where a task trains on batches.
     """

@@ -48,7 +48,7 @@ class MeasuredStep:
     views: Mapping[str, str | None]
 
     def invariant(self) -> list[tuple[str, str]]:
-        """The scale-invariant weights with their views."""
+        """Return the scale-invariant weights with their views."""
         return [(name, view) for name, view in self.views.items() if view is not None]
 
 
@@ -83,7 +83,7 @@ def norms(step: MeasuredStep) -> dict[str, float]:
 
 
 def steps(step: MeasuredStep) -> dict[str, Any]:
-    """The mean effective step of the units of each scale-invariant weight, by its name."""
+    """Return the mean effective step of the units of each scale-invariant weight, by its name."""
     return {
         "steps": {
             name: float(
@@ -125,7 +125,7 @@ PROBES: dict[str, Probe] = {"norms": norms, "steps": steps, "detection": detecti
 
 
 def find_probe(name: str) -> Probe:
-    """The probe called `name`, a key of `PROBES` or `module:function`.
+    """Return the probe called `name`, a key of `PROBES` or `module:function`.
 
     Raises:
         ValueError: there is none.
@@ -139,7 +139,7 @@ def find_probe(name: str) -> Probe:
 
 
 def measure(probes: Sequence[Probe], step: MeasuredStep) -> dict[str, Any]:
-    """The numbers of all probes on a step.
+    """Return the numbers of all probes on a step.
 
     Raises:
         ValueError: a name that another probe or the engine has given.
@@ -194,12 +194,12 @@ class Watched:
         return {name: x.clone() for name, x in self.now(module).items()}
 
     def now(self, module: nn.Module) -> dict[str, Tensor]:
-        """The weights, which are not copied."""
+        """Return the weights, which are not copied."""
         weights = dict(module.named_parameters())
         return {name: weights[name].detach() for name in self.views}
 
     def gradients(self, module: nn.Module) -> dict[str, Tensor]:
-        """The gradients; zero for a weight without."""
+        """Return the gradients; zero for a weight without."""
         gradients, weights = {}, dict(module.named_parameters())
         for name in self.views:
             grad = weights[name].grad
@@ -207,7 +207,7 @@ class Watched:
         return gradients
 
     def mean_norm(self, module: nn.Module) -> float | None:
-        """The mean norm of the scale-invariant units; None without any."""
+        """Return the mean norm of the scale-invariant units; None without any."""
         weights = self.now(module)
         norms = [metrics.norm(weights[name], view) for name, view in self.views.items() if view]
         return float(torch.cat(norms).mean()) if norms else None
@@ -218,7 +218,7 @@ _AUDITED: dict[Any, dict[str, str | None]] = {}
 
 
 def _audited(module: nn.Module, task: Task, inputs: Sequence[Any]) -> dict[str, str | None]:
-    """The view of each weight by an audit.
+    """Return the view of each weight by an audit.
 
     Runs of a study begin with the same model: this one is audited once.
     """

@@ -147,7 +147,7 @@ def sections(
 
 
 def _merge_requests(study: Study, requests: Sequence[Request], store: Store) -> Runs:
-    """The stored results of several requests for a study as one: seeds and arms add up.
+    """Return the stored results of several requests for a study as one: seeds and arms add up.
 
     They know how many seeds each request has added, since a claim says if its number has grown.
     """
@@ -168,7 +168,7 @@ def _merge_requests(study: Study, requests: Sequence[Request], store: Store) -> 
 
 
 def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
-    """The trials that a plan asks for, as far as they are known."""
+    """Return the trials that a plan asks for, as far as they are known."""
     trials, results = planned_trials(study, plan, Runs()), Runs()
     while True:
         rows = store.newest(trial.spec for trial in trials)
@@ -181,7 +181,7 @@ def _trials(study: Study, plan: Plan, store: Store) -> list[Trial]:
 
 
 def _errors(store: Store) -> dict[str, str]:
-    """The errors of runs that have failed, by the names of their specs."""
+    """Return the errors of runs that have failed, by the names of their specs."""
     errors: dict[str, str] = {}
     for folder in store.folders():
         status = folder.status() if not (folder.path / "rows.json").exists() else {}
@@ -201,7 +201,7 @@ def _order(section: Section) -> tuple[Any, ...]:
 
 
 def _seeds(results: Runs) -> str:
-    """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
+    """Return the seeds in runs of consecutive ones: "seeds 0–4, 7"."""
     seeds = sorted({item.spec.seed for item in results})
     starts = [seed for seed in seeds if seed - 1 not in seeds]
     ends = [seed for seed in seeds if seed + 1 not in seeds]
@@ -233,7 +233,7 @@ def with_labels(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def group_by_kind(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
-    """The claims by kind, the paper's first; kinds without a claim are left out."""
+    """Return the claims by kind, the paper's first; kinds without a claim are left out."""
     all_claims, grouped = list(claims), []
     for kind in KINDS:
         chosen = [claim for claim in all_claims if claim["kind"] == kind]
@@ -342,7 +342,7 @@ def overviews(sections: Sequence[Section]) -> list[Overview]:
 
 
 def _raises(section: Section) -> bool:
-    """True if its claims cannot be decided, which its own section tells."""
+    """Return True if its claims cannot be decided, which its own section tells."""
     try:
         return not section.decisions
     except Exception:  # a user's study may raise anything
@@ -385,7 +385,7 @@ def _section_context(section: Section) -> dict[str, Any] | None:
 
 
 def _diverged(section: Section) -> str:
-    """The runs that diverged: each with its step, or of an arm with many points how many."""
+    """Return the runs that diverged: each with its step, or of an arm with many points how many."""
     texts, diverged = [], [item for item in section.results if item.diverged]
     for place in dict.fromkeys(item.place for item in diverged):
         runs_of_place = [item for item in section.results if item.place == place]
@@ -413,7 +413,7 @@ class Sentence(NamedTuple):
 
 
 def _searched(entry: ArmResult) -> str:
-    """The number of an arm's trials, and what they span."""
+    """Return the number of an arm's trials, and what they span."""
     count, spans = len(entry.grid_scores), []
     for name in (name for name in entry.search.names if hyper(name) in entry.grid_scores):
         low, high = entry.grid_scores[hyper(name)].min(), entry.grid_scores[hyper(name)].max()
@@ -518,7 +518,7 @@ class ComparisonText:
         return Sentence(text, decision.verdict, word, f"({reason}; {direction})")
 
     def _reason(self, decision: Decision, margin: float, unit: str) -> str:
-        """The reason for a verdict, or what is missing for one."""
+        """Return the reason for a verdict, or what is missing for one."""
         p, seeds = decision.p, decision.seeds
         counted = f"{seeds} seed{'s' * (seeds != 1)}"
         if decision.verdict is Verdict.EQUIVALENT:
@@ -608,12 +608,12 @@ class Panel:
 
 
 def panels(pictures: Sequence[Picture], prefix: str) -> list[Panel]:
-    """The pictures of a section, with figures whose ids begin with a prefix."""
+    """Return the pictures of a section, with figures whose ids begin with a prefix."""
     return [Panel(f"{prefix}-{number}", picture) for number, picture in enumerate(pictures, 1)]
 
 
 def archive(panels: Iterable[Panel]) -> Markup:
-    """The figures of a page by id, as compressed JSON in letters; a browser unpacks it."""
+    """Return the figures of a page by id, as compressed JSON in letters; a browser unpacks it."""
     figures = {
         panel.id: json.loads(panel.picture.figure.to_json(remove_uids=True)) for panel in panels
     }
@@ -621,7 +621,7 @@ def archive(panels: Iterable[Panel]) -> Markup:
 
 
 def library() -> Markup:
-    """The drawing library, compressed: 4.8 MB take 2."""
+    """Return the drawing library, compressed: 4.8 MB take 2."""
     return _packed(plotly.offline.get_plotlyjs())
 
 

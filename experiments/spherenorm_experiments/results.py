@@ -71,7 +71,7 @@ def write_results(
 def results_pages(
     sections: Sequence[Section], drawings: Mapping[str, Mapping[str, Picture]] = {}
 ) -> dict[str, str]:
-    """The pages by the names of their files, the index first.
+    """Return the pages by the names of their files, the index first.
 
     Versions are those of the runs.
 
@@ -107,7 +107,7 @@ def _file(section: Section, suffix: str = ".md") -> str:
 
 
 def _drawings(section: Section) -> dict[str, Picture]:
-    """The pictures that show a figure of the paper, by the names of their files."""
+    """Return the pictures that show a figure of the paper, by the names of their files."""
     pictures = [picture for picture in section.study.pictures(section.results) if picture.shows]
     return {
         _file(section, f"-{k}{picture.suffix}"): picture for k, picture in enumerate(pictures, 1)
@@ -115,7 +115,7 @@ def _drawings(section: Section) -> dict[str, Picture]:
 
 
 def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, Any]]]) -> Table:
-    """The pages, with the verdicts of their claims and a hash of their runs."""
+    """Return the pages, with the verdicts of their claims and a hash of their runs."""
     rows: list[Row] = []
     for section in sections:
         verdicts = [claim["verdict"] for claim in claims[section.label] if claim["numbers"]]
@@ -133,7 +133,7 @@ def _claims(section: Section) -> list[dict[str, Any]]:
 
 
 def _not_run(sections: Sequence[Section]) -> list[str]:
-    """The studies without a section, and the sections that asked for a part of a study."""
+    """Return the studies without a section, and the sections that asked for a part of a study."""
     names = {section.study.name for section in sections}
     missing = [name for name in study_classes() if name not in names]
     partial = [
@@ -164,7 +164,7 @@ def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _versions(sections: Sequence[Section]) -> str:
-    """The software and hardware of the runs, which need not be those that write the page."""
+    """Return the software and hardware of the runs, which need not be those that write the page."""
     origins = [item.about for section in sections for item in section.results]
     versions = dict.fromkeys(
         f"spherenorm {origin['spherenorm']}{_commit_in_words(origin)}, "
@@ -184,7 +184,7 @@ def _commit_in_words(origin: Mapping[str, Any]) -> str:
 
 
 def _digest(results: Runs) -> str:
-    """A hash of the names of the runs and of the numbers that a file of rows has of them."""
+    """Return a hash of the names of the runs and of the numbers that a file of rows has of them."""
     digest = hashlib.sha256()
     for item in sorted(results, key=lambda item: item.name):
         numbers = {name: x for name, x in item.summary.items() if name not in BULKY}

@@ -106,7 +106,7 @@ class Job:
         return self.folder.name
 
     def state(self) -> str | None:
-        """The state of its runs, if all of them have ended: diverged if each has."""
+        """Return the state of its runs, if all of them have ended: diverged if each has."""
         rows = self.first.store.find(self.names)
         if len(rows) < len(set(self.names)):
             return None
@@ -211,7 +211,7 @@ class Ranks:
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, in the order of the ranks."""
+        """Return every rank's value, in the order of the ranks."""
         if not self.distributed:
             return [value]
         values: list[Any] = [None] * self.world
@@ -219,7 +219,7 @@ class Ranks:
         return values
 
     def totals(self, numbers: Sequence[float]) -> list[float]:
-        """The sums over ranks."""
+        """Return the sums over ranks."""
         if not self.distributed:
             return list(numbers)
         sums = torch.tensor(numbers, dtype=torch.float64)

@@ -99,7 +99,7 @@ class Result(Row):
 
     @classmethod
     def of(cls, place: Place, row: Row) -> Result:
-        """A stored run at its place."""
+        """Return a stored run at its place."""
         return cls(
             **{row_field.name: getattr(row, row_field.name) for row_field in fields(row)},
             place=place,
@@ -123,7 +123,7 @@ class Result(Row):
         return self.records()
 
     def curve(self, key: str) -> dict[int, float]:
-        """A metric by step; empty if the run has not kept it."""
+        """Return a metric by step; empty if the run has not kept it."""
         if key in self.arrays:
             interval = int(self.summary["every"] or 1)
             return {place * interval: float(x) for place, x in enumerate(self.arrays[key])}
@@ -177,7 +177,7 @@ class Runs:
 
     @classmethod
     def load(cls, planned: Sequence[ResolvedTrial], store: Store) -> Runs:
-        """The results of these runs as far as they have ended."""
+        """Return the results of these runs as far as they have ended."""
         rows = store.find(run.name for _, run in planned)
         return cls(Result.of(place, rows[run.name]) for place, run in planned if run.name in rows)
 
@@ -197,7 +197,7 @@ class Runs:
         return list(dict.fromkeys(item.place for item in self.items))
 
     def where(self, condition: Callable[[Result], bool]) -> Runs:
-        """The runs for which the condition is true."""
+        """Return the runs for which the condition is true."""
         return Runs(
             [item for item in self.items if condition(item)],
             (),
@@ -206,7 +206,7 @@ class Runs:
         )
 
     def on(self, condition: str) -> Runs:
-        """The runs on a condition."""
+        """Return the runs on a condition."""
         return self.where(lambda item: item.place.condition == condition)
 
     @functools.cached_property
@@ -238,11 +238,11 @@ class Runs:
         return dict(iter(ordered.groupby(["condition", "arm"], sort=False)))
 
     def all_runs(self, condition: str, arm: str) -> pd.DataFrame:
-        """All runs of an arm, by point."""
+        """Return all runs of an arm, by point."""
         return self._arms.get((condition, arm), self.frame[:0])
 
     def complete_grid(self, condition: str, arm: str) -> pd.DataFrame:
-        """The runs at as many points as have ended on the same seeds.
+        """Return the runs at as many points as have ended on the same seeds.
 
         So a few runs of more seeds, or of one more point, do not narrow the search to their points,
         or the comparison to their seeds.
@@ -303,7 +303,7 @@ class Runs:
         return diverged_values.combine_first(values[~values.lost].groupby("seed").value.median())
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
-        """The value of `make`, which is called once for each key."""
+        """Return the value of `make`, which is called once for each key."""
         if key not in self._made:
             self._made[key] = make()
         value: T = self._made[key]
@@ -311,7 +311,7 @@ class Runs:
 
 
 def curves_of(items: Iterable[Result], key: str) -> tuple[np.ndarray, np.ndarray]:
-    """A metric of the finished runs that have it, at the steps at which all of them have it.
+    """Return a metric of the finished runs that have it, at the steps at which all of them have it.
 
     Returns:
         The steps, and the values of shape (runs, steps).
@@ -362,7 +362,7 @@ def _turn_worst(frame: pd.DataFrame, falling: pd.Series) -> None:
 
 
 def number(frame: pd.DataFrame, key: Key, worst: float = math.nan) -> pd.Series:
-    """A number of each run of a frame.
+    """Return a number of each run of a frame.
 
     Args:
         worst: of a run that diverged, where the key is a function.
@@ -384,31 +384,31 @@ def mean_over(parts: Iterable[pd.Series]) -> pd.Series:
 
 
 def align_seeds(parts: Iterable[pd.Series]) -> pd.DataFrame:
-    """Several Series beside each other, for each seed that all of them have."""
+    """Return several Series beside each other, for each seed that all of them have."""
     columns = list(parts)
     return pd.concat(columns, axis=1, join="inner").dropna() if columns else pd.DataFrame()
 
 
 def hyper(name: str) -> str:
-    """The column of a hyper-parameter, which no number of a run has."""
+    """Return the column of a hyper-parameter, which no number of a run has."""
     return f"hyper.{name}"
 
 
 @functools.cache
 def _declared_better(task: str) -> Better | None:
-    """The direction that a task's class says; None if it is not here or says nothing."""
+    """Return the direction that a task's class says; None if it is not here or says nothing."""
     with suppress(Exception, SystemExit):  # importing a user's module may raise anything
         return find_task_class(task).better
     return None
 
 
 def _worst(name: str) -> float | None:
-    """The number of a run that diverged, in a column that has one."""
+    """Return the number of a run that diverged, in a column that has one."""
     return WORST.get(name, -math.inf if name.startswith("test.") else None)
 
 
 def _record(item: Result) -> dict[str, Any]:
-    """A row of the frame; None stands for an infinite number, which JSON does not have."""
+    """Return a row of the frame; None stands for an infinite number, which JSON does not have."""
     hyper_parameters, summary = item.spec.hyper_parameters, item.summary
     numbers = {name: x for name, x in summary.items() if is_number(x) or x is None}
     if "total_effective_step" in numbers:  # what sweeps call a path
@@ -427,7 +427,7 @@ def _record(item: Result) -> dict[str, Any]:
 
 
 def _largest_complete_grid(frame: pd.DataFrame) -> pd.DataFrame:
-    """The points and seeds of the largest rectangle without a gap."""
+    """Return the points and seeds of the largest rectangle without a gap."""
     seeds = {
         point: {*point_seeds} for point, point_seeds in frame.groupby("point", sort=False).seed
     }
@@ -442,7 +442,7 @@ def _largest_complete_grid(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def load(store: Path | str = "runs") -> pd.DataFrame:
-    """The runs of a store that have ended, finished or diverged: one row each.
+    """Return the runs of a store that have ended, finished or diverged: one row each.
 
     Columns are `run`, its name; the fields of its spec (`task`, `recipe`, `seed`, ...); its
     hyper-parameters by their names; `option.<name>` and `regime.<name>`; and its numbers, such as

@@ -26,7 +26,7 @@ LONGEST = 120
 
 
 def _tenths(*milestones: float) -> Callable[[float], float]:
-    """A tenth of the factor before, from each milestone on."""
+    """Return a tenth of the factor before, from each milestone on."""
     return lambda progress: 0.1 ** sum(progress >= milestone for milestone in milestones)
 
 
@@ -81,7 +81,7 @@ class Regime:
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
 
     def to_json(self) -> dict[str, Any]:
-        """The options that are not the default."""
+        """Return the options that are not the default."""
         options: dict[str, Any] = TypeAdapter(Regime).dump_python(self, exclude_defaults=True)
         return options
 
@@ -135,7 +135,7 @@ class Spec:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Spec:
-        """The inverse of `to_json`, also of what an earlier version has written.
+        """Return the inverse of `to_json`, also of what an earlier version has written.
 
         That had train options which are now options of tasks, such as `label_smoothing`.
         """
@@ -176,7 +176,7 @@ def spec_name(spec: Spec) -> str:
 
 
 def run_name(spec: Spec, data: str) -> str:
-    """The name of a run.
+    """Return the name of a run.
 
     Args:
         data: the fingerprint of its data, of which 8 digits count.
@@ -190,7 +190,7 @@ _OPTIONS = {option.name for option in fields(Regime)}
 
 
 def format_validation_error(error: ValidationError) -> str:
-    """The first fault of a value that pydantic refuses, with its name and the value."""
+    """Return the first fault of a value that pydantic refuses, with its name and the value."""
     fault = error.errors()[0]
     name, text = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
     return f"{name}: {text}, got {fault['input']!r}" if name else text
@@ -202,7 +202,7 @@ def is_number(value: Any) -> bool:
 
 
 def points_of(hyper_parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The points of columns of one length, which are lists; all else holds at each of them.
+    """Return the points of columns of one length, which are lists; all else holds at each of them.
 
     Raises:
         ValueError: the columns are of several lengths, or empty.

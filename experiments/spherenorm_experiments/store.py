@@ -45,7 +45,7 @@ SUFFIXES = (".py", *(f".{name.rpartition('.')[2]}" for name in EXTENSION_SUFFIXE
 
 
 def digest(content: Any) -> str:
-    """The SHA-256 of JSON content."""
+    """Return the SHA-256 of JSON content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -80,7 +80,7 @@ def changed_modules(digests: Mapping[str, str]) -> list[str]:
 
 @functools.cache  # the code in memory runs, even if its file changes later
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file's bytes, as it was when this process first asked."""
+    """Return the SHA-256 of a file's bytes, as it was when this process first asked."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -96,7 +96,7 @@ def _user_file(name: str, file: str) -> Path | None:
 
 
 def _file_of(name: str) -> Path | None:
-    """The file of a module, loaded or not; None if there is no such module here."""
+    """Return the file of a module, loaded or not; None if there is no such module here."""
     if name in sys.modules:
         file = getattr(sys.modules[name], "__file__", None)
         return Path(file).resolve() if file else None
@@ -179,21 +179,21 @@ class Store:
         self._changed: dict[str, list[str]] = {}
 
     def folder(self, name: str) -> RunFolder:
-        """The folder of the run of that name, which need not exist yet."""
+        """Return the folder of the run of that name, which need not exist yet."""
         return RunFolder(self.root / "runs" / name)
 
     def batch(self, names: Sequence[str]) -> RunFolder:
-        """The folder of runs that train as one computation."""
+        """Return the folder of runs that train as one computation."""
         readable = names[0].rsplit("-", 2)[0]
         return RunFolder(self.root / "batches" / f"{readable}-{digest(list(names))[:16]}")
 
     def folders(self) -> Iterator[RunFolder]:
-        """Every folder in the store, by name; those of batches come last."""
+        """Yield every folder in the store, by name; those of batches come last."""
         for kind in ("runs", "batches"):
             yield from (RunFolder(path) for path in sorted((self.root / kind).glob("*/")))
 
     def rows(self) -> list[Row]:
-        """Every run that has ended, also those of other code than is here."""
+        """Return every run that has ended, also those of other code than is here."""
         return [row for folder in self.folders() for row in self._rows_in(folder)]
 
     def find(self, names: Iterable[str]) -> dict[str, Row]:
@@ -249,22 +249,22 @@ class Store:
         return name
 
     def _rows_of(self, names: Set[str]) -> list[Row]:
-        """The rows of runs of these names."""
+        """Return the rows of runs of these names."""
         rows = [row for name in names for row in self._rows_in(self.folder(name))]
         return rows + [row for row in self._batched() if row.name in names]
 
     def _batched(self) -> list[Row]:
-        """The rows of runs that have trained with others."""
+        """Return the rows of runs that have trained with others."""
         paths = (self.root / "batches").glob("*/")
         return [row for path in paths for row in self._rows_in(RunFolder(path))]
 
     def _best(self, named: Iterable[tuple[str, Row]]) -> dict[str, Row]:
-        """The row of each name: one of current code, else the newest."""
+        """Return the row of each name: one of current code, else the newest."""
         rank = [((self.is_current(row.code), row.written_at), name, row) for name, row in named]
         return {name: row for _, name, row in sorted(rank, key=lambda candidate: candidate[0])}
 
     def _rows_in(self, folder: RunFolder) -> list[Row]:
-        """The rows of a folder, read again only if its file is another one."""
+        """Return the rows of a folder, read again only if its file is another one."""
         try:
             stamp = (folder.path / "rows.json").stat().st_mtime_ns
         except OSError:
@@ -306,7 +306,7 @@ class RunFolder:
             lock.release()
 
     def is_held(self) -> bool:
-        """True if a living process holds the run, or if that cannot be found out here."""
+        """Return True if a living process holds the run, or if that cannot be found out here."""
         try:
             with self.lock():
                 return False
@@ -322,7 +322,7 @@ class RunFolder:
         write_json(self.path / "status.json", {**stamp, **more})
 
     def state(self) -> str:
-        """The state in its status; a process that no longer lives was killed."""
+        """Return the state in its status; a process that no longer lives was killed."""
         state: str = self.status().get("state", "never started")
         return "killed" if state == "running" and not self.is_held() else state
 
@@ -332,7 +332,7 @@ class RunFolder:
         return content
 
     def rows(self) -> list[Row]:
-        """The rows of the runs, once they have ended."""
+        """Return the rows of the runs, once they have ended."""
         content = read_json(self.path / "rows.json")
         if content is None:
             return []
@@ -347,7 +347,7 @@ class RunFolder:
         return rows
 
     def summary(self) -> Mapping[str, Any] | None:
-        """The numbers of a run that trained alone; None before it has ended."""
+        """Return the numbers of a run that trained alone; None before it has ended."""
         rows = self.rows()
         return rows[0].summary if rows else None
 
@@ -376,7 +376,7 @@ class RunFolder:
             return file.tell()
 
     def records(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """The record of every step, or of each only the numbers of these names.
+        """Return the record of every step, or of each only the numbers of these names.
 
         A run that was killed may have left half a line at the end.
         """
@@ -399,7 +399,7 @@ class RunFolder:
         write_file(self.path / "checkpoint.pt", buffer.getvalue())
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The last checkpoint; None if there is none."""
+        """Return the last checkpoint; None if there is none."""
         import torch
 
         path = self.path / "checkpoint.pt"
@@ -434,7 +434,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content; None if there is no such file, or with a warning if it is no JSON."""
+    """Return the content; None if there is no such file, or with a warning if it is no JSON."""
     try:
         with _as_store_error(path), suppress(FileNotFoundError, NotADirectoryError):
             return json.loads(path.read_bytes())
@@ -458,7 +458,7 @@ def _as_store_error(path: Path) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=64)
 def _arrays(path: Path, written_at: float) -> dict[str, np.ndarray]:
-    """The arrays of a batch; of a file that was written anew, those of the new one."""
+    """Return the arrays of a batch; of a file that was written anew, those of the new one."""
     import numpy as np
 
     with np.load(path) as file:
@@ -466,5 +466,5 @@ def _arrays(path: Path, written_at: float) -> dict[str, np.ndarray]:
 
 
 def _task(row: Row) -> str:
-    """The task of a row with its options, as text."""
+    """Return the task of a row with its options, as text."""
     return json.dumps([row.spec.task, dict(row.spec.options)], sort_keys=True)

@@ -214,7 +214,7 @@ def format_cells(values: Sequence[pd.Series], form: str) -> list[Cell]:
 
 
 def mean_of(series: pd.Series, form: str) -> Cell:
-    """The mean over seeds, with its spread and their number; none if one of them diverged.
+    """Return the mean over seeds, with its spread and their number; none if one of them diverged.
 
     >>> str(mean_of(pd.Series([1.0, 2.0]), ".2f"))
     '1.50 ± 0.71'
@@ -231,7 +231,7 @@ _NUMBER = re.compile(r"-?[0-9.]+")
 
 
 def parse_table(text: str) -> list[dict[str, Any]]:
-    """The rows of a table that is written as text, with columns two or more spaces apart.
+    """Return the rows of a table that is written as text, with columns two or more spaces apart.
 
     A number of the paper's keeps its digits, and its spread stands behind it. True, False and None
     are these; a `-` is a missing number.
@@ -250,7 +250,7 @@ def parse_table(text: str) -> list[dict[str, Any]]:
 
 
 def parse_cells(numbers: str) -> list[Cell]:
-    """The paper's numbers, with the digits that it prints.
+    """Return the paper's numbers, with the digits that it prints.
 
     >>> [str(cell) for cell in parse_cells("1.35 4.30")]
     ['1.35', '4.30']
@@ -269,7 +269,7 @@ def _parse_cell(text: str) -> Any:
 
 
 def subtract_printed(cell: Cell, other: Cell) -> Cell:
-    """The paper's difference of two of its numbers, with the digits that it prints.
+    """Return the paper's difference of two of its numbers, with the digits that it prints.
 
     >>> str(subtract_printed(Cell(Decimal("23.38")), Cell(Decimal("22.77"))))
     '+0.61'
@@ -278,7 +278,7 @@ def subtract_printed(cell: Cell, other: Cell) -> Cell:
 
 
 def negative(cell: Cell) -> Cell:
-    """Minus a number of the paper's, where less is better."""
+    """Return minus a number of the paper's, where less is better."""
     return replace(cell, value=-Decimal(str(cell.value)))
 
 
@@ -293,7 +293,7 @@ ASPECTS: dict[str, Callable[[Cell], Any]] = {
 
 
 def to_csv(table: Table) -> str:
-    """The table as CSV, numbers in full precision."""
+    """Return the table as CSV, numbers in full precision."""
     return str(table.numbers.to_csv(index=False, lineterminator="\n"))
 
 
@@ -303,7 +303,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """The table in Markdown, numbers as they are shown."""
+    """Return the table in Markdown, numbers as they are shown."""
     texts = table.texts.replace(r"\|", r"\\|", regex=True)
     rule = ["---", *["---:"] * (len(texts.columns) - 1)]
     lines = [texts.columns.str.replace("|", r"\|"), rule, *texts.to_numpy()]

@@ -65,7 +65,7 @@ class Statistic(ABC):
 
     @abstractmethod
     def value(self, states: Sequence[Any]) -> float:
-        """The metric of the batches with these states, in the order of the data."""
+        """Return the metric of the batches with these states, in the order of the data."""
 
 
 class Mean(Statistic):
@@ -150,17 +150,17 @@ class Splits(NamedTuple):
 
 
 def are_tensors(split: Split) -> TypeGuard[tuple[Tensor, ...]]:
-    """True if a split is a tuple of tensors."""
+    """Return True if a split is a tuple of tensors."""
     return isinstance(split, tuple) and all(isinstance(x, Tensor) for x in split)
 
 
 def length(split: Split) -> int:
-    """The number of items."""
+    """Return the number of items."""
     return len(split[0]) if are_tensors(split) else len(split)
 
 
 def splits_of(task: Task) -> Splits:
-    """The data of a task, if they can be read in one way only.
+    """Return the data of a task, if they can be read in one way only.
 
     Raises:
         ValueError: `data` returns no `Splits`, a split that is neither a tuple of tensors of one
@@ -240,15 +240,15 @@ class Task(_TaskBase):
     """
 
     def data(self) -> Splits:
-        """The splits, the same on every call; cache what is expensive."""
+        """Return the splits, the same on every call; cache what is expensive."""
         raise NotImplementedError
 
     def model(self) -> nn.Module:
-        """A new model, initialized from the global random states."""
+        """Return a new model, initialized from the global random states."""
         raise NotImplementedError
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The scalar to descend on: a mean over the items of the batch (else see `is_mean`).
+        """Return the scalar to descend on: a mean over the items of the batch (else see `is_mean`).
 
         It calls the model itself, `model(...)`, which several processes need to work together.
         Randomness (augmentation, dropout) comes from the global random states, which are seeded by
@@ -273,27 +273,27 @@ class Task(_TaskBase):
         return ()
 
     def hidden_weight_names(self, model: nn.Module) -> Sequence[str] | None:
-        """The names of the weights that take the run's recipe where others have `Spec.rest`.
+        """Return the names of the weights that take the run's recipe where others have `Spec.rest`.
 
         None for those that are scale-invariant channel by channel.
         """
         return None
 
     def order(self, count: int, batch_size: int, random: torch.Generator) -> Tensor:
-        """The `count` indices of one epoch; a batch is the next `batch_size` of them.
+        """Return the `count` indices of one epoch; a batch is the next `batch_size` of them.
 
         A permutation, unless a task samples otherwise. `random` is seeded by (seed, epoch).
         """
         return torch.randperm(count, generator=random)
 
     def collate(self, items: list[Any]) -> Batch:
-        """The batch of some items of a map-style data set."""
+        """Return the batch of some items of a map-style data set."""
         from torch.utils.data import default_collate
 
         return default_collate(items)
 
     def around_step(self, training: Any, step: int) -> AbstractContextManager[Any]:
-        """A block around the optimizer's step, for what few tasks do there.
+        """Return a block around the optimizer's step, for what few tasks do there.
 
         Before the step it finds the gradients of the whole batch, after it the new weights. What
         it keeps from step to step has to be a buffer or a part of the model: these alone are in a
@@ -306,14 +306,14 @@ class Task(_TaskBase):
         return nullcontext()
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        """A batch for the audit of which weights are scale-invariant.
+        """Return a batch for the audit of which weights are scale-invariant.
 
         Empty if the model does not return one tensor; no weight then counts as scale-invariant.
         """
         return tuple(self.first_batch(self.data().train, AUDITED)[:-1])
 
     def first_batch(self, split: Split, count: int) -> Batch:
-        """The batch of the first items; a copy, which a model may change in place."""
+        """Return the batch of the first items; a copy, which a model may change in place."""
         count = min(count, length(split))
         if are_tensors(split):
             return tuple(x[:count].clone() for x in split)
@@ -369,7 +369,7 @@ def require_better(task: Task) -> None:
 
 
 def fingerprint_of(splits: Splits) -> str:
-    """The fingerprint of a task that has none of its own; see `Task.fingerprint`.
+    """Return the fingerprint of a task that has none of its own; see `Task.fingerprint`.
 
     Tensors, lists, and torch's `TensorDataset`, `Subset` and `ConcatDataset` of such count whole.
 
@@ -437,7 +437,7 @@ def _hash(digest: Any, value: Any) -> None:
 
 
 def data_fingerprint(task: AnyTask) -> str:
-    """The fingerprint of the task's data, taken twice.
+    """Return the fingerprint of the task's data, taken twice.
 
     Raises:
         ValueError: the data are drawn anew on each call.
@@ -458,11 +458,11 @@ class PureTask(_TaskBase):
     """A pure loss of a dict of small tensors."""
 
     def start(self, seed: int) -> dict[str, Tensor]:
-        """The initial parameters of a run."""
+        """Return the initial parameters of a run."""
         raise NotImplementedError
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
-        """The scalar to descend on, without side effects."""
+        """Return the scalar to descend on, without side effects."""
         raise NotImplementedError
 
     def batches(self, seed: int) -> Callable[[int], Any] | None:
@@ -476,7 +476,7 @@ class PureTask(_TaskBase):
     def summarize(
         self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The results of all points and seeds of a computation.
+        """Return the results of all points and seeds of a computation.
 
         Args:
             seeds: S of them.

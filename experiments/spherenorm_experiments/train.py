@@ -101,7 +101,7 @@ class Training:
         return all(bool(norm.isfinite()) for norm in norms)
 
     def state(self) -> dict[str, Any]:
-        """The content of a checkpoint; all ranks must ask. Buffers are rank 0's."""
+        """Return the content of a checkpoint; all ranks must ask. Buffers are rank 0's."""
         self.ranks.share(self.module.buffers())
         states = {
             name: dict(self.optimizer.state[weight])
@@ -122,7 +122,7 @@ class Training:
             self.scaler.load_state_dict(content["scaler"])
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The block in which the model computes in the run's precision."""
+        """Return the block in which the model computes in the run's precision."""
         precision = self.regime.precision
         if precision == "float32":
             return nullcontext()
@@ -171,7 +171,7 @@ class Training:
 def make_optimizer(
     run: Run, task: Task, model: nn.Module, invariant: Sequence[str]
 ) -> RecipeOptimizer:
-    """The optimizer of a run, with the task's groups and the run's others in one more.
+    """Return the optimizer of a run, with the task's groups and the run's others in one more.
 
     With another recipe for the rest, the run's takes the weights that `Task.hidden_weight_names`
     names, or those that are scale-invariant channel by channel; on a sphere it takes these alone,
@@ -226,7 +226,7 @@ def make_optimizer(
 
 
 def name_backend(optimizer: RecipeOptimizer) -> str:
-    """The name of the executor: "compiled" if kernels take all weights here, else "rule"."""
+    """Return the name of the executor: "compiled" if kernels take all weights here, else "rule"."""
     kernels = {"C++ kernel", "batched"}
     return "compiled" if all(line.path in kernels for line in explain(optimizer)) else "rule"
 
@@ -260,7 +260,7 @@ def _settings(bound: Bound, group_values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_training(module: nn.Module) -> bool:
-    """True if a module and all of its parts are in training mode.
+    """Return True if a module and all of its parts are in training mode.
 
     To ask costs a tenth of `module.train()`, which sets an attribute of each part.
     """
@@ -269,7 +269,7 @@ def _is_training(module: nn.Module) -> bool:
 
 
 def _new_model(task: Task) -> nn.Module:
-    """A model whose weights no run of this process has had.
+    """Return a model whose weights no run of this process has had.
 
     Raises:
         ValueError: they are those of an earlier run, which has trained them.
@@ -416,7 +416,7 @@ class _Live:
     Args:
         folder: the run's; `progress.json` in it has step, steps, rate, remaining, last values.
         steps: of the whole run.
-        done: before this process began.
+        steps_done: before this process began.
         events: the folder of TensorBoard's event files; None writes none.
     """
 
@@ -520,7 +520,7 @@ def _norms(folder: RunFolder, per_epoch: int, start: float | None) -> dict[str, 
 
 
 def score(training: Training, split: Split) -> dict[str, float]:
-    """The task's metrics on a split, alike for any number of ranks.
+    """Return the task's metrics on a split, alike for any number of ranks.
 
     None has a number if an output of the model is not finite: an accuracy, F1 or recall would be
     that of a model that works, since an argmax is then 0 and nothing is above a threshold.
@@ -637,7 +637,7 @@ def sweep_rows(job: Job, task: PureTask) -> list[tuple[str, Spec, dict[str, Any]
 def _swept(
     job: Job, task: PureTask, points: Sequence[Mapping[str, Any]], seeds: Sequence[int]
 ) -> tuple[dict[str, Tensor], Sweep]:
-    """The initial parameters, and all steps."""
+    """Return the initial parameters, and all steps."""
     spec, factor = job.first.spec, SCHEDULES[job.first.spec.schedule]
 
     def stacked(trees: Sequence[Any]) -> Any:
@@ -670,7 +670,7 @@ def _swept(
 def _columns(
     job: Job, points: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """The hyper-parameters with a value per point, and those that all points share."""
+    """Return the hyper-parameters with a value per point, and those that all points share."""
     defaults, fixed = job.first.bound.defaults, dict[str, Any]()
     columns: dict[str, list[float]] = {}
     for name, value in points[0].items():
@@ -685,7 +685,7 @@ def _columns(
 
 
 def _ends(swept: Sweep) -> list[list[int | None]]:
-    """The step at which each run diverged, if it did, by point and seed.
+    """Return the step at which each run diverged, if it did, by point and seed.
 
     A run diverges at the first step whose loss is not finite, or at the last one if the norms of
     the weights then are not.

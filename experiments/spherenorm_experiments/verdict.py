@@ -82,13 +82,13 @@ RELATION = re.compile(r"([<>=]) (\S+)(?: ± (\S+))?")
 
 
 def mean(values: Iterable[float]) -> float:
-    """The mean; nan of no values."""
+    """Return the mean; nan of no values."""
     sample = list(values)
     return float(np.mean(sample)) if sample else math.nan
 
 
 def deviation(values: Iterable[float]) -> float:
-    """The standard deviation of a sample; nan of fewer than two values."""
+    """Return the standard deviation of a sample; nan of fewer than two values."""
     sample = list(values)
     return float(np.std(sample, ddof=1)) if len(sample) > 1 else math.nan
 
@@ -112,7 +112,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def t_test(values: Sequence[float], bound: float) -> float:
-    """The two-sided p-value of Student's test that the mean of the values is `bound`.
+    """Return the two-sided p-value of Student's test that the mean of the values is `bound`.
 
     Values without any spread have no t: of them the sign test decides.
     """
@@ -127,7 +127,7 @@ def t_test(values: Sequence[float], bound: float) -> float:
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """The two-sided p-value of the exact test that a win is as likely as a loss.
+    """Return the two-sided p-value of the exact test that a win is as likely as a loss.
 
     >>> sign_test(6, 0)
     0.03125
@@ -149,7 +149,7 @@ class Region:
         return [end for end in (self.low, self.high) if math.isfinite(end)]
 
     def map(self, function: Callable[[float], float]) -> Region:
-        """The region between the images of the ends."""
+        """Return the region between the images of the ends."""
         return Region(function(self.low), function(self.high))
 
     def holds(self, value: float) -> bool:
@@ -157,14 +157,14 @@ class Region:
         return above and (self.high == math.inf or value < self.high - ROUNDING)
 
     def signs(self, values: Iterable[float]) -> tuple[int, int]:
-        """The counts of values inside and outside; on an end they are neither."""
+        """Return the counts of values inside and outside; on an end they are neither."""
         sample = list(values)
         ties = sum(any(abs(value - end) <= ROUNDING for end in self.ends) for value in sample)
         wins = sum(map(self.holds, sample))
         return wins, len(sample) - wins - ties
 
     def p_value(self, values: Sequence[float]) -> float:
-        """The level at which the values decide if their mean is inside or outside.
+        """Return the level at which the values decide if their mean is inside or outside.
 
         Inside, every end has to be excluded; outside, the nearest.
         """
@@ -372,7 +372,7 @@ class Claim:
         return Region(low=self.bound) if self.sign == ">" else Region(high=self.bound)
 
     def around(self, margin: float) -> Region:
-        """The numbers near the bound."""
+        """Return the numbers near the bound."""
         return Region(self.bound - margin, self.bound + margin)
 
     @property
@@ -391,7 +391,7 @@ class Claim:
 
 
 def slug(text: str) -> str:
-    """A part of a claim's name.
+    """Return a part of a claim's name.
 
     >>> slug("ResNet-50 + CutMix")
     'resnet-50-cutmix'
@@ -405,7 +405,7 @@ class Decision:
 
     Attributes:
         numbers: ours, with their intervals.
-        ours: the numbers in words.
+        number_text: the numbers in words.
         seeds: how many seeds ours rest on; 0 where nothing is random.
         detail: notes, diverged runs, too few seeds.
         supported: True if our number lies in the claim's region.
@@ -488,7 +488,7 @@ class Decision:
         return "larger than the paper's" if low > sign * effect else ""
 
     def to_json(self) -> dict[str, Any]:
-        """The claim as it is shown, and its numbers."""
+        """Return the claim as it is shown, and its numbers."""
         claim, region = self.claim, self.claim.region
         return {
             "name": claim.name,
@@ -516,7 +516,7 @@ class Decision:
 
 
 def joined(*parts: str) -> str:
-    """The parts of a detail that are not empty."""
+    """Return the parts of a detail that are not empty."""
     return "; ".join(filter(None, parts))
 
 
@@ -573,7 +573,7 @@ def without_verdict(decision: Decision, reason: str) -> Decision:
 
 
 def paired_difference(a: pd.Series, b: pd.Series) -> Cell:
-    """The mean of a - b over the seeds that both have, with its interval at `LEVEL`."""
+    """Return the mean of a - b over the seeds that both have, with its interval at `LEVEL`."""
     return estimate((a - b).astype(float).dropna(), rounding_scale(a, b))
 
 
@@ -610,7 +610,7 @@ def estimate(
 
 
 def _sized(values: pd.Series, scale: float, ratio: bool) -> np.ndarray:
-    """The numbers that have a size, in units of the scale; of ratios their logarithms."""
+    """Return the numbers that have a size, in units of the scale; of ratios their logarithms."""
     scaled = _in_scale(values, scale)
     sized: np.ndarray = scaled[np.isfinite(scaled) & ((scaled > 0) | (not ratio))]
     return np.log(sized) if ratio else sized
@@ -634,7 +634,7 @@ def _inner(end: float, scale: float, ratio: bool) -> float:
 
 
 def _decide_without_randomness(decision: Decision, value: float) -> Decision:
-    """A number of one run: near the bound, or beyond it by a margin."""
+    """Return a number of one run: near the bound, or beyond it by a margin."""
     claim, margin = decision.claim, decision.claim.decision_margin or 0.0
     number = Cell(value, claim.format, unit=claim.unit, missing="nan")
     if claim.sign == "=":
@@ -752,7 +752,7 @@ def claims_table(decisions: Sequence[Decision]) -> Table:
 
 
 def rules() -> list[str]:
-    """The rules of verdicts; each number is the constant that decides."""
+    """Return the rules of verdicts; each number is the constant that decides."""
     return [
         f"A number is a mean over seeds with Student's {100 * (1 - LEVEL):g} % interval; two "
         "optimizers are compared seed by seed. The exact sign test decides where a run diverged, "

@@ -51,7 +51,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _added(name: str, command: Callable[..., None], to: typer.Typer = app) -> Any:
-    """The function of a command, which is added to an app."""
+    """Return the function of a command, which is added to an app."""
     to.command(name)(_guarded(command))
     return functools.partial(_run_app, name)
 

@@ -249,7 +249,7 @@ def export(
 
 
 def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bool]:
-    """The sections of these studies, or of all that were run if none is named.
+    """Return the sections of these studies, or of all that were run if none is named.
 
     Returns:
         The sections, and True if a request cannot be read.

@@ -35,7 +35,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (o
 
 
 def flag(help: str, *names: str, **more: Any) -> Any:
-    """An option of a command."""
+    """Return an option of a command."""
     return typer.Option(*names, help=help, **more)
 
 
@@ -159,7 +159,7 @@ def answer(content: Any) -> None:
 
 
 def as_text(table: Table, title: str) -> RichTable:
-    """The table, without the paper's columns where the terminal is too narrow for them."""
+    """Return the table, without the paper's columns where the terminal is too narrow for them."""
     texts = table.texts
     widths = texts.map(len).max().clip(lower=texts.columns.str.len()) + 2
     wide = widths.sum() >= console.width
@@ -174,7 +174,7 @@ def as_text(table: Table, title: str) -> RichTable:
 
 
 def existing_store(out: Path) -> Store:
-    """The store in a folder.
+    """Return the store in a folder.
 
     Raises:
         ValueError: there is none.

@@ -197,7 +197,7 @@ def _show_comparison(study: Study, store: Store) -> bool:
 
 
 def _plan(options: Request, *, real: bool = False) -> Plan:
-    """The plan of a command, whose device is tried.
+    """Return the plan of a command, whose device is tried.
 
     Raises:
         ValueError: an option is wrong, or the device cannot be used.
@@ -222,7 +222,7 @@ def _plan(options: Request, *, real: bool = False) -> Plan:
 def _campaign(
     studies: Sequence[Study], plan: Plan, options: Execution, resolver: Any = None
 ) -> Campaign:
-    """The campaign, whose first runs are looked up."""
+    """Return the campaign, whose first runs are looked up."""
     from spherenorm_experiments.campaign import Campaign
     from spherenorm_experiments.execute import Resolver
 
@@ -310,7 +310,7 @@ def _runs_in_words(task: Task) -> str:
 
 
 def _place(job: Job) -> str:
-    """A job in words."""
+    """Return a job in words."""
     spec = job.first.spec
     values = ", ".join(
         f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
