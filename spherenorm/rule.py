@@ -177,6 +177,12 @@ class Rule(FrozenDataclass):
     """Step weights of fewer than two dimensions, skip them, or refuse them."""
     needs_flat_space: ClassVar[bool] = False
     """True if the rule is wrong on a curved manifold: it reads where a straight step ends, say."""
+    whole: ClassVar[bool | None] = None
+    """True if a step needs the whole weight, so that one process, its owner, steps a sharded one.
+
+    False if the rule's own code takes a sharded weight as it is. None leaves it to the record: a
+    step that could not be recorded, and is not entry by entry, is the owner's.
+    """
     ends: ClassVar[bool] = False
     """True if the rule sets or reads where the step ends, w - d, so that it is wrong before a rule
     that changes the direction."""

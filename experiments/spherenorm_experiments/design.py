@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from spherenorm_experiments.runs import Result, hyper
+from spherenorm_experiments.runs import RecordedNumber, Result, hyper
 from spherenorm_experiments.tables import Cell, subtract_printed
 from spherenorm_experiments.task import falls
 from spherenorm_experiments.verdict import BEYOND_PAPER, Statement
@@ -165,11 +165,8 @@ class Target:
 
     def steps(self, run: Result) -> float:
         """Return the steps after which a run has reached the target; infinity if it never did."""
-        sign = -1 if self.is_lower_better(run) else 1
-        for step, value in self._curve(run):
-            if sign * value >= sign * self.value:
-                return step
-        return math.inf
+        step: int | None = RecordedNumber(f"steps to {self!r}", self._first_step)(run)
+        return math.inf if step is None else step
 
     def seconds(self, run: Result) -> float:
         """Return the part of a run's time that its steps to the target took."""
@@ -182,6 +179,14 @@ class Target:
         if self.metric in ("validation", run.summary.get("score")):
             return run.better == "lower"
         return falls(self.metric)
+
+    def _first_step(self, run: Result) -> int | None:
+        """Return the first end of an epoch at which a run has the target; None if there is none."""
+        sign = -1 if self.is_lower_better(run) else 1
+        for step, value in self._curve(run):
+            if sign * value >= sign * self.value:
+                return step
+        return None
 
     def _curve(self, run: Result) -> list[tuple[int, float]]:
         """Return the step and the metric at the end of each epoch."""

@@ -15,8 +15,9 @@ from torch.optim.optimizer import Optimizer
 from spherenorm.numerics import to_compute_dtype
 from spherenorm.optim.param_groups import to_plain
 from spherenorm.optim.schedules import last_step, schedules_to_words
+from spherenorm.optim.sharded import initial_state_of
 from spherenorm.optim.states import extended_state
-from spherenorm.rule import Rule, State, initial_state
+from spherenorm.rule import Rule, State
 from spherenorm.torch_internals import write_count
 
 
@@ -62,7 +63,7 @@ def swap_in(
                 continue  # the weight has not been stepped
             if state.keys() != set(rule.state_keys):
                 # A schedule has switched a rule on or off since. The next step would do the same.
-                initial = initial_state(rule, weight.detach())
+                initial = initial_state_of(weight.detach(), rule)
                 state = {key: state.get(key, value) for key, value in initial.items()}
             eval_weights[weight] = rule.eval_weight(to_compute_dtype(weight.detach()), state)
     trained = {weight: weight.detach().clone() for weight in eval_weights}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, overload
@@ -38,6 +39,7 @@ from spherenorm.optim.schedules import (
     set_schedules,
     steps_taken,
 )
+from spherenorm.optim.sharded import has_newcomers
 from spherenorm.optim.states import (
     adapt_state_dict,
     check_shared_fields,
@@ -170,20 +172,26 @@ class RecipeOptimizer(EvalModeMixin):
         self.refuse_in_evaluation("step()")
         with torch.enable_grad():
             loss = None if closure is None else closure()
-        self._adopt_schedules()
-        rules = [self.rule_of(group) for group in self.param_groups]
-        entries = [entries_after_step(group) for group in self.param_groups]
-        check_gradients(self.param_groups)
-        check_shared_fields(rules)
-        with outside_inference_mode(), torch.no_grad():
-            groups, new_states = collect_groups(self.param_groups, rules, self.state)
+        self._find_sharded_weights()
+        try:
+            self._adopt_schedules()
+            rules = [self.rule_of(group) for group in self.param_groups]
+            entries = [entries_after_step(group) for group in self.param_groups]
+            check_gradients(self.param_groups)
+            check_shared_fields(rules)
+            if has_newcomers(self.param_groups, rules, self.state):
+                self._dispatcher.agreement.check_gradients()
+            with outside_inference_mode(), torch.no_grad():
+                groups, new_states = collect_groups(self.param_groups, rules, self.state)
+        except Exception as error:
+            self._dispatcher.agreement.tell_failure(error)
         old_states = {w: self.state[w] for w in new_states if w in self.state}
         # States enter before a weight moves, since an interrupt may stop a step half-way.
         self.state.update(new_states)
         self._dispatcher.may_have_written = False
         try:
-            groups = with_global_sums(groups)
-            self._dispatcher.step(groups)
+            has_sums = any(rule.needs_global_sums for rule in rules)
+            self._dispatcher.step(groups, with_global_sums if has_sums else None)
             copy_shared_states(self.param_groups, groups, self.state)
         except BaseException as error:
             if not self._dispatcher.may_have_written:
@@ -196,6 +204,16 @@ class RecipeOptimizer(EvalModeMixin):
         for group, new_entries in zip(self.param_groups, entries, strict=True):
             group.update(new_entries)
         return loss
+
+    def _find_sharded_weights(self) -> None:
+        """Tell the agreement with other processes which weights it is about."""
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+
+        def names() -> dict[Any, str]:
+            named = itertools.chain.from_iterable(named_weights(self.param_groups))
+            return {weight: name for name, weight in named}
+
+        self._dispatcher.agreement.find_weights(weights, names)
 
     def _adopt_schedules(self) -> None:
         """Move schedules that were set as entries of a param_group to `group["schedules"]`."""

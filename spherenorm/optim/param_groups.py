@@ -29,6 +29,7 @@ from spherenorm.optim.schedules import (
     set_schedules,
     with_schedules,
 )
+from spherenorm.optim.sharded import trial_state_of
 from spherenorm.registry import (
     Bound,
     Recipe,
@@ -40,7 +41,7 @@ from spherenorm.registry import (
     name_of,
     recipes_named,
 )
-from spherenorm.rule import Rule, State, trial_state
+from spherenorm.rule import Rule, State
 from spherenorm.schedule import Schedule
 from spherenorm.support import signature_of
 from spherenorm.torch_internals import is_flattened_by_fsdp
@@ -535,7 +536,7 @@ def named_trial_state(name: str, weight: Tensor, rule: Rule) -> State:
         ValueError: the rule refuses the weight; the message starts with the weight's name.
     """
     try:
-        return trial_state(rule, weight.detach())
+        return trial_state_of(weight, rule)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 

@@ -24,8 +24,9 @@ from spherenorm.optim.param_groups import (
     recipe_named,
 )
 from spherenorm.optim.schedules import load_schedules, next_step
+from spherenorm.optim.sharded import initial_state_of
 from spherenorm.registry import Bound, Recipe, bind, defaults_of, recipes_named
-from spherenorm.rule import Rule, State, first_update, initial_state
+from spherenorm.rule import Rule, State, first_update
 
 _TORCH_OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "adam": {"decoupled_weight_decay": (False,)},
@@ -117,6 +118,7 @@ def collect_groups(
     """
     groups = []
     new_states: dict[Tensor, State] = {}
+    failure: Exception | None = None
     for param_group, rule in zip(param_groups, rules, strict=True):
         keys = set(rule.state_keys)
         steps = []
@@ -128,9 +130,16 @@ def collect_groups(
             # The keys differ if a schedule has switched a rule on or off. A rule without states
             # gets an empty dict of its own at the first step, too: checkpoints ask for it.
             if state is None or state.keys() != keys:
-                state = new_states[weight] = extended_state(rule, weight, state or {})
+                try:
+                    state = new_states[weight] = extended_state(rule, weight, state or {})
+                except Exception as error:
+                    # Other processes go on to gather the next weights, with this one.
+                    failure = failure or error
+                    continue
             steps.append(WeightStep(weight, -grad if param_group["maximize"] else grad, state))
         groups.append(GroupStep(rule, param_group["backend"], steps))
+    if failure is not None:
+        raise failure
     if new_states and any(rule.needs_global_sums for rule in rules):
         _share_with_new_states(param_groups, groups, states, new_states)
     return groups, new_states
@@ -154,7 +163,7 @@ def extended_state(rule: Rule, weight: Tensor, old: State) -> State:
     # Initial values are copied, since a user's `init` may return the weight itself.
     return {
         key: old[key] if key in old else value.clone()
-        for key, value in initial_state(rule, weight).items()
+        for key, value in initial_state_of(weight, rule).items()
     }
 
 

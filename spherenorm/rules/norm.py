@@ -348,6 +348,7 @@ class FixedSpectralNorm(Rule):
     radius: Scalar = hyper("(0, inf)", 1.0)
 
     vectors = "refuse"
+    whole = True
     ends = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:

@@ -299,6 +299,7 @@ class Orthogonalize(Rule):
             )
 
     vectors = "refuse"
+    whole = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
@@ -369,6 +370,7 @@ class StiefelProjection(Rule):
     """
 
     vectors = "refuse"
+    whole = True
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         w, d = update.weight.flatten(1), update.direction.flatten(1)

@@ -105,6 +105,7 @@ class LowPrecisionState(Rule):
     """
 
     needs_flat_space = True
+    whole = False
 
     rule: Rule
     rounding: Rounding = choice("stochastic", "nearest")
@@ -183,6 +184,7 @@ class StochasticRounding(Rule):
     """
 
     needs_flat_space = True
+    whole = False
     ends = True
 
     seed: Scalar = hyper("[0, inf)", 0)

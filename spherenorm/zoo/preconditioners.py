@@ -341,6 +341,7 @@ class EigenbasisMoments(Rule):
     state_names = (STEP_KEY, "exp_avg", "exp_avg_sq", "left", "right", "left_basis", "right_basis")
 
     vectors = "refuse"
+    whole = True
 
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
@@ -484,6 +485,7 @@ class KroneckerRoots(Rule):
     state_names = (STEP_KEY, "left", "right", "left_root", "right_root")
 
     vectors = "refuse"
+    whole = True
 
     def init(self, weight: Tensor) -> State:
         x = torch.zeros_like(ROWS.rows(weight))

@@ -41,11 +41,11 @@ def test_the_sums_of_a_step_take_few_collectives(results, i):
     apart, counts = results[f"collectives {i}"]
     recipe, _, backend = cases.COUNTED[i]
     assert apart < cases.ROUNDING_ERRORS
+    assert counts[0] <= 7 + 3  # before the first step, processes compare their weights
+    # One message says which gradients a process has.
+    assert max(counts[1:]) <= (1 if recipe == "adamw" else 1 + 6)
     if backend == "rule":
-        assert min(counts) > len(cases.MANY)
-        return
-    assert counts[0] <= 7  # the first step compares the weights of all processes, too
-    assert max(counts[1:]) <= (0 if recipe == "adamw" else 6)
+        assert max(counts[1:]) == 2  # to the owners and back
 
 
 def test_a_process_without_a_gradient_keeps_no_other_waiting(results):

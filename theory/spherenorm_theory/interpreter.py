@@ -567,7 +567,7 @@ def where(ops: Interpreter, condition: Any, a: Any, b: Any) -> Any:
     return ops.add(ops.mul(a, indicator), ops.mul(b, 1 - indicator))
 
 
-HELPERS = {"mark", "count"}
+HELPERS = {"mark", "schedule", "count"}
 """Rules that are no operations of torch."""
 
 

@@ -57,6 +57,14 @@ def test_the_steps_to_a_target_are_those_of_the_first_epoch_that_has_it(target, 
     assert Target(*target).seconds(item) == pytest.approx(steps * 8.0 / 16)
 
 
+def test_a_file_of_rows_has_the_steps_without_the_records():
+    item, target = run_with(ACCURACY), Target("validation", 70.0)
+    assert target.steps(item) == 2 * PER_EPOCH
+    without_records = replace(item, recorded=())
+    assert target.steps(without_records) == 2 * PER_EPOCH
+    assert without_records.metrics == []
+
+
 def test_a_metric_that_falls_is_reached_from_above():
     metric = {"better": "lower", "score": "perplexity", "metric": "perplexity"}
     item = run_with([4.0, 3.0, 2.0], task="nowhere:Task", **metric)
