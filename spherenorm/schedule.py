@@ -318,30 +318,29 @@ class Combination(Schedule):
 
     Args:
         operation: "add", "sub", "mul", "div" or "pow".
-        first_operand, second_operand: a schedule and a number or 0-dim tensor, or two schedules.
+        first, second: a schedule and a number or 0-dim tensor, or two schedules.
     """
 
     operation: str
-    first_operand: Any
-    second_operand: Any
+    first: Any
+    second: Any
 
     def __post_init__(self) -> None:
-        for name in ("first_operand", "second_operand"):
+        for name in ("first", "second"):
             value = getattr(self, name)
             if not isinstance(value, Schedule):
                 object.__setattr__(self, name, _check_number(value, "factors"))
 
     def evaluate(self, t: Scalar) -> Scalar:
-        first_value, second_value = (
-            side(t) if isinstance(side, Schedule) else side
-            for side in (self.first_operand, self.second_operand)
+        first, second = (
+            side(t) if isinstance(side, Schedule) else side for side in (self.first, self.second)
         )
-        value: Scalar = _ARITHMETIC[self.operation](first_value, second_value)
+        value: Scalar = _ARITHMETIC[self.operation](first, second)
         return value
 
     def extreme_times(self) -> Times:
         times: list[float] = []
-        for side in (self.first_operand, self.second_operand):
+        for side in (self.first, self.second):
             side_times = side.extreme_times() if isinstance(side, Schedule) else []
             if side_times is None or isinstance(side, Tensor):
                 return None
@@ -354,14 +353,12 @@ class Combination(Schedule):
 
         A product of two, such as m (1 - m), may be largest between two knots.
         """
-        sides = [
-            side for side in (self.first_operand, self.second_operand) if isinstance(side, Schedule)
-        ]
+        sides = [side for side in (self.first, self.second) if isinstance(side, Schedule)]
         times = sides[0].extreme_times()
         if len(sides) > 1 or times is None or not sides[0].has_known_range:
             return False
         is_linear = self.operation in ("add", "sub", "mul")
-        if is_linear or (self.operation == "div" and sides[0] is self.first_operand):
+        if is_linear or (self.operation == "div" and sides[0] is self.first):
             return True
         return all(sides[0](t) > 0 for t in times)
 
@@ -608,7 +605,7 @@ def to_words(value: Any) -> Any:
     if isinstance(value, Knots):
         return ("knots", value.times, value.values, value.shapes)
     if isinstance(value, Combination):
-        return (value.operation, to_words(value.first_operand), to_words(value.second_operand))
+        return (value.operation, to_words(value.first), to_words(value.second))
     if isinstance(value, Schedule):
         return ("function",)
     if type(value) in (tuple, list):
@@ -642,8 +639,8 @@ def from_words(words: Any, functions: Any = None) -> Any:
         is_same = isinstance(functions, Combination)
         return Combination(
             kind,
-            from_words(words[1], functions.first_operand if is_same else None),
-            from_words(words[2], functions.second_operand if is_same else None),
+            from_words(words[1], functions.first if is_same else None),
+            from_words(words[2], functions.second if is_same else None),
         )
     if kind is not None:
         raise ValueError(f"the checkpoint has a schedule that this version does not know: {words}")
