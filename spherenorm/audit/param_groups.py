@@ -144,6 +144,8 @@ class ParamGroups(GroupsOfRecipe):
     def partition(self) -> Partition:
         """The partition of these groups, for `spherenorm.functional` and sweeps.
 
+        The label of a group is its recipe; further groups of one recipe have a number behind it.
+
         Example:
             >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
             >>> both = param_groups(model, torch.randn(8, 4), "muon+adamw").partition
@@ -157,8 +159,10 @@ class ParamGroups(GroupsOfRecipe):
             recipe = find_recipe(group.get("recipe", self.recipe))
             entries = {name: group[name] for name in defaults_of(recipe) if name in group}
             bound = bind(recipe, **entries)
-            n_before = sum(label.partition(" ")[0] == bound.name for label in labels)
-            label = f"{bound.name} {n_before + 1}" if n_before else bound.name
+            label, number = bound.name, 1
+            while label in rules:
+                number += 1
+                label = f"{bound.name} {number}"
             labels.append(label)
             rules[label] = bound
         patterns = {

@@ -111,8 +111,10 @@ class Executor(Protocol):
         name: as `explain` shows it.
         literals: numbers of the graph that may differ from shape to shape.
         max_batch_entries: entries of weights that one batch may have; None for any number.
+        reuses_batches: a batch holds no tensors, and steps other weights of the same shapes, too.
         batch_key: the same for executors whose weights can step in one batch.
         program: the same for executors that compute the same, perhaps in another dtype.
+        code: the generated code, each line with the rule's source.
     """
 
     @property
@@ -128,11 +130,19 @@ class Executor(Protocol):
         """See the attributes of the class."""
 
     @property
+    def reuses_batches(self) -> bool:
+        """See the attributes of the class."""
+
+    @property
     def batch_key(self) -> Hashable:
         """See the attributes of the class."""
 
     @property
     def program(self) -> Hashable:
+        """See the attributes of the class."""
+
+    @property
+    def code(self) -> str:
         """See the attributes of the class."""
 
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,9 +90,11 @@ def needs_whole_states(rule: Rule, weight: Any) -> bool:
 
 
 def _takes_distributed(key: RuleKey) -> bool:
-    """Return whether the library's own code is written for DTensors, or for sums over weights."""
-    says_so = any(rule.whole is False for rule in key.rule.walk())
-    return not key.foreign and (says_so or key.rule.needs_global_sums)
+    """Return whether the rule's own code is written for DTensors, or for sums over weights."""
+    rules = [*key.rule.walk()]
+    if any(rule.whole is None and type(rule).__name__ in key.foreign for rule in rules):
+        return False
+    return key.rule.needs_global_sums or any(rule.whole is False for rule in rules)
 
 
 def _graph_or_none(key: RuleKey, weight: Tensor, shape: Any = None) -> StepGraph | None:
@@ -176,7 +179,7 @@ def _recorded_path(key: RuleKey, step: WeightStep) -> Path:
     executor = _executor(key, shape, kind)
     cached(
         ("verified", key.structure, kind, executor.batch_key),
-        lambda: _verify(executor, key, shape, kind),
+        lambda: _print_and_verify(executor, key, shape, kind),
     )
     how = "all weights of its kind at once" if batched else "one kernel for all of its kind"
     return Path(executor.name, f"recorded; {how}", executor)
@@ -211,7 +214,16 @@ def _build_executor(key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> 
     literals = np.array(graph.literals, dtype=np.float64)
     if kind.batched:
         return BatchedExecutor(graph, literals)
-    return KernelExecutor(build_kernel(graph, len(key.scalars), kind.dtype), literals)
+    return KernelExecutor(build_kernel(graph, kind.dtype), literals, graph)
+
+
+def _print_and_verify(
+    executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _WeightKind
+) -> None:
+    """Verify an executor; before that, print its code if the environment asks for it."""
+    if os.environ.get("SPHERENORM_PRINT_CODE", "0") != "0":
+        sys.stderr.write(f"// {executor.name} of {key.names} for {kind.dtype}\n{executor.code}\n")
+    _verify(executor, key, shape, kind)
 
 
 def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> None:

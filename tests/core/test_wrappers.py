@@ -425,6 +425,20 @@ def test_the_number_of_recipes_is_checked():
         sn.find_recipe(f"graft(adamw, {__name__}:rateless)")
 
 
+def test_a_graft_takes_the_rate_of_the_length_and_the_decay_of_the_direction():
+    for direction, length in (("soap", "adamw"), ("adamw", "muon"), ("lion", "sgd")):
+        defaults = sn.bind(f"graft({direction}, {length})").defaults
+        assert defaults["lr"] == sn.bind(length).defaults["lr"]
+        assert defaults["weight_decay"] == sn.bind(direction).defaults["weight_decay"]
+
+
+def test_a_graft_of_rows_has_the_length_of_each():
+    weight, grad = draw(2, 3, 4)
+    rule = sn.wrappers.graft("lion", "sgd")(lr=0.1, view="channel")
+    moved, _ = rule.step(weight, grad, rule.init(weight))
+    torch.testing.assert_close((moved - weight).norm(dim=1), 0.1 * grad.norm(dim=1))
+
+
 def test_a_name_that_two_grafted_recipes_have_is_two():
     bound = sn.bind("graft(graft(muon, adamw), adamw)", length_eps=1e-3, base_length_eps=1e-4)
     outer = bound.rule.rules[0]

@@ -224,6 +224,23 @@ def test_what_a_partition_cannot_do_is_refused(name):
         make()
 
 
+def test_groups_of_one_recipe_have_labels_of_their_own():
+    groups = sn.param_groups(
+        make_model(),
+        BATCH,
+        "graft(muon, adamw)",
+        rest=ADAMW,
+        decay=0.1,
+        overrides={"2.weight": {"lr": 0.5}, "4.*": {"lr": 0.25}},
+    )
+    partition = groups.partition
+    assert partition.labels == ("graft(muon, adamw)", "adamw", "graft(muon, adamw) 2", "adamw 2")
+    for group, bound in zip(groups, partition.bounds, strict=True):
+        assert {name: bound.hyper_parameters[name] for name in group if name in bound.defaults} == {
+            name: group[name] for name in group if name in bound.defaults
+        }
+
+
 def test_a_refused_parameter_adds_no_group():
     optimizer = sn.torch_optimizer(both)(make_model().named_parameters())
     weight = torch.ones(2, 2, dtype=torch.complex64, requires_grad=True)
