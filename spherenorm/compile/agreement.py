@@ -190,7 +190,8 @@ class MeshAgreement:
             self._exchange_results(None, {}, failure)
         for i, route in enumerate(self._routes):
             if i:
-                _, parts = self._exchange_to_owners(Header(Status.READY), route, local)
+                headers, parts = self._exchange_to_owners(Header(Status.READY), route, local)
+                self._raise_failures(headers, None)
             results: dict[int, Tensors] = {}
             if failure is None:
                 try:
