@@ -42,6 +42,7 @@ class BatchedExecutor:
 
     name = "batched"
     max_batch_entries = MAX_BATCH_ENTRIES
+    reuses_batches = True
 
     def __init__(self, graph: StepGraph, literals: Array) -> None:
         self.graph, self.literals = graph, literals
@@ -82,8 +83,6 @@ class WeightBatch:
         self.rows = [w.shape[0] if w.ndim > 1 else 1 for w in tensors]
         cols = [n // rows if rows else 0 for n, rows in zip(self.sizes, self.rows, strict=True)]
         cols_of_row = np.repeat(cols, self.rows)
-        weight_of_row = np.repeat(np.arange(len(tensors)), self.rows)
-        row_of_entry = np.repeat(np.arange(len(weight_of_row)), cols_of_row)
         n_blocks = np.maximum(-(-cols_of_row // BLOCK), 1)
         block_sizes = [
             [BLOCK] * (n - 1) + [size - BLOCK * (n - 1)]
@@ -97,12 +96,12 @@ class WeightBatch:
         }
         """Lengths of the parts of a vector that are summed: entries of a block, blocks of a row,
         rows of a weight."""
-        self.index = {
-            (SCALAR, ROW): self._to_device(weight_of_row),
-            (ROW, FULL): self._to_device(row_of_entry),
-            (SCALAR, FULL): self._to_device(weight_of_row[row_of_entry]),
+        self._repeats = {
+            (SCALAR, ROW): self.rows,
+            (ROW, FULL): cols_of_row,
+            (SCALAR, FULL): self.sizes,
         }
-        """Index vectors that spread a narrower vector over a wider one."""
+        self._indices: dict[tuple[Extent, Extent], Tensor] = {}
         is_equal = (literals == literals[:1]).all(0)
         self.literals = [
             float(column[0]) if equal else self._to_device(column)
@@ -113,6 +112,25 @@ class WeightBatch:
 
     def _to_device(self, values: Any) -> Tensor:
         return torch.as_tensor(values, device=self.device)
+
+    def index(self, narrow: Extent, wide: Extent) -> Tensor:
+        """Return the index vector that spreads a narrower vector over a wider one.
+
+        One over entries takes as much memory as the weights in float32, so that it is made on the
+        device, and only for a program that needs it.
+        """
+        key = narrow, wide
+        if key not in self._indices:
+            repeats = self._to_device(self._repeats[key])
+            parts = torch.arange(len(repeats), dtype=torch.int32, device=self.device)
+            size = sum(self.sizes) if wide is FULL else sum(self.rows)
+            self._indices[key] = torch.repeat_interleave(parts, repeats, output_size=size)
+        return self._indices[key]
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index vectors, which stay on the device."""
+        return sum(index.nbytes for index in self._indices.values())
 
     def run(self, weights: Sequence[WeightStep], scalars: Sequence[Scalar]) -> None:
         """Step the weights in place.
@@ -313,7 +331,7 @@ class Program:
         kind, dtype = self.kind[slot], self.batch.compute_dtype
         if kind in (HOST, extent):
             return slot
-        index = self.batch.index[kind, extent]
+        index = self.batch.index(kind, extent)
         if extent is FULL and not self.nodes[slot].boolean:
             return self._shared_slot(
                 (slot, extent), lambda x: x.to(dtype).index_select(0, index), slot

@@ -111,6 +111,7 @@ class Executor(Protocol):
         name: as `explain` shows it.
         literals: numbers of the graph that may differ from shape to shape.
         max_batch_entries: entries of weights that one batch may have; None for any number.
+        reuses_batches: a batch holds no tensors, and steps other weights of the same shapes, too.
         batch_key: the same for executors whose weights can step in one batch.
         program: the same for executors that compute the same, perhaps in another dtype.
         code: the generated code, each line with the rule's source.
@@ -126,6 +127,10 @@ class Executor(Protocol):
 
     @property
     def max_batch_entries(self) -> int | None:
+        """See the attributes of the class."""
+
+    @property
+    def reuses_batches(self) -> bool:
         """See the attributes of the class."""
 
     @property

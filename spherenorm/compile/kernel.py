@@ -112,6 +112,7 @@ class KernelExecutor:
     graph: StepGraph
     name = "C++ kernel"
     max_batch_entries = None
+    reuses_batches = False
 
     @property
     def batch_key(self) -> Hashable:

@@ -220,9 +220,7 @@ def _print_and_verify(
 ) -> None:
     """Verify an executor; before that, print its code if the environment asks for it."""
     if os.environ.get("SPHERENORM_PRINT_CODE", "0") != "0":
-        print(
-            f"// {executor.name} of {key.names} for {kind.dtype}\n{executor.code}", file=sys.stderr
-        )
+        sys.stderr.write(f"// {executor.name} of {key.names} for {kind.dtype}\n{executor.code}\n")
     _verify(executor, key, shape, kind)
 
 

@@ -51,6 +51,9 @@ MAX_KNOWN_PURE = 1024
 """Kinds of weights of which an optimizer remembers that the rule's own code is pure."""
 MAX_STACK_BYTES = 2**26
 """Bytes of weights that are stacked at once; a step of them takes some ten times as much."""
+MAX_KEPT_BATCHES = 8
+"""Batches on a device that an optimizer keeps for later steps. Which weights have gradients may
+change from step to step, and a batch of ResNet-50 took half a second to make."""
 OVERLAP = "the memory of a weight, a gradient or a state of the group overlaps another one's"
 
 
@@ -106,6 +109,8 @@ class Dispatcher:
         """Structures of rules, shapes and dtypes whose steps were recorded."""
         self._known_pure: set[Any] = set()
         """Kinds of weights that rules have stepped without a write into their arguments."""
+        self._kept_batches: dict[Any, Batch] = {}
+        """Batches that hold no tensors, by what they were made from; the latest is the last."""
 
     def step(
         self,
@@ -247,7 +252,7 @@ class Dispatcher:
             for path in keyed.paths:
                 if path.name == "error":
                     raise BackendError(path.reason)
-        return _Plan(keyed_groups, overlaps)
+        return _Plan(keyed_groups, overlaps, self._kept_batches)
 
     def _choose_paths(self, keyed: _KeyedGroup, overlaps: bool, n_groups: int) -> _KeyedGroup:
         """Return the group with the paths of its weights."""
@@ -340,16 +345,22 @@ class _Plan:
         keyed_groups: with the paths of their weights.
         overlaps: for each group, whether a tensor of its step shares memory with another one.
             A plan with overlaps lasts one step, since tensors may be apart at the next.
+        kept_batches: of earlier plans; those of this one are added.
 
     Attributes:
         batches: for each group, the indices of weights and their batch.
     """
 
-    def __init__(self, keyed_groups: Sequence[_KeyedGroup], overlaps: Sequence[bool]) -> None:
+    def __init__(
+        self,
+        keyed_groups: Sequence[_KeyedGroup],
+        overlaps: Sequence[bool],
+        kept_batches: dict[Any, Batch],
+    ) -> None:
         self.overlaps = overlaps
         self._identities = [keyed.identity for keyed in keyed_groups]
         self._paths = [keyed.paths for keyed in keyed_groups]
-        self.batches = [[*_make_batches(keyed)] for keyed in keyed_groups]
+        self.batches = [[*_make_batches(keyed, kept_batches)] for keyed in keyed_groups]
         weights = [step for keyed in keyed_groups for step in keyed.group.weights]
         targets = [x for step in weights for x in (step.weight, *step.state.values())]
         lasts = not any(overlaps) and all(type(x) in PLAIN_TENSORS for x in targets)
@@ -428,7 +439,9 @@ def _name_owners(steps: Sequence[WeightStep], paths: Sequence[Path]) -> Iterator
         yield Path("owner", f"process {rank} of {n} steps it whole: {path.reason}")
 
 
-def _make_batches(keyed: _KeyedGroup) -> Iterator[tuple[list[int], Batch]]:
+def _make_batches(
+    keyed: _KeyedGroup, kept_batches: dict[Any, Batch]
+) -> Iterator[tuple[list[int], Batch]]:
     """Yield the indices of weights that step together, and their batch."""
     weights = keyed.group.weights
     members: dict[Any, list[tuple[int, Executor]]] = {}
@@ -443,11 +456,20 @@ def _make_batches(keyed: _KeyedGroup) -> Iterator[tuple[list[int], Batch]]:
         limit = executor.max_batch_entries
         number = 0 if limit is None else n_entries[key] // limit
         members.setdefault((key, number), []).append((i, executor))
-    for batch_members in members.values():
+    for key, batch_members in members.items():
         indices = [i for i, _ in batch_members]
         literals = np.stack([executor.literals for _, executor in batch_members])
         executor = batch_members[0][1]
-        yield indices, executor.bind([weights[i] for i in indices], literals)
+        steps = [weights[i] for i in indices]
+        if not executor.reuses_batches:
+            yield indices, executor.bind(steps, literals)
+            continue
+        content = key, tuple(step.weight.shape for step in steps), literals.tobytes()
+        batch = kept_batches.pop(content, None) or executor.bind(steps, literals)
+        while len(kept_batches) >= MAX_KEPT_BATCHES:
+            del kept_batches[next(iter(kept_batches))]
+        kept_batches[content] = batch
+        yield indices, batch
 
 
 def _local_group(group: GroupStep) -> GroupStep:

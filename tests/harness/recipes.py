@@ -46,9 +46,10 @@ def make_optimizer(
     recipe: str,
     devices: Sequence[str] = ("cpu",),
     dtype: torch.dtype = torch.float32,
+    n_groups: int = 1,
     **options: Any,
 ) -> tuple[list[Tensor], RecipeOptimizer]:
-    """Make weights, in turn on `devices`, and the recipe's optimizer of them."""
+    """Make weights, in turn on `devices` and in `n_groups`, and the recipe's optimizer of them."""
     generator = torch.Generator().manual_seed(0)
     weights = [
         torch.randn(shape, generator=generator).to(dtype).to(devices[i % len(devices)])
@@ -57,7 +58,15 @@ def make_optimizer(
     weights = [w.requires_grad_() for w in weights]
     with warnings.catch_warnings():  # of weights that do not suit a sphere
         warnings.simplefilter("ignore", UserWarning)
-        return weights, sn.torch_optimizer(recipe)(weights, **{"lr": 0.01, **options})
+        return weights, optimizer_of(recipe, weights, n_groups, **options)
+
+
+def optimizer_of(
+    recipe: str, weights: Sequence[Tensor], n_groups: int = 1, **options: Any
+) -> RecipeOptimizer:
+    """Make the recipe's optimizer of weights, in turn in `n_groups`."""
+    groups = [{"params": weights[i::n_groups]} for i in range(min(n_groups, len(weights)))]
+    return sn.torch_optimizer(recipe)(groups, **{"lr": 0.01, **options})
 
 
 def draw_gradients(weights: Sequence[Tensor], step: int) -> None:

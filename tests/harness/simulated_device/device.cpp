@@ -16,6 +16,7 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/FakeGuardImpl.h>
 #include <c10/core/CPUAllocator.h>
 #include <map>
 #include <string>
@@ -67,6 +68,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream&) const override {}
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+// Views of fake tensors on "cuda:1" ask for a guard, which a torch without CUDA does not have.
+using FakeCuda = c10::impl::FakeGuardImpl<c10::DeviceType::CUDA>;
+C10_REGISTER_GUARD_IMPL(CUDA, FakeCuda);
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
