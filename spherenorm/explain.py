@@ -54,10 +54,22 @@ class Explanation:
     """The paths of an optimizer's weights; prints as a table.
 
     Attributes:
-        counts: the number of weights of each row.
+        names: the names of the weights of each row, from the optimizer's named parameters; without
+            names, their indices in the optimizer.
+        n_records: how many steps the optimizer has had recorded, one for each structure of a rule
+            at each shape and dtype. A number that grows from step to step shows a field that keeps
+            changing.
+        code: the generated code of each executor, if it was asked for.
     """
 
-    counts: Counter[PathRow]
+    names: Mapping[PathRow, tuple[str, ...]]
+    n_records: int
+    code: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> Counter[PathRow]:
+        """The number of weights of each row."""
+        return Counter({row: len(names) for row, names in self.names.items()})
 
     @property
     def state_bytes(self) -> int:
@@ -65,31 +77,43 @@ class Explanation:
         return sum(count * row.state_bytes for row, count in self.counts.items())
 
     def __iter__(self) -> Iterator[PathRow]:
-        return iter(self.counts)
+        return iter(self.names)
 
     def __str__(self) -> str:
-        head = ("group", "recipe", "backend", "weights", "dtype", "device", "bytes/entry")
+        head = ("group", "recipe", "backend", "weights", "names", "dtype", "device", "bytes/entry")
         cells = [
             (
                 str(row.group),
                 row.recipe,
                 row.backend,
-                f"{count} x {row.shape}",
+                f"{len(names)} x {row.shape}",
+                _shorten(names),
                 row.dtype,
                 row.device,
                 f"{row.state_bytes / max(math.prod(row.shape), 1):.1f}",
                 row.path,
                 row.reason,
             )
-            for row, count in self.counts.items()
+            for row, names in self.names.items()
         ]
-        return columns([(*head, "path", "why"), *cells])
+        table = columns([(*head, "path", "why"), *cells])
+        return "\n\n".join([f"{table}\nrecorded steps: {self.n_records}", *self.code])
 
     __repr__ = __str__
 
 
+MAX_PRINTED_NAMES = 2
+"""Names of a row that are printed; `Explanation.names` has all."""
+
+
+def _shorten(names: Sequence[str]) -> str:
+    printed = ", ".join(names[:MAX_PRINTED_NAMES])
+    n_others = len(names) - MAX_PRINTED_NAMES
+    return f"{printed} + {n_others}" if n_others > 0 else printed
+
+
 @torch.no_grad()
-def explain(optimizer: Any) -> Explanation:
+def explain(optimizer: Any, code: bool = False) -> Explanation:
     """Tell which path each weight of `optimizer` takes at its next step, and why.
 
     The paths are built as the step would build them, so that with `backend="compiled"` this takes
@@ -99,10 +123,14 @@ def explain(optimizer: Any) -> Explanation:
     Args:
         optimizer: an optimizer of `torch_optimizer` or `spherenorm.optim`, or a wrapper that holds
             one as `.optimizer`, as Accelerate's and Lightning's do.
+        code: add the generated code of each executor, in which each line has the rule's source as a
+            comment, and values that the rule assigns to a variable have its name. (With
+            `SPHERENORM_PRINT_CODE=1` in the environment each executor prints its code to stderr
+            when it is made.)
 
     Returns:
-        A table of groups, shapes, bytes of states for each entry of a weight, paths and reasons, to
-        print or to iterate over.
+        A table of groups, shapes, names, bytes of states for each entry of a weight, paths and
+        reasons, to print or to iterate over; and the number of recorded steps.
 
     Raises:
         TypeError: another kind of optimizer.
@@ -110,9 +138,10 @@ def explain(optimizer: Any) -> Explanation:
     Example:
         >>> weights = [torch.ones(8, 4), torch.ones(8, 4), torch.ones(8)]
         >>> print(explain(sn.optim.AdamP(weights)))
-        group  recipe  backend  weights     dtype    device  bytes/entry  path        why
-        0      adamp   auto     2 x (8, 4)  float32  cpu     8.2          C++ kernel  recorded; ...
-        0      adamp   auto     1 x (8,)    float32  cpu     9.0          C++ kernel  recorded; ...
+        group  recipe  backend  weights     names  dtype    device  bytes/entry  path        why
+        0      adamp   auto     2 x (8, 4)  0, 1   float32  cpu     8.2          C++ kernel  ...
+        0      adamp   auto     1 x (8,)    2      float32  cpu     9.0          C++ kernel  ...
+        recorded steps: 2
     """
     unwrapped = unwrap(optimizer)
     if not isinstance(unwrapped, RecipeOptimizer):
@@ -123,7 +152,9 @@ def explain(optimizer: Any) -> Explanation:
     groups = groups_at_next_step(unwrapped)
     steps = [(index, step) for index, group in enumerate(groups) for step in group.weights]
     paths = unwrapped._dispatcher.paths(groups)
-    counts: Counter[PathRow] = Counter()
+    weight_name = weight_names(unwrapped.param_groups)
+    names: dict[PathRow, list[str]] = {}
+    executors: dict[Any, str] = {}
     for (index, step), path in zip(steps, paths, strict=True):
         group, weight = unwrapped.param_groups[index], step.weight
         row = PathRow(
@@ -137,8 +168,17 @@ def explain(optimizer: Any) -> Explanation:
             path=path.name,
             reason=path.reason,
         )
-        counts[row] += 1
-    return Explanation(counts)
+        names.setdefault(row, []).append(weight_name[weight])
+        executor = path.executor
+        if code and executor is not None and executor.batch_key not in executors:
+            executors[executor.batch_key] = (
+                f"{executor.name} of {weight_name[weight]}:\n{executor.code}"
+            )
+    return Explanation(
+        names={row: tuple(of_row) for row, of_row in names.items()},
+        n_records=len(unwrapped._dispatcher.records),
+        code=tuple(executors.values()),
+    )
 
 
 def _local_bytes(tensor: Tensor) -> int:

@@ -10,13 +10,16 @@ on symbols.
 
 from __future__ import annotations
 
+import ast
 import functools
+import itertools
 import linecache
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -24,7 +27,16 @@ from torch import Tensor
 
 from spherenorm.torch_internals import OpOverload, TorchDispatchMode, pytree
 
-__all__ = ["TORCH_FOLDER", "Call", "Record", "Recorder", "Unsupported", "Value", "record"]
+__all__ = [
+    "TORCH_FOLDER",
+    "Call",
+    "Record",
+    "Recorder",
+    "Source",
+    "Unsupported",
+    "Value",
+    "record",
+]
 
 TENSORLESS_TYPES = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout}
 """Types of arguments that hold no tensor."""
@@ -47,6 +59,82 @@ class Value:
     dtype: torch.dtype
 
 
+MAX_FRAMES = 5
+"""Frames of a call that are kept. A named value is returned through few functions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The place in the code that called an operation.
+
+    Attributes:
+        file, line: of the innermost frame outside of torch.
+        frames: the code of that frame and of those around it, and the instruction that was running.
+    """
+
+    file: str
+    line: int
+    frames: tuple[tuple[CodeType, int], ...] = ()
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.line).strip()
+        return f"{Path(self.file).name}:{self.line}: {text}"
+
+    @property
+    def variable(self) -> str:
+        """The name that the code gives to the result: "ratio" in `ratio = x / y`; "" if none.
+
+        A function that returns the result passes the question on to its caller.
+        """
+        for code, instruction in self.frames:
+            target = _targets(code.co_filename).get(_position(code, instruction), "")
+            if target is not RETURNED:
+                return target
+        return ""
+
+
+RETURNED = "return"
+"""In the place of a variable: the value is returned. No variable has the name of a keyword."""
+
+Position = tuple[int | None, int | None, int | None, int | None]
+"""First line, last line, first column and last column of an expression."""
+
+
+def _position(code: CodeType, instruction: int) -> Position:
+    positions = itertools.islice(code.co_positions(), instruction // 2, None)
+    return next(positions, (None, None, None, None))
+
+
+@functools.lru_cache(maxsize=256)
+def _targets(file: str) -> dict[Position, str]:
+    """Return the variable, or the argument of `replace`, to which each expression is assigned."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return {}
+    targets: dict[Position, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                targets[_position_of(value)] = name
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                for target, value in zip(names, values, strict=False):
+                    if isinstance(target, ast.Name):
+                        targets[_position_of(value)] = target.id
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                targets[_position_of(value)] = name
+            case ast.Return(value=ast.expr() as value):
+                targets[_position_of(value)] = RETURNED
+            case ast.Call(func=ast.Attribute(attr="replace"), keywords=keywords):
+                for keyword in keywords:
+                    targets[_position_of(keyword.value)] = keyword.arg or ""
+    return targets
+
+
+def _position_of(node: ast.expr) -> Position:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """An operation that ran.
@@ -55,14 +143,14 @@ class Call:
         function: the overload of aten.
         arguments, options: positional and keyword arguments, with a `Value` for each tensor.
         result: a `Value`, or several.
-        source_location: file and line of the code that called the operation.
+        source: the place in the code that called the operation.
     """
 
     function: OpOverload
     arguments: tuple[Any, ...]
     options: dict[str, Any]
     result: Any
-    source_location: tuple[str, int]
+    source: Source
 
     @property
     def name(self) -> str:
@@ -79,8 +167,7 @@ class Call:
     @property
     def line(self) -> str:
         """The line of source that called the operation: "file.py:12: x + 2 * y"."""
-        file, number = self.source_location
-        return f"{Path(file).name}:{number}: {linecache.getline(file, number).strip()}"
+        return str(self.source)
 
     @property
     def in_place(self) -> bool:
@@ -137,8 +224,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.on_call, self.execute = on_call, execute
         self.calls: list[Call] = []
         self.constants: dict[Value, Tensor] = {}
-        self.replayed_location: tuple[str, int] | None = None
-        """Set while a record is replayed: the source location of the replayed call."""
+        self.replayed_source: Source | None = None
+        """Set while a record is replayed: the source of the replayed call."""
         self._by_id: dict[int, tuple[Value, Tensor]] = {}
 
     def add_input(self, tensor: Tensor) -> Value:
@@ -170,8 +257,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         arguments, options = self.values(args), self.values(kwargs or {})
         result = self.execute(func, *args, **(kwargs or {}))
         to_value = self.value if func._schema.is_mutable else self.add_input
-        location = self.replayed_location or _calling_location()
-        call = Call(func, tuple(arguments), options, _map_tensors(to_value, result), location)
+        source = self.replayed_source or _calling_source()
+        call = Call(func, tuple(arguments), options, _map_tensors(to_value, result), source)
         self.calls.append(call)
         self.on_call(call)
         return result
@@ -221,10 +308,10 @@ def _replay(recorded: Record, recorder: Recorder, *inputs: Tensor) -> Any:
         return pytree.tree_map_only(Value, tensors.__getitem__, tree)
 
     for call in recorded.calls:
-        recorder.replayed_location = call.source_location
+        recorder.replayed_source = call.source
         result = call.function(*tensors_of(call.arguments), **tensors_of(call.options))
         tensors.update(zip(_values_in(call.result), pytree.tree_leaves(result), strict=False))
-    recorder.replayed_location = None
+    recorder.replayed_source = None
     return tensors_of(recorded.outputs)
 
 
@@ -244,12 +331,17 @@ def _values_in(tree: Any) -> list[Value]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Value)]
 
 
-def _calling_location() -> tuple[str, int]:
-    """Return file and line of the innermost frame outside of torch and of this file."""
+def _calling_source() -> Source:
+    """Return the innermost frames outside of torch and of this file."""
     frame = sys._getframe(2)
     while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    frames: list[tuple[CodeType, int]] = []
+    caller: FrameType | None = frame
+    while caller is not None and len(frames) < MAX_FRAMES:
+        frames.append((caller.f_code, caller.f_lasti))
+        caller = caller.f_back
+    return Source(frame.f_code.co_filename, frame.f_lineno, tuple(frames))
 
 
 @functools.cache

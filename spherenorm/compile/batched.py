@@ -9,7 +9,6 @@ nothing waits for the device; each outcome of such decisions has its own program
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
 from spherenorm.compile.interface import Array, WeightStep
 from spherenorm.compile.shards import all_reduce_sums
 from spherenorm.numerics import Scalar, compute_dtype, without_autocast
+from spherenorm.operations import OPERATIONS, Batched
 from spherenorm.torch_internals import copy_tensors
 
 SCALAR, ROW, FULL = Extent
@@ -30,25 +30,6 @@ MAX_BATCH_ENTRIES = 2**25
 """Entries that are stepped at once, which bounds temporaries: some ten vectors of so many."""
 BLOCK = 2**13
 """Entries of a row that are summed at once; more would round more, and occupy a GPU too little."""
-
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg")},
-    **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-    "rsub": lambda x, y: y - x, "logical_and": operator.and_, "logical_or": operator.or_,
-}  # fmt: skip
-_NUMPY_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **_OPERATORS,
-    "div": np.divide, "pow": np.power, "rsqrt": lambda x: 1 / np.sqrt(x), "cast": np.float32,
-    "addcmul": lambda x, y, z: x + y * z,
-    "lerp": lambda x, y, w: x + w * (y - x) if w < 0.5 else y - (y - x) * (1 - w),
-    "where": lambda condition, x, y: x if condition else y,
-}  # fmt: skip
-"""Operations whose name in numpy is another one."""
-_TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **_OPERATORS, "div": operator.truediv, "pow": operator.pow, "cast": lambda x: x
-}  # fmt: skip
-"""Operations that take numbers beside tensors; the others are those of that name in torch."""
-_TAKES_TENSORS_ONLY = ("where", "lerp", "maximum", "minimum", "addcmul")
 
 
 class BatchedExecutor:
@@ -72,6 +53,11 @@ class BatchedExecutor:
         return self._structure
 
     program = batch_key
+
+    @property
+    def code(self) -> str:
+        """The graph, whose operations are run one by one."""
+        return self.graph.listing()
 
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> WeightBatch:
         """Make the index vectors of weights."""
@@ -157,7 +143,7 @@ class WeightBatch:
                 on_device = isinstance(value, Tensor) and value.ndim
                 values[n.index] = value if on_device else np.float64(float(value))
             elif n.arguments and all(isinstance(values.get(a), np.generic) for a in n.arguments):
-                function = _numpy_function(n.op, n.rounds_to_float32)
+                function = _number_function(n.op, n.rounds_to_float32)
                 with np.errstate(all="ignore"):
                     values[n.index] = function(*(values[a] for a in n.arguments))
         return values
@@ -272,7 +258,7 @@ class Program:
             wide = self.batch.compute_dtype if n.extent is FULL else torch.float64
             dtype = torch.float32 if n.rounds_to_float32 and n.extent is not FULL else wide
             is_number = tuple(self.kind.get(a) == HOST for a in arguments)
-            function = _torch_function(n.op, is_number, wide, self.batch.device)
+            function = _tensor_function(n.op, is_number, wide, self.batch.device)
             rounded = function if n.boolean else (lambda *values: function(*values).to(dtype))
             self._add(n.index, rounded, *(self._widened(a, n.extent) for a in arguments))
 
@@ -380,15 +366,21 @@ class Program:
         copy_tensors(targets, results)
 
 
-def _numpy_function(op: str, rounds_to_float32: bool) -> Callable[..., Any]:
+def _form_of(op: str) -> Batched:
+    form = OPERATIONS[op].batched
+    assert isinstance(form, Batched)  # a graph has no other operations
+    return form
+
+
+def _number_function(op: str, rounds_to_float32: bool) -> Callable[..., Any]:
     """Return an operation on numbers of numpy in double."""
-    function = _NUMPY_FUNCTIONS.get(op) or getattr(np, op)
+    function = _form_of(op).numbers
     if not rounds_to_float32:
         return function
     return lambda *values: np.float64(np.float32(function(*values)))
 
 
-def _torch_function(
+def _tensor_function(
     op: str, is_number: tuple[bool, ...], dtype: torch.dtype, device: torch.device
 ) -> Callable[..., Tensor]:
     """Return an operation on tensors.
@@ -399,9 +391,10 @@ def _torch_function(
         dtype: in which it is computed.
         device: of numbers that have to become tensors.
     """
-    function = _TORCH_FUNCTIONS.get(op) or getattr(torch, op)
-    if op not in _TAKES_TENSORS_ONLY or not (op == "lerp" or any(is_number)):
-        return function
+    form = _form_of(op)
+    numbers_fit = form.mixes_numbers or not any(is_number)
+    if numbers_fit and form.mixes_dtypes:
+        return form.tensors
 
     def with_tensors(*values: Any) -> Tensor:
         arguments = list(values)
@@ -409,9 +402,9 @@ def _torch_function(
             if is_number[i]:
                 number_dtype = torch.bool if isinstance(value, bool | np.bool_) else dtype
                 arguments[i] = torch.full((), value, dtype=number_dtype, device=device)
-            elif op == "lerp":  # which takes arguments of one dtype
+            elif not form.mixes_dtypes:
                 arguments[i] = value.to(dtype)
-        return function(*arguments)  # type: ignore[no-any-return]
+        return form.tensors(*arguments)  # type: ignore[no-any-return]
 
     return with_tensors
 

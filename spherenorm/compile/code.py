@@ -15,18 +15,14 @@ from __future__ import annotations
 
 from importlib import resources
 
-from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
+from spherenorm.compile.graph import INPUTS, Extent, Labels, Node, StepGraph
 from spherenorm.compile.schedule import Loop, Pass, Schedule, schedule
 from spherenorm.operations import OPERATIONS, REDUCTIONS
 from spherenorm.record import Unsupported
 
 
-def kernel_source(graph: StepGraph, n_hyper_parameters: int) -> tuple[str, tuple[str, ...]]:
+def kernel_source(graph: StepGraph) -> tuple[str, tuple[str, ...]]:
     """Print the kernel of a graph.
-
-    Args:
-        graph: its first `n_hyper_parameters` arguments are hyper-parameters, the others literals.
-        n_hyper_parameters: see `graph`.
 
     Returns:
         The C++ source; and the states in the order in which the kernel takes their pointers.
@@ -40,18 +36,43 @@ def kernel_source(graph: StepGraph, n_hyper_parameters: int) -> tuple[str, tuple
         if node.op in INPUTS - {"grad"} and node is not graph.inputs[name]:
             raise Unsupported(f"{name} takes over the old value of another input")
     plan = schedule(graph)
-    printer = ExpressionPrinter(plan, n_hyper_parameters)
+    printer = ExpressionPrinter(plan, Labels(graph, annotated=False))
+    parts = [_header("prelude.hpp"), *_generated_parts(printer), _header("driver.hpp")]
+    return "\n".join(parts), plan.states
+
+
+def annotated_source(graph: StepGraph) -> str:
+    """Print the kernel of a graph for a reader, without the parts that no recipe changes.
+
+    Each line has the rule's source as a comment, and values are named after the rule's variables.
+    """
+    printer = ExpressionPrinter(schedule(graph), Labels(graph, annotated=True))
+    return indented("\n".join(_generated_parts(printer)))
+
+
+def indented(source: str) -> str:
+    """Indent lines by the braces around them, but for those in comments."""
+    lines, depth = [], 0
+    for line in source.splitlines():
+        code = line.partition("//")[0]
+        starts_with_end = code.startswith("}")
+        lines.append("  " * (depth - starts_with_end) + line)
+        depth += code.count("{") - code.count("}")
+    return "\n".join(lines)
+
+
+def _generated_parts(printer: ExpressionPrinter) -> list[str]:
+    plan = printer.schedule
     passes = [PassPrinter(printer, number) for number in range(len(plan.passes))]
     stages = [line for stage in range(len(passes)) for line in _stage_lines(printer, stage)]
     counters = [
-        f"*reinterpret_cast<double*>(P[{plan.pointer_index[name]}]) = S[{index}];"
+        f"*reinterpret_cast<double*>(P[{plan.pointer_index[name]}]) = {printer.slot(index)};"
         for name, index in plan.counters.items()
     ]
-    parts = [
-        _header("prelude.hpp"),
+    return [
         _sizes(plan, max(len(printed.scratch_row) for printed in passes)),
         *(printed.source() for printed in passes),
-        *_pass_table(plan),
+        *_pass_table(printer),
         *_function(
             "static void advance(int stage, const int64_t* P, const double* L, const double* H,"
             " double* S, const double* partial, int64_t chunks)",
@@ -64,9 +85,7 @@ def kernel_source(graph: StepGraph, n_hyper_parameters: int) -> tuple[str, tuple
             "(void)P; (void)S;",
             *counters,
         ),
-        _header("driver.hpp"),
     ]
-    return "\n".join(parts), plan.states
 
 
 def _header(name: str) -> str:
@@ -90,12 +109,13 @@ def _sizes(plan: Schedule, n_scratch_rows: int) -> str:
     return f"enum {{ {', '.join(f'{name} = {size}' for name, size in sizes.items())} }};"
 
 
-def _pass_table(plan: Schedule) -> list[str]:
+def _pass_table(printer: ExpressionPrinter) -> list[str]:
     """Print which passes are flat, which are wanted, and the call of each."""
+    plan = printer.schedule
     flat = ", ".join(str(pass_.flat).lower() for pass_ in plan.passes)
     gates = [(number, pass_.gate) for number, pass_ in enumerate(plan.passes)]
     wanted = [
-        f"if (pass == {number}) return (S[{gate[0]}] != 0) == {str(gate[1]).lower()};"
+        f"if (pass == {number}) return ({printer.slot(gate[0])} != 0) == {str(gate[1]).lower()};"
         for number, gate in gates
         if gate is not None
     ]
@@ -118,9 +138,13 @@ def _stage_lines(printer: ExpressionPrinter, stage: int) -> list[str]:
         combine = row.cpp.format("total", f"partial[c * REDUCTIONS + {k}]")
         loop = f"for (int64_t c = 0; c < chunks; ++c) {combine}"
         total = "rounded(total)" if n.rounds_to_float32 else "total"
-        lines.append(f"{{ double total = {row.start}; {loop} S[{n.index}] = {total}; }}")
+        comment = printer.labels.comment(n.index)
+        lines.append(
+            f"{{ double total = {row.start}; {loop} {printer.slot(n.index)} = {total}; }}{comment}"
+        )
     for n in printer.schedule.scalars_of(stage):
-        lines.append(f"S[{n.index}] = {printer.scalar(n)};")
+        comment = printer.labels.comment(n.index)
+        lines.append(f"{printer.slot(n.index)} = {printer.scalar(n)};{comment}")
     return [*lines, "break;"]
 
 
@@ -129,24 +153,29 @@ class ExpressionPrinter:
 
     Args:
         schedule: of the step.
-        n_hyper_parameters: how many kernel arguments are hyper-parameters; the others are literals.
+        labels: name its values.
     """
 
-    def __init__(self, schedule: Schedule, n_hyper_parameters: int) -> None:
-        self.schedule, self.n_hyper_parameters = schedule, n_hyper_parameters
+    def __init__(self, schedule: Schedule, labels: Labels) -> None:
+        self.schedule, self.labels = schedule, labels
         self.nodes, self.pointer_index = schedule.graph.nodes, schedule.pointer_index
 
     def name(self, index: int, used_in: Extent) -> str:
         """Return the name of a value where values of extent `used_in` are computed."""
         extent = self.nodes[index].extent
         if used_in is Extent.FULL and extent is not Extent.FULL:
-            return f"t{index}"
-        return f"S[{index}]" if extent is Extent.SCALAR else f"v{index}"
+            return f"t{self.labels(index)}"
+        return self.slot(index) if extent is Extent.SCALAR else f"v{self.labels(index)}"
+
+    def slot(self, index: int) -> str:
+        """Return the element of the kernel's table of scalars that holds a value."""
+        label = self.labels(index)
+        return f"S[{index}]" if label == str(index) else f"S[{index} /* {label} */]"
 
     def scalar(self, node: Node) -> str:
         """Print a scalar."""
         if node.op == "argument":
-            index, n_hyper_parameters = node.detail, self.n_hyper_parameters
+            index, n_hyper_parameters = node.detail, self.schedule.graph.n_hyper_parameters
             in_literals = index >= n_hyper_parameters
             return f"L[{index - n_hyper_parameters}]" if in_literals else f"H[{index}]"
         if node.op == "state":
@@ -167,9 +196,10 @@ class ExpressionPrinter:
             else:
                 value = self.expression(n)
             if value:
-                lines.append(f"const {'bool' if n.boolean else 'double'} v{n.index} = {value};")
+                type_, label = "bool" if n.boolean else "double", self.labels(n.index)
+                lines.append(f"const {type_} v{label} = {value};{self.labels.comment(n.index)}")
             if pass_.is_used_by_entries(n.index):
-                lines.append(self.converted(n.index, f"v{n.index}"))
+                lines.append(self.converted(n.index, f"v{self.labels(n.index)}"))
         return lines
 
     def expression(self, node: Node) -> str:
@@ -179,16 +209,19 @@ class ExpressionPrinter:
         if is_entry and node.op == "where" and not node.boolean:
             condition = self.nodes[node.arguments[0]]
             if condition.extent is not Extent.FULL:
-                return f"choose(m{condition.index}, {names[1]}, {names[2]})"
-        value = OPERATIONS[node.op].cpp.format(*names, kind="real" if is_entry else "double")
+                return f"choose(m{self.labels(condition.index)}, {names[1]}, {names[2]})"
+        form = OPERATIONS[node.op].cpp
+        assert isinstance(form, str)  # a graph has no other operations
+        value = form.format(*names, kind="real" if is_entry else "double")
         return f"rounded({value})" if node.rounds_to_float32 and not is_entry else value
 
     def converted(self, index: int, value: str) -> str:
         """Print a narrower value as loops over entries use it."""
+        label = self.labels(index)
         if not self.nodes[index].boolean:
-            return f"const real t{index} = {value};"
+            return f"const real t{label} = {value};"
         return (
-            f"const bool t{index} = {value}; const mask m{index} = -mask(t{index}); (void)m{index};"
+            f"const bool t{label} = {value}; const mask m{label} = -mask(t{label}); (void)m{label};"
         )
 
     def saved_row_sum(self, index: int) -> str:
@@ -208,7 +241,7 @@ class PassPrinter:
 
     def __init__(self, printer: ExpressionPrinter, number: int) -> None:
         self.printer, self.number = printer, number
-        self.schedule, self.nodes = printer.schedule, printer.nodes
+        self.schedule, self.nodes, self.labels = printer.schedule, printer.nodes, printer.labels
         self.pass_ = self.schedule.passes[number]
         self._loop_of_write = {
             (name, n.index): self._last_read(name, n.index)
@@ -238,7 +271,7 @@ class PassPrinter:
             "const double* const S = part.S; (void)S;",
         ]
         for index in self.schedule.scalar_arguments(pass_.full):
-            lines.append(printer.converted(index, f"S[{index}]"))
+            lines.append(printer.converted(index, printer.slot(index)))
         for k, n in pass_.reductions:
             lines.append(f"double part{k} = {REDUCTIONS[n.op].start};")
         lines += [
@@ -263,19 +296,21 @@ class PassPrinter:
                 start = f"reinterpret_cast<{type_}*>(part.P[{index}]) + offset"
                 lines.append(f"{type_}* __restrict const p{index} = {start}; (void)p{index};")
         for index, row in self.scratch_row.items():
-            lines.append(f"real* __restrict const k{index} = part.scratch + {row} * part.cols;")
+            lines.append(
+                f"real* __restrict const k{self.labels(index)} = part.scratch + {row} * part.cols;"
+            )
         return lines
 
     def _row_results(self) -> list[str]:
         """Print what a row adds to reductions, the sums that it saves, and its new states."""
         lines = []
         for k, n in self.pass_.row_totals:
-            lines.append(REDUCTIONS[n.op].cpp.format(f"part{k}", f"v{n.arguments[0]}"))
+            lines.append(REDUCTIONS[n.op].cpp.format(f"part{k}", f"v{self.labels(n.arguments[0])}"))
         for index in self.schedule.saved_by(self.pass_):
-            lines.append(f"{self.printer.saved_row_sum(index)} = v{index};")
+            lines.append(f"{self.printer.saved_row_sum(index)} = v{self.labels(index)};")
         for name, n in self.pass_.writes_of(Extent.ROW):
             pointer = f"part.P[{self.schedule.pointer_index[name]}]"
-            lines.append(f"reinterpret_cast<real*>({pointer})[r] = v{n.index};")
+            lines.append(f"reinterpret_cast<real*>({pointer})[r] = v{self.labels(n.index)};")
         return lines
 
     def _entry_values(self, loop: int, roots: list[int]) -> dict[int, str]:
@@ -290,7 +325,7 @@ class PassPrinter:
             if node.op in INPUTS:
                 values[index] = f"load(p{self.schedule.pointer_index[node.name]}[j])"
             elif self.pass_.level[index] < loop and index in self.scratch_row:
-                values[index] = f"k{index}[j]"
+                values[index] = f"k{self.labels(index)}[j]"
             else:
                 values[index] = self.printer.expression(node)
                 pending.extend(node.arguments)
@@ -309,20 +344,29 @@ class PassPrinter:
         body = []
         for index in sorted(values):
             type_ = "bool" if self.nodes[index].boolean else "real"
-            body.append(f"const {type_} v{index} = {values[index]};")
+            label, comment = self.labels(index), self.labels.comment(index)
+            body.append(f"const {type_} v{label} = {values[index]};{comment}")
             if index in self.scratch_row and level[index] == number:
-                body.append(f"k{index}[j] = v{index};")
+                body.append(f"k{label}[j] = v{label};")
         # (row of the reduction, accumulator within a block, accumulator beyond it, summed entry)
         sums = [
-            *((REDUCTIONS[n.op], f"a{n.index}", f"v{n.index}", n) for n in loop.row_sums),
+            *(
+                (REDUCTIONS[n.op], f"a{n.index}", f"v{self.labels(n.index)}", n)
+                for n in loop.row_sums
+            ),
             *((REDUCTIONS[n.op], f"b{k}", f"part{k}", n) for k, n in loop.totals),
         ]
-        body += [row.cpp.format(block, f"v{n.arguments[0]}") for row, block, _, n in sums]
+        body += [
+            row.cpp.format(block, f"v{self.labels(n.arguments[0])}") for row, block, _, n in sums
+        ]
         for name, index in writes:
-            body.append(f"store(p{self.schedule.pointer_index[name]}[j], v{index});")
+            body.append(f"store(p{self.schedule.pointer_index[name]}[j], v{self.labels(index)});")
         clauses = "".join(f" reduction({row.openmp}:{block})" for row, block, _, _ in sums)
         return [
-            *(f"double v{n.index} = 0;" for n in loop.row_sums),
+            *(
+                f"double v{self.labels(n.index)} = 0;{self.labels.comment(n.index)}"
+                for n in loop.row_sums
+            ),
             "for (int64_t j0 = 0; j0 < length; j0 += BLOCK) {",
             "const int64_t j1 = smaller(j0 + BLOCK, length);",
             *(
@@ -335,6 +379,10 @@ class PassPrinter:
             "}",
             *(row.cpp.format(beyond, block) for row, block, beyond, _ in sums),
             "}",
-            *(f"v{n.index} = rounded(v{n.index});" for n in loop.row_sums if n.rounds_to_float32),
-            *(f"part{k} += v{n.index};" for k, n in loop.totals_of_row_sums),
+            *(
+                f"v{self.labels(n.index)} = rounded(v{self.labels(n.index)});"
+                for n in loop.row_sums
+                if n.rounds_to_float32
+            ),
+            *(f"part{k} += v{self.labels(n.index)};" for k, n in loop.totals_of_row_sums),
         ]

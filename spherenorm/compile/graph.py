@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from spherenorm.operations import OPERATIONS, Operation
-from spherenorm.record import Unsupported
+from spherenorm.operations import DERIVED, OPERATIONS, Operation, check_registered
+from spherenorm.record import Source, Unsupported
 
 INPUTS = {"weight", "grad", "state"}
 """Operations of nodes that are a tensor's entries before the step."""
@@ -67,27 +67,82 @@ class StepGraph:
     """The nodes of one step.
 
     Attributes:
+        n_hyper_parameters: how many of the kernel's arguments are hyper-parameters; the others are
+            literals.
         nodes: in an order in which they can be computed.
         outputs: the node index of the new weight ("weight"), and of each new state by name.
         literals: kernel arguments beside the hyper-parameters, which come first. They may differ
             from shape to shape; the nodes do not.
         states: the shape and dtype of each state.
+        sources: the places in the rule's code that called for the nodes, by index.
     """
 
+    n_hyper_parameters: int = 0
     nodes: list[Node] = field(default_factory=list)
     outputs: dict[str, int] = field(default_factory=dict)
     literals: list[float] = field(default_factory=list)
     states: dict[str, tuple[torch.Size, torch.dtype]] = field(default_factory=dict)
+    sources: dict[int, Source] = field(default_factory=dict)
 
     @property
     def structure(self) -> Any:
-        """Equal for graphs that differ in their literals only."""
-        return tuple(self.nodes), tuple(self.outputs.items()), len(self.literals)
+        """Equal for graphs that differ in their literals and sources only."""
+        lengths = self.n_hyper_parameters, len(self.literals)
+        return tuple(self.nodes), tuple(self.outputs.items()), *lengths
 
     @property
     def inputs(self) -> dict[str, Node]:
         """The input nodes by name: "weight", "grad" and each state."""
         return {n.name: n for n in self.nodes if n.op in INPUTS}
+
+    def listing(self) -> str:
+        """Print the operations on which the outputs depend, one a line, with the rule's source."""
+        labels = Labels(self, annotated=True)
+        live = set(self.outputs.values())
+        for node in reversed(self.nodes):
+            if node.index in live:
+                live.update(node.arguments)
+        lines = []
+        for node in self.nodes:
+            if node.index not in live:
+                continue
+            arguments = [f"v{labels(index)}" for index in node.arguments]
+            if node.op == "argument":
+                arguments = [str(node.detail)]
+            elif node.op in INPUTS:
+                continue
+            text = f"v{labels(node.index)} = {node.op}({', '.join(arguments)})"
+            lines.append(f"{text}  # {node.extent.name.lower()}{labels.comment(node.index, '; ')}")
+        lines += [f"new {name} = v{labels(index)}" for name, index in self.outputs.items()]
+        return "\n".join(lines)
+
+
+class Labels:
+    """The names of a graph's values in generated code, and the rule's source as comments.
+
+    Args:
+        graph: of the values.
+        annotated: name values by their numbers and by the rule's variables, and comment on them;
+            else by their numbers alone, so that equal kernels have equal sources.
+    """
+
+    def __init__(self, graph: StepGraph, annotated: bool) -> None:
+        self.graph, self.annotated = graph, annotated
+
+    def __call__(self, index: int) -> str:
+        """Return "116", or "116_direction" if the rule has a variable for the value."""
+        if not self.annotated:
+            return str(index)
+        node, source = self.graph.nodes[index], self.graph.sources.get(index)
+        variable = "" if source is None else source.variable
+        if node.op in INPUTS:
+            variable = node.name
+        return f"{index}_{variable}" if variable else str(index)
+
+    def comment(self, index: int, mark: str = "  // ") -> str:
+        """Return the line of the rule's source behind a mark; "" if there is none."""
+        source = self.graph.sources.get(index) if self.annotated else None
+        return "" if source is None else f"{mark}{source}"
 
 
 class GraphBuilder:
@@ -106,8 +161,7 @@ class GraphBuilder:
     """
 
     def __init__(self, n_hyper_parameters: int, shape: tuple[int, ...]) -> None:
-        self.graph, self.shape, self.ndim = StepGraph(), shape, len(shape)
-        self.n_hyper_parameters = n_hyper_parameters
+        self.graph, self.shape, self.ndim = StepGraph(n_hyper_parameters), shape, len(shape)
         self.result_dtype = torch.float64
         self.rounds_to_float32 = False
         self._nodes_by_key: dict[Any, Node] = {}
@@ -141,12 +195,12 @@ class GraphBuilder:
         """Add a number that is no hyper-parameter; each becomes a kernel argument of its own."""
         convert: Any = {torch.float32: np.float32, torch.float64: np.float64}.get(dtype, int)
         self.graph.literals.append(float(convert(value)))
-        argument_index = self.n_hyper_parameters + len(self.graph.literals) - 1
+        argument_index = self.graph.n_hyper_parameters + len(self.graph.literals) - 1
         return self.node("argument", (), Extent.SCALAR, detail=argument_index)
 
     def apply(self, row: Operation, *arguments: Any, **options: Any) -> Node:
         """Add an operation on nodes and numbers; its extent is the largest of theirs."""
-        if row.derived and not row.cpp:
+        if row.cpp is DERIVED and row.derived is not None:
             derived: Node = row.derived(self, *arguments, **options)
             return derived
         nodes = [a if isinstance(a, Node) else self.literal(a) for a in arguments]
@@ -243,11 +297,14 @@ class GraphBuilder:
         return {operator.index(d) % ndim for d in dims or ()} or set(range(ndim))
 
 
-METHODS_OF_ATEN: dict[str, Callable[..., Node]] = {
+COPIES = ("copy", "convert")
+"""Operations that return the entries of their argument, perhaps in another dtype."""
+METHODS: dict[str, Callable[..., Node]] = {
     name: getattr(GraphBuilder, name)
     for name in (
         *("scalar_tensor", "full", "full_like", "add", "sub", "addcmul", "pow"),
         *("any", "all", "sum"),
     )
 }
-"""Operations of aten that `GraphBuilder` lowers by a method, with precedence over their rows."""
+"""Operations that `GraphBuilder` lowers by a method, with precedence over the form in the table."""
+check_registered("cpp", [*METHODS, *COPIES])

@@ -111,6 +111,7 @@ class Executor(Protocol):
         max_batch_entries: entries of weights that one batch may have; None for any number.
         batch_key: the same for executors whose weights can step in one batch.
         program: the same for executors that compute the same, perhaps in another dtype.
+        code: the generated code, each line with the rule's source.
     """
 
     @property
@@ -131,6 +132,10 @@ class Executor(Protocol):
 
     @property
     def program(self) -> Hashable:
+        """See the attributes of the class."""
+
+    @property
+    def code(self) -> str:
         """See the attributes of the class."""
 
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> Batch:

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from spherenorm.compile.code import kernel_source
+from spherenorm.compile.code import annotated_source, kernel_source
 from spherenorm.compile.graph import StepGraph
 from spherenorm.compile.interface import Array, WeightStep, cached, count_cached
 from spherenorm.numerics import Scalar
@@ -82,7 +82,7 @@ class CppKernel:
             raise MemoryError(f"no memory for the scratch of a step of {len(tensors)} weights")
 
 
-def build_kernel(graph: StepGraph, n_hyper_parameters: int, dtype: torch.dtype) -> CppKernel:
+def build_kernel(graph: StepGraph, dtype: torch.dtype) -> CppKernel:
     """Print and compile the kernel of a graph.
 
     Raises:
@@ -91,7 +91,7 @@ def build_kernel(graph: StepGraph, n_hyper_parameters: int, dtype: torch.dtype) 
     """
     if dtype not in TYPES:
         raise Unsupported(f"C++ kernels take no {dtype}")
-    source, states = kernel_source(graph, n_hyper_parameters)
+    source, states = kernel_source(graph)
     compute_type, storage_type = TYPES[dtype]
     defines = (f"-DREAL={compute_type}", f"-DSTORED={storage_type}")
     return CppKernel(source, defines, states, load_step(source, defines))
@@ -99,10 +99,17 @@ def build_kernel(graph: StepGraph, n_hyper_parameters: int, dtype: torch.dtype) 
 
 @dataclass(frozen=True, eq=False)
 class KernelExecutor:
-    """A kernel, and the literals of weights of one shape."""
+    """A kernel, and the literals of weights of one shape.
+
+    Attributes:
+        kernel: of the graph.
+        literals: of the graph.
+        graph: of the step.
+    """
 
     kernel: CppKernel
     literals: Array
+    graph: StepGraph
     name = "C++ kernel"
     max_batch_entries = None
 
@@ -115,6 +122,11 @@ class KernelExecutor:
     def program(self) -> Hashable:
         """The source, which does not name the types."""
         return self.kernel.source
+
+    @property
+    def code(self) -> str:
+        """The C++ source of the kernel, without the parts that no recipe changes."""
+        return annotated_source(self.graph)
 
     def bind(self, weights: Sequence[WeightStep], literals: Array) -> KernelBatch:
         """Make the table of weights."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,7 +109,7 @@ def _recorded_path(key: RuleKey, step: WeightStep) -> Path:
     executor = _executor(key, shape, kind)
     cached(
         ("verified", key.structure, kind, executor.batch_key),
-        lambda: _verify(executor, key, shape, kind),
+        lambda: _print_and_verify(executor, key, shape, kind),
     )
     how = "all weights of its kind at once" if batched else "one kernel for all of its kind"
     return Path(executor.name, f"recorded; {how}", executor)
@@ -143,7 +144,18 @@ def _build_executor(key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> 
     literals = np.array(graph.literals, dtype=np.float64)
     if kind.batched:
         return BatchedExecutor(graph, literals)
-    return KernelExecutor(build_kernel(graph, len(key.scalars), kind.dtype), literals)
+    return KernelExecutor(build_kernel(graph, kind.dtype), literals, graph)
+
+
+def _print_and_verify(
+    executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _WeightKind
+) -> None:
+    """Verify an executor; before that, print its code if the environment asks for it."""
+    if os.environ.get("SPHERENORM_PRINT_CODE", "0") != "0":
+        print(
+            f"// {executor.name} of {key.names} for {kind.dtype}\n{executor.code}", file=sys.stderr
+        )
+    _verify(executor, key, shape, kind)
 
 
 def _verify(executor: Executor, key: RuleKey, shape: tuple[int, ...], kind: _WeightKind) -> None:

@@ -10,7 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm.compile.interface import BackendError, Batch, Executor, GroupStep, Path, WeightStep
+from spherenorm.compile.interface import (
+    MAX_CACHED_KINDS,
+    BackendError,
+    Batch,
+    Executor,
+    GroupStep,
+    Path,
+    WeightStep,
+)
 from spherenorm.compile.kernel import KernelBatch
 from spherenorm.compile.memory import (
     MemoryLayout,
@@ -78,6 +86,8 @@ class Dispatcher:
         self._plan: _Plan | None = None
         self._recorded_rules: set[Any] = set()
         """Structures of the rules that were recorded."""
+        self.records: set[Any] = set()
+        """Structures of rules, shapes and dtypes whose steps were recorded."""
         self._known_pure: set[Any] = set()
         """Kinds of weights that rules have stepped without a write into their arguments."""
         self._agreed: set[Any] = set()
@@ -164,6 +174,9 @@ class Dispatcher:
             own_code = Path("rule", OVERLAP)
         if own_code is not None:
             return replace(keyed, paths=[own_code] * len(group.weights))
+        if len(self.records) < MAX_CACHED_KINDS:  # a rule keeps changing
+            weights = [step.unsharded_weight for step in group.weights]
+            self.records |= {(key.structure, w.shape, w.dtype) for w in weights}
         paths = [choose_path(key, group.backend, step) for step in group.weights]
         return replace(keyed, paths=paths)
 

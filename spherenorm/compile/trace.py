@@ -13,19 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm.compile.graph import METHODS_OF_ATEN, Extent, GraphBuilder, Node, StepGraph
+from spherenorm.compile.graph import COPIES, METHODS, Extent, GraphBuilder, Node, StepGraph
 from spherenorm.compile.interface import cached
 from spherenorm.compile.rule_key import RuleKey
 from spherenorm.numerics import compute_dtype
-from spherenorm.operations import of_overload
-from spherenorm.record import READS_A_VALUE, Call, Recorder, Unsupported, Value
+from spherenorm.operations import NotHere, of_overload
+from spherenorm.record import READS_A_VALUE, Call, Recorder, Source, Unsupported, Value
 from spherenorm.rule import Rule
 from spherenorm.torch_internals import OpOverload
 
-IDENTITIES = {"_to_copy", "detach", "alias", "clone", "lift_fresh_copy"}
-"""Operations of aten that return the entries of their argument, perhaps in another dtype."""
 REDUCTIONS_WITH_DTYPE = {"sum", "mean", "linalg_vector_norm"}
-"""Operations of aten that may be asked to sum in another dtype."""
+"""Operations that may be asked to sum in another dtype."""
 STORAGE_OPTIONS = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
 """Options that say how a tensor is stored; a dtype that matters shows in the result."""
 NUMBER_TYPES = (bool, int, float)
@@ -157,8 +155,13 @@ class Lowering:
             raise Unsupported(f"{call.name} in the step")
         self.builder.result_dtype = call.result.dtype
         self.builder.rounds_to_float32 = self._computing_dtype(call) is torch.float32
+        nodes = self.builder.graph.nodes
+        n_before = len(nodes)
         node = self._node_of(call)
         self._check(call, call.result, node)
+        sources, source = self.builder.graph.sources, call.source
+        for inner in nodes[n_before:]:  # of an operation that is composed of others
+            sources[inner.index] = source if inner is node else Source(source.file, source.line)
         self._nodes[call.result] = node
 
     def output(self, value: Value, old: Tensor) -> int:
@@ -188,8 +191,12 @@ class Lowering:
         return all(map(self._is_number_for_torch, arguments))
 
     def _node_of(self, call: Call) -> Node:
-        name, row = call.packet, of_overload(call.name)
-        if name in IDENTITIES:
+        row = of_overload(call.name)
+        if row is None:
+            raise Unsupported(f"{call.name} in the step")
+        if isinstance(row.cpp, NotHere):
+            raise Unsupported(f"{call.name} in the step: {row.cpp.reason}")
+        if row.name in COPIES:
             source_dtype = call.arguments[0].dtype
             if source_dtype.is_floating_point and not call.result.dtype.is_floating_point:
                 raise Unsupported(f"{call.name} to {call.result.dtype}")
@@ -199,14 +206,14 @@ class Lowering:
             for option, value in call.options.items()
             if option not in STORAGE_OPTIONS and value is not None
         }
-        if name in METHODS_OF_ATEN:
-            method: Callable[..., Node] = functools.partial(METHODS_OF_ATEN[name], self.builder)
-        elif row is not None and row.accepts(len(call.arguments), options):
+        if row.name in METHODS:
+            method: Callable[..., Node] = functools.partial(METHODS[row.name], self.builder)
+        elif row.accepts(len(call.arguments), options):
             method = functools.partial(self.builder.apply, row)
             options.pop("alpha", None)  # which is 1
         else:
             raise Unsupported(f"{call.name} in the step")
-        if name in REDUCTIONS_WITH_DTYPE:
+        if row.name in REDUCTIONS_WITH_DTYPE:
             asked_dtype = call.options.get("dtype")
             if asked_dtype not in (None, self.compute_dtype):
                 raise Unsupported(f"{call.name} in {asked_dtype}")
@@ -242,10 +249,11 @@ class Lowering:
             dtypes = {self.compute_dtype}
             if is_scalar:
                 dtypes.add(torch.float64)
-            n_hyper_parameters = self.builder.n_hyper_parameters
+            n_hyper_parameters = self.builder.graph.n_hyper_parameters
             if is_scalar and node.op == "argument" and node.detail >= n_hyper_parameters:
                 dtypes.add(torch.int64)
-            if call.packet in IDENTITIES:
+            row = of_overload(call.name)
+            if row is not None and row.name in COPIES:
                 dtypes.add(self.storage_dtype)
         if result.dtype not in dtypes:
             raise Unsupported(f"{call.name} to {result.dtype}")

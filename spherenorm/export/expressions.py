@@ -12,9 +12,14 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+from spherenorm.operations import NotHere, Operation, Python, check_registered, of_overload
+from spherenorm.record import Call
+
+Printer = TypeVar("Printer", bound="Callable[[RecordedCall], Expression]")
 
 
 class UnsupportedOpError(ValueError):
@@ -31,7 +36,7 @@ class Expression:
         shape: the shape of the tensor.
         is_boolean: True if the entries are booleans.
         may_alias: True if the tensor may share memory with the weight, the gradient or a state.
-        op: the name of the operation that returned the value.
+        variable: the name of a variable that would hold the value.
     """
 
     text: str
@@ -39,136 +44,144 @@ class Expression:
     shape: torch.Size | None = None
     is_boolean: bool = False
     may_alias: bool = False
-    op: str = ""
+    variable: str = ""
 
     def __str__(self) -> str:
         return f"({self.text})"  # `unparse` removes the parentheses that are not needed
 
 
-# Operators have one form for tensors and numbers.
-INFIX = {
-    "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "pow": "{} ** {}",
-    "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}", "eq": "{} == {}",
-    "ne": "{} != {}", "rsub": "{1} - {0}", "neg": "-{}", "mm": "{} @ {}", "bmm": "{} @ {}",
-    "mv": "{} @ {}", "dot": "{} @ {}", "reciprocal": "1 / {}", "remainder": "{} % {}",
-}  # fmt: skip
-# Logic has a form for tensors, and one for Python bools.
-LOGIC = {
-    "logical_and": ("{} & {}", "{} and {}"), "bitwise_and": ("{} & {}", "{} and {}"),
-    "logical_or": ("{} | {}", "{} or {}"), "bitwise_or": ("{} | {}", "{} or {}"),
-    "logical_not": ("~{}", "not {}"), "bitwise_not": ("~{}", "not {}"),
-}  # fmt: skip
-TENSOR_METHODS = {
-    "sqrt", "rsqrt", "abs", "sign", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh",
-    "atan", "acos", "asin", "sigmoid", "square", "sinc", "amax", "amin", "sum", "mean", "any",
-    "all", "cumsum", "prod",
-}  # fmt: skip
-TORCH_FUNCTIONS = {"ones_like", "zeros_like", "maximum", "minimum", "where", "lerp"}
-# Other operations on numbers are functions of `math` with torch's name.
-NUMBER_FORMS = {
-    "abs": "abs({})", "sign": "math.copysign(bool({0}), {0})", "any": "{}", "all": "{}",
-    "square": "{0} ** 2", "rsqrt": "1 / math.sqrt({})", "maximum": "max({}, {})",
-    "minimum": "min({}, {})", "sum": "{}",
-}  # fmt: skip
-NUMBER_CONSTANTS = {"zeros": "0.0", "ones": "1.0"}
-IDENTITIES = {"detach", "clone", "alias", "contiguous", "lift_fresh"}
-RESHAPES = {"view", "_unsafe_view", "reshape", "expand"}
+Operands = Sequence[Expression]
+Options = Mapping[str, Any]
 
 
-def expression(op: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Expression:
+@dataclass(frozen=True)
+class RecordedCall:
+    """A recorded operation, with expressions in the place of its tensors and numbers.
+
+    Attributes:
+        row: the operation's.
+        arguments, options: positional and keyword arguments.
+        shape: the shape of the result.
+        is_number: the result is a Python number.
+        is_boolean: the entries of the result are booleans.
+    """
+
+    row: Operation
+    arguments: Sequence[Any]
+    options: Options
+    shape: torch.Size
+    is_number: bool
+    is_boolean: bool
+
+    @property
+    def operands(self) -> Operands:
+        """The positional arguments that are tensors or numbers."""
+        return [x for x in self.arguments if isinstance(x, Expression)]
+
+    def value(self, text: str, may_alias: bool = False) -> Expression:
+        """Return the expression of the result."""
+        return Expression(
+            text, self.is_number, self.shape, self.is_boolean, may_alias, self.row.variable
+        )
+
+
+PRINTERS: dict[str, Callable[[RecordedCall], Expression]] = {}
+"""Functions that print the operations whose rows say REGISTERED, by name."""
+
+
+def prints(*names: str) -> Callable[[Printer], Printer]:
+    """Register the function that prints some operations."""
+
+    def add_printer(printer: Printer) -> Printer:
+        PRINTERS.update(dict.fromkeys(names, printer))
+        return printer
+
+    return add_printer
+
+
+def expression(call: Call, arguments: Sequence[Any], options: Options) -> Expression:
     """Return the expression of an operation.
 
     Args:
-        op: the name of the operation in aten, such as "add".
-        result: the recorded value, or several.
-        args: the positional arguments, with an `Expression` for each value and each number.
+        call: as recorded.
+        arguments: the positional arguments, with an `Expression` for each value and each number.
         options: the keyword arguments, likewise.
 
     Raises:
         UnsupportedOpError: there is no expression.
     """
+    row, result = of_overload(call.name), call.result
     if not hasattr(result, "shape"):
-        raise UnsupportedOpError(f"{op}, which returns several tensors,")
-    operands = [arg for arg in args if isinstance(arg, Expression)]
+        raise UnsupportedOpError(f"{call.packet}, which returns several tensors,")
+    if row is None:
+        raise UnsupportedOpError(call.name.removeprefix("aten.").removesuffix(".default"))
+    if isinstance(row.export, NotHere):
+        raise UnsupportedOpError(f"{call.packet} ({row.export.reason})")
+    operands = [x for x in arguments if isinstance(x, Expression)]
     is_number = all(operand.is_number for operand in operands) and not result.shape
-    is_boolean, shape = result.dtype is torch.bool, result.shape
-
-    def value(text: str, may_alias: bool = False) -> Expression:
-        return Expression(text, is_number, shape, is_boolean, may_alias, op)
-
-    if _returns_first_operand(op, operands, shape, is_boolean):
-        return operands[0]
-    if op in _VIEWS:
-        return value(_VIEWS[op](args, options, shape), may_alias=operands[0].may_alias)
-    if op in LOGIC:
-        tensor_form, number_form = LOGIC[op]
-        return value((number_form if is_number else tensor_form).format(*operands))
-    if op in ("add", "sub", "rsub", "addcmul", "addcdiv"):
-        return _sum(op, args, options, value)
-    if op in INFIX:
-        return value(INFIX[op].format(*operands))
-    if op == "lerp" and (operands[0].is_number or operands[1].is_number):
-        return value("{0} + {2} * ({1} - {0})".format(*operands))
-    if op == "where":
-        return _where(operands, is_number, value)
-    if op in ("clamp", "clamp_min", "clamp_max"):
-        return value(_clamp(op, operands[0], args[1:], options, is_number))
-    if op in ("maximum", "minimum") and not is_number and any(x.is_number for x in operands):
-        tensor, bound = sorted(operands, key=lambda operand: operand.is_number)
-        side = "min" if op == "maximum" else "max"
-        return value(f"{tensor}.clamp({side}={bound.text})")
-    if is_number and (op in NUMBER_FORMS or op in TENSOR_METHODS):
-        n_operands = 2 if op in ("maximum", "minimum", "amax", "amin") else 1
-        form = NUMBER_FORMS.get(op, f"math.{op}({{}})")
-        return value(form.format(*operands[:n_operands]))
-    if is_number and op in ("zeros", "ones", "scalar_tensor", "full"):
-        text = NUMBER_CONSTANTS.get(op) or args[-1].text
-        return Expression(text, True, shape, is_boolean)
-    return value(_tensor_call(op, args, operands, options, is_boolean))
+    is_boolean = result.dtype is torch.bool
+    recorded = RecordedCall(row, arguments, options, result.shape, is_number, is_boolean)
+    if not isinstance(row.export, Python):
+        return PRINTERS[row.name](recorded)
+    template = row.export.numbers if is_number else row.export.tensors
+    if template is None:
+        raise UnsupportedOpError(f"{call.packet} of a number")
+    text = template.format(
+        *operands,
+        arguments=_print_arguments(arguments, options),
+        others=_print_arguments(arguments[1:], options),
+    )
+    return recorded.value(text)
 
 
-def _returns_first_operand(
-    op: str, operands: Sequence[Expression], shape: torch.Size, is_boolean: bool
-) -> bool:
-    """Return True if the operation copies, reshapes to the same shape, or multiplies by 1."""
-    if op in IDENTITIES:
-        return True
-    if op == "_to_copy":
-        return operands[0].is_number
-    if op in RESHAPES:
-        return operands[0].shape == shape
-    if op == "mul":
-        return operands[1].text == "1" and operands[0].shape == shape and not is_boolean
-    return False
+# Sums and products
 
 
-def _sum(
-    op: str, args: Sequence[Any], options: dict[str, Any], value: Callable[..., Expression]
-) -> Expression:
-    """Return x + scale * y; also x - scale * y, and x + scale * (y * z) or (y / z)."""
-    scale = options.get("alpha", options.get("value"))
-    if op == "rsub" and len(args) > 2:
-        scale = args[2]
-    x, y = args[0], args[1]
-    form = INFIX["add"]
-    if op == "addcmul":
-        y = Expression(f"{args[1]} * {args[2]}")
-    elif op == "addcdiv":
-        y = Expression(f"{args[1]} / {args[2]}")
-    else:
-        form = INFIX[op]
+@prints("add", "sub", "rsub", "addcmul", "addcdiv")
+def _print_sum(call: RecordedCall) -> Expression:
+    """Print x + scale * y; also x - scale * y, and x + scale * (y * z) or (y / z)."""
+    name, arguments = call.row.name, call.arguments
+    scale = call.options.get("alpha", call.options.get("value"))
+    if name == "rsub" and len(arguments) > 2:
+        scale = arguments[2]
+    x, y = arguments[0], arguments[1]
+    if name == "addcmul":
+        y = Expression(f"{arguments[1]} * {arguments[2]}")
+    elif name == "addcdiv":
+        y = Expression(f"{arguments[1]} / {arguments[2]}")
     if scale is not None and scale.text != "1":
         y = Expression(f"{scale} * {y}")
-    result = value(form.format(x, y))
-    if form == INFIX["add"] and y.text == "0" and x.shape == result.shape:
+    if name == "sub":
+        return call.value(f"{x} - {y}")
+    if name == "rsub":
+        return call.value(f"{y} - {x}")
+    if y.text == "0" and x.shape == call.shape:
         return x  # type: ignore[no-any-return]
-    return result
+    return call.value(f"{x} + {y}")
 
 
-def _where(
-    operands: Sequence[Expression], is_number: bool, value: Callable[..., Expression]
-) -> Expression:
-    condition, if_true, if_false = operands
+@prints("mul")
+def _print_product(call: RecordedCall) -> Expression:
+    x, y = call.operands
+    if y.text == "1" and x.shape == call.shape and not call.is_boolean:
+        return x
+    return call.value(f"{x} * {y}")
+
+
+@prints("lerp")
+def _print_lerp(call: RecordedCall) -> Expression:
+    x, y, weight = call.operands
+    if x.is_number or y.is_number:
+        return call.value(f"{x} + {weight} * ({y} - {x})")
+    return call.value(f"torch.lerp({_print_arguments(call.operands)})")
+
+
+# Decisions
+
+
+@prints("where")
+def _print_where(call: RecordedCall) -> Expression:
+    condition, if_true, if_false = call.operands
 
     def as_tensor(operand: Expression) -> Expression:
         return Expression(f"weight.new_full((), {operand.text})")
@@ -177,108 +190,140 @@ def _where(
     # torch.where of two numbers returns float32, and one of two branches of Python's `if` must not
     # be a number if the other one is a tensor.
     both_are_numbers = if_true.is_number and if_false.is_number
-    if not is_number:
+    if not call.is_number:
         if if_true.is_number and (condition.is_number or both_are_numbers):
             if_true = as_tensor(if_true)
         if if_false.is_number and condition.is_number:
             if_false = as_tensor(if_false)
     if condition.is_number:
-        return value(f"{if_true} if {condition} else {if_false}", may_alias=may_alias)
-    return value(f"torch.where({condition.text}, {if_true.text}, {if_false.text})")
+        return call.value(f"{if_true} if {condition} else {if_false}", may_alias)
+    return call.value(f"torch.where({condition.text}, {if_true.text}, {if_false.text})")
 
 
-def _clamp(
-    op: str, x: Expression, bounds: Sequence[Any], options: dict[str, Any], is_number: bool
-) -> str:
-    sides = ("max",) if op == "clamp_max" else ("min", "max")
-    limits = {**dict(zip(sides, bounds, strict=False)), **options}
-    limits = {side: bound for side, bound in limits.items() if _argument(bound) != "None"}
-    if not is_number:
-        return f"{x}.clamp({_arguments((), limits)})"
+@prints("maximum", "minimum")
+def _print_extreme(call: RecordedCall) -> Expression:
+    name, operands = call.row.name, call.operands
+    if call.is_number:
+        function = "max" if name == "maximum" else "min"
+        return call.value(f"{function}({operands[0].text}, {operands[1].text})")
+    tensor, bound = sorted(operands, key=lambda operand: operand.is_number)
+    if bound.is_number:
+        side = "min" if name == "maximum" else "max"
+        return call.value(f"{tensor}.clamp({side}={bound.text})")
+    return call.value(f"torch.{name}({_print_arguments(operands)})")
+
+
+@prints("clamp")
+def _print_clamp(call: RecordedCall) -> Expression:
+    x, *bounds = call.arguments
+    limits = {**dict(zip(("min", "max"), bounds, strict=False)), **call.options}
+    limits = {side: bound for side, bound in limits.items() if _print_argument(bound) != "None"}
+    if not call.is_number:
+        return call.value(f"{x}.clamp({_print_arguments((), limits)})")
     text = x.text
     for side, bound in limits.items():
         function = "max" if side == "min" else "min"
-        text = f"{function}({text}, {_argument(bound)})"
-    return text
+        text = f"{function}({text}, {_print_argument(bound)})"
+    return call.value(text)
 
 
-def _tensor_call(
-    op: str,
-    args: Sequence[Any],
-    operands: Sequence[Expression],
-    options: dict[str, Any],
-    is_boolean: bool,
-) -> str:
-    """Return the call of a function of torch, or of a method of a tensor.
-
-    Raises:
-        UnsupportedOpError: there is none.
-    """
-    if op == "softplus":
-        return f"torch.nn.functional.softplus({_arguments(args, options)})"
-    if op == "new_full":
-        return f"{args[0]}.new_full({_arguments(args[1:3])})"
-    if op == "full_like":
-        return f"torch.full_like({_arguments(args)})"
-    if op.endswith("_like") and operands[0].is_boolean and not is_boolean:
-        return f"torch.{op}({operands[0].text}, dtype=weight.dtype)"
-    if op in TORCH_FUNCTIONS:
-        return f"torch.{op}({_arguments(operands)})"
-    if op in TENSOR_METHODS:
-        return f"{operands[0]}.{op}({_arguments(args[1:], options)})"
-    if op == "_to_copy":
-        dtype = options["dtype"].text if is_boolean == operands[0].is_boolean else "weight.dtype"
-        return f"{operands[0]}.to({dtype})"
-    raise UnsupportedOpError(op)
+# Constants
 
 
-def _arguments(args: Sequence[Any], options: Mapping[str, Any] | None = None) -> str:
-    keywords = [f"{key}={_argument(value)}" for key, value in (options or {}).items()]
-    return ", ".join([*map(_argument, args), *keywords])
+@prints("zeros", "ones", "full", "scalar_tensor")
+def _print_number(call: RecordedCall) -> Expression:
+    if not call.is_number:
+        raise UnsupportedOpError(call.row.name)
+    text = {"zeros": "0.0", "ones": "1.0"}.get(call.row.name) or call.arguments[-1].text
+    return Expression(text, True, call.shape, call.is_boolean)
 
 
-def _argument(value: Any) -> str:
+@prints("new_full")
+def _print_new_full(call: RecordedCall) -> Expression:
+    return call.value(f"{call.arguments[0]}.new_full({_print_arguments(call.arguments[1:3])})")
+
+
+@prints("zeros_like", "ones_like")
+def _print_constant_like(call: RecordedCall) -> Expression:
+    operands = call.operands
+    if operands[0].is_boolean and not call.is_boolean:
+        return call.value(f"torch.{call.row.name}({operands[0].text}, dtype=weight.dtype)")
+    return call.value(f"torch.{call.row.name}({_print_arguments(operands)})")
+
+
+# Copies
+
+
+@prints("copy")
+def _print_copy(call: RecordedCall) -> Expression:
+    return call.operands[0]
+
+
+@prints("convert")
+def _print_conversion(call: RecordedCall) -> Expression:
+    x = call.operands[0]
+    if x.is_number:
+        return x
+    dtype = call.options["dtype"].text if call.is_boolean == x.is_boolean else "weight.dtype"
+    return call.value(f"{x}.to({dtype})")
+
+
+def _print_arguments(arguments: Sequence[Any], options: Options | None = None) -> str:
+    keywords = [f"{key}={_print_argument(value)}" for key, value in (options or {}).items()]
+    return ", ".join([*map(_print_argument, arguments), *keywords])
+
+
+def _print_argument(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_argument, value))}]"
+        return f"[{', '.join(map(_print_argument, value))}]"
     return value.text if isinstance(value, Expression) else repr(value)
 
 
 # Views
 
 
-def _permute(args: Sequence[Any], options: dict[str, Any], shape: Any) -> str:
-    dims = [int(dim.text) for dim in args[1]]
-    matrix_transpose = [*range(len(dims) - 2), len(dims) - 1, len(dims) - 2]
-    if dims == matrix_transpose:
-        return f"{args[0]}.mT"
-    return f"{args[0]}.permute({_argument(args[1])})"
+def _print_view(call: RecordedCall, method: str, *arguments: Any) -> Expression:
+    x = call.operands[0]
+    return call.value(f"{x}.{method}({_print_arguments(arguments)})", x.may_alias)
 
 
-def _transpose(args: Sequence[Any], options: dict[str, Any], shape: Any) -> str:
-    dims = sorted(int(dim.text) % len(shape) for dim in args[1:])
-    if dims == [len(shape) - 2, len(shape) - 1]:
-        return f"{args[0]}.mT"
-    return f"{args[0]}.transpose({_arguments(args[1:])})"
+@prints("reshape", "expand")
+def _print_reshape(call: RecordedCall) -> Expression:
+    x = call.operands[0]
+    return x if x.shape == call.shape else _print_view(call, call.row.name, *call.arguments[1:])
 
 
-def _slice(args: Sequence[Any], options: dict[str, Any], shape: Any) -> str:
-    end_of_dim = str(sys.maxsize)
-    dim, *bounds = [arg.text for arg in args[1:]]
+@prints("unsqueeze", "squeeze", "select")
+def _print_method(call: RecordedCall) -> Expression:
+    return _print_view(call, call.row.name, *call.arguments[1:])
+
+
+@prints("t", "permute", "transpose")
+def _print_transpose(call: RecordedCall) -> Expression:
+    x, n_dims = call.operands[0], len(call.shape)
+    last_two = [n_dims - 2, n_dims - 1]
+    if call.row.name == "permute":
+        dims = [int(dim.text) for dim in call.arguments[1]]
+        is_matrix_transpose = dims == [*range(n_dims - 2), *reversed(last_two)]
+    else:
+        dims = sorted(int(dim.text) % n_dims for dim in call.arguments[1:])
+        is_matrix_transpose = call.row.name == "t" or dims == last_two
+    if is_matrix_transpose:
+        return call.value(f"{x}.mT", x.may_alias)
+    return _print_view(call, call.row.name, *call.arguments[1:])
+
+
+@prints("slice")
+def _print_slice(call: RecordedCall) -> Expression:
+    x, end_of_dim = call.operands[0], str(sys.maxsize)
+    dim, *bounds = [argument.text for argument in call.arguments[1:]]
     start, end, *step = [*bounds, "0", end_of_dim][: max(len(bounds), 2)]
     parts = ["" if start == "0" else start, "" if end == end_of_dim else end, *step]
-    return f"{args[0]}[{':, ' * (int(dim) % len(shape))}{':'.join(parts)}]"
+    whole_dims = ":, " * (int(dim) % len(call.shape))
+    return call.value(f"{x}[{whole_dims}{':'.join(parts)}]", x.may_alias)
 
 
-def _method(name: str) -> Callable[..., str]:
-    return lambda args, options, shape: f"{args[0]}.{name}({_arguments(args[1:], options)})"
-
-
-_VIEWS: dict[str, Callable[..., str]] = {
-    "view": _method("reshape"), "_unsafe_view": _method("reshape"), "reshape": _method("reshape"),
-    "expand": _method("expand"), "unsqueeze": _method("unsqueeze"), "squeeze": _method("squeeze"),
-    "t": lambda args, options, shape: f"{args[0]}.mT", "permute": _permute,
-    "transpose": _transpose, "select": _method("select"), "slice": _slice,
-}  # fmt: skip
+check_registered("export", PRINTERS)
 
 
 # Numbers that differ between shapes

@@ -227,7 +227,7 @@ class FunctionWriter:
         resolved = [self._resolve(leaf) for leaf in zip(*leaves_at_shapes, strict=True)]
         args, options = pytree.tree_unflatten(resolved, specs[0])
         options = {key: value for key, value in options.items() if key not in IMPLIED_OPTIONS}
-        self._assign_or_inline(call, expression(call.packet, call.result, args, options))
+        self._assign_or_inline(call, expression(call, args, options))
 
     def _resolve(self, leaf: Sequence[Any]) -> Expression:
         """Return the expression of an argument, of which `leaf` has the record at each shape."""
@@ -272,10 +272,11 @@ class FunctionWriter:
             self.expressions[value] = result
             return
         self._write_comment(self.traces[0].owners[id(call)])
-        op = result.op or call.packet
-        name = self._unused_name(output_name or VARIABLES.get(op, op.strip("_")))
+        name = self._unused_name(
+            output_name or call.source.variable or result.variable or call.packet
+        )
         self.lines.append(format_assignment(name, result.text))
-        variable = replace(result, text=name, op="")
+        variable = replace(result, text=name, variable="")
         self.expressions[value] = self.assigned[result.text] = variable
 
     def _write_comment(self, owner: Rule | Manifold | None) -> None:
@@ -300,18 +301,6 @@ class FunctionWriter:
 
 _ATOM = re.compile(r'\w+|state\["\w+"\]|-?[\d.]+')
 """A name, a state or a number, which is never assigned to another variable."""
-
-VARIABLES = {
-    "view": "matrix", "_unsafe_view": "product", "unsqueeze": "matrix", "transpose": "transposed",
-    "permute": "transposed", "ones_like": "ones", "sum": "total", "sqrt": "root",
-    "where": "selected", "clamp": "clamped", "abs": "magnitude", "neg": "negated", "div": "ratio",
-    "pow": "power", "lerp": "average", "mul": "product", "mm": "product", "bmm": "product",
-    "add": "combined", "addcmul": "combined", "sub": "difference", "rsub": "difference",
-    "bitwise_and": "mask", "logical_and": "mask", "bitwise_or": "mask", "logical_or": "mask",
-    "bitwise_not": "mask", "lt": "mask", "gt": "mask", "eq": "is_zero", "any": "any_true",
-    "all": "all_true",
-}  # fmt: skip
-"""The name of the variable to which the result of an operation is assigned."""
 
 IMPLIED_OPTIONS = {
     "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import spherenorm as sn
-from spherenorm.compile import batched
+from tests.compile.faults import plant_fault
 from tests.compile.twins import drawn
 from tests.compile.written import optimizer_of, rule
 from tests.harness import refuses
@@ -52,8 +52,7 @@ def test_a_fault_that_came_after_the_verification_shows(dtype, choose, monkeypat
     choose("batched")
     optimizer = trained(dtype)
     assert {row.path for row in sn.compare_paths(optimizer)} == {"batched"}
-    off = {**batched._TORCH_FUNCTIONS, "lerp": lambda x, y, w: 1.02 * torch.lerp(x, y, w)}
-    monkeypatch.setattr(batched, "_TORCH_FUNCTIONS", off)
+    plant_fault(monkeypatch, "lerp", "batched")
     for row in sn.compare_paths(optimizer):
         assert row.float64_differences["weight"] > 0.005 * row.step
         assert row.float64_differences["exp_avg"] > 1e-3

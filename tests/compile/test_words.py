@@ -13,7 +13,7 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.operations import OPERATIONS
+from spherenorm.operations import DERIVED, OPERATIONS
 from spherenorm.record import record
 from tests.compile.conftest import EXECUTORS
 from tests.compile.twins import Twins, drawn
@@ -61,7 +61,13 @@ def called(overload: str) -> str:
     return f"torch.ops.aten.{overload}({ASKED.get(overload, given)})"
 
 
-OVERLOADS = [name for row in OPERATIONS.values() for name in row.overloads]
+OVERLOADS = [
+    name
+    for row in OPERATIONS.values()
+    if isinstance(row.cpp, str) or row.cpp is DERIVED
+    for name in row.overloads
+]
+"""Those of the operations on entries that graphs have."""
 ENTRYWISE = {
     **{name.replace(".", "_"): called(name) for name in OVERLOADS if name not in NOT_ENTRYWISE},
     "add_alpha": "torch.add(x, y, alpha=2)",

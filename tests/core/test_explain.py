@@ -9,7 +9,9 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
+from spherenorm.compile import BATCHED_DEVICES
 from tests.harness import refuses
+from tests.harness.recipes import EVERY_RECIPE, make_optimizer
 
 
 class KeepsDirection(sn.Rule):
@@ -49,13 +51,74 @@ def test_there_is_a_row_for_each_group_and_shape():
     assert {(row.dtype, row.device) for row in table} == {("float32", "cpu")}
     assert [row.backend for row in table] == ["auto"] * 4 + ["rule"]
     assert [table.counts[row] for row in table] == [2, 1, 1, 1, 1]
-    head, *printed_rows = str(table).splitlines()
-    columns = ["group", "recipe", "backend", "weights", "dtype", "device", "bytes/entry"]
+    head, *printed_rows, records = str(table).splitlines()
+    columns = ["group", "recipe", "backend", "weights", "names", "dtype", "device", "bytes/entry"]
     assert head.split() == [*columns, "path", "why"]
     for printed, row in zip(printed_rows, table, strict=True):
         cells = str(row.group), row.recipe, row.backend, row.dtype, row.path, row.reason
         assert all(cell in printed for cell in cells)
         assert f"{table.counts[row]} x {row.shape}" in printed
+        assert ", ".join(table.names[row]) in printed
+    assert records == "recorded steps: 4"
+
+
+def test_weights_have_the_names_that_the_optimizer_was_given():
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(5)))
+    named = sn.explain(optim.AdamP(model.named_parameters()))
+    assert [*named.names.values()] == [
+        tuple(f"{i}.weight" for i in range(5)),
+        tuple(f"{i}.bias" for i in range(5)),
+    ]
+    assert "0.weight, 1.weight + 3 " in str(named)
+    unnamed = sn.explain(optim.AdamP([{"params": [w]} for w in model.parameters()]))
+    assert [*unnamed.names.values()] == [(str(i),) for i in range(10)]
+
+
+@pytest.mark.parametrize("recipe", EVERY_RECIPE)
+def test_a_rule_of_the_library_is_the_librarys_own(recipe):
+    _, optimizer = make_optimizer(recipe)
+    assert not any("not the library's own" in row.reason for row in sn.explain(optimizer))
+
+
+def test_records_are_counted_and_a_schedule_makes_none():
+    weight = torch.nn.Parameter(torch.ones(6, 5))
+    optimizer = optim.AdamP([weight], lr=0.1, weight_decay=0.1)
+    for step in range(4):
+        weight.grad = torch.ones(6, 5)
+        optimizer.param_groups[0].update(lr=0.1 * step, betas=(0.1 * step + 0.5, 0.9))
+        optimizer.step()
+        assert sn.explain(optimizer).n_records == 1
+    optimizer.param_groups[0]["nesterov"] = True
+    optimizer.step()
+    assert sn.explain(optimizer).n_records == 2
+    assert sn.explain(optim.AdamP([weight], backend="rule")).n_records == 0
+
+
+@pytest.mark.parametrize("executor", ["kernel", "batched"])
+def test_the_code_has_the_source_and_the_variables_of_the_rule(executor):
+    weight = torch.nn.Parameter(torch.ones(6, 5))
+    if executor == "batched":
+        BATCHED_DEVICES.add("cpu")
+    try:
+        explanation = sn.explain(optim.AdamP([("conv", weight)]), code=True)
+        (code,) = explanation.code
+    finally:
+        BATCHED_DEVICES.discard("cpu")
+    assert code in str(explanation)
+    assert "of conv" in code.splitlines()[0]
+    (line,) = [line for line in code.splitlines() if "_squared_grad = " in line]
+    assert line.endswith("invariance.py:198: squared_grad = grad * grad")
+    assert sn.explain(optim.AdamP([weight])).code == ()
+
+
+def test_code_is_printed_when_an_executor_is_made(capfd, monkeypatch):
+    monkeypatch.setenv("SPHERENORM_PRINT_CODE", "1")
+    weight = torch.nn.Parameter(torch.ones(6, 5))
+    for _ in range(2):
+        sn.explain(optimizer_of(r.HeavyBall(0.9, buffer="of_this_test"), [weight]))
+    printed = capfd.readouterr().err
+    assert printed.count("C++ kernel of Chain") == 1
+    assert "_of_this_test = load(" in printed
 
 
 @pytest.mark.parametrize(

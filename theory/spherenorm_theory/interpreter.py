@@ -8,7 +8,8 @@ A rule is a function of the `Interpreter` and of the arguments of the operation:
 
 Its arguments are vectors, entrywise products, conditions or sympy scalars, and so is its result.
 What `spherenorm.operations` derives from other operations, such as `lerp` or `rsqrt`, needs no
-rule: the interpreter runs the same derivation that the kernels use.
+rule: the interpreter runs the same derivation that the kernels use. Each other row of that table
+says that it has a rule here, or why it has none; the end of this file checks it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import sympy as sp
 import torch
 
 from spherenorm import rules as r
-from spherenorm.operations import OPERATIONS, of_overload
+from spherenorm.operations import OPERATIONS, NotHere, check_registered, of_overload
 from spherenorm.record import Call, Record, Value
 from spherenorm_theory.opaque_rules import MARKERS, RANK, SCALE, SHARE
 from spherenorm_theory.printing import show
@@ -159,7 +160,11 @@ def _apply_call(call: Call, algebra: VectorAlgebra, values: Mapping[Value, Any])
             "rule returns new tensors; read `x.mul(a)` for `x.mul_(a)`"
         )
     if rule is None:
-        raise TraceError(f"{name} has no meaning on formal vectors yet; it came from {call.line}")
+        row = of_overload(call.name)
+        reason = f" ({row.law.reason})" if row is not None and isinstance(row.law, NotHere) else ""
+        raise TraceError(
+            f"{name} has no meaning on formal vectors yet{reason}; it came from {call.line}"
+        )
     _refuse_rounding(call)
     _refuse_outer_products(call)
 
@@ -560,3 +565,20 @@ def where(ops: Interpreter, condition: Any, a: Any, b: Any) -> Any:
         return to_vector(a if condition == sp.true else b)
     indicator = facts.where(condition, sp.S.One, sp.S.Zero)
     return ops.add(ops.mul(a, indicator), ops.mul(b, 1 - indicator))
+
+
+HELPERS = {"mark", "count"}
+"""Rules that are no operations of torch."""
+
+
+def _rows_with_rules() -> set[str]:
+    """Return the names of the rows of `RULES`, whose keys are packets of aten."""
+    row_of_packet = {
+        overload.partition(".")[0]: row.name
+        for row in OPERATIONS.values()
+        for overload in row.overloads
+    }
+    return {row_of_packet.get(packet, packet) for packet in RULES.keys() - HELPERS}
+
+
+check_registered("law", _rows_with_rules())
