@@ -1,8 +1,8 @@
-"""Pure functions: steps of a dict of parameters, and whole sweeps as one batched computation."""
+"""Pure functions of a dict of parameters: steps, training runs, and sweeps as one computation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 from spherenorm.compile import RuleKey
 from spherenorm.global_sums import sum_over_weights, with_shared_states
@@ -24,7 +25,7 @@ from spherenorm.registry import Bound, Recipe, bind, is_builtin
 from spherenorm.rule import Rule, State, first_update, initial_state
 from spherenorm.torch_internals import pytree
 
-__all__ = ["Params", "Sweep", "eval_weight", "init", "step", "sweep"]
+__all__ = ["Params", "Run", "Sweep", "eval_weight", "init", "step", "sweep", "unroll"]
 
 Params = dict[str, Tensor]
 """The parameters of a model, by name.
@@ -139,6 +140,146 @@ def eval_weight(rule: Rule, params: Mapping[str, Tensor], state: Mapping[str, St
         value = rule_of_weight.eval_weight(to_compute_dtype(weight), state[name])
         result[name] = value.to(weight.dtype)
     return result
+
+
+@dataclass(frozen=True)
+class Run:
+    """Parameters, states and losses of a training run, as functions of where it began.
+
+    Attributes:
+        params: the parameters after the last step.
+        state: the states after the last step, as `init` returns them.
+        loss: the loss before each step, shape (T,).
+
+    Example:
+        >>> start = {"w": torch.tensor(1.0)}
+        >>> run = unroll("sgd", lambda p, _: p["w"] ** 2, start, range(2), lr=0.25)
+        >>> run.loss, run.params["w"]
+        (tensor([1.0000, 0.2500]), tensor(0.2500))
+    """
+
+    params: Params
+    state: dict[str, State]
+    loss: Tensor
+
+
+def unroll(
+    recipe: str | Recipe | Rule,
+    loss: Callable[[Params, Any], Tensor],
+    params: Mapping[str, Tensor],
+    batches: Iterable[Any],
+    *,
+    checkpoint_every: int | None = None,
+    **hyper_parameters: Any,
+) -> Run:
+    """Train for one step per batch, as a differentiable function of all of its arguments.
+
+    w_{t+1} = step(w_t, grad loss(w_t, batch_t)), so that derivatives of `Run.loss`, or of a loss
+    at `Run.params`, in hyper-parameters, initial parameters and batches pass through all steps.
+
+    By default the run composes with `torch.func.grad`, `jacfwd`, `vmap` and autograd, and keeps
+    what the derivative needs of every step. With `checkpoint_every=k` autograd keeps k steps at
+    once, and recomputes each stretch of k steps once; `torch.func` transforms do not pass through
+    checkpoints, so let the tensors require a gradient and call `backward`.
+
+    Args:
+        recipe: a recipe, its registered name, or a rule, which may be a `partition`.
+        loss: `loss(params, batch)`: a scalar, computed without side effects.
+        params: the initial parameters by name.
+        batches: a batch for each of the T steps; `range(T)` if the loss needs none.
+        checkpoint_every: k, at least 1; about sqrt(T) needs the least memory. None: no checkpoints.
+        **hyper_parameters: hyper-parameters of the recipe, numbers or 0-dim tensors.
+
+    Raises:
+        ValueError: no batches; `checkpoint_every` is below 1; hyper-parameters beside a rule, which
+            has its own; or one outside its interval.
+
+    Example:
+        >>> start = {"w": torch.tensor(1.0)}
+        >>> def final_loss(lr):
+        ...     run = unroll("sgd", lambda p, _: p["w"] ** 2, start, range(3), lr=lr)
+        ...     return run.params["w"] ** 2  # (1 - 2 lr)^6
+        >>> torch.func.grad(final_loss)(torch.tensor(0.25))  # -12 (1 - 2 lr)^5
+        tensor(-0.3750)
+
+    Source: Maclaurin et al. 2015 (gradients of hyper-parameters through a training run); Chen et
+    al. 2016 (checkpoints).
+    """
+    all_batches = list(batches)
+    if not all_batches:
+        raise ValueError("unroll needs at least one batch, which is a step")
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every!r}")
+    if isinstance(recipe, Rule):
+        if hyper_parameters:
+            raise ValueError(
+                f"unroll takes hyper-parameters with a recipe; the rule {type(recipe).__name__} "
+                f"has its own, so leave out {', '.join(sorted(hyper_parameters))}"
+            )
+        rule = recipe
+    else:
+        rule = bind(recipe, **hyper_parameters).rule
+    weights, state = dict(params), init(rule, params)
+    losses = []
+    stretch = checkpoint_every or len(all_batches)
+    for start in range(0, len(all_batches), stretch):
+        arguments = rule, loss, weights, state, all_batches[start : start + stretch]
+        if checkpoint_every is None:
+            weights, state, values = _train(*arguments)
+        else:
+            weights, state, values = checkpoint(_train_by_autograd, *arguments, use_reentrant=False)
+        losses.append(values)
+    return Run(weights, state, torch.cat(losses))
+
+
+_Stretch = tuple[Params, dict[str, State], Tensor]
+"""The parameters and states after some steps, and the loss before each of them."""
+
+
+def _train(
+    rule: Rule,
+    loss: Callable[[Params, Any], Tensor],
+    weights: Params,
+    state: dict[str, State],
+    batches: Sequence[Any],
+) -> _Stretch:
+    """Take one step per batch, with gradients that every transform of `torch.func` passes through.
+
+    Returns:
+        The parameters and states after the last step, and the loss before each.
+    """
+    losses = []
+    for batch in batches:
+        grads, value = grad_and_value(loss)(weights, batch)
+        weights, state = step(rule, weights, grads, state)
+        losses.append(value)
+    return weights, state, torch.stack(losses)
+
+
+def _train_by_autograd(
+    rule: Rule,
+    loss: Callable[[Params, Any], Tensor],
+    weights: Params,
+    state: dict[str, State],
+    batches: Sequence[Any],
+) -> _Stretch:
+    """Take one step per batch as `_train` does, with gradients that checkpoints pass through.
+
+    A checkpoint hooks into saved tensors, which `torch.func.grad` does not allow.
+    """
+    losses = []
+    for batch in batches:
+        with torch.enable_grad():
+            leaves = {
+                name: weight if weight.requires_grad else weight.detach().requires_grad_()
+                for name, weight in weights.items()
+            }
+            value = loss(leaves, batch)
+            derivatives = torch.autograd.grad(value, list(leaves.values()), create_graph=True)
+        grads = dict(zip(leaves, derivatives, strict=True))
+        weights, state = step(rule, leaves, grads, state)
+        losses.append(value)
+    return weights, state, torch.stack(losses)
 
 
 MIN_TRACED_STEPS = 8

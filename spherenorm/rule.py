@@ -33,7 +33,7 @@ from spherenorm.numerics import (
     to_compute_dtype,
     without_autocast,
 )
-from spherenorm.schedule import Schedule, has_known_range, is_scheduled
+from spherenorm.schedule import Schedule, is_checked_at_once, is_scheduled
 from spherenorm.support import annotated_names, did_you_mean
 
 if TYPE_CHECKING:
@@ -437,7 +437,9 @@ class Rule(FrozenDataclass):
     @cached_property
     def _unchecked_fields(self) -> list[str]:
         """The fields whose schedules can be checked at a step alone."""
-        return [name for name in self._scheduled_fields if not has_known_range(getattr(self, name))]
+        return [
+            name for name in self._scheduled_fields if not is_checked_at_once(getattr(self, name))
+        ]
 
     @cached_property
     def _unscheduled_attributes(self) -> dict[str, Any]:
@@ -772,7 +774,7 @@ def initial_state(rule: Rule, weight: Tensor) -> State:
     """
     weight = to_compute_dtype(weight)
     with without_autocast(weight.device):
-        state = rule.init(weight)
+        state = rule.at(1).init(weight)
     if rule.is_scheduled and STEP_KEY not in state:
         state = {STEP_KEY: _zero_count(weight), **state}  # an `init` of a user knows of no schedule
     if state.keys() != set(rule.state_keys):

@@ -24,7 +24,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -125,7 +125,8 @@ class Schedule(_Number):
     """A hyper-parameter that is a function of the step count t = 1, 2, ...
 
     It adds, subtracts, multiplies, divides and takes powers like a number, and the result is a
-    schedule. It has no value before a step, so a recipe cannot compare it or branch on it.
+    schedule. It has no value before a step, so a recipe cannot branch on it; it compares with a
+    number where the answer is the same at all steps.
 
     Example:
         >>> rate = sn.schedule.warmup_cosine(0.4, warmup=2, steps=3)
@@ -155,6 +156,11 @@ class Schedule(_Number):
     def extreme_times(self) -> Times:
         """Return steps from 1 on that have the extreme values; None if nobody knows them."""
         raise NotImplementedError
+
+    @property
+    def has_known_range(self) -> bool:
+        """True if all values are between those at `extreme_times`."""
+        return False
 
     def __add__(self, other: Any) -> Schedule:
         return Combination("add", self, other)
@@ -189,14 +195,38 @@ class Schedule(_Number):
     def __neg__(self) -> Schedule:
         return Combination("mul", -1.0, self)
 
-    def _refuse_to_be_a_number(self, *_: Any) -> Any:
+    def __lt__(self, other: Any) -> bool:
+        return self._compare(operator.lt, other)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compare(operator.le, other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._compare(operator.gt, other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._compare(operator.ge, other)
+
+    def _compare(self, operation: Callable[[Any, Any], bool], number: Any) -> bool:
+        """Return the answer of a comparison if it is the same at all steps.
+
+        Raises:
+            TypeError: it is not, or nobody knows.
+        """
+        if self.has_known_range and isinstance(number, Real):
+            answers = {operation(self(t), number) for t in self.extreme_times() or ()}
+            if len(answers) == 1:
+                return answers.pop()
+        self._refuse_to_be_a_number()
+
+    def _refuse_to_be_a_number(self, *_: Any) -> NoReturn:
         raise TypeError(
             "a schedule has no value before a step: a recipe may add, subtract, multiply, divide "
-            "and take powers of it, but not compare it, round it or branch on it"
+            "and take powers of it, but not round it, branch on it, or compare it with a number on "
+            f"both sides of which it is, got {self}"
         )
 
     __float__ = __int__ = __bool__ = _refuse_to_be_a_number
-    __lt__ = __le__ = __gt__ = __ge__ = _refuse_to_be_a_number
     __abs__ = __floor__ = __ceil__ = __round__ = _refuse_to_be_a_number
 
 
@@ -266,6 +296,10 @@ class Knots(Schedule):
     def _has_numbers(self) -> bool:
         return all(map(_is_number, (*self.times, *self.values)))
 
+    @property
+    def has_known_range(self) -> bool:
+        return self._has_numbers
+
     @functools.cached_property
     def _starts(self) -> list[Scalar]:
         """The sums of `evaluate` at the start of each segment, which rounding may have changed."""
@@ -312,6 +346,21 @@ class Combination(Schedule):
                 return None
             times.extend(side_times)
         return sorted(set(times))
+
+    @property
+    def has_known_range(self) -> bool:
+        """True if it is monotone in its one schedule.
+
+        A product of two, such as m (1 - m), may be largest between two knots.
+        """
+        sides = [side for side in (self.left, self.right) if isinstance(side, Schedule)]
+        times = sides[0].extreme_times()
+        if len(sides) > 1 or times is None or not sides[0].has_known_range:
+            return False
+        is_linear = self.operation in ("add", "sub", "mul")
+        if is_linear or (self.operation == "div" and sides[0] is self.left):
+            return True
+        return all(sides[0](t) > 0 for t in times)
 
 
 @dataclass(frozen=True)
@@ -533,16 +582,11 @@ def is_scheduled(value: Any) -> bool:
     return isinstance(value, Schedule)
 
 
-def has_known_range(value: Any) -> bool:
-    """Return True if the knots of all schedules in a hyper-parameter bound all their values.
-
-    Those of a sum or product may be larger between two knots.
-    """
+def is_checked_at_once(value: Any) -> bool:
+    """Return True if the values of all schedules in a hyper-parameter are known before a step."""
     if type(value) in (tuple, list):
-        return all(map(has_known_range, value))
-    if isinstance(value, Knots):
-        return value.extreme_times() is not None
-    return not isinstance(value, Schedule)
+        return all(map(is_checked_at_once, value))
+    return not isinstance(value, Schedule) or value.has_known_range
 
 
 def value_at(value: Any, t: Scalar) -> Any:

@@ -134,7 +134,9 @@ BAD = {
     "nothing": (lambda: S.piecewise({}), "a schedule of 0 times"),
     "no function": (lambda: S.of(0.1), "takes a function of the step count, got 0.1"),
     "betas": (lambda: sn.bind("adamw", betas=S.cosine(0.9, 5)).rule, "betas must be 2 numbers"),
-    "branch": (lambda: S.cosine(0.1, 5) < 1, "a schedule has no value before a step"),
+    "comparison": (lambda: S.cosine(0.1, 5) < 0.05, "a schedule has no value before a step"),
+    "product": (lambda: S.cosine(1, 5) * S.cosine(1, 5) < 2, "no value before a step"),
+    "branch": (lambda: bool(S.cosine(0.1, 5)), "a schedule has no value before a step"),
     "float": (lambda: float(S.cosine(0.1, 5)), "a schedule has no value before a step"),
     "view": (lambda: r.UnitClip(1.0, view=S.cosine(0.1, 5)), "view"),
 }
@@ -145,6 +147,15 @@ def test_a_wrong_schedule_is_refused_before_a_step(name):
     make, message = BAD[name]
     with refuses(message, by=(TypeError, ValueError)):
         make()
+
+
+def test_a_comparison_has_the_answer_of_all_steps():
+    rate = 2 * S.cosine(0.1, 10)
+    assert rate <= 0.2 < rate + 0.3
+    assert not rate > 0.2
+    assert (1 / S.cosine(0.1, 10, final=0.01)) <= 101
+    relative = sn.recipes.adamc(lr=rate, max_lr=0.2, weight_decay=0.5).rules[1].weight_decay
+    assert relative(6) == 0.5 * (rate(6) / 0.2)
 
 
 def test_values_before_step_1_and_between_knots_are_not_refused_falsely():

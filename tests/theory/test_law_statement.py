@@ -9,6 +9,7 @@ import pytest
 import sympy as sp
 import torch
 
+import spherenorm as sn
 from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm_theory import Proof, equilibrium, norm_growth
@@ -196,3 +197,19 @@ def test_a_schedule_is_a_function_of_the_step_count():
     generator = torch.Generator().manual_seed(0)
     numbers = {"lr": 0.3, "momentum": 0.6, "weight_decay": 0.2}
     assert assert_is_the_step(law, (3, 4), numbers, generator)
+
+
+@pytest.mark.parametrize(
+    ("name", "scheduled", "why"),
+    [
+        ("sgdw", {"lr": sn.schedule.warmup_cosine(0.1, 10, 100)}, "lr changes"),
+        ("adamw", {"betas": (sn.schedule.cosine(0.9, 50, 0.5), 0.99)}, "beta1_t m_t"),
+    ],
+)
+def test_a_scheduled_hyper_parameter_has_the_letter_of_its_name(name, scheduled, why):
+    law = norm_growth(name, **scheduled)
+    text = " ".join(str(law).split())
+    assert why in text
+    (symbol,) = law.step.facts.scheduled
+    assert f"{symbol}_t, the schedule of {symbol} at the step number t + 1" in text
+    assert [claim for claim in law.claims if not claim.holds] == []

@@ -140,7 +140,9 @@ def resolve_hyper_parameters(recipe: Recipe, hyper_parameters: Mapping[str, Any]
             raise ValueError(
                 f"{bound.name}: hyper-parameter {name!r} has no default, give a value: {name}=..."
             )
-        n_entries = len(value) if isinstance(value, tuple | list) else 0
+        # An entry may be a tensor or a schedule, and no text.
+        entries = value if isinstance(value, tuple | list) else ()
+        n_entries = sum(not isinstance(entry, str) for entry in entries)
         if are_numbers(default) and n_entries != len(default):
             raise ValueError(
                 f"{bound.name}: {name} takes {len(default)} numbers, such as {default}; "

@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -33,8 +33,9 @@ import sympy as sp
 import torch
 from torch import Tensor
 
-from spherenorm import Rule, State, Update
+from spherenorm import Rule, Scalar, State, Update
 from spherenorm import rules as r
+from spherenorm.schedule import Schedule
 
 SCALE, SHARE, RANK = (sp.Symbol(name, positive=True) for name in ("c", "q", "rank"))
 """Numbers of an orthogonal factor: c, the rule's scale; q, the mean square of its singular values
@@ -75,6 +76,29 @@ def mark_schedule(value: Tensor, name: str) -> Tensor:
     """
     marked: Tensor = torch.ops.spherenorm_letter.schedule(value, name)
     return marked
+
+
+@dataclass(frozen=True)
+class MarkedSchedule(Schedule):
+    """A schedule whose value is marked with the name of its hyper-parameter."""
+
+    schedule: Schedule
+    name: str
+
+    def evaluate(self, t: Scalar) -> Scalar:
+        value = self.schedule.evaluate(t)
+        return mark_schedule(value, self.name) if isinstance(value, Tensor) else value
+
+    def extreme_times(self) -> list[float] | None:
+        return self.schedule.extreme_times()
+
+
+def mark_schedules(name: str, value: Any) -> Any:
+    """Return a hyper-parameter with its schedules marked; of betas, as beta1 and beta2."""
+    if isinstance(value, tuple | list):
+        stem = name.removesuffix("s")
+        return type(value)(mark_schedules(f"{stem}{i}", x) for i, x in enumerate(value, 1))
+    return MarkedSchedule(value, name) if isinstance(value, Schedule) else value
 
 
 class OpaqueRule(Rule):
