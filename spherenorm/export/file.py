@@ -68,6 +68,8 @@ OTHER_SHAPES = ((4, 4), (), (4, 3, 2, 2), (3, 5, 1, 1))
 """Shapes, beside those of the kinds, on which the whole file is compared with the rule."""
 N_STEPS = 4
 """Steps of each comparison; `_gradient` has as many kinds of gradients."""
+SHORT_PERIOD = 2
+"""Steps of a period in a comparison."""
 ROUNDING = 1e-12
 """The largest difference in float64 that counts as rounding, relative to the largest entry."""
 STEP_ERRORS = (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError)
@@ -343,11 +345,17 @@ def _numbers_as_tensors(bound: Bound) -> tuple[list[str], dict[str, Any]]:
 
 
 def _with_other_numbers(bound: Bound, names: Sequence[str]) -> list[Bound]:
-    """Return the recipe with other numbers, none of them 0; [] if it accepts no others."""
+    """Return the recipe with other numbers, none of them 0; [] if it accepts no others.
+
+    A whole number may be a period, such as that of a refresh at each tenth step. It becomes 2, so
+    that a few steps take each branch.
+    """
 
     def other_number(value: Any) -> Any:
         if isinstance(value, tuple | list):
             return tuple(map(other_number, value))
+        if isinstance(value, int) and value >= 1:
+            return SHORT_PERIOD
         return 0.9 * _to_python(value) if value else 0.01
 
     result = bound

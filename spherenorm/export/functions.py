@@ -32,6 +32,7 @@ from spherenorm.export.expressions import (
     function_of_shape,
 )
 from spherenorm.manifolds import Manifold
+from spherenorm.operations import of_overload
 from spherenorm.record import Call, Recorder, Value
 from spherenorm.registry import Recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule
@@ -227,7 +228,11 @@ class FunctionWriter:
         resolved = [self._resolve(leaf) for leaf in zip(*leaves_at_shapes, strict=True)]
         args, options = pytree.tree_unflatten(resolved, specs[0])
         options = {key: value for key, value in options.items() if key not in IMPLIED_OPTIONS}
-        self._assign_or_inline(call, expression(call, args, options))
+        result = expression(call, args, options)
+        if isinstance(call.result, Value):
+            self._assign_or_inline(call, result)
+        else:
+            self._assign_several(call, result)
 
     def _resolve(self, leaf: Sequence[Any]) -> Expression:
         """Return the expression of an argument, of which `leaf` has the record at each shape."""
@@ -278,6 +283,19 @@ class FunctionWriter:
         self.lines.append(format_assignment(name, result.text))
         variable = replace(result, text=name, variable="")
         self.expressions[value] = self.assigned[result.text] = variable
+
+    def _assign_several(self, call: Call, result: Expression) -> None:
+        """Assign the results of an operation that returns several tensors."""
+        row = of_overload(call.name)
+        names = []
+        for value, result_name in zip(call.result, row.results if row else (), strict=True):
+            name = "_"
+            if value in self.n_uses:
+                name = self._unused_name(self.output_names.get(value) or result_name)
+                self.expressions[value] = Expression(name, shape=value.shape)
+            names.append(name)
+        self._write_comment(self.traces[0].owners[id(call)])
+        self.lines.append(format_assignment(", ".join(names), unparse(ast.parse(result.text))))
 
     def _write_comment(self, owner: Rule | Manifold | None) -> None:
         """Write the summary of a rule before its first line."""
