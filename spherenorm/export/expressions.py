@@ -37,6 +37,7 @@ class Expression:
         is_boolean: True if the entries are booleans.
         may_alias: True if the tensor may share memory with the weight, the gradient or a state.
         variable: the name of a variable that would hold the value.
+        is_branch: a number chooses one of two tensors.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Expression:
     is_boolean: bool = False
     may_alias: bool = False
     variable: str = ""
+    is_branch: bool = False
 
     def __str__(self) -> str:
         return f"({self.text})"  # `unparse` removes the parentheses that are not needed
@@ -199,7 +201,8 @@ def _print_where(call: RecordedCall) -> Expression:
         if if_false.is_number and condition.is_number:
             if_false = as_tensor(if_false, if_true)
     if condition.is_number:
-        return call.value(f"{if_true} if {condition} else {if_false}", may_alias)
+        value = call.value(f"{if_true} if {condition} else {if_false}", may_alias)
+        return replace(value, is_branch=not call.is_number)
     return call.value(f"torch.where({condition.text}, {if_true.text}, {if_false.text})")
 
 
@@ -320,6 +323,8 @@ def _print_transpose(call: RecordedCall) -> Expression:
     last_two = [n_dims - 2, n_dims - 1]
     if call.row.name == "permute":
         dims = [int(dim.text) for dim in call.arguments[1]]
+        if dims == sorted(dims):
+            return x
         is_matrix_transpose = dims == [*range(n_dims - 2), *reversed(last_two)]
     else:
         dims = sorted(int(dim.text) % n_dims for dim in call.arguments[1:])

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from spherenorm.export.expressions import UnsupportedOpError
-from spherenorm.export.functions import FunctionWriter, Trace, join_items, random_tensor
+from spherenorm.export.functions import FunctionWriter, Trace, random_tensor
+from spherenorm.export.text import join_items
 from spherenorm.record import Unsupported
 from spherenorm.registry import Bound
 

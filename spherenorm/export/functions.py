@@ -25,12 +25,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from spherenorm.export.branches import sink_into_branches
 from spherenorm.export.expressions import (
     Expression,
     UnsupportedOpError,
     expression,
     function_of_shape,
 )
+from spherenorm.export.text import MAX_LINE_LENGTH, format_assignment, join_items, unparse
 from spherenorm.manifolds import Manifold
 from spherenorm.operations import of_overload
 from spherenorm.record import Call, Recorder, Value
@@ -38,8 +40,6 @@ from spherenorm.registry import Recipe
 from spherenorm.rule import STEP_KEY, Chain, Rule
 from spherenorm.torch_internals import pytree
 
-MAX_LINE_LENGTH = 96
-"""Columns of a line of a function's body, which is then indented by 4."""
 MAX_INLINE_LENGTH = 44
 """Columns of an expression that is written where it is used, if it is used once."""
 MAX_COMMENT_LENGTH = 92
@@ -130,6 +130,19 @@ def _calls_needed_for(outputs: Sequence[Value], calls: Sequence[Call]) -> list[C
     return needed_calls[::-1]
 
 
+def _models_of_constants(call: Call) -> list[Value]:
+    """Return the tensor branch of a decision whose other branch is one number for all entries.
+
+    The number becomes a tensor like the other branch, which then needs a name.
+    """
+    if call.packet != "where" or call.arguments[0].shape or not call.result.shape:
+        return []
+    branches = call.arguments[1:]
+    if all(branch.shape for branch in branches):
+        return []
+    return [branch for branch in branches if branch.shape]
+
+
 def _running_rule() -> Rule | Manifold | None:
     """Return the innermost rule or manifold on the stack that is not a chain."""
     frame = sys._getframe(1)
@@ -161,6 +174,7 @@ class FunctionWriter:
         self.n_uses: dict[Value, int] = {}
         for value in [*self.outputs.values(), *(v for call in self.calls for v in call.values())]:
             self.n_uses[value] = self.n_uses.get(value, 0) + 1
+        self.models_of_constants = {x for call in self.calls for x in _models_of_constants(call)}
         self.output_names: dict[Value, str] = {}
         for key, value in self.outputs.items():
             self.output_names.setdefault(value, f"new_{key}" if function == "step" else key)
@@ -184,6 +198,7 @@ class FunctionWriter:
             values = [trace.outputs[self.function][key] for trace in self.traces]
             returned[key] = self._output_text(key, self._resolve(values))
         new_weight = returned.pop("weight", None) if self.function == "step" else None
+        self.lines = sink_into_branches(self.lines, [new_weight or "", *returned.values()])
         state = [f'"{key}": {text}' for key, text in returned.items() if text]
         head = f"return {new_weight}, {{" if new_weight else "return {"
         self.lines.append(join_items(head, state, "}", MAX_LINE_LENGTH))
@@ -271,7 +286,8 @@ class FunctionWriter:
             self.expressions[value] = self.assigned[result.text]
             return
         is_short = len(result.text) <= MAX_INLINE_LENGTH
-        if (self.n_uses[value] == 1 and not output_name and is_short) or _ATOM.fullmatch(
+        needs_name = output_name or result.is_branch or value in self.models_of_constants
+        if (self.n_uses[value] == 1 and not needs_name and is_short) or _ATOM.fullmatch(
             result.text
         ):
             self.expressions[value] = result
@@ -324,47 +340,6 @@ IMPLIED_OPTIONS = {
     "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit",
 }  # fmt: skip
 """Options of torch's operations that follow from their tensors."""
-
-
-# Text
-
-
-_POWER = re.compile(r"(?<![\w.\])])(\w+) \*\* ([\w.]+)(?![\w(\[.])")
-"""A power of a name, which formatters write without spaces."""
-
-
-def unparse(node: ast.AST) -> str:
-    """Return the text of a syntax tree, with ruff's quotes and spaces."""
-    return _POWER.sub(r"\1**\2", ast.unparse(node).replace("'", '"'))
-
-
-def format_assignment(name: str, text: str) -> str:
-    """Return an assignment; a long one is broken as ruff does."""
-    line = f"{name} = {text}"
-    if len(line) <= MAX_LINE_LENGTH:
-        return line
-    call = ast.parse(text, mode="eval").body
-    if len(text) <= MAX_LINE_LENGTH - 4 or not isinstance(call, ast.Call):
-        return f"{name} = (\n    {text}\n)"
-    arguments = [unparse(argument) for argument in (*call.args, *call.keywords)]
-    return join_items(f"{name} = {unparse(call.func)}(", arguments, ")", MAX_LINE_LENGTH)
-
-
-def join_items(head: str, items: Sequence[str], tail: str, max_length: int = 100) -> str:
-    """Return items between brackets on one line, or broken as ruff does.
-
-    Example:
-        >>> print(join_items("f(", ["x", "y"], ")"))
-        f(x, y)
-    """
-    line = f"{head}{', '.join(items)}{tail}"
-    if len(line) <= max_length:
-        return line
-    indent = " " * (len(head) - len(head.lstrip()))
-    middle = f"{indent}    {', '.join(items)}"
-    if len(middle) > max_length or head.endswith("{"):
-        middle = ",\n".join(f"{indent}    {item}" for item in items) + ","
-    return f"{head}\n{middle}\n{indent}{tail}"
 
 
 def random_tensor(shape: tuple[int, ...], seed: int) -> Tensor:
