@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 import sys
 import textwrap
@@ -269,6 +270,8 @@ class FunctionWriter:
         if len(set(values)) == 1:
             is_whole = isinstance(values[0], float) and values[0].is_integer() and not is_boolean
             text = repr(values[0])
+            if isinstance(values[0], float) and not math.isfinite(values[0]):
+                text = text.replace("inf", "math.inf").replace("nan", "math.nan")
             if is_whole:
                 text = text.removesuffix(".0")
             return Expression(text, True, torch.Size(()), is_boolean)
