@@ -571,9 +571,11 @@ def of_overload(name: str) -> Operation | None:
     library, packet, overload = name.split(".")
     if library != "aten":
         return None
-    if not packet.startswith("__"):  # of aten's own, such as __rshift__
-        packet = packet.removesuffix("_")
-    return OPERATIONS.get(_NAME_OF_OVERLOAD.get(f"{packet}.{overload}", ""))
+    # The whole name comes first, since the underscores of __rshift__ do not say "in place".
+    row_name = _NAME_OF_OVERLOAD.get(f"{packet}.{overload}") or _NAME_OF_OVERLOAD.get(
+        f"{packet.removesuffix('_')}.{overload}", ""
+    )
+    return OPERATIONS.get(row_name)
 
 
 def check_registered(column: Column, names: Iterable[str]) -> None:

@@ -95,9 +95,7 @@ def _names_in(node: ast.AST) -> frozenset[str]:
     return frozenset(child.id for child in ast.walk(node) if isinstance(child, ast.Name))
 
 
-def _sink(
-    statements: Sequence[Statement], outside: frozenset[str], max_length: int
-) -> list[str]:
+def _sink(statements: Sequence[Statement], outside: frozenset[str], max_length: int) -> list[str]:
     """Return lines; `outside` are the variables that the code after the statements reads."""
     chunks: list[list[str]] = []
     rest = list(statements)
