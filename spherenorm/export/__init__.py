@@ -46,8 +46,6 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
     if name is not None and not name.isidentifier():
         raise ValueError(f"name must be that of a class, got {name!r}")
     bound = bind(recipe, **settings)
-    if bound.rule.needs_global_sums:
-        raise ExportError(f"{bound.name} needs sums over all weights of an optimizer")
     file = ExportedFile(bound, name or torch_optimizer(bound.recipe).__name__)
     file.verify()
     return file.text()

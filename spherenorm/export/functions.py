@@ -38,14 +38,14 @@ from spherenorm.manifolds import Manifold
 from spherenorm.operations import of_overload
 from spherenorm.record import Call, Recorder, Value
 from spherenorm.registry import Recipe
-from spherenorm.rule import STEP_KEY, Chain, Rule
+from spherenorm.rule import STEP_KEY, Chain, Rule, first_update
 from spherenorm.torch_internals import pytree
 
 MAX_INLINE_LENGTH = 44
 """Columns of an expression that is written where it is used, if it is used once."""
 MAX_COMMENT_LENGTH = 92
 
-FunctionName = Literal["init", "step"]
+FunctionName = Literal["init", "terms", "step"]
 
 
 class Trace:
@@ -102,11 +102,24 @@ class Trace:
                 f'state["{key}"]', key == STEP_KEY, value.shape, may_alias=True
             )
         initial_values = recorder.values(initial_state)
+        terms: dict[str, Value] = {}
+        sums: dict[str, Tensor] | None = None
+        if rule.needs_global_sums:
+            with torch.no_grad(), recorder:
+                update = first_update(rule, weight, grad, state)
+                tensors_by_name = rule.at_next_step(state).global_sum_terms(update, state)
+            terms = recorder.values(dict(tensors_by_name))
+            sums = {name: random_tensor((), i).abs() for i, name in enumerate(terms)}
+            for name, total in sums.items():
+                self.inputs[recorder.add_input(total)] = Expression(
+                    f'sums["{name}"]', shape=total.shape
+                )
         with torch.no_grad(), recorder:
-            new_weight, new_state = rule.step(weight, grad, state)
+            new_weight, new_state = rule.step(weight, grad, state, global_sums=sums)
 
         self.outputs: dict[FunctionName, dict[str, Value]] = {
             "init": initial_values,
+            "terms": terms,
             "step": recorder.values({"weight": new_weight, **new_state}),
         }
         self.constants = recorder.constants
@@ -160,7 +173,8 @@ class FunctionWriter:
 
     Args:
         traces: records of one recipe at three shapes.
-        function: "init", which returns the initial state, or "step".
+        function: "init", which returns the initial state, "terms", which returns the terms of sums
+            over all weights, or "step".
     """
 
     def __init__(self, traces: Sequence[Trace], function: FunctionName) -> None:
@@ -170,7 +184,7 @@ class FunctionWriter:
         self.expressions: dict[Value, Expression] = dict(trace.inputs)
         self.assigned: dict[str, Expression] = {}
         """The variable of each expression that has been assigned to one."""
-        self.used_names = {"weight", "grad", "state", "group", "rows", "columns", "size"}
+        self.used_names = {"weight", "grad", "state", "group", "sums", "rows", "columns", "size"}
         self.used_names |= {"math", "torch", *(x.text for x in trace.inputs.values())}
         self.n_uses: dict[Value, int] = {}
         for value in [*self.outputs.values(), *(v for call in self.calls for v in call.values())]:
@@ -336,7 +350,7 @@ class FunctionWriter:
         return unused
 
 
-_ATOM = re.compile(r'\w+|state\["\w+"\]|-?[\d.]+')
+_ATOM = re.compile(r'\w+|(?:state|sums)\["\w+"\]|-?[\d.]+')
 """A name, a state or a number, which is never assigned to another variable."""
 
 IMPLIED_OPTIONS = {
