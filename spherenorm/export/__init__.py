@@ -34,8 +34,8 @@ def export(recipe: str | Recipe, name: str | None = None, /, **settings: Any) ->
         **settings: hyper-parameters; numbers become the defaults of the class.
 
     Raises:
-        ExportError: the step needs sums over all weights, draws random numbers, or has an operation
-            that cannot be printed, which the message names; or the file differs from the rule.
+        ExportError: the step draws random numbers, or has an operation that cannot be printed,
+            which the message names; or the file differs from the rule.
         ValueError: there is no such recipe or hyper-parameter, or `name` is not an identifier.
 
     Example:

@@ -91,6 +91,7 @@ class ExportedFile:
     def __init__(self, bound: Bound, name: str) -> None:
         self.bound, self.name = bound, name
         self.numeric, self._traced_arguments = _numbers_as_tensors(bound)
+        self.shared_numbers = self._shared_hyper_parameters()
         self.settings = [bound, *_with_other_numbers(bound, self.numeric)]
         """The hyper-parameters at which functions are compared with the rule."""
         self.has_sums = bound.rule.needs_global_sums
@@ -111,6 +112,21 @@ class ExportedFile:
             for shape in OTHER_SHAPES
             if len(shape) > 2 and self._rule_accepts(shape)
         )
+
+    def _shared_hyper_parameters(self) -> list[str]:
+        """Return the numbers on which shared states depend; a weight with a 0 takes no part."""
+        names = []
+        for rule in self.bound.recipe(**self._traced_arguments).walk():
+            for field in rule.shared_fields:
+                value = getattr(rule, field)
+                same = [name for name in self.numeric if self._traced_arguments[name] is value]
+                if not same:
+                    raise ExportError(
+                        f"{self.bound.name}: {type(rule).__name__}.{field}, on which a state of "
+                        "all weights depends, is no hyper-parameter of the recipe"
+                    )
+                names += same
+        return names
 
     def _rule_accepts(self, shape: tuple[int, ...]) -> bool:
         try:
@@ -244,6 +260,7 @@ class ExportedFile:
                 template = template.replace(one_pass, two_passes)
         return template.format(
             shared_keys=tuple(self.shared_keys),
+            shared_numbers=tuple(self.shared_numbers),
             name=self.name,
             description="\n\n".join(textwrap.fill(text, 100) for text in paragraphs),
             imports="import math\n\n" if "math." in functions else "",
@@ -347,15 +364,21 @@ TWO_PASSES = (
             if not state:
                 state.update(functions_for(matrix_of(p))[0](matrix_of(p), group))
             state.update(shared)
+        # A weight at a step size of 0 takes no part in the estimates.
+        active = [entry for entry in todo if all(entry[2][name] for name in NONZERO)] or todo
+        for p, state, group in active:
             terms = functions_for(matrix_of(p))[2]
             for name, term in terms(matrix_of(p), matrix_of(p.grad), state, group).items():
                 sums[name] = sums.get(name, 0) + term
         for p, state, group in todo:
             step_weight(p, state, group, sums)
+        for state in self.state.values() if active else ():
+            state.update({{key: active[0][1][key] for key in SHARED if state}})
         return loss
 
 
 SHARED = {shared_keys!r}
+NONZERO = {shared_numbers!r}
 
 
 def shared_numbers(state):
