@@ -162,7 +162,7 @@ def _needed_only_by(
 ) -> list[Statement]:
     """Return those statements before a branch whose variables nothing else reads, in order."""
     inside: list[Statement] = []
-    needed, elsewhere = _reads(branch), set(elsewhere)
+    needed = _reads(branch)
     for statement in reversed(before):
         if statement.written & needed and not statement.written & elsewhere:
             inside.insert(0, statement)

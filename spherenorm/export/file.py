@@ -189,7 +189,7 @@ class ExportedFile:
                 state, rule_state = init(weight, group), rule.init(weight)
                 for t in range(N_STEPS):
                     grad = _gradient(rule_weight, t)
-                    sums = ()
+                    sums: tuple[Any, ...] = ()
                     if self.has_sums:
                         sums = (namespace[f"terms_{functions}"](weight, grad, state, group),)
                     weight, new_state = step(weight, grad, state, group, *sums)
