@@ -165,16 +165,14 @@ class ExportedFile:
             raise ExportError(f"{self.bound.name} cannot be exported: {error}") from error
         init_body = textwrap.indent("\n".join(init), " " * 4)
         step_body = textwrap.indent("\n".join(step), " " * 4)
-        terms_function = ""
+        sums_function = ""
         if self.has_sums:
-            terms_body = textwrap.indent("\n".join(terms), " " * 4)
-            terms_function = (
-                f"\n\ndef terms_{kind.name}(weight, grad, state, group):\n{terms_body}\n"
-            )
-        arguments = "weight, grad, state, group, sums" if self.has_sums else STEP_ARGUMENTS
+            sums_body = textwrap.indent("\n".join(terms), " " * 4)
+            sums_function = f"\n\ndef terms_{kind.name}(weight, grad, state, group):\n{sums_body}\n"
+        step_arguments = "weight, grad, state, group, sums" if self.has_sums else STEP_ARGUMENTS
         return (
-            f"\n\ndef init_{kind.name}(weight, group):\n{init_body}\n{terms_function}"
-            f"\n\ndef step_{kind.name}({arguments}):\n{step_body}"
+            f"\n\ndef init_{kind.name}(weight, group):\n{init_body}\n{sums_function}"
+            f"\n\ndef step_{kind.name}({step_arguments}):\n{step_body}"
         )
 
     def _functions_take_steps(self, functions: str, kind: Kind) -> bool:
