@@ -90,9 +90,11 @@ def needs_whole_states(rule: Rule, weight: Any) -> bool:
 
 
 def _takes_distributed(key: RuleKey) -> bool:
-    """Return whether the library's own code is written for DTensors, or for sums over weights."""
-    says_so = any(rule.whole is False for rule in key.rule.walk())
-    return not key.foreign and (says_so or key.rule.needs_global_sums)
+    """Return whether the rule's own code is written for DTensors, or for sums over weights."""
+    rules = [*key.rule.walk()]
+    if any(rule.whole is None and type(rule).__name__ in key.foreign for rule in rules):
+        return False
+    return key.rule.needs_global_sums or any(rule.whole is False for rule in rules)
 
 
 def _graph_or_none(key: RuleKey, weight: Tensor, shape: Any = None) -> StepGraph | None:

@@ -179,8 +179,9 @@ class RecipeOptimizer(EvalModeMixin):
             entries = [entries_after_step(group) for group in self.param_groups]
             check_gradients(self.param_groups)
             check_shared_fields(rules)
-            if has_newcomers(self.param_groups, rules, self.state):
-                self._dispatcher.agreement.check_gradients()
+            agreement = self._dispatcher.agreement
+            if agreement.meshes and has_newcomers(self.param_groups, rules, self.state):
+                agreement.check_gradients()
             with outside_inference_mode(), torch.no_grad():
                 groups, new_states = collect_groups(self.param_groups, rules, self.state)
         except Exception as error:

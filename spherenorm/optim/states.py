@@ -495,5 +495,7 @@ def _adapt_state(name: str, saved: Mapping[str, Any], initial: State) -> State:
                 f"{name}: {key} is in the state_dict {dtype_and_shape(value)}; the recipe's state "
                 f"is real, of shape {tuple(initial_value.shape)}"
             )
+        if hasattr(value, "full_tensor") and not hasattr(initial_value, "full_tensor"):
+            value = value.full_tensor()  # a number, which earlier versions placed as a DTensor
         state[key] = torch.empty_like(initial_value).copy_(value)
     return state

@@ -76,6 +76,8 @@ class Dishonest:
 class Notes(sn.Rule):
     """Notes for the rules behind."""
 
+    whole = False
+
     def update(self, update: Any, state: Any) -> Any:
         return update.replace(notes={"length": update.direction.abs()}), {}
 
@@ -316,12 +318,14 @@ APART = [
         "update sums what lies in this process",
         "sharded",
         "the weight",
+        whole=False,
         average=scaled(lambda self, u: 1 + local(u.direction).abs().sum()),
     ),
     row(
         "update mixes in a plain tensor",
         "sharded",
         "DTensor",
+        whole=False,
         average=scaled(lambda self, u: torch.ones(u.direction.shape, dtype=u.direction.dtype)),
     ),
 ]

@@ -304,7 +304,8 @@ def tensors_of(optimizer: Any, parts: list[Any]) -> list[Any]:
 
 def faulty(recipe: Any, fault: Callable[[Any, list[Any]], None], at: int) -> Any:
     """The errors of all processes, if nothing has moved, and the seconds; then they go on."""
-    weights, parts = draw_weights([(6, 4), (5, 4), (4, 4)], [0])
+    shapes = [(6, 4), (5, 4), (4, 4), (4, 3)]  # so that each of four processes owns one
+    weights, parts = draw_weights(shapes, [0])
     optimizer = sn.torch_optimizer(recipe)(parts, lr=0.05)
     for step in range(at):
         give(weights, parts, step)
