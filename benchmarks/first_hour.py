@@ -573,7 +573,7 @@ def _host_time_and_kernels(optimizer: torch.optim.Optimizer) -> dict[str, float]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         optimizer.step()
         torch.cuda.synchronize()
-    kernels = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    kernels = [e for e in profile.events() if e.device_type.name == "CUDA"]
     return {"host_ms": round(1e3 * host_seconds, 3), "kernels": len(kernels)}
 
 
